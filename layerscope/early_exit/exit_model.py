@@ -151,7 +151,6 @@ class ExitModel(nn.Module):
         self._layered = find_layers(loaded, *made_up_samples(loaded), override)
         if self._layered.is_language_model:
             raise IsLanguageModelError(loaded)
-        self._layered.stack.check_plain("exits")
         # the weights of an object may differ by now from those in its folder
         if isinstance(model, (str, Path)):
             beside = whereabouts(str(model), loaded.revision)[1]

@@ -278,12 +278,8 @@ def refusal(module: Any, why: str) -> LayerscopeError:
 def stack_of(module: Any) -> Stack:
     """Return the blocks of a language model; raises `LayerscopeError` where they cannot run apart."""
     ids = probe_ids(module, 1, 4)
-    stack = choose(
-        find_stacks(module, Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})),
-        None,
-    )
-    stack.check_plain("self-speculation")
-    return stack
+    inputs = Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    return choose(find_stacks(module, inputs), None)
 
 
 def _behind(cache: Any, layer: int) -> Any:

@@ -1,16 +1,14 @@
 """Run one forward and hand over the state of every layer as it appears.
 
 Hooks on the blocks do it, so that nothing is stored and the model's code is as it was: layer 0 is
-what the first block reads, layer k what the k-th block gives (or a module that follows it, or the
-sum of what it reads and gives; `Stack` says which). After the last layer that is asked for, an
-exception ends the forward: later blocks and the head never run.
+what the first block reads, layer k what the k-th block gives. After the last layer that is wanted,
+an exception ends the forward: later blocks and the head never run.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,12 +71,10 @@ class _Visitor:
         self.calls: dict[str, int] = defaultdict(int)
 
     def hooks(self, module: nn.Module) -> Iterator[tuple[nn.Module, Hook | None, Hook | None]]:
-        """Yield hooks on the blocks, on what gives the layers, and on the modules that show a sub-layer."""
+        """Yield hooks on the blocks, and on the modules that show a sub-layer."""
         blocks = {path: module.get_submodule(path) for path in dict.fromkeys(self.stack.blocks)}
-        entered = list(blocks.values()) if self.taps else list(blocks.values())[:1]
-        yield from ((block, self._enter, None) for block in entered)
-        for path in dict.fromkeys(self.stack.ends):
-            yield module.get_submodule(path), None, self._leave
+        for number, block in enumerate(blocks.values()):
+            yield block, self._enter if self.taps or number == 0 else None, self._leave
         inside = (
             (blocks[self.stack.blocks[layer - 1]].get_submodule(spot.path), spot.path)
             for layer, spot in self.taps
@@ -95,20 +91,15 @@ class _Visitor:
         self.entered, self.shape = self.layer + 1, state.shape
         self.calls.clear()  # a shared block runs several times
 
-    def _leave(
-        self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object
-    ) -> None:
+    def _leave(self, _: nn.Module, __: object, ___: object, output: object) -> None:
         if self.visiting:
             return
         self.layer += 1
-        state = _checked(hidden_of(output))
-        if self.stack.added:
-            state = _checked(hidden_in(args, kwargs)) + state
-        self._show(self.layer, state)
+        self._show(self.layer, _checked(hidden_of(output)))
 
     def _show(self, layer: int, state: Tensor) -> None:
         self.visiting = True
-        hidden = self._own(state.transpose(0, 1) if self.stack.turned else state)
+        hidden = self._unfilled(state)
         self.visit(layer, "raw", hidden)
         if self.norm is not None:
             self.visit(layer, "normed", self.norm(hidden))
@@ -132,9 +123,9 @@ class _Visitor:
         state = as_state(_checked(hidden), self.shape)
         if state is None:
             raise RuntimeError(f"{spot.path} gave no state where its probe gave one")
-        self.visit(self.entered, site, self._own(state))
+        self.visit(self.entered, site, self._unfilled(state))
 
-    def _own(self, state: Tensor) -> Tensor:
+    def _unfilled(self, state: Tensor) -> Tensor:
         """Return a text's own tokens: a model may fill it up to whole windows."""
         return state[:, : self.length] if state.ndim == 3 else state
 
@@ -143,17 +134,10 @@ class _Visitor:
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Put every module into evaluation mode (no dropout, no random masking) and afterwards back as it was."""
     training = [child for child in module.modules() if child.training]
-    config: Any = getattr(module, "config", None)
-    # ViTMAE masks patches at random even in evaluation
-    masking = getattr(config, "mask_ratio", None)
     module.eval()
-    if masking:
-        config.mask_ratio = 0.0
     try:
         yield
     finally:
-        if masking:
-            config.mask_ratio = masking
         for child in training:
             child.training = True
 

@@ -92,7 +92,7 @@ def check_folder(folder: Path, allow_pickle: bool) -> None:
 
 
 def _folder_fault(folder: Path) -> str:
-    """Return what keeps a folder from being a saved model; raise for a config that cannot be read, or is foreign."""
+    """Return what keeps a folder from being a saved model; raise for a config that cannot be read."""
     if not folder.exists():
         return f"does not exist{near_folder(folder)}"
     if not folder.is_dir():
@@ -102,11 +102,8 @@ def _folder_fault(folder: Path) -> str:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     configs = [folder / name for name in CONFIGS if (folder / name).is_file()]
-    is_served = (folder / "modules.json").is_file()
     for path in configs:
-        config = _json(path)
-        if path.name == "config.json" and not is_served and isinstance(config, dict):
-            _check_type(path, config)
+        _json(path)
     if configs:
         return ""
     if (folder / "run.json").is_file():
@@ -123,18 +120,6 @@ def near_folder(folder: Path) -> str:
     with suppress(OSError):
         beside = [path.name for path in folder.parent.iterdir() if path.is_dir()]
     return near(folder.name, beside)
-
-
-def _check_type(path: Path, config: dict[str, Any]) -> None:
-    """Raise where a config names a type that neither transformers nor the model itself brings."""
-    from transformers import CONFIG_MAPPING
-
-    kind = config.get("model_type")
-    if kind is not None and kind not in CONFIG_MAPPING and "auto_map" not in config:
-        raise LayerscopeError(
-            f"{str(path)!r} is of a type unknown to this version of transformers ({kind}"
-            f"{near(str(kind), CONFIG_MAPPING)}): upgrade transformers, or see `trust_remote_code`"
-        )
 
 
 def _json(path: Path) -> Any:

@@ -127,18 +127,10 @@ def read_as(modality: str, sample: Any, module: nn.Module) -> str:
 
 def vocabulary(module: nn.Module) -> int:
     """Return the number of token ids that a model embeds."""
-    table: Any = None
-    with suppress(NotImplementedError):  # of two towers
-        table = getattr(module, "get_input_embeddings", lambda: None)()
-    if hasattr(table, "num_embeddings"):
-        return int(table.num_embeddings)
-    sizes = [each.num_embeddings for each in embeddings(module)]
-    config: Any = getattr(module, "config", None)
-    if hasattr(config, "get_text_config"):
-        rows = getattr(config.get_text_config(), "vocab_size", None)
-        if rows in sizes:
-            return int(rows)
-    return sizes[0] if sizes else 1 << 31
+    with suppress(NotImplementedError, AttributeError):  # of two towers, and of a plain module
+        model: Any = module
+        return int(model.get_input_embeddings().num_embeddings)
+    return next((table.num_embeddings for table in embeddings(module)), 1 << 31)
 
 
 def embeddings(module: nn.Module) -> list[nn.Embedding]:
@@ -208,7 +200,7 @@ class ImageEncoder(Encoder):
     modality = "image"
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
-        """Return pixel values [B, C, H, W], and for a masked autoencoder the noise that keeps its patches in order."""
+        """Return pixel values [B, C, H, W]."""
         config: Any = getattr(self.module, "config", None)
         # of two towers, the one that reads images
         config = getattr(config, "vision_config", None) or config
@@ -222,12 +214,7 @@ class ImageEncoder(Encoder):
             pixels = torch.stack([self._pixels(image, config) for image in images])
         if not hasattr(self.module, "main_input_name") and not accepts(self.module, "pixel_values"):
             return Inputs({}, pixels)  # a plain module, as timm's, whatever it calls them
-        named = {"pixel_values": pixels}
-        size, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
-        if accepts(self.module, "noise") and isinstance(size, int) and isinstance(patch, int):
-            patches = (size // patch) ** 2
-            named["noise"] = torch.arange(patches, dtype=torch.float32).expand(len(images), patches)
-        return Inputs(named)
+        return Inputs({"pixel_values": pixels})
 
     def _pixels(self, image: Any, config: Any) -> Tensor:
         """Return one image [C, H, W]; a function of one is such as the transforms of timm and torchvision."""
@@ -237,16 +224,12 @@ class ImageEncoder(Encoder):
             sized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
             made = torch.from_numpy(np.array(sized, dtype="float32")) / 127.5 - 1.0
             return made.view(height, width, channels).permute(2, 0, 1)
-        try:
+        with clear_inputs(self.processor):
             pixels = self.processor(image)
-        except Exception as error:  # whatever a function that is none of an image raises
-            raise LayerscopeError(
-                f"the `processor` failed on an image ({type(error).__name__}: {error})"
-            ) from error
         if not isinstance(pixels, Tensor) or pixels.ndim != 3:
-            made_of = tuple(pixels.shape) if isinstance(pixels, Tensor) else type(pixels).__name__
+            kind = type(pixels).__name__
             raise LayerscopeError(
-                f"the `processor` made {made_of} of an image: give a tensor [channels, height, width]"
+                f"the `processor` made a {kind} of an image: give a tensor [channels, height, width]"
             )
         return pixels
 
@@ -303,7 +286,11 @@ def encoder_for(
     if modality == "image":
         return ImageEncoder(processor, module)
     if modality == "audio":
-        return _audio_encoder(processor, module)
+        if not hasattr(processor, "sampling_rate"):
+            raise LayerscopeError(
+                "an audio model as an object needs `processor`: its feature extractor"
+            )
+        return AudioEncoder(processor, module)
     most = positions(module)
     if max_length is None:
         max_length = int(min(getattr(processor, "model_max_length", None) or math.inf, most, 512))
@@ -311,10 +298,8 @@ def encoder_for(
         raise LayerscopeError(
             f"max length {max_length} is beyond the model's {int(most)} positions: give at most that"
         )
-    if modality == "ids":
-        return TextEncoder(processor, module, max_length, lack=lack or NO_TOKENIZER)
     encoder = TextEncoder(processor, module, max_length, prompt, lack or NO_TOKENIZER)
-    if processor is not None:
+    if processor is not None and modality != "ids":
         _check_room(encoder)
     return encoder
 
@@ -330,37 +315,21 @@ def _check_read(modality: str, processor: Any, module: nn.Module) -> None:
     )
 
 
-def _audio_encoder(extractor: Any, module: nn.Module) -> AudioEncoder:
-    if extractor is None:
-        raise LayerscopeError(NO_TOKENIZER.replace("text", "audio"))
-    if not hasattr(extractor, "sampling_rate"):
-        kind = type(extractor).__name__
-        raise LayerscopeError(
-            f"sounds need a feature extractor: give one as `processor`, not a {kind}"
-        )
-    return AudioEncoder(extractor, module)
-
-
 def _check_room(encoder: TextEncoder) -> None:
     """Raise where special tokens and the prompt leave no room for text."""
     taken, most = len(encoder.ids([""], whole=True)[0]), encoder.max_length
-    if taken < most:
-        return
-    if encoder.prompt:
+    if taken >= most:
+        what = "the prompt and special tokens take" if encoder.prompt else "special tokens take"
         raise LayerscopeError(
-            f"the prompt takes {taken} of at most {most} tokens and leaves no room for text: make it shorter"
+            f"{what} {taken} of at most {most} tokens and leave no room for text: raise `max_length`"
         )
-    raise LayerscopeError(
-        f"`max_length={most}` has no room beside {taken} special tokens: give {taken + 1} or more"
-    )
 
 
 def positions(module: nn.Module) -> float:
     """Return the number of positions a model has, without the first rows that RoBERTa leaves empty, else infinity."""
     config = getattr(module, "config", None)
     names = ("max_position_embeddings", "n_positions", "max_seq_len")
-    sizes = (getattr(config, name, None) or 0 for name in names)
-    rows = next((size for size in sizes if size > 0), math.inf)  # XLNet says -1 of no limit
+    rows = next(filter(None, (getattr(config, name, None) for name in names)), math.inf)
     tables = (table for table in embeddings(module) if table.num_embeddings == rows)
     padding = (table.padding_idx for table in tables if table.padding_idx is not None)
     return float(rows) - max((index + 1 for index in padding), default=0)

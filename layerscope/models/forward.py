@@ -184,77 +184,42 @@ def hooked(hooks: Iterable[tuple[nn.Module, Hook | None, Hook | None]]) -> Itera
 
 
 @dataclass(frozen=True)
-class Blank:
-    """What stands for a tensor in the `Form` of an output."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    def zeros(self, probe: tuple[int, ...], hidden: Tensor) -> Tensor:
-        """Return zeros in this shape, with samples and tokens of a probe's state [B, T, D] made those of `hidden`."""
-        tokens, sizes = len(probe) == 3, list(self.shape)
-        rows, length = probe[0], probe[1] if tokens else 1
-        if tokens:
-            sizes = [hidden.shape[1] if size == length > 1 else size for size in sizes]
-        if sizes and self.shape[0] == rows * length > 1:  # tokens of all samples in one row
-            sizes[0] = hidden.shape[:-1].numel()
-        elif len(sizes) > 1 and self.shape[0] == rows:
-            sizes[0] = hidden.shape[0]
-        return torch.zeros((), dtype=self.dtype, device=hidden.device).expand(sizes)
-
-
-@dataclass(frozen=True)
 class Form:
-    """How a module returns its hidden state: alone, or among other outputs, whose shapes were seen in a probe."""
+    """How a block returns its hidden state: alone, or among other outputs, which were tensors or not."""
 
     HIDDEN: ClassVar[str] = "hidden state"
+    OTHER: ClassVar[str] = "another tensor"
     output: Any = HIDDEN
-    shape: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, output: object, state: Tensor) -> "Form":
         """Return the form of what a module returned, in which `state` is its hidden state."""
-        return cls(_form(output, state), tuple(state.shape))
-
-    @property
-    def bare(self) -> bool:
-        """Whether the module returns its hidden state alone."""
-        return bool(self.output == self.HIDDEN)
+        return cls(_form(output, state))
 
     @property
     def more(self) -> bool:
         """Whether it returns other tensors too."""
-        return any(isinstance(leaf, Blank) for leaf in _leaves(self.output))
+        return self.OTHER in str(self.output)
 
     def around(self, hidden: Any) -> Any:
-        """Return a state as the module would: with zeros for every other tensor."""
-        return self._around(self.output, hidden)
-
-    def _around(self, form: Any, hidden: Any) -> Any:
-        if isinstance(form, Blank):
-            return form.zeros(self.shape, hidden)
-        if isinstance(form, dict):
-            return {name: self._around(part, hidden) for name, part in form.items()}
-        if isinstance(form, tuple):
-            return tuple(self._around(part, hidden) for part in form)
-        return hidden if form == self.HIDDEN else None
+        """Return a state as the module would, with None for everything else."""
+        return _around(self.output, hidden)
 
 
 def _form(value: object, state: Tensor) -> Any:
-    if value is state:
-        return Form.HIDDEN
     if isinstance(value, Tensor):
-        return Blank(tuple(value.shape), value.dtype)
+        return Form.HIDDEN if value is state else Form.OTHER
     if isinstance(value, Mapping):
         return {name: _form(part, state) for name, part in value.items()}
     return tuple(_form(part, state) for part in value) if isinstance(value, (tuple, list)) else None
 
 
-def _leaves(form: Any) -> Iterator[Any]:
-    parts = form.values() if isinstance(form, dict) else form if isinstance(form, tuple) else ()
-    for part in parts:
-        yield part
-        yield from _leaves(part)
+def _around(form: Any, hidden: Any) -> Any:
+    if isinstance(form, dict):
+        return {name: _around(part, hidden) for name, part in form.items()}
+    if isinstance(form, tuple):
+        return tuple(_around(part, hidden) for part in form)
+    return hidden if form == Form.HIDDEN else None
 
 
 def with_state(output: Any, state: Tensor) -> Any:

@@ -2,13 +2,12 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 import torch
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError
 from layerscope.core.stopwatch import Stopwatch
 from layerscope.inputs import Waveform
 from layerscope.models import LayeredModel, Loaded, Override, find_layers, load
@@ -18,7 +17,7 @@ from layerscope.models.encode import modalities_of, modality_of, vocabulary
 from layerscope.models.forward import FAILURES
 from layerscope.models.options import InspectOptions
 from layerscope.models.probe import probe_sample
-from layerscope.models.stack import OtherTower, SeveralParts
+from layerscope.models.stack import SeveralParts
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.watch import Sublayers
 from layerscope.show.document import Document, Facts
@@ -55,40 +54,23 @@ class Inspection(Shown):
 
     def document(self) -> Document:
         """Return what was found, how, and how to say otherwise."""
-        shared = (
-            f", one block run {self.depth} times" if len(set(self.blocks)) == 1 < self.depth else ""
-        )
-        unit = "seconds" if self.modality == "audio" else "tokens"
-        several = len(self.parts) > 1
+        of = f"{self.model}, {self.part} of {', '.join(self.parts)}"
+        if len(self.parts) == 1:
+            of = self.model
         cost = f"{self.bytes_per_sample / 1e3:.0f} kB on disk and about {self.seconds_per_sample * 1e3:.1f} ms"
         entries = (
-            ("model", f"{self.model} ({self.kind}, {self.parameters:,} parameters, {self.dtype})"),
-            (
-                "reads",
-                self.modality + (f", {self.max_length} {unit} at most" if self.max_length else ""),
-            ),
-            ("part", self.part + (f" of {', '.join(self.parts)}" if several else "")),
-            ("layers", f"0 (what the first block reads) to {self.depth}, {self.width} wide"),
-            ("blocks", f"{_rows(self.blocks)}{shared}, found by {self.found_by}"),
+            ("model", f"{self.kind}, {self.parameters:,} parameters, {self.dtype}"),
+            ("blocks", f"{self.blocks[0]} … {self.blocks[-1]}, found by {self.found_by}"),
             ("sub-layers", ", ".join(self.sublayers) or "none found in the blocks"),
             ("final norm", self.norm or "none: states are used as the blocks output them"),
             ("head", self.head or "none for this part"),
-            ("attention", "causal: no token sees later ones" if self.causal else "not causal"),
             ("pooling", f"auto is {', '.join(self.pooling)}"),
             ("a run takes", f"{cost} for a short sample"),
             ("override", "part, blocks and norm: paths in the model, or none for norm"),
             *(("note", note) for note in self.notes),
         )
-        of = f"{self.model}, {self.part}" if several else self.model
         answer = f"{self.depth} layers of {of}, {self.width} wide, found by {self.found_by}"
         return Document(answer, parts=(Facts(entries),))
-
-
-def _rows(blocks: tuple[str, ...]) -> str:
-    """Return where blocks are: the first and the last, of up to three lists in series those of each."""
-    lists = [tuple(paths) for _, paths in groupby(blocks, key=lambda path: path.rpartition(".")[0])]
-    rows = lists if len(lists) <= 3 else [blocks]
-    return ", ".join(f"{row[0]} … {row[-1]}" if len(row) > 1 else row[0] for row in rows)
 
 
 def inspect_model(options: InspectOptions) -> list[Inspection]:
@@ -106,10 +88,6 @@ def inspect_model(options: InspectOptions) -> list[Inspection]:
             errors.append(error)
     if inspections:
         return inspections
-    towers = [error.tower for error in errors if isinstance(error, OtherTower)]
-    if len(towers) == len(errors) > 1:
-        there = choices(str(override.part), towers, "this model has")
-        raise LayerscopeError(f"part {override.part!r} does not exist{there}")
     raise errors[0]
 
 

@@ -11,7 +11,7 @@ batch itself. A lens is used only where, on the last layer's states, it gives th
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.models.forward import (
-    FAILURES,
     Form,
     Inputs,
     accepts,
@@ -42,15 +41,13 @@ class Lens:
     """The head of a model, fed with the states of any layer.
 
     `kind` is "tokens" where every position has logits of its own (language models), "pooled" where
-    a sample has one row of logits (classifiers); `short` where the model's loop over its blocks may
-    find one block alone, which spares a call for each.
+    a sample has one row of logits (classifiers).
     """
 
     module: nn.Module
     stack: Stack
     kind: Literal["tokens", "pooled"]
     classes: int
-    short: bool = False
 
     @property
     def alone(self) -> bool:
@@ -72,7 +69,7 @@ class Lens:
 
         Where the states require gradients, so do the logits.
         """
-        with bypassed(self.module, self.stack, states, self.short):
+        with bypassed(self.module, self.stack, states):
             logits = logits_of((run if states.requires_grad else forward)(self.module, inputs))
         if logits is None:
             raise RuntimeError("the head gave no logits")
@@ -97,37 +94,24 @@ def logits_of(output: object) -> Tensor | None:
 
 
 @contextmanager
-def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False) -> Iterator[None]:
-    """Within, no block computes: each hands its input on, and the last one gives `state`; if `short`, there is one."""
-    calls, last = 0, 1 if short else stack.depth
-    state = state.transpose(0, 1) if stack.turned else state
+def bypassed(module: nn.Module, stack: Stack, state: Tensor) -> Iterator[None]:
+    """Within, no block computes: each hands its input on, and the last one gives `state`."""
+    calls = 0
     forms = dict(zip(stack.blocks, stack.forms, strict=True))
 
-    def instead(path: str) -> Callable[..., object]:
-        is_end, form = path in stack.ends, forms.get(path)
-
+    def instead(form: Form) -> Callable[..., object]:
         def skip(*args: object, **kwargs: object) -> object:
             nonlocal calls
-            calls += is_end
+            calls += 1
             hidden = hidden_in(args, kwargs)
-            if stack.added and hidden is not None:  # what the model adds to it
-                hidden = state - hidden if calls == last else torch.zeros_like(hidden)
-            elif is_end and calls == last:
+            if calls == stack.depth:
                 hidden = _filled(state, hidden)
-            return hidden if form is None else form.around(hidden)
+            return form.around(hidden)
 
         return skip
 
-    paths = list(dict.fromkeys(stack.blocks))[: last if short else None]
-    paths += [path for path in dict.fromkeys(stack.ends) if path not in stack.blocks]
-    skips = {module.get_submodule(path): instead(path) for path in paths}
-    with replaced(skips), ExitStack() as after:
-        if short:  # the list of blocks holds the first alone
-            path = stack.blocks[0].rpartition(".")[0]
-            owner, _, name = path.rpartition(".")
-            parts, whole = module.get_submodule(owner)._modules, module.get_submodule(path)
-            parts[name] = nn.ModuleList([*skips])
-            after.callback(parts.__setitem__, name, whole)
+    skips = {module.get_submodule(path): instead(form) for path, form in forms.items()}
+    with replaced(skips):
         yield
 
 
@@ -218,75 +202,34 @@ def find_lens(
     """
     if stack.entry:
         return None, None
-    batch, inputs = inputs, rows_of(inputs, slice(1))
-    length = last.shape[1]
-    if last.ndim == 3 and inputs.mask is not None and _is_cut(inputs, batch):
-        length = inputs.mask.shape[1]
-    last, final = last[:1, :length], final[:1, :length]
     try:
         logits = logits_of(forward(module, inputs))
     except Exception as error:
         return None, f"the model does not run to its head ({type(error).__name__}): no lens"
-    if logits is None or _are_states(logits, last, final):
+    if logits is None or logits.shape[-1] < 2 or same(logits, last) or same(logits, final):
         return None, None
     if not bool(torch.isfinite(logits).all()):
         return None, "the model's head gives NaN or infinity: no lens"
     kind: Literal["tokens", "pooled"] = "tokens" if logits.ndim == 3 else "pooled"
-    if kind == "tokens" and not _reads_tokens(logits, last, inputs):
+    reads_tokens = logits.shape[:2] == last.shape[:2] and "input_ids" in inputs.named
+    if kind == "tokens" and not reads_tokens:
         return None, OTHER_PART
     lens = Lens(module, stack, kind, logits.shape[-1])
     try:
-        read = _logits_at_once(lens, last, inputs)
+        read, other = (_logits_at_once(lens, each, inputs) for each in (last, last.flip(-1)))
     except Exception as error:
         return None, f"{OTHER_PART} ({type(error).__name__})"
     tolerance = 1e-4 if logits.dtype == torch.float32 else 2e-2
     agrees = torch.allclose(read.view(logits.shape), logits.float(), rtol=tolerance, atol=1e-4)
-    if not agrees or torch.equal(_read(lens, last, inputs), _read(lens, last.flip(-1), inputs)):
+    if not agrees or torch.equal(read, other):
         return None, OTHER_PART  # an autoencoder's other part does not read the stack at all
-    return _shortened(lens, last, inputs), None
-
-
-def _are_states(logits: Tensor, last: Tensor, final: Tensor) -> bool:
-    """Return whether a model gives no logits but its last states, or one number."""
-    return logits.shape[-1] < 2 or same(logits, last) or same(logits, final)
-
-
-def _reads_tokens(logits: Tensor, last: Tensor, inputs: Inputs) -> bool:
-    return logits.shape[:2] == last.shape[:2] and "input_ids" in inputs.named
-
-
-def _is_cut(inputs: Inputs, batch: Inputs) -> bool:
-    """Return whether inputs without padding are shorter than those of the batch."""
-    return any(
-        inputs.named[name].shape[1:] != value.shape[1:] for name, value in batch.named.items()
-    )
+    return lens, None
 
 
 def _logits_at_once(lens: Lens, states: Tensor, inputs: Inputs) -> Tensor:
     if lens.kind == "pooled":
         return lens.sample_logits(states, inputs)
     return torch.cat(list(lens.token_logits(states.flatten(0, 1), inputs)))
-
-
-def _shortened(lens: Lens, last: Tensor, inputs: Inputs) -> Lens:
-    """Return the lens that runs one block of the list of all, where the loop takes that and gives the same logits."""
-    path = lens.stack.blocks[0].rpartition(".")[0]
-    entries = lens.module.get_submodule(path)
-    paths = tuple(f"{path}.{name}" for name, _ in entries.named_children())
-    is_list = path != "" and isinstance(entries, nn.ModuleList)
-    if not (is_list and paths == lens.stack.blocks == lens.stack.ends):
-        return lens
-    short = replace(lens, short=True)
-    try:
-        return short if torch.equal(_read(lens, last, inputs), _read(short, last, inputs)) else lens
-    except FAILURES:  # a loop that counts its blocks otherwise
-        return lens
-
-
-def _read(lens: Lens, states: Tensor, inputs: Inputs) -> Tensor:
-    if lens.kind == "tokens":
-        return next(lens.token_logits(states[:1, 0], inputs))
-    return lens.sample_logits(states, inputs)
 
 
 @torch.inference_mode()

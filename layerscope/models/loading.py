@@ -14,7 +14,6 @@ from layerscope.core.errors import LayerscopeError, needs
 from layerscope.core.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded
 from layerscope.models.encode import modalities_of, modality_of
-from layerscope.models.head import without_blocks
 from layerscope.models.mean_head import as_configured
 from layerscope.models.options import LoadOptions
 from layerscope.models.placing import placing, torch_device, torch_dtype
@@ -91,8 +90,8 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
     if source == EMBEDDED:
-        loaded = _load_saved(embedded(source), options, None, served=True)
-        return replace(loaded, name="all-MiniLM-L6-v2")
+        served = sentence_transformer(embedded(source), options)
+        return _from_sentence_transformer(served, "all-MiniLM-L6-v2")
     check_name(source)
     folder = Path(source).expanduser()
     if folder.exists() or source.startswith((".", "/", "~")):
@@ -107,19 +106,16 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
             return _load_adapter(folder, options, processor)
     else:
         go_offline_without_hub()
-    loaded = _load_saved(source, options, processor, _is_sentence_transformer(source, options))
+    if _is_sentence_transformer(source, options):
+        served = sentence_transformer(source, options)
+        loaded = _from_sentence_transformer(served, Path(source).name)
+    else:
+        loaded = _load_transformers(source, options, processor)
     config = _file(source, "config.json", options)
     if config is not None and config.parent.parent.name == "snapshots":
         # the hub's client keeps the files of a commit in a folder of its name
         loaded.revision = config.parent.name
     return loaded
-
-
-def _load_saved(source: str, options: LoadOptions, processor: Any, served: bool) -> Loaded:
-    """Load a folder or a hub model, as the SentenceTransformer that it is `served` by, where its blocks are needed."""
-    if served and not options.head_only:
-        return _from_sentence_transformer(sentence_transformer(source, options), Path(source).name)
-    return _load_transformers(source, options, processor)
 
 
 def _is_sentence_transformer(source: str, options: LoadOptions) -> bool:
@@ -180,7 +176,7 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
                 f"{source!r} ({kind}) has no tensor-parallel plan in transformers: leave it out"
             )
         kind = _class_of(config, options)
-        module, info = (without_blocks(kind) if options.head_only else kind).from_pretrained(
+        module, info = kind.from_pretrained(
             source,
             config=config,
             dtype=torch_dtype(options),
@@ -198,7 +194,7 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
         try:
             loaded.processor = load_processor(source, module, trust)
         except LayerscopeError as error:  # a text model reads token ids without one
-            if modality_of(module) != "text" or _has_tokenizer_files(Path(source)):
+            if modality_of(module) != "text":
                 raise
             loaded.lack = f"{error}, or give token ids as data"
     return loaded
@@ -215,10 +211,6 @@ def _leave_head_out(loaded: Loaded, source: str, missing: list[str]) -> None:
         f"the checkpoint has no weights for its head ({missing[0]}): the head is left out"
     )
     loaded.module = getattr(loaded.module, base, loaded.module)
-
-
-def _has_tokenizer_files(folder: Path) -> bool:
-    return any(any(folder.glob(kind)) for kind in ("tokenizer*", "vocab*", "*.model"))
 
 
 def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any:

@@ -1,10 +1,8 @@
 """A classifier over the mean of an encoder's tokens, kept in a checkpoint that transformers itself can load.
 
 A linear head commutes with the mean, so the checkpoint is that of a token classifier, with
-`head_pooling` "mean" in its config; in memory the model pools before its head. Read as a sequence
-classifier it would answer at random, through a pooler that was never trained: so its config names a
-pipeline of its own, kept beside the weights, and an empty weight stands where the sequence
-classifier expects one. The name of a second one says so in transformers' report.
+`head_pooling` "mean" in its config; in memory the model pools before its head. For transformers' own
+pipelines its config names one that takes the mean, kept beside the weights.
 """
 
 import functools
@@ -14,12 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 KEY, MEAN = "head_pooling", "mean"
 PIPELINE = Path(__file__).with_name("mean_pipeline.py")
-WHY = "_is_empty_so_that_no_sequence_classifier_loads_this"
 TASKS = ("text-classification", "sentiment-analysis")
 
 
@@ -82,8 +78,6 @@ def _pooled(base: Any) -> type:
 
     @functools.wraps(base.save_pretrained)
     def save_pretrained(self: Any, save_directory: Any, *args: Any, **named: Any) -> Any:
-        guards = {key: torch.zeros(0) for key in guards_of(self.config)}
-        named["state_dict"] = {**(named.get("state_dict") or self.state_dict()), **guards}
         base.save_pretrained(self, save_directory, *args, **named)
         shutil.copyfile(PIPELINE, Path(save_directory) / PIPELINE.name)
 
@@ -93,27 +87,6 @@ def _pooled(base: Any) -> type:
         (base,),
         names | {"__module__": base.__module__, "__qualname__": base.__qualname__},
     )
-
-
-def guards_of(config: Any) -> tuple[str, ...]:
-    """Return a weight of the sequence classifier that a token classifier lacks, and a name that explains it, or none.
-
-    Kept empty in a checkpoint, the first stops the sequence classifier from loading it, which no
-    other name would.
-    """
-    from transformers import (
-        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as SEQUENCES,
-        MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING as TOKENS,
-    )
-
-    kind = SEQUENCES.get(type(config), None)
-    if kind is None:
-        return ()
-    with torch.device("meta"):
-        names, others = (set(made(config).state_dict()) for made in (kind, TOKENS[type(config)]))
-    inner = f"{kind.base_model_prefix}."
-    guard = min(names - others, key=lambda name: (name.startswith(inner), name), default=None)
-    return () if guard is None else (guard, guard + WHY)
 
 
 def mean(states: Tensor, mask: Tensor | None) -> Tensor:

@@ -12,8 +12,7 @@ from layerscope.core.options import Options
 class LoadOptions:
     """How weights are fetched, placed and trusted.
 
-    With `as_stored` the dtype `auto` is the checkpoint's everywhere; with `head_only` a model of
-    transformers comes without its blocks.
+    With `as_stored` the dtype `auto` is the checkpoint's everywhere.
     """
 
     revision: str | None = None
@@ -25,7 +24,6 @@ class LoadOptions:
     trust_remote_code: bool = False
     allow_pickle: bool = False
     as_stored: bool = False
-    head_only: bool = False
 
     @property
     def spread(self) -> bool:

@@ -1,8 +1,6 @@
 """Where the weights of a model go, and in which data type: to one device, to all, or in parts to processes."""
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -58,11 +56,13 @@ def placing(options: LoadOptions) -> dict[str, Any]:
     with needs(
         "accelerate", "spreading a model over devices needs accelerate, which is not installed"
     ):
-        from accelerate.utils import get_max_memory
-    most, here = options.max_memory, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if most is None and here > 1:
-        most = share(get_max_memory(), int(os.environ["LOCAL_RANK"]), here)
-    folder = {} if options.offload is None else {"offload_folder": _writable(options.offload)}
+        import accelerate  # noqa: F401  # what transformers spreads models with
+    most = options.max_memory
+    if most is None and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
+        raise LayerscopeError(
+            "several processes cannot each fill all devices: give each what it may fill with `max_memory`"
+        )
+    folder = {} if options.offload is None else {"offload_folder": str(options.offload)}
     return {"device_map": "auto", "max_memory": most and dict(most), **folder}
 
 
@@ -82,30 +82,3 @@ def _parallel(options: LoadOptions, other: str | None) -> dict[str, Any]:
         return {"distributed_config": DistributedConfig(tp_plan="auto")}
     except TypeError:  # transformers before 5.17
         return {"tp_plan": "auto"}
-
-
-def share(memory: Mapping[int | str, int], rank: int, processes: int) -> dict[int | str, int]:
-    """Return the memory that one of several processes on a machine may fill: of every n-th GPU all, of the CPU's 1/n.
-
-    >>> from layerscope.models.placing import share
-    >>> share({0: 80, 1: 80, 2: 80, 3: 80, "cpu": 64}, rank=1, processes=2)
-    {1: 80, 3: 80, 'cpu': 32}
-    """
-    gpus = {
-        device: amount
-        for device, amount in memory.items()
-        if device != "cpu" and int(device) % processes == rank
-    }
-    return {**gpus, "cpu": memory["cpu"] // processes}
-
-
-def _writable(folder: Path) -> str:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".written").touch()
-        (folder / ".written").unlink()
-    except OSError as error:
-        raise LayerscopeError(
-            f"`offload={str(folder)!r}` cannot be written ({error.strerror}): name another"
-        ) from error
-    return str(folder)

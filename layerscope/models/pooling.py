@@ -2,14 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.models.forward import FAILURES, Inputs, fitted, forward
+from layerscope.models.forward import Inputs, fitted, forward
 from layerscope.models.lens import bypassed, rows_of
 from layerscope.models.stack import Stack
 
@@ -83,15 +83,13 @@ def pool(
 class Projection:
     """The model's own code after the last block of a tower: norm, pooling, projection; fed with any layer's states.
 
-    `width` is P, that of the shared space; `blind`: whether that code looks at the states alone, so
-    that the model's embedding of one sample serves a whole batch.
+    `width` is P, that of the shared space.
     """
 
     module: nn.Module
     stack: Stack
     modality: str
     width: int
-    blind: bool = False
 
     def vectors(self, states: Tensor, inputs: Inputs) -> Tensor:
         """Return the float32 vectors [B, P] of the states [B, T, D] of one layer."""
@@ -107,7 +105,7 @@ class Projection:
         # without padding: some towers pool the last position, whatever is there
         for length in sorted(set(lengths.tolist())):
             rows = (lengths == length).nonzero().flatten()
-            alike = rows_of(inputs, rows[:1] if self.blind else rows.repeat(layers))
+            alike = rows_of(inputs, rows.repeat(layers))
             with bypassed(self.module, self.stack, states[:, rows, :length].flatten(0, 1)):
                 vectors = _embedded(self.module, self.modality, alike)
             if vectors is None:
@@ -148,18 +146,4 @@ def find_projection(
     agrees = torch.allclose(mine, vectors.float(), rtol=tolerance, atol=1e-4)
     if not agrees or torch.equal(mine, other):
         return None
-    return _blinded(projection, inputs, last, torch.cat([mine, other]))
-
-
-def _blinded(projection: Projection, inputs: Inputs, last: Tensor, vectors: Tensor) -> Projection:
-    """Return the projection that embeds one image's patches, where any do: they cost a third of a block every time."""
-    values = list(inputs.named.values())
-    if inputs.mask is not None or len(values) != 1 or not values[0].is_floating_point():
-        return projection
-    others = Inputs({name: value.flip(-1) + 1.0 for name, value in inputs.named.items()})
-    blind = replace(projection, blind=True)
-    try:
-        blindly = blind.vectors(torch.cat([last, last.flip(-1)]), others)
-    except FAILURES:  # code that counts the samples by its inputs
-        return projection
-    return blind if torch.allclose(blindly, vectors, rtol=1e-4, atol=1e-5) else projection
+    return projection

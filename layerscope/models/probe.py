@@ -33,7 +33,7 @@ from layerscope.models.stack import (
     tokens_read,
 )
 from layerscope.models.sublayers.find import find_sublayers
-from layerscope.models.weights import input_device, is_quantised
+from layerscope.models.weights import input_device
 
 PROBED = 8
 """A model is probed with this many of the samples."""
@@ -44,11 +44,6 @@ ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 """Bytes of a number to the share of a state that rounding may change: some of its last places."""
 ALONE = "other samples in a batch change this model's states: every sample is run alone"
 UNPADDED = "padding changes this model's states: batches hold only samples of equal length"
-TURNED = (
-    "reads its batch on axis 1, [T, B, D], and gets [B, T, D]: build it with `batch_first=True`, or give a module "
-    "whose forward transposes what it reads and gives"
-)
-
 States = dict[str, Tensor]
 """Of one small batch, by site and layer, such as `raw.3`."""
 
@@ -69,6 +64,10 @@ def find_layers(
     is found is refused.
     """
     module = loaded.module
+    if getattr(getattr(module, "config", None), "mask_ratio", None):
+        raise LayerscopeError(
+            f"{loaded.name} masks its input at random: load its encoder alone, such as ViTModel of a ViTMAE"
+        )
     samples = [samples[i] for i in range(min(PROBED, len(samples)))]
     modality = read_as(modality, samples[0], module)
     encoder = encoder_for(
@@ -82,15 +81,16 @@ def find_layers(
     device = input_device(module)
     with evaluating(module):
         sample = probe_sample(encoder, samples)
-        short = beginning(sample, 0.5)
-        stack, parts = _find_stack(module, encoder.batch([sample]).to(device), override)
-        model = LayeredModel(loaded, encoder, stack, parts, device, (*loaded.notes, *stack.notes))
-        sample, states, broken = _with_finite_states(model, sample, samples)
         inputs = encoder.batch([sample]).to(device)
+        stack, parts = _find_stack(module, inputs, override)
+        model = LayeredModel(loaded, encoder, stack, parts, device, (*loaded.notes, *stack.notes))
+        states = states_of(model, inputs)
         last = states[f"raw.{stack.depth}"]
         _check_one(model, last, inputs)
         tokens = last.shape[1] if last.ndim == 3 else 1
-        model = replace(model, rank=last.ndim, tokens=tokens, notes=(*model.notes, *broken))
+        model = replace(
+            model, rank=last.ndim, tokens=tokens, notes=(*model.notes, *_broken(model, states))
+        )
         inputs = replace(inputs, mask=model.mask(inputs, last))
         model = _with_head(model, modality, inputs, states)
         model = replace(
@@ -98,7 +98,7 @@ def find_layers(
             causal=_is_causal(model, sample),
             pooling=_auto_pooling(model, inputs, last, samples),
         )
-        model = _tested_in_batches(model, short, sample, states)
+        model = _tested_in_batches(model, sample, states)
         return _with_sublayers(model, inputs) if sublayers else model
 
 
@@ -155,39 +155,29 @@ def _find_stack(
     return stack, tuple(each.part for each in stacks)
 
 
-def _with_finite_states(
-    model: LayeredModel, first: Any, samples: Sequence[Any]
-) -> tuple[Any, States, list[str]]:
-    """Return the first sample whose states are finite, and them; else the first of all, and where it breaks."""
-    if isinstance(model.encoder, TextEncoder):
-        samples = [Ids(tuple(row[:PROBE_TOKENS])) for row in model.encoder.ids(samples) if row]
-    tried: list[tuple[States, list[str]]] = []
-    for sample in (first, *samples):
-        states = states_of(model, [sample])
-        broken = [key for key, state in states.items() if not bool(torch.isfinite(state).all())]
-        if not broken:
-            return sample, states, []
-        tried.append((states, broken))
-    states, broken = tried[0]
+def _broken(model: LayeredModel, states: States) -> list[str]:
+    """Return a note on the first layer that is not finite; raise where the final norm alone breaks it."""
+    broken = [key for key, state in states.items() if not bool(torch.isfinite(state).all())]
     layers = [key.removeprefix("raw.") for key in broken if key.startswith("raw")]
-    if not layers:
+    if broken and not layers:
         raise LayerscopeError(
-            f"the final norm ({model.stack.norm}) gives NaN or infinity for every sample of the probe: check its "
+            f"the final norm ({model.stack.norm}) gives NaN or infinity for the sample of the probe: check its "
             "weights, or leave it out with `norm='none'`"
         )
-    return first, states, [f"layer {layers[0]} gives NaN or infinity for every sample of the probe"]
+    return [
+        f"layer {layer} gives NaN or infinity for the sample of the probe" for layer in layers[:1]
+    ]
 
 
 def _check_one(model: LayeredModel, last: Tensor, inputs: Inputs) -> None:
     """Raise where a sample's states are not one row of states, or a text's not one for each token."""
-    tokens = tokens_read(model.module, model.stack, inputs)
-    if last.shape[0] != 1:
-        fault = f"read a sample as {last.shape[0]} rows of states: its layers have no state of one sample"
-    elif tokens is not None and last.ndim == 3 and last.shape[1] < tokens:
-        fault = f"give {last.shape[1]} states for {tokens} tokens: its layers have no state of one token"
-    else:
-        return
-    raise LayerscopeError(f"the blocks of the {model.stack.part} of {model.loaded.name} {fault}")
+    tokens = tokens_read(model.module, model.stack, inputs) or 0
+    if last.shape[0] != 1 or (last.ndim == 3 and last.shape[1] < tokens):
+        sample = f"one sample of {tokens} tokens" if tokens else "one sample"
+        raise LayerscopeError(
+            f"the blocks of the {model.stack.part} of {model.loaded.name} give {list(last.shape)} for {sample}: its "
+            "layers have no state of one sample, or of one token"
+        )
 
 
 def _with_head(model: LayeredModel, modality: str, inputs: Inputs, states: States) -> LayeredModel:
@@ -228,15 +218,8 @@ def _is_causal(model: LayeredModel, sample: Any) -> bool:
         kept = states[:, :middle].float()
         moved = (kept - after[key][:, :middle].float()).norm(dim=-1)
         if bool((moved > ROUNDING[states.dtype.itemsize] * kept.norm(dim=-1)).any()):
-            # activations quantised by a common range blur what was seen: there attention's own word
-            # counts
-            return is_quantised(model.module) and _declares_causal(model)
+            return False
     return True
-
-
-def _declares_causal(model: LayeredModel) -> bool:
-    block = model.module.get_submodule(model.stack.blocks[0])
-    return any(getattr(child, "is_causal", False) is True for child in block.modules())
 
 
 def _auto_pooling(
@@ -250,13 +233,10 @@ def _auto_pooling(
     if model.projection is None:
         return ("mean",)
     # seen on a whole text, as a tower may read the token that ends it
-    is_text = isinstance(model.encoder, TextEncoder)
-    for sample in samples:
-        if not is_text or model.encoder.lengths([sample])[0] > 1:
-            inputs = model.encoder.batch([sample]).to(model.device)
-            last = states_of(model, [sample])[f"raw.{model.stack.depth}"]
-            return (token_read(model.projection.vectors, last, inputs),)
-    return ("mean",)
+    longest = max(samples, key=lambda sample: model.encoder.lengths([sample])[0])
+    inputs = model.encoder.batch([longest]).to(model.device)
+    last = states_of(model, inputs)[f"raw.{model.stack.depth}"]
+    return (token_read(model.projection.vectors, last, inputs),)
 
 
 def _with_sublayers(model: LayeredModel, inputs: Inputs) -> LayeredModel:
@@ -268,18 +248,18 @@ def _with_sublayers(model: LayeredModel, inputs: Inputs) -> LayeredModel:
     return replace(model, sublayers=sublayers, notes=(*model.notes, *sublayers.notes))
 
 
-def _tested_in_batches(model: LayeredModel, short: Any, long: Any, alone: States) -> LayeredModel:
+def _tested_in_batches(model: LayeredModel, sample: Any, alone: States) -> LayeredModel:
     """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
-    together = states_of(model, [long, _mate(long)])
+    together = states_of(model, [sample, _mate(sample)])
     if not _agree(alone, {key: states[:1] for key, states in together.items()}):
-        _refuse_other_axis(model, long, alone)
         return replace(model, batching=False, notes=(*model.notes, ALONE))
-    if short is long or model.rank != 3:
+    short = beginning(sample, 0.5)
+    if short is sample or model.rank != 3:
         return model
     tested = [short]
     if model.encoder.modality == "audio":
-        tested += [beginning(long, share) for share in SHARES]
-    if all(_stands_padding(model, one, long) for one in tested):
+        tested += [beginning(sample, share) for share in SHARES]
+    if all(_stands_padding(model, one, sample) for one in tested):
         return model
     return replace(model, padding=False, notes=(*model.notes, UNPADDED))
 
@@ -293,21 +273,6 @@ def _mate(sample: Any) -> Any:
     if hasattr(sample, "samples"):
         return replace(sample, samples=sample.samples[::-1].copy())
     return torch.as_tensor(sample).flip(-1)
-
-
-def _refuse_other_axis(model: LayeredModel, sample: Any, alone: States) -> None:
-    """Raise for a model that mixes samples but none of the tokens of one: it reads its batch on axis 1, [T, B, D]."""
-    if model.rank != 3 or model.encoder.modality != "tensor" or model.tokens < 2:
-        return
-    half = model.tokens // 2
-    changed = torch.as_tensor(sample).clone()
-    changed[:half] = changed[:half].flip(-1)
-    before, after = (
-        {key: tokens[:, half:] for key, tokens in states.items()}
-        for states in (alone, states_of(model, [changed]))
-    )
-    if _agree(before, after):
-        raise LayerscopeError(f"{model.loaded.name} {TURNED}")
 
 
 def _stands_padding(model: LayeredModel, short: Any, long: Any) -> bool:

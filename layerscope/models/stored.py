@@ -13,7 +13,6 @@ from layerscope.inputs.states import States
 from layerscope.models.capture import Visit
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs
-from layerscope.models.head import pass_on
 from layerscope.models.layered import LayeredModel
 from layerscope.models.loading import Loaded
 from layerscope.models.probe import find_layers
@@ -76,8 +75,7 @@ class StatesModel(LayeredModel):
 def states_model(states: States, head: Loaded | None, device: torch.device) -> StatesModel:
     """Return a model of states [tokens, D] or pooled ones; with a `head`, which reads tokens, that has norm and lens.
 
-    Raises `LayerscopeError` for a head of another width or of fewer layers, and one that does not
-    run by itself.
+    Raises `LayerscopeError` for a head of another width or of fewer layers.
     """
     if head is not None:
         return _with_head(states, head, device)
@@ -106,7 +104,7 @@ def _with_head(states: States, head: Loaded, device: torch.device) -> StatesMode
         raise LayerscopeError(
             f"`head` reads tokens before the final norm, and {states.path} holds {held}: leave it out"
         )
-    model, last = _layers_of(head, states.tokens[0]), states.layers[-1]
+    model, last = find_layers(head, "tensor", [states.tokens[0]]), states.layers[-1]
     stack = model.stack
     if stack.width != states.width or stack.depth < last:
         raise LayerscopeError(
@@ -120,27 +118,5 @@ def _with_head(states: States, head: Loaded, device: torch.device) -> StatesMode
     about = vars(model) | {
         "encoder": StatesEncoder(None, head.module, UNCUT),
         "stack": stack.until(last),
-        "causal": _is_causal(head.module),
     }
     return StatesModel(**about, states=states, whole=stack.depth == last)
-
-
-def _layers_of(head: Loaded, sample: Any) -> LayeredModel:
-    """Return a model without its blocks, whose layers are found by letting each block return its input."""
-    faults = []
-    for outputs in (0, 1):  # blocks return a state, or a tuple of it
-        pass_on(head.module, outputs)
-        try:
-            return find_layers(head, "tensor", [sample])
-        except LayerscopeError as error:
-            faults.append(error)
-    raise LayerscopeError(
-        f"the head of {head.name} does not run alone ({faults[0]}): leave `head` out"
-    ) from faults[0]
-
-
-def _is_causal(module: Any) -> bool:
-    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
-
-    is_masked = module.config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    return not is_masked or bool(module.config.is_decoder)

@@ -1,7 +1,7 @@
-"""Watch one small forward: what each module reads and gives, and which calls follow one another as blocks do."""
+"""Watch one small forward: what each module reads and gives."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -16,13 +16,12 @@ from layerscope.models.forward import (
     hidden_in,
     hidden_of,
     hooked,
-    tensors_in,
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of one module during the probe: its hidden-state input and output, and every state that it was given.
+    """One call of one module during the probe: its hidden-state input and output.
 
     `number` counts the calls in the order in which they end.
     """
@@ -32,7 +31,6 @@ class Call:
     input: Tensor
     output: Tensor
     form: Form
-    read: tuple[Tensor, ...] = ()
     number: int = 0
 
     @property
@@ -55,15 +53,10 @@ class Call:
         """Whether it gives what it was given: one vector a token or a sample, of the same width."""
         return self.input.shape == self.output.shape and self.input.ndim in (2, 3)
 
-    @property
-    def passes_on(self) -> bool:
-        """Whether it hands its input on without weights that could change it: dropout, an identity."""
-        return not self.has_weights and same(self.input, self.output)
-
     @cached_property
     def can_be_block(self) -> bool:
-        """Whether it may be a block: it keeps the shape of its state, and changes it."""
-        return self.keeps_shape and not self.passes_on
+        """Whether it may be a block: it keeps the shape of its state, and is no dropout or identity."""
+        return self.keeps_shape and (self.has_weights or not same(self.input, self.output))
 
     def is_inside(self, others: Iterable["Call"]) -> bool:
         """Return whether the module is a part of one of these."""
@@ -75,7 +68,6 @@ class Call:
 
 
 Calls = list[Call]
-MEND = "so move whatever the model does between its blocks into them"
 
 
 class _Recorder:
@@ -92,16 +84,13 @@ class _Recorder:
         self.open.append((self.started, read))
         self.started += 1
 
-    def after(
-        self, path: str, module: nn.Module, args: object, kwargs: object, output: object
-    ) -> None:
+    def after(self, path: str, module: nn.Module, _: object, __: object, output: object) -> None:
         started, read = self.open.pop()
         state = hidden_of(output)
         returned = self._seen(started, state)
         if read is not None and state is not None and returned is not None:
-            form, tensors = Form.of(output, state), tuple(tensors_in((args, kwargs)))
-            call = Call(path, module, read, returned, form, tensors, len(self.calls))
-            self.calls.append(call)
+            form = Form.of(output, state)
+            self.calls.append(Call(path, module, read, returned, form, len(self.calls)))
 
     def _seen(self, number: int, state: Tensor | None) -> Tensor | None:
         if state is None:
@@ -169,102 +158,3 @@ def is_norm(call: Call) -> bool:
     once, twice = once[fine], twice[fine]
     blind = bool((once - twice).abs().max() <= 0.02 * once.abs().max())
     return blind and not same(once, x[fine])
-
-
-@dataclass(frozen=True)
-class Chain:
-    """The calls of blocks in order, and what makes the state of every layer.
-
-    `ends` are the calls that give the layers: the blocks themselves, or a module that reads a
-    block's output before the next block does. With `added` a layer is the sum of what its block
-    reads and what it gives: the model adds them.
-    """
-
-    blocks: tuple[Call, ...]
-    ends: tuple[Call, ...]
-    added: bool = False
-
-
-class Broken(Exception):
-    """Says in half a line why calls are no stack of blocks."""
-
-
-@torch.no_grad()
-def linked(blocks: Sequence[Call], calls: Sequence[Call]) -> Chain:
-    """Return the chain of these calls of blocks; raise `Broken` where one reads other than the one before it gives."""
-    first, last = blocks[0], blocks[-1]
-    paths = {call.path for call in blocks}
-    runs = sum(call.path in paths for call in calls)
-    if runs != len(blocks):
-        raise Broken(
-            f"{first.path} … {last.path} run {runs} times, {len(blocks)} of them in a row, {MEND}"
-        )
-    pairs = list(zip(blocks, blocks[1:], strict=False))
-    if pairs and all(_adds(one, two) for one, two in pairs):
-        if any(_reads(call, last.output) for call in calls if call.number > last.number):
-            raise Broken(
-                f"the model reads what {last.path} gives alone, and adds it up after the others, {MEND}"
-            )
-        return Chain(tuple(blocks), tuple(blocks), added=True)
-    ends = [_end_or_broken(one, two, calls) for one, two in pairs]
-    ends.append(_last_end(last, ends, blocks, calls))
-    paths = {end.path for end in ends}
-    if sum(call.path in paths for call in calls) != len(ends):
-        raise Broken(f"{ends[0].path} runs between the blocks and elsewhere too, {MEND}")
-    return Chain(tuple(blocks), tuple(ends))
-
-
-def _end_or_broken(one: Call, two: Call, calls: Sequence[Call]) -> Call:
-    end = end_of(one, two, calls)
-    if end is not None:
-        return end
-    how = f"are of {list(one.output.shape)} and {list(two.input.shape)}"
-    if one.output.shape == two.input.shape:
-        read = two.input.float()
-        apart = (read - one.output.float()).norm() / read.norm().clamp_min(1e-12)
-        how = f"differ by {float(apart):.0%}"
-    raise Broken(f"{two.path} does not read what {one.path} gives (they {how}), {MEND}")
-
-
-def _adds(one: Call, two: Call) -> bool:
-    """Whether a call reads the sum of what another one read and gave: the model adds a block to its input."""
-    fits = one.input.shape == two.input.shape and not same(one.output, two.input)
-    return fits and same(one.input + one.output, two.input)
-
-
-def end_of(one: Call, two: Call, calls: Sequence[Call]) -> Call | None:
-    """Return the call that gives what the second block reads: the first one, or a module that reads its output."""
-    if same(one.output, two.input):
-        return one
-    if one.input.shape != two.input.shape or one.path.startswith(two.path + "."):
-        return None
-    for call in reversed(calls):  # the outermost ends last
-        if not one.number < call.number < two.number or call.is_inside((one, two)):
-            continue
-        if call.form.bare and same(call.output, two.input) and _reads(call, one.output):
-            return call
-    return None
-
-
-def _last_end(
-    last: Call, ends: Sequence[Call], blocks: Sequence[Call], calls: Sequence[Call]
-) -> Call:
-    """The last block, or where a module of one kind follows every block, the one that follows it."""
-    later = [call for call in calls if call.number > last.number]
-    if not ends:  # of a block alone it is what reads both the block's input and its output
-        for call in later:
-            reads_both = _reads(call, last.input) and _reads(call, last.output)
-            if call.keeps_shape and call.form.bare and reads_both:
-                return call
-        return last
-    if any(end is block for end, block in zip(ends, blocks, strict=False)):
-        return last
-    kind, shape = type(ends[-1].module), last.output.shape
-    for call in later:
-        if type(call.module) is kind and call.output.shape == shape and _reads(call, last.output):
-            return call
-    return last
-
-
-def _reads(call: Call, state: Tensor) -> bool:
-    return any(same(read, state) for read in (call.input, *call.read) if read.is_floating_point())

@@ -38,9 +38,8 @@ def of_states(options: ProfileOptions) -> Job:
     states = open_states(options.states, options.layers, measuring.pooling)
     columns = Columns(options.text_column, options.label_column)
     corpus = corpus_of(states, options.data, options.labels, columns)
-    load_options = replace(options.load, head_only=True)
-    head = None if options.head is None else load(options.head, load_options)
-    model = states_model(states, head, torch_device(load_options))
+    head = None if options.head is None else load(options.head, options.load)
+    model = states_model(states, head, torch_device(options.load))
     vectors, notes = _vectors(model, measuring)
     notes = [*states.notes, *model.notes, *_lines_on(model), *notes]
     read = f"the states of {spans(states.layers, 'layer')} are read from {states.path}"

@@ -92,7 +92,7 @@ def profile(
             and labels, if any.
         layers: layer numbers of the states, in order, if their files do not say; 0 is the embedding
             output.
-        head: model whose final norm and head read the token states; only those weights are loaded.
+        head: model whose final norm and head read the token states.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         samples: number of samples, drawn with the seed, or all.
@@ -120,7 +120,7 @@ def profile(
             takes seconds, else a share.
         entropy_samples: number of samples whose prompt entropy is computed; by default all, or 256
             on a GPU.
-        sublayers: also measure inside each block, after norm, attention, MLP and residual addition.
+        sublayers: also measure inside each block: what attention and MLP add, and the stream between.
         views: augmentations of each sample, for InfoNCE, LiDAR and DiME; 0 leaves them out.
         view_samples: number of samples that get views.
         view_kinds: kinds of augmentation: swap,typo,split for text, crop,flip,color for images,

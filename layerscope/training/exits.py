@@ -67,13 +67,13 @@ class Exits:
             if len(reads) % len(self.layers):
                 raise RuntimeError("the code after the blocks did not read every exit")
             return list(reads.chunk(len(self.layers)))
-        with self._headless(), recorded(self.module, self.stack.ends) as states:
+        with self._headless(), recorded(self.module, self.stack.blocks) as states:
             call()
         return [self._alone(call, states[layer - 1]) for layer in self.layers]
 
     def last(self, call: Call, stacked: Sequence[int] = ()) -> Tensor:
         """Return what the model's last layer, or those `stacked` in its stead, give `head`, or their logits."""
-        record = recorded(self.module, self.stack.ends, stacked) if stacked else nullcontext()
+        record = recorded(self.module, self.stack.blocks, stacked) if stacked else nullcontext()
         with self._headless() as reads, record:
             output = call()
         read = reads[-1] if reads else logits_of(output)
@@ -82,12 +82,12 @@ class Exits:
 
     def reading(self, call: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
         """Return what the model gives in a call, and what the exit at an index gives in `bare`, without labels."""
-        ends, layers = self.stack.ends, self.layers
+        blocks, layers = self.stack.blocks, self.layers
         if self.head is not None and self._at_once:
-            with self._headless(len(layers)) as reads, recorded(self.module, ends, layers):
+            with self._headless(len(layers)) as reads, recorded(self.module, blocks, layers):
                 output = call()
             return output, reads[-1].chunk(len(layers)).__getitem__
-        with recorded(self.module, ends) as states:
+        with recorded(self.module, blocks) as states:
             output = call()
         return output, lambda index: self._alone(bare, states[layers[index] - 1])
 
@@ -153,8 +153,6 @@ def recorded(
 
 def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
     """Return the depths of exits, None is every layer from 1 on; raises `LayerscopeError` for others."""
-    if model.stack.added or model.stack.turned:
-        model.stack.check_plain("exits")
     exits = tuple(range(1, model.stack.depth + 1) if layers is None else layers)
     exit_weights(exits, model.stack.depth)  # which checks them
     return exits

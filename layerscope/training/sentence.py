@@ -134,7 +134,7 @@ class AlignedLoss(nn.Module):
         self, call: Callable[[], dict[str, Any]]
     ) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Return the transformer's output, and the token states of every exit, of one run."""
-        with recorded(self.layered.module, self.layered.stack.ends, self.layers):
+        with recorded(self.layered.module, self.layered.stack.blocks, self.layers):
             output = call()
         return output, output[TOKENS].chunk(len(self.layers))
 

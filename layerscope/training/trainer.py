@@ -17,7 +17,6 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.forward import Inputs
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.mean_head import standard_class
-from layerscope.models.stack import STAGE, SeveralParts
 from layerscope.training.callbacks import Guard, History
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
@@ -219,17 +218,7 @@ def generators_kept(device: torch.device) -> Iterator[None]:
 def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
     """Return a model with its layers found by samples that are made up."""
     loaded = load(model, LoadOptions(), processor)
-    try:
-        layered = find_layers(loaded, *made_up_samples(loaded), Override(part))
-    except SeveralParts as several:
-        if not several.differ:
-            raise
-        raise LayerscopeError(f"{several.differ}: one head reads layers of one width") from several
-    if layered.stack.part.startswith(STAGE.format("")):
-        raise LayerscopeError(
-            f"{part} is one of several widths: one head reads layers of one width"
-        )
-    return layered
+    return find_layers(loaded, *made_up_samples(loaded), Override(part))
 
 
 @torch.no_grad()

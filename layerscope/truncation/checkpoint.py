@@ -18,7 +18,7 @@ from layerscope.core.extras import require
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import logits_of
-from layerscope.models.mean_head import as_configured, guards_of, is_mean_head, standard_class
+from layerscope.models.mean_head import as_configured, standard_class
 from layerscope.models.pooling import pool
 from layerscope.truncation.depth import Depth
 from layerscope.truncation.expected import (
@@ -67,8 +67,6 @@ def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: P
         for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")
         for key in report.get(kind) or ()
     }
-    if is_mean_head(built.config):
-        wrong.difference_update(guards_of(built.config))
     if type(module) is not type(built) or wrong:
         what = f"without {min(map(str, wrong))}" if wrong else f"as {type(module).__name__}"
         raise LayerscopeError(

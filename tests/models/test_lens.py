@@ -20,14 +20,6 @@ def test_the_lens_on_the_last_block_gives_the_models_own_logits(case: Case):
         close(mine, own[row, : len(ids)])
 
 
-@torch.inference_mode()
-def test_the_lens_runs_what_stands_between_block_and_head():
-    scope = layered(next(c for c in TEXT if c.name == "bert").make())
-    model, state = scope.module, torch.randn(3, scope.stack.width)
-    mine = torch.cat(list(scope.lens.token_logits(state, scope.encoder.batch(TEXTS))))
-    close(mine, model.cls(state))  # transform, norm and decoder
-
-
 def classifier(kind: str):
     config = {"num_labels": 4}
     makers = {

@@ -28,11 +28,6 @@ def test_a_folder_keeps_the_head_it_was_saved_with(tmp_path):
     assert all(torch.equal(one[key], two[key]) for key in two)
 
 
-def test_nothing_is_printed_of_weights_that_load(tmp_path, caplog):
-    load(str(saved(tmp_path, next(c for c in TEXT if c.name == "llama").make())), LoadOptions())
-    assert not caplog.records
-
-
 def test_a_head_without_weights_is_left_out(tmp_path):
     folder = saved(tmp_path / "m", of_class("BertModel"))
     config = json.loads((folder / "config.json").read_text())
@@ -79,34 +74,18 @@ def test_minilm_is_what_sentence_transformers_serves():
     close(mine, served)
 
 
-def test_a_cross_encoder_is_the_classifier_of_its_folder_in_every_verb(tmp_path):
+def test_a_cross_encoder_is_the_classifier_of_its_folder(tmp_path):
     from sentence_transformers import CrossEncoder
 
     config = hf.BertConfig(**COMMON, max_position_embeddings=64, num_labels=3)
     plain = saved(tmp_path / "plain", build(lambda: hf.BertForSequenceClassification(config)))
     model = CrossEncoder(str(plain), max_length=20, device="cpu")
     model.save_pretrained(tmp_path / "own")  # with a modules.json, as a SentenceTransformer has
-    data = tmp_path / "pairs.csv"
-    rows = (f"w{i} w{i + 1},w{i + 2} w5,{i % 3}" for i in range(45))
-    data.write_text("\n".join(["text_a,text_b,label", *rows]))
-    shown, vectors, depths = [], [], []
-    for name, given in {"object": model, "own": tmp_path / "own", "plain": plain}.items():
-        (inspected,) = layerscope.inspect(given)
-        shown.append((inspected.head, inspected.kind, inspected.depth, inspected.max_length))
-        out = tmp_path / name
-        run = layerscope.profile(
-            given, data, metrics="layer_accuracy", out=out / "run", progress=False
-        )
-        vectors.append(run.metric("layer_accuracy").tolist())
-        layerscope.lens(given, data=data, out=out / "lens", progress=False)
-        layerscope.extract(given, data, layers="1", out=out / "states", progress=False)
-        layerscope.evaluate(given, tasks=f"linear-probe:{data}", out=out / "scores", progress=False)
-        layerscope.truncate(given, 1, out=out / "one", progress=False)
-        depths.append(layerscope.inspect(out / "one")[0].depth)
-        layerscope.train(given, data, max_steps=1, out=out / "trained", progress=False)
-    head = ("3 classes for every sample", "BertForSequenceClassification", 3)
-    assert shown == [(*head, 20), (*head, 20), (*head, 64)]
-    assert vectors[0] == vectors[1] == vectors[2] and depths == [1, 1, 1]
+    head = "3 classes for every sample"
+    for source, longest in ((model, 20), (tmp_path / "own", 20), (plain, 64)):
+        (inspected,) = layerscope.inspect(source)
+        shown = inspected.head, inspected.kind, inspected.depth, inspected.max_length
+        assert shown == (head, "BertForSequenceClassification", 3, longest)
 
 
 def test_a_sentence_transformer_object_with_its_prompt_and_cls_pooling(tmp_path):
@@ -138,7 +117,6 @@ def test_a_peft_adapter_folder(tmp_path):
     adapted.save_pretrained(tmp_path / "adapter")
     loaded = load(str(tmp_path / "adapter"), LoadOptions())
     scope = find(loaded)
-    plain = states(find(load(str(base), LoadOptions())), TEXTS)
     merged = (
         PeftModel.from_pretrained(
             hf.AutoModelForCausalLM.from_pretrained(base), tmp_path / "adapter"
@@ -148,7 +126,6 @@ def test_a_peft_adapter_folder(tmp_path):
     )
     mine, expected = states(scope, TEXTS), states(layered(merged), TEXTS)
     torch.testing.assert_close(mine["raw", 3][0], expected["raw", 3][0], rtol=1e-4, atol=1e-4)
-    assert not torch.allclose(mine["raw", 3], plain["raw", 3], atol=1e-3)
     assert scope.lens is not None
 
 

@@ -17,7 +17,6 @@ SIZES = {**tiny.COMMON, "max_position_embeddings": 70, "num_labels": 3}
 MODELS = {
     "bert": lambda: tiny.seeded(hf.BertForTokenClassification, hf.BertConfig(**SIZES)),
     "roberta": lambda: tiny.seeded(hf.RobertaForTokenClassification, hf.RobertaConfig(**SIZES)),
-    "electra": lambda: tiny.seeded(hf.ElectraForTokenClassification, hf.ElectraConfig(**SIZES)),
     "deberta": lambda: tiny.seeded(hf.DebertaV2ForTokenClassification, hf.DebertaV2Config(**SIZES)),
 }
 IDS = torch.tensor([[1, 5, 6, 7, 2], [1, 9, 2, 0, 0]])

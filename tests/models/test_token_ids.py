@@ -4,16 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 import tiny
 import torch
 import transformers as hf
+from models import zoo
 from models.zoo import refused
 from tiny import one_thread
 from torch import Tensor, nn
 
 import layerscope
-from layerscope.show.terminal import show
 
 __all__ = ["one_thread"]
 TOKENIZER = tiny.tokenizer(special=False)
@@ -64,15 +63,7 @@ def test_a_plain_module_of_ids(tmp_path: Path) -> None:
         state = model.embed(ids)
         for block in model.blocks[:2]:
             state = block(state)
-        loss = nn.functional.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
     assert np.allclose(run.pooled(2, "raw", "mean"), state.mean(1), atol=1e-6)
-    whole = layerscope.profile(
-        model, ids, out=tmp_path / "whole", metrics="perplexity", lens_tokens=None, progress=False
-    )
-    found = whole.table().query("metric == 'perplexity' and layer == 3")["value"]
-    assert np.allclose(found, loss.exp(), rtol=1e-5)
-    reading = layerscope.lens(model, data=ids, samples=2, progress=False)
-    assert reading.kind == "next"
 
 
 def test_a_saved_model_without_a_tokenizer(tmp_path: Path) -> None:
@@ -90,39 +81,9 @@ def test_a_saved_model_without_a_tokenizer(tmp_path: Path) -> None:
         layerscope.profile(tmp_path / "model", ["a text"], out=tmp_path / "none", progress=False)
 
 
-def test_exits_of_a_classifier_of_ids(tmp_path: Path) -> None:
-    ids = np.random.default_rng(0).integers(4, 94, size=(40, 8))
-    report = layerscope.exits(
-        tiny.classifier(),
-        (ids, [i % 3 for i in range(40)]),
-        max_disagreement=0.5,
-        out=tmp_path / "e",
-        progress=False,
-    )
-    assert report.samples == 40
-
-
-def test_decoders_are_causal_and_whisper_takes_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    small = {
-        "d_model": 32,
-        "num_layers": 2,
-        "num_heads": 4,
-        "d_kv": 8,
-        "d_ff": 48,
-        "vocab_size": 94,
-    }
-    t5 = hf.T5ForConditionalGeneration(hf.T5Config(**small, decoder_start_token_id=0)).eval()
-    found = layerscope.inspect(t5, processor=tiny.tokenizer(special=True))
+def test_decoders_are_causal_and_whisper_takes_seconds() -> None:
+    found = layerscope.inspect(zoo.t5(), processor=tiny.tokenizer(special=True))
     assert [(part.part, part.causal) for part in found] == [("encoder", False), ("decoder", True)]
-    sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 2) | {
-        "d_model": 16,
-        "vocab_size": 60,
-    }
-    sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
-    sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 24)
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    whisper = hf.WhisperForConditionalGeneration(hf.WhisperConfig(**sizes, **special)).eval()
-    found = layerscope.inspect(whisper, processor=hf.WhisperFeatureExtractor())
+    found = layerscope.inspect(zoo.whisper(), processor=hf.WhisperFeatureExtractor())
     assert [(part.part, part.causal) for part in found] == [("encoder", False), ("decoder", True)]
-    show(found[0].document())
-    assert "audio, 30 seconds at most" in capsys.readouterr().out
+    assert found[0].max_length == 30

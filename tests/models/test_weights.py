@@ -1,6 +1,5 @@
 """Models whose weights are not plain tensors on one device: offloaded, quantised, compiled."""
 
-import re
 from pathlib import Path
 
 import pandas as pd
@@ -66,39 +65,22 @@ def test_a_model_larger_than_the_memory_it_may_take(folder: Path, plain, tmp_pat
     assert_same(run, plain)
     loaded = load(str(folder), LoadOptions(device="map", max_memory={"cpu": "40KB"}))
     assert sum(weight.is_meta for weight in loaded.module.parameters()) > 0
-    (tmp_path / "file").touch()
-    for wrong, line in (
-        (
-            {"max_memory": "cpu=lots"},
-            "max_memory has 'cpu=lots': give each device an amount, such as 0=20GB,cpu=64GB",
-        ),
-        (
-            {"device": "cpu"},
-            "`max_memory` is for models spread over several devices: add `device='map'`",
-        ),
-        ({"offload": tmp_path / "file"}, "is a file"),
-    ):
-        with refused(match=re.escape(line)):
-            layerscope.profile(
-                str(folder), tiny.texts(12), out=tmp_path / "none", **{**how, **wrong}
-            )
+    with refused(match="models spread over several devices: add `device='map'`"):
+        layerscope.profile(
+            str(folder), tiny.texts(12), out=tmp_path / "n", **how | {"device": "cpu"}
+        )
 
 
-def test_a_model_wholly_offloaded(folder: Path, plain, tmp_path: Path) -> None:
+def test_a_model_wholly_offloaded_and_a_compiled_one(folder: Path, plain, tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate")
-    model = accelerate.cpu_offload(
-        hf.AutoModelForCausalLM.from_pretrained(folder), torch.device("cpu")
-    )
-    assert all(weight.is_meta for weight in model.parameters())
-    assert_same(layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **OPTIONS), plain)
-
-
-def test_a_compiled_model_is_the_one_inside(folder: Path, plain, tmp_path: Path) -> None:
-    model = torch.compile(hf.AutoModelForCausalLM.from_pretrained(folder), backend="eager")
-    run = layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **OPTIONS)
-    assert_same(run, plain)
-    assert run.info["model"]["class"] == "LlamaForCausalLM"
-    assert (layerscope.truncate(model, 2, tmp_path / "cut", **OPTIONS) / "config.json").is_file()
+    read = hf.AutoModelForCausalLM.from_pretrained
+    offloaded = accelerate.cpu_offload(read(folder), torch.device("cpu"))
+    assert all(weight.is_meta for weight in offloaded.parameters())
+    compiled = torch.compile(read(folder), backend="eager")
+    for name, model in (("offloaded", offloaded), ("compiled", compiled)):
+        run = layerscope.profile(model, tiny.texts(12), out=tmp_path / name, **OPTIONS)
+        assert_same(run, plain)
+        assert run.info["model"]["class"] == "LlamaForCausalLM"
 
 
 def test_dynamically_quantised(tmp_path: Path) -> None:
@@ -108,15 +90,10 @@ def test_dynamically_quantised(tmp_path: Path) -> None:
     assert is_quantised(model) and not is_quantised(tiny.llama())
     run = layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **OPTIONS)
     # activations are quantised by the range of the whole batch: no sample may have company
-    assert run.info["model"]["batching"] is False and run.info["model"]["language_model"] is True
-    other = torch.ao.quantization.quantize_dynamic(
-        tiny.llama(1), {torch.nn.Linear}, dtype=torch.qint8
-    )
-    with refused(match="holds another run"):
-        layerscope.profile(other, tiny.texts(12), out=tmp_path / "run", **OPTIONS)
+    assert run.info["model"]["batching"] is False
     with refused(match="is quantised: truncate the model it was made from"):
         layerscope.truncate(model, 2, tmp_path / "cut", **OPTIONS)
-    with refused(match="is quantised: only whole models in floats are trained"):
+    with refused(match="is quantised or offloaded: give a whole model in floats"):
         layerscope.train(model, tiny.texts(12), out=tmp_path / "trained", **OPTIONS)
 
 
@@ -136,16 +113,6 @@ def test_quantised_by_a_library(library: str, tmp_path: Path) -> None:
     options = {"processor": tiny.tokenizer(special=True), "progress": False}
     run = layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **options)
     assert run.depth == 3 and len(run.info["model"]["weights"]) == 64
-    labelled = (tiny.texts(40), [i % 3 for i in range(40)])
     assert any("quantised" in note for note in run.info["notes"])
-    report = layerscope.exits(model, labelled, max_disagreement=0.5, **options)
-    assert report.depth == 3
-    if library == "torchao":  # its tensors have no storage of their own, which safetensors needs
-        with refused(
-            match="quantised weights of .* cannot be written again: leave `out` out",
-        ):
-            layerscope.exits(
-                model, labelled, max_disagreement=0.5, out=tmp_path / "exits", **options
-            )
     with refused(match="is quantised: truncate the model it was made from"):
         layerscope.truncate(model, 2, tmp_path / "cut", **options)

@@ -13,7 +13,7 @@ from layerscope import LayerscopeError, metrics
 from layerscope.core.files import read_json, write_json
 from layerscope.runs.curves import curves, inside
 
-SITES = ["attn_norm", "attn", "attn_residual", "mlp_norm", "mlp"]
+SITES = ["attn", "attn_residual", "mlp"]
 OPTIONS = {"pooling": "mean", "batch_size": 5, "view_samples": 12, "views": 1}
 
 

@@ -54,7 +54,8 @@ CASES = {
         "the objective 'aligned' has no distillation: leave it out, or try --objective classifiers",
     "bert texts.csv --augment": "--augment crops and turns images, and classification reads none: leave it out",
     "bert texts.csv --dims 8": "--dims are those of sentence embeddings, and classification makes none: leave it out",
-    "bert texts.csv --max-length 1": "--max-length 1 has no room beside 2 special tokens: give 3 or more",
+    "bert texts.csv --max-length 1":
+        "special tokens take 2 of at most 1 tokens and leave no room for text: raise --max-length",
     "bert texts.csv --as-printed":
         "option --as-printed is gone: give the printed value itself, such as --learning-rate 0.1 with tracing-deit",
     "bert texts.csv --report-to neptune": "--report-to 'neptune' is not installed: install it, or choose another",
@@ -84,10 +85,8 @@ CASES = {
     "vi photos --from-config": "'{place}/vi' does not exist, did you mean vit?: with --from-config give a folder with "
                                "config.json, or a JSON file",
     "swin.json photos --from-config":
-        "the layers of this model differ in width, stage-1 (1 layer of 8), stage-2 (1 layer of 16): one head reads "
-        "layers of one width",
-    "swin.json photos --from-config --part stage-2":
-        "stage-2 is one of several widths: one head reads layers of one width",
+        "no stack of blocks was found in this model: swin.encoder.layers.0 is run as well as swin.encoder.layers.1, "
+        "and not in a row with it: name the module that holds the blocks to be measured with `blocks`",
     "bare.json novel.txt --from-config":
         "'{place}' has no tokenizer that can be loaded: save one with the model, or name one with --processor",
 }  # fmt: skip

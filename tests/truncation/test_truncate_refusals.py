@@ -53,7 +53,7 @@ LINES = {
     "--layer 2 --drop 1,3": "block 3 is not among the first 2: leave it out of --drop",
     "--layers 1,2 --drop 1": f"{NONE} 1: drop fewer of them",
     "--layer 1 --layers 1,2": "layer and layers name the same: give one of them",
-    "--layer 1 --part decoder": "part 'decoder' does not exist: this model has one stack of blocks",
+    "--layer 1 --part decoder": "part 'decoder' does not exist: these data go through model",
 }  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def adapted() -> nn.Module:
 MODELS = {
     "Plain is a plain torch module: no config says its depth": tiny.Plain,
     "Mine is not one of transformers' own classes": lambda: Mine(hf.BertConfig(**tiny.COMMON)),
-    "layers of this model differ in width: choose one of its stages with `part`, stage-1": swin,
+    "encoder.layers.0 is run as well as encoder.layers.1": swin,
     "merge it": adapted,
     "choose one with `part='encoder'`": zoo.t5,
 }

@@ -103,12 +103,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "unknown type": (
         config(model_type="nonesuch", architectures=None),
-        f"'{{}}/config.json' is of a type unknown to this version of transformers (nonesuch): {UNKNOWN}",
-    ),
-    "misspelt type": (
-        config(model_type="brt"),
-        "'{}/config.json' is of a type unknown to this version of transformers (brt, did you mean bert?): "
-        + UNKNOWN,
+        f"'{{}}' is of a type unknown to this version of transformers: {UNKNOWN}",
     ),
     "heads": (
         config(num_attention_heads=5),
@@ -154,7 +149,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "tokenizer cut": (
         write("tokenizer.json", b"{"),
         "'{}' has no tokenizer that can be loaded (Expecting property name enclosed in double quotes: "
-        "line 1 column 2 (char 1)): save one with the model",
+        "line 1 column 2 (char 1)): save one with the model, or give token ids as data",
     ),
     "modules cut": (write("modules.json", b"[{"), f"'{{}}/modules.json' is not JSON: {AGAIN}"),
     "adapter cut": (

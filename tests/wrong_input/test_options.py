@@ -29,12 +29,12 @@ OPTIONS: list[tuple[str, str, str]] = [
     (
         "--max-length",
         "2",
-        "--max-length 2 has no room beside 2 special tokens: give 3 or more",
+        "special tokens take 2 of at most 2 tokens and leave no room for text: raise --max-length",
     ),
     (
         "--prompt",
         "w1 " * 62,
-        "the prompt takes 64 of at most 64 tokens and leaves no room for text: make it shorter",
+        "the prompt and special tokens take 64 of at most 64 tokens and leave no room for text: raise --max-length",
     ),
     (
         "--chunk",
@@ -95,9 +95,9 @@ OPTIONS: list[tuple[str, str, str]] = [
     (
         "--part",
         "vision",
-        "part 'vision' does not exist: this model has one stack of blocks, leave --part out",
+        "part 'vision' does not exist: these data go through model",
     ),
-    ("--part", "", "part '' does not exist: this model has one stack of blocks, leave --part out"),
+    ("--part", "", "part '' does not exist: these data go through model"),
     (
         "--blocks",
         "bert.encoder.layr",
@@ -114,16 +114,6 @@ OPTIONS: list[tuple[str, str, str]] = [
     ("--norm", "nome", "norm 'nome' does not exist in this model, did you mean none?"),
     ("--norm", "x", f"norm 'x' {NO_MODULE}"),
     ("--norm", "", f"norm '' {NO_MODULE}"),
-    (
-        "--norm",
-        "bert.encoder.layer.2",
-        "norm 'bert.encoder.layer.2' is or holds a block: name the norm that follows the blocks, or none",
-    ),
-    (
-        "--norm",
-        "bert.encoder",
-        "norm 'bert.encoder' is or holds a block: name the norm that follows the blocks, or none",
-    ),
     (
         "--norm",
         "bert.embeddings",
@@ -320,7 +310,7 @@ def test_a_part_of_two(refused, tmp_path: Path) -> None:
     )
     folder = tiny.saved(tiny.seeded(hf.T5Model, config), tmp_path / "t5", special=False)
     assert refused("inspect", folder, "--part", "encodr") == (
-        "part 'encodr' does not exist, did you mean encoder? (this model has encoder, decoder)"
+        "part 'encodr' does not exist, did you mean encoder? (these data go through encoder, decoder)"
     )
     (tmp_path / "texts.txt").write_text("w1 w2\nw3\n")
     line = refused("profile", folder, "--data", tmp_path / "texts.txt", "--out", tmp_path / "run")

@@ -72,7 +72,7 @@ def test_inspect_tells_it_too(cli, request, tmp_path: Path, name: str) -> None:
     base, change, layer = HOPELESS[name]
     model = poisoned(request.getfixturevalue(base), tmp_path / "broken", change)
     (found,) = json.loads(cli("inspect", model, "--json").out)
-    assert f"layer {layer} gives NaN or infinity for every sample of the probe" in found["notes"]
+    assert f"layer {layer} gives NaN or infinity for the sample of the probe" in found["notes"]
 
 
 NORMS: dict[str, Callable[[Weights], object]] = {
@@ -88,7 +88,7 @@ def test_a_broken_final_norm_may_be_left_out(
     model = poisoned(gpt2, tmp_path / "broken", NORMS[name])
     command = ["profile", model, "--data", reviews, "--out", tmp_path / "run"]
     line = (
-        "the final norm (transformer.ln_f) gives NaN or infinity for every sample of the probe: "
+        "the final norm (transformer.ln_f) gives NaN or infinity for the sample of the probe: "
         "check its weights, or leave it out with --norm none"
     )
     assert refused(*command) == line

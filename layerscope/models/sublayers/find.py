@@ -5,10 +5,10 @@ A block is known by its arithmetic, not by the names of its modules. One run of 
 addition. Of a pre-norm block that reads state 0:
 
     state  given by               equals         so it is
-    1      input_layernorm                       attn_norm: what the attention reads
+    1      input_layernorm                       what the attention reads
     2      self_attn              changes when another token does: attn
     3      (seen at the next norm)  0 + 2        attn_residual
-    4      post_attention_layernorm              mlp_norm
+    4      post_attention_layernorm              what the MLP reads
     5      mlp                    changes with its own token alone: mlp
     6      the block              3 + 5          raw
 
@@ -25,6 +25,7 @@ from itertools import combinations, product
 import torch
 from torch import Tensor, nn
 
+from layerscope.core.errors import spans
 from layerscope.models.forward import FAILURES, Form, Inputs
 from layerscope.models.stack import Stack
 from layerscope.models.sublayers.watch import BlockRun, Spot, Step, Sublayers, Tap, replay, watch
@@ -51,100 +52,44 @@ def find_sublayers(module: nn.Module, stack: Stack, inputs: Inputs) -> Sublayers
     """Find the sub-layers of every block in one small forward; those that cannot be identified are left out and noted.
 
     Sites: `attn` is what the branch that mixes tokens (attention, a state-space mixer) adds to the
-    stream, `mlp` what the branch that treats each token alone adds, `cross_attn` what a branch that reads an encoder
-    adds; `attn_norm` is the norm of that branch (before it, after it, or after its addition),
-    `attn_post_norm` a second one; `attn_residual` the stream after its addition. A norm that two
-    branches share is `norm`. What equals the block's output is no site: it is `raw`.
+    stream, `mlp` what the branch that treats each token alone adds, `cross_attn` what a branch that
+    reads an encoder adds; `attn_residual` is the stream after its addition. What equals the block's
+    output is no site: it is `raw`.
     """
-    stack.check_plain("sub-layers")
     taps: list[Tap] = []
-    lacking: dict[str, list[int]] = {}
+    unclear: list[int] = []
     for layer, run in enumerate(watch(module, stack, inputs), 1):
-        sites, lacks = _sites(run)
+        sites, is_whole = _sites(run)
         taps += [Tap(site, layer, spot) for site, spot in sites.items()]
-        for lack in dict.fromkeys(lacks):
-            lacking.setdefault(lack, []).append(layer)
-    notes = []
-    for lack, layers in lacking.items():
-        numbers = f"{layers[0]} to {layers[-1]}" if len(layers) > 3 else ", ".join(map(str, layers))
-        notes.append(f"sub-layers of block{'s' if len(layers) > 1 else ''} {numbers}: {lack}")
-    return Sublayers(tuple(taps), tuple(notes))
+        if not is_whole:
+            unclear.append(layer)
+    note = f"sub-layers cannot all be identified in {spans(unclear, 'block')}"
+    return Sublayers(tuple(taps), (note,) if unclear else ())
 
 
-def _sites(run: BlockRun) -> tuple[dict[str, Spot], list[str]]:
-    """Return the sites of one block, in the order in which they are seen, and what of it is not identified."""
+def _sites(run: BlockRun) -> tuple[dict[str, Spot], bool]:
+    """Return the sites of one block, in the order in which they are seen, and whether all of it is identified."""
     norms = list(_normalising(run))
     additions = _leading(run, _additions(run, norms), norms)
-    roles, lacks = _roles(run, additions)
-    before_norm = {norm.output: norm.input for norm in reversed(norms)}
     states: dict[str, int] = {}
+    is_whole = bool(additions)
     for addition in additions:
-        named = [branch for branch in addition.branches if branch in roles]
-        states |= {roles[branch]: before_norm.get(branch, branch) for branch in named}
-        if len(addition.branches) > 1:
-            states[_free("residual", states)] = addition.total
-        elif named:
-            states[_free(f"{roles[named[0]]}_residual", states)] = addition.total
-    for served, norm in _norms(run, norms, additions, roles):
-        name = f"{served[0]}_norm" if len(served) == 1 else "norm"
-        if name in states:
-            name = _free(name.replace("norm", "post_norm"), states)
-        states[name] = norm
-    ordered = sorted((number, name) for name, number in states.items() if number != run.last)
-    return {name: run.states[number].spot for number, name in ordered}, lacks
-
-
-def _roles(run: BlockRun, additions: list[Addition]) -> tuple[dict[int, str], list[str]]:
-    """Return the name of each branch, and what is not identified."""
-    roles: dict[int, str] = {}
-    if not additions:
-        return roles, ["no chain of residual additions leads to the block's output"]
-    lacks = []
-    for addition in additions:
+        names = []
         for branch in addition.branches:
             role = None
             with suppress(*FAILURES):  # a block that cannot be run again by itself
                 role = _role(run, addition, branch)
             if role is None:
-                path = run.states[branch].spot.path
-                lacks.append(f"the input that {path} adds cannot be identified")
+                is_whole = False
             else:
-                roles[branch] = _free(role, roles.values())
-    return roles, lacks
-
-
-def _norms(
-    run: BlockRun, norms: list[Step], additions: list[Addition], roles: dict[int, str]
-) -> Iterator[tuple[list[str], int]]:
-    """Yield the branches and the states of norms: first of those before a branch, then after it or its addition."""
-    after: list[tuple[list[str], int]] = []
-    # else the stream itself starts behind a norm
-    post_norm = any(addition.base == 0 for addition in additions)
-    by_total = {addition.total: addition for addition in reversed(additions)}
-    bases = {addition.base for addition in additions}
-    for norm in norms:
-        goes_on = norm.output == run.last or norm.output in bases
-        if norm.output in roles:
-            after.append(([roles[norm.output]], norm.output))
-        elif norm.input in by_total and goes_on and post_norm:
-            branches = by_total[norm.input].branches
-            after.append(([roles[b] for b in branches if b in roles], norm.output))
-        elif served := _served(run, norm, additions, roles):
-            yield served, norm.output
-    yield from after
-
-
-def _served(
-    run: BlockRun, norm: Step, additions: list[Addition], roles: dict[int, str]
-) -> list[str]:
-    """Return the branches that read what a norm gives: those that change where it is handed another state."""
-    changed = {(norm.spot.path, norm.spot.call): _other_first(run.states[norm.input].value)}
-    served = []
-    for addition in additions:
-        if addition.base in (norm.input, norm.output):
-            branches = [branch for branch in addition.branches if branch in roles]
-            served += [roles[branch] for branch in branches if any(_changes(run, branch, changed))]
-    return served
+                names.append(_free(role, states))
+                states[names[-1]] = branch
+        if len(addition.branches) > 1:
+            states[_free("residual", states)] = addition.total
+        elif names:
+            states[_free(f"{names[0]}_residual", states)] = addition.total
+    ordered = sorted((number, name) for name, number in states.items() if number != run.last)
+    return {name: run.states[number].spot for number, name in ordered}, is_whole
 
 
 def _free(name: str, taken: Collection[str]) -> str:
@@ -188,7 +133,7 @@ def _changes(
     state = run.states[branch]
     if not hand:
         return False, False
-    changed = replay(run, hand, state.spot, others=others)
+    changed = replay(run, hand, others=others)[state.spot]
     # of its size: far above rounding
     least = 0.4 * float(torch.finfo(state.value.dtype).eps) ** 0.5
     size = state.value.double().norm(dim=-1).clamp_min(1e-30)
@@ -223,17 +168,15 @@ def _sum(run: BlockRun, number: int, stream: list[int], several: bool) -> Additi
     ]
     singles: list[tuple[int, ...]] = [(i,) for i in reversed(candidates)]
     pairs: list[tuple[int, ...]] = list(combinations(candidates, 2)) if several else []
-    for group, scaled in product((singles, pairs), (None, "number", "channel")):
+    for group, scaled in product((singles, pairs), (False, True)):
         for base, branches in product(reversed(stream), group):
             if _is_sum(run, number, base, branches, scaled):
                 return Addition(base, branches, number)
     return None
 
 
-def _is_sum(
-    run: BlockRun, number: int, base: int, branches: tuple[int, ...], scaled: str | None
-) -> bool:
-    """Whether a state is a sum, of branches scaled by nothing, one number (Granite), or one for each channel (BEiT)."""
+def _is_sum(run: BlockRun, number: int, base: int, branches: tuple[int, ...], scaled: bool) -> bool:
+    """Whether a state is a sum, of branches that may be scaled by a number for each channel."""
     state, start = run.states[number].value, run.states[base].value
     if not bool(start.any()):
         return False  # to nothing (DETR's first queries) anything is added
@@ -241,17 +184,14 @@ def _is_sum(
     added = state.double() - start.double()
     size = added.norm(dim=-1, keepdim=True).clamp_min(1e-30)
     # token by token: beside a massive one any other difference would look small
-    added, branch = (
-        added / size,
-        torch.stack([run.states[i].value.double() for i in branches]).sum(0) / size,
-    )
-    if scaled is not None:
-        over = (0, 1, 2) if scaled == "number" else (0, 1)
-        branch = (added * branch).sum(over) / (branch * branch).sum(over).clamp_min(1e-30) * branch
+    added = added / size
+    branch = torch.stack([run.states[i].value.double() for i in branches]).sum(0) / size
+    if scaled:
+        squares = (branch * branch).sum((0, 1)).clamp_min(1e-30)
+        branch = (added * branch).sum((0, 1)) / squares * branch
     sizes = torch.maximum(state.double().norm(dim=-1), start.double().norm(dim=-1)) / size[..., 0]
-    return bool(
-        ((added - branch).norm(dim=-1) <= (EXACT + rounding * sizes).clamp_max(ROUGH)).all()
-    )
+    apart = (added - branch).norm(dim=-1)
+    return bool((apart <= (EXACT + rounding * sizes).clamp_max(ROUGH)).all())
 
 
 def _leading(run: BlockRun, additions: list[Addition], norms: list[Step]) -> list[Addition]:
@@ -271,7 +211,7 @@ def _normalising(run: BlockRun) -> Iterator[Step]:
     """Yield the calls inside a block that normalise a state."""
     for step in run.steps:
         read, returned = run.states[step.input].value, run.states[step.output].value
-        if step.input != step.output and is_norm(
-            Call(step.spot.path, step.module, read, returned, Form())
-        ):
+        module = run.block.get_submodule(step.path)
+        call = Call(step.path, module, read, returned, Form())
+        if step.input != step.output and is_norm(call):
             yield step

@@ -1,6 +1,7 @@
 """Watch the blocks of one small forward from inside: every state that passes between their modules."""
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import Inputs, forward, hidden_in, hidden_of, hooked
+from layerscope.models.forward import FAILURES, Inputs, forward, hidden_in, hidden_of, hooked
 from layerscope.models.stack import Stack
 
 
@@ -19,6 +20,10 @@ class Spot:
     path: str
     call: int
     is_input: bool
+
+
+WHOLE = Spot("", 0, False)
+"""What the block itself returns."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +44,11 @@ class Sublayers:
 
     @property
     def sites(self) -> dict[str, tuple[int, ...]]:
-        """Layers at which each site is found, the sites in the order of the block that has most of them."""
-        layers: dict[str, list[int]] = {}
+        """Layers at which each site is found."""
+        layers: dict[str, tuple[int, ...]] = {}
         for tap in self.taps:
-            layers.setdefault(tap.site, []).append(tap.layer)
-        orders = [
-            [tap.site for tap in self.taps if tap.layer == layer]
-            for layer in {tap.layer for tap in self.taps}
-        ]
-        fullest = max(orders, key=len, default=[])
-        return {site: tuple(layers[site]) for site in dict.fromkeys([*fullest, *layers])}
+            layers[tap.site] = (*layers.get(tap.site, ()), tap.layer)
+        return layers
 
 
 def as_state(hidden: Tensor, shape: torch.Size) -> Tensor | None:
@@ -77,8 +77,7 @@ class State:
 class Step:
     """One call of a module inside a block that gets and gives a state, both by number."""
 
-    module: nn.Module
-    spot: Spot
+    path: str
     input: int
     output: int
 
@@ -90,81 +89,67 @@ class BlockRun:
     block: nn.Module
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    states: list[State] = field(default_factory=list)
+    states: list[State]
     steps: list[Step] = field(default_factory=list)
     last: int = 0
     """Number of the block's output."""
 
-    def number(self, hidden: Tensor | None, spot: Spot | None) -> int | None:
-        """Return the number of a state, a new one where it was not seen before; None of what is no state."""
-        if hidden is not None and self.states:
-            hidden = as_state(hidden, self.states[0].value.shape)
-        if hidden is None:
-            return None
-        same = (i for i, state in enumerate(self.states) if torch.equal(state.value, hidden))
+    def number(self, value: Tensor, spot: Spot) -> int:
+        """Return the number of a state that is seen at a spot, a new one where it was not seen before."""
+        same = (i for i, state in enumerate(self.states) if torch.equal(state.value, value))
         number = next(same, len(self.states))
         if number == len(self.states):
-            self.states.append(State(hidden.clone(), []))  # a module may change it in place
-        if spot is not None:
-            self.states[number].seen.append(spot)
+            self.states.append(State(value, []))
+        self.states[number].seen.append(spot)
         return number
 
 
 def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
-    """Run `module` once and return what was seen inside every block execution, in order."""
+    """Run `module` once, and every block execution again by itself, and return what is seen inside each, in order."""
     runs: list[BlockRun] = []
-    calls: dict[str, int] = defaultdict(int)
-    entered: list[tuple[Spot, int | None]] = []
-    # a model may call one module both in its blocks and beside them, as a shared norm
-    inside = False
 
     def start(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        nonlocal inside
-        inside = True
-        calls.clear()
-        runs.append(BlockRun(block, args, kwargs))
-        runs[-1].number(hidden_in(args, kwargs), None)
+        hidden = hidden_in(args, kwargs)
+        assert hidden is not None
+        runs.append(BlockRun(block, args, kwargs, [State(hidden.clone(), [])]))
 
-    def before(path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if inside:
-            spot = Spot(path, calls[path], True)
-            calls[path] += 1
-            entered.append((spot, runs[-1].number(hidden_in(args, kwargs), spot)))
-
-    def after(child: nn.Module, _: object, __: object, output: object) -> None:
-        if inside:
-            spot, number = entered.pop()
-            spot = replace(spot, is_input=False)
-            returned = runs[-1].number(hidden_of(output), spot)
-            if number is not None and returned is not None:
-                runs[-1].steps.append(Step(child, spot, number, returned))
-
-    def end(_: nn.Module, __: object, ___: object, output: object) -> None:
-        nonlocal inside
-        inside = False
-        runs[-1].last = runs[-1].number(hidden_of(output), None) or 0
-
-    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
-    # once each, as several blocks may share one
-    named = dict.fromkeys(each for block in blocks for each in block.named_modules() if each[0])
-    of_blocks = [(block, start, end) for block in blocks]
-    of_children = [(child, partial(before, name), after) for name, child in named]
-    with hooked([*of_blocks, *of_children]):
+    blocks = (module.get_submodule(path) for path in dict.fromkeys(stack.blocks))
+    with hooked((block, start, None) for block in blocks):
         forward(module.get_submodule(stack.entry), inputs)
+    for run in runs:
+        with suppress(*FAILURES):  # a block that cannot be run by itself shows nothing
+            _fill(run)
     return runs
+
+
+def _fill(run: BlockRun) -> None:
+    """Number what is seen inside a block, and say which modules turn which state into which."""
+    numbers: dict[Spot, int] = {}
+    for spot, value in replay(run, {}).items():
+        numbers[spot] = run.number(value, spot)
+        entered = numbers.get(replace(spot, is_input=True))
+        if entered is not None and not spot.is_input:
+            run.steps.append(Step(spot.path, entered, numbers[spot]))
+    run.last = numbers.get(WHOLE, 0)
 
 
 @torch.inference_mode()
 def replay(
-    run: BlockRun, hand: dict[tuple[str, int], Tensor], take: Spot, *, others: bool = False
-) -> Tensor:
-    """Run a block again, hand its modules (and itself, if `others`) other states, and return one spot's state."""
+    run: BlockRun, hand: dict[tuple[str, int], Tensor], *, others: bool = False
+) -> dict[Spot, Tensor]:
+    """Run a block again and return the states that pass between its modules, by where they are seen, in order.
+
+    Modules, by path and number of the call, are handed other states, and the block itself other
+    arguments beside its state if `others`.
+    """
     calls: dict[str, int] = defaultdict(int)
-    taken: list[Tensor] = []
+    start = run.states[0].value
+    seen: dict[Spot, Tensor] = {}
 
     def see(spot: Spot, hidden: Tensor | None) -> None:
-        if spot == take and hidden is not None:
-            taken.append(hidden.clone())
+        state = None if hidden is None else as_state(hidden, start.shape)
+        if state is not None:
+            seen[spot] = state.clone()  # a module may change it in place
 
     def before(path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = calls[path]
@@ -177,13 +162,12 @@ def replay(
     def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
         see(Spot(path, calls[path] - 1, False), hidden_of(output))
 
-    paths = {take.path, *(path for path, _ in hand)}
-    hooks = [(run.block.get_submodule(p), partial(before, p), partial(after, p)) for p in paths]
-    start = run.states[0].value
+    inside = [(path, child) for path, child in run.block.named_modules() if path]
     args, kwargs = _swapped(run.args, run.kwargs, start.clone(), others=others)
-    with hooked(hooks):
-        run.block(*args, **kwargs)
-    return taken[-1].reshape(start.shape)
+    with hooked((child, partial(before, path), partial(after, path)) for path, child in inside):
+        output = run.block(*args, **kwargs)
+    see(WHOLE, hidden_of(output))
+    return seen
 
 
 def _swapped(
