@@ -1,10 +1,12 @@
 """How near the predictions of each layer are to the model's own, read plainly and through translators, as shown."""
 
+from typing import Any
+
 import pandas as pd
 
-from layerscope.show.document import Cell, Column, Section, Table, row
+from layerscope.show.document import Cell, Column, Section, Table
 from layerscope.show.numbers import chance, error
-from layerscope.show.plots import Axis, Chart, Series, Tone
+from layerscope.show.plots import Axis, Chart, Series
 
 LEAD = (
     "The divergence (Kullback-Leibler, in nats) of each layer's predictions from the model's own, which the last layer "
@@ -12,7 +14,6 @@ LEAD = (
     "(Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens)."
 )
 LEGEND = "change: tuned minus plain; ±: one standard error, of samples drawn anew. agree: on the likeliest token."
-TITLES = ("layer", "KL plain", "KL tuned", "change", "agree plain", "agree tuned")
 
 
 def verdict(divergence: pd.DataFrame) -> str:
@@ -28,27 +29,28 @@ def verdict(divergence: pd.DataFrame) -> str:
 
 def table(divergence: pd.DataFrame) -> Table:
     """Return a row for each layer before the last."""
-    rows = tuple(
-        row(
-            Cell(str(layer), value=layer),
-            *(Cell(f"{value:.3f}", value=value) for value in (plain, tuned)),
-            Cell(f"{tuned - plain:+.3f}", error(stderr), value=tuned - plain),
-            *(Cell(chance(value), value=value) for value in agreement),
-        )
-        for layer, plain, tuned, *agreement, stderr, _ in divergence.itertuples(index=False)
-    )
+    columns = [
+        Column("layer", field="layer"),
+        Column("KL plain", field="kl_plain", form="{:.3f}".format),
+        Column("KL tuned", field="kl_tuned", form="{:.3f}".format),
+        Column("change", cell=_change),
+        Column("agree plain", field="agreement_plain", form=chance),
+        Column("agree tuned", field="agreement_tuned", form=chance),
+    ]
     title = f"Divergence and agreement by layer (of {divergence['n'].max():,} predictions)"
-    return Table(title, tuple(map(Column, TITLES)), rows, (LEGEND,), name="tuned-lens")
+    return Table.of(divergence, columns, title, legend=(LEGEND,), name="tuned-lens")
+
+
+def _change(row: Any) -> Cell:
+    difference = row["kl_tuned"] - row["kl_plain"]
+    return Cell(f"{difference:+.3f}", error(row["stderr"]), difference)
 
 
 def section(divergence: pd.DataFrame, depth: int) -> Section:
     """Return the divergences by both lenses as curves, and the table."""
-    tones: dict[str, Tone] = {"plain": "rival", "tuned": "own"}
-    layers, note = tuple(divergence["layer"].astype(float)), f"N: {divergence['n'].max():,}"
-    lines = (
-        Series(lens, layers, tuple(divergence[f"kl_{lens}"]), tone=tone, note=note)
-        for lens, tone in tones.items()
-    )
+    note = f"N: {divergence['n'].max():,}"
+    plain = Series.of(divergence, "layer", "kl_plain", "plain", tone="rival", note=note)
+    tuned = Series.of(divergence, "layer", "kl_tuned", "tuned", note=note)
     chart = Chart(
         title="Divergence from the model's own predictions",
         name="lens_divergence",
@@ -56,11 +58,7 @@ def section(divergence: pd.DataFrame, depth: int) -> Section:
         unit="nats",
         x=Axis("layer", whole=True, depth=depth),
         y=Axis("KL (nats)", log=bool(divergence["kl_tuned"].min() > 0)),
-        series=tuple(lines),
+        series=(plain, tuned),
     )
-    return Section(
-        "tuned",
-        "How near each layer is to the model's own predictions",
-        LEAD,
-        (chart, table(divergence)),
-    )
+    title = "How near each layer is to the model's own predictions"
+    return Section("tuned", title, LEAD, (chart, table(divergence)))

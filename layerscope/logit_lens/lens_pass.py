@@ -51,7 +51,7 @@ def run_lens(options: LensOptions) -> Reading:
     lens = _lens_of(model)
     corpus = _as_read(corpus, model, options)
     shown = draw(corpus, options.samples, SEED)
-    translators, tuning_notes = translators_for(model, options.tuning, shown, reporter)
+    translators, tuning_notes = translators_for(model, options.tuning, reporter)
     notes = [*shown.notes, *model.notes, *tuning_notes]
     if len(shown) < len(corpus):
         notes.append(
@@ -65,9 +65,11 @@ def run_lens(options: LensOptions) -> Reading:
     read, grids, settled, apart = [], [], [], []
     with evaluating(model.module), reporter.bar("every layer", len(shown), "samples") as advance:
         for subject in subjects:
-            tops = read_layers(model, subject.inputs, subject.positions, top, translators)
+            inputs, states = layer_states(model, subject.inputs)
+            tops = read_layers(model, inputs, states, subject.positions, top, translators)
             if translators is not None:
-                apart.append(divergences(model, translators, subject.inputs, subject.positions))
+                tokens = [_chosen(state[0], subject.positions) for state in states]
+                apart.append(divergences(model, translators, inputs, tokens))
             columns = _columns(subject)
             grids.append(_grid(columns, tops, subjects.prediction))
             settled.append(_saturation(columns, subject, tops, subjects.prediction))
@@ -144,17 +146,17 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: LensOptions) -> Corpu
 def read_layers(
     model: LayeredModel,
     inputs: Inputs,
+    states: Sequence[Tensor],
     positions: Sequence[int] | None,
     top: int,
     translators: Translators | None = None,
 ) -> Tops:
-    """Return the `top` predictions of layers 0 … L for a batch of one sample, without padding, on the model's device.
+    """Return the `top` predictions of layers 0 … L for the `states` of one sample (see `layer_states`).
 
     `positions` are those of the tokens that are read; None is all, and of a classifier the sample.
     With translators states go through them first. Raises `LayerscopeError` where a layer's logits
     are not finite.
     """
-    inputs, states = layer_states(model, inputs)
     ids, logs = [], []
     for layer, state in enumerate(states):
         state = state if translators is None else translators.translated(layer, state)
@@ -179,13 +181,15 @@ def _logits(
     assert lens is not None
     if lens.kind == "pooled":
         return [lens.sample_logits(state, inputs)]
-    length = state.shape[1]
-    chosen = torch.arange(length) if positions is None else torch.tensor(positions)
-    chosen = chosen.to(state.device)
-    if length * lens.classes > WHOLE:
-        return lens.token_logits(state[0, chosen], inputs)
-    logits = lens.sequence_logits(state, inputs)[0, chosen]
+    if state.shape[1] * lens.classes > WHOLE:
+        return lens.token_logits(_chosen(state[0], positions), inputs)
+    logits = _chosen(lens.sequence_logits(state, inputs)[0], positions)
     return torch.split(logits, max(1, CHUNK // lens.classes))
+
+
+def _chosen(rows: Tensor, positions: Sequence[int] | None) -> Tensor:
+    """Return the rows at some positions, None is all."""
+    return rows if positions is None else rows[torch.tensor(positions, device=rows.device)]
 
 
 def _columns(subject: Subject) -> pd.DataFrame:

@@ -23,11 +23,10 @@ from layerscope.show.document import (
     Sentences,
     Table,
     TokenGrid,
-    row,
 )
 from layerscope.show.numbers import chance
 from layerscope.show.plain import plain
-from layerscope.show.plots import Axis, Chart, Series
+from layerscope.show.plots import Axis, Chart
 from layerscope.show.pushed import Stored
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
@@ -194,25 +193,13 @@ class Reading(Stored):
         )
 
     def _settled(self, total: str) -> Table:
-        more = len(self.samples) - SHOWN if self.kind != "class" else 0
-        counted = (
-            (f"All {len(self.samples):,} samples are counted, also those without a grid.",)
-            if more > 0
-            else ()
+        columns = (
+            Column("layer", field="layer"),
+            Column("settled", field="share", form="{:.0%}".format),
+            Column("", "left", cell=_bar),
         )
-        legend = (FROM_1, *counted)
-        rows = tuple(
-            row(
-                Cell(str(layer), value=layer),
-                Cell(f"{share:.0%}", value=share),
-                Cell("", share=share),
-            )
-            for _, layer, _, share in self.cumulative.itertuples()
-        )
-        columns = (Column("layer"), Column("settled"), Column("", "left"))
-        return Table(
-            f"Settled by layer (of {total})", columns, rows, legend, name="settled-by-layer"
-        )
+        title = f"Settled by layer (of {total})"
+        return Table.of(self.cumulative, columns, title, legend=(FROM_1,), name="settled-by-layer")
 
     def save(self, folder: str | Path) -> Path:
         """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""
@@ -258,18 +245,21 @@ def visible(text: str) -> str:
     return plain(text.translate(SIGNS))
 
 
+def _bar(row: Any) -> Cell:
+    return Cell("", share=row["share"])
+
+
 def _curve(reading: Reading, total: str) -> Chart:
-    layers, shares = (tuple(reading.cumulative[name].astype(float)) for name in ("layer", "share"))
-    points = [(f"{layer:.0f}", chance(share)) for layer, share in zip(layers, shares, strict=True)]
-    return Chart(
+    shares = zip(reading.cumulative["layer"], reading.cumulative["share"], strict=True)
+    return Chart.of(
+        reading.cumulative,
+        ("layer", Axis("layer", whole=True, depth=reading.depth)),
+        ("share", Axis(f"% of {total}", range=(-3.0, 103.0), scale=100.0)),
         title="Settled by layer",
-        summary=", ".join(f"{layer}: {share}" for layer, share in points),
+        summary=", ".join(f"{layer}: {chance(share)}" for layer, share in shares),
         about=meaning_of("saturated"),
         unit="%",
         name="lens_saturation",
-        x=Axis("layer", whole=True, depth=reading.depth),
-        y=Axis(f"% of {total}", range=(-3.0, 103.0), scale=100.0),
-        series=(Series("", layers, shares, note=f"N: {total}"),),
         overlaid=True,
     )
 

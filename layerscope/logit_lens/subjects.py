@@ -13,9 +13,8 @@ from layerscope.inputs.pairs import Ids, Pair, encoded
 from layerscope.logit_lens.reading import Kind
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder, positions
-from layerscope.models.forward import Inputs, forward
+from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
-from layerscope.models.lens import logits_of
 
 MASK = "[MASK]"
 LOST = "\N{REPLACEMENT CHARACTER}"
@@ -52,12 +51,14 @@ class Subjects:
         self.notes: list[str] = []
         self.classes = class_names(model)
         self.kind: Kind = "class" if model.lens.kind == "pooled" else "tag"
+        continues = False
         if self.classes is None:
-            inputs = model.encoder.batch([corpus.samples[0]])
-            self.kind = "next" if model.causal or "decoder_input_ids" in inputs.named else "itself"
-        if tokens and self.kind != "next":
+            two_texts = "decoder_input_ids" in model.encoder.batch([corpus.samples[0]]).named
+            self.kind = "next" if model.causal or two_texts else "itself"
+            continues = self.kind == "next" and not two_texts
+        if tokens and not (continues and hasattr(model.module, "generate")):
             raise LayerscopeError(
-                f"`tokens={tokens}` needs a model that predicts the next token: leave it out"
+                f"`tokens={tokens}` needs a language model that continues texts: leave it out"
             )
         self.token = token_names(self.tokenizer)
         self.mask = getattr(self.tokenizer, "mask_token_id", None)
@@ -130,40 +131,28 @@ class Subjects:
 
     def _room(self, encoder: TextEncoder, longest: int) -> int:
         """Return the number of tokens of a text that are read; of a prompt, which is not cut, too many are an error."""
-        config = getattr(self.model.module, "config", None)
-        window = room = positions(self.model.module)
-        if not getattr(config, "is_encoder_decoder", False):
-            room = window - max(0, self.new - 1)  # the last token is not read
-        most = room if self.whole else min(room, encoder.max_length)
-        if longest <= most or (not self.whole and most >= 1):
-            return int(min(most, longest))
-        if self.new > 1 and longest <= window:
+        window = positions(self.model.module)
+        room = window - max(0, self.new - 1)  # the last token is not read
+        if not self.whole:
+            room = min(room, encoder.max_length)
+        if room < 1 or (self.whole and longest > room):
             raise LayerscopeError(
-                f"`tokens={self.new}` after {count(longest, 'token')} is beyond the model's {window:,.0f} "
-                f"positions: give `tokens={window - longest + 1:.0f}` or fewer"
+                f"{count(longest, 'token')} and {self.new} new ones are beyond the model's {window:,.0f} positions: "
+                "shorten the text"
             )
-        raise LayerscopeError(
-            f"the text has {longest:,} tokens, and the model {window:,.0f} positions: shorten it"
-        )
+        return int(min(room, longest))
 
     def _text(self, i: int, ids: tuple[int, ...]) -> Subject:
         assert self.encoder is not None
         encoder, device = replace(self.encoder, max_length=len(ids) + self.new), self.model.device
         inputs = encoder.batch([Ids(ids)]).to(device)
-        new = continued(self.model, inputs, self.new) if self.new else []
-        start = inputs.named.get("decoder_input_ids")
-        if new and start is None:  # nothing follows the last token
+        new = continued(self.model.module, inputs, self.new) if self.new else []
+        if new:  # nothing follows the last token
             inputs = encoder.batch([Ids((*ids, *new[:-1]))]).to(device)
-        elif new and start is not None:
-            decoder = torch.cat([start[:, :1], start.new_tensor([new[:-1]])], 1)
-            mask = torch.ones_like(decoder)
-            named = {"decoder_input_ids": decoder, "decoder_attention_mask": mask}
-            inputs = Inputs({**inputs.named, **named}, mask=mask)
-        name = "input_ids" if start is None else "decoder_input_ids"
-        read = inputs.named[name][0].tolist()
+        start = inputs.named.get("decoder_input_ids")
+        read = inputs.named["input_ids"][0].tolist() if start is None else start[0].tolist()
         chosen = [p for p in range(len(read)) if self.kind != "masked" or ids[p] == self.mask]
         truths = self._truths(ids if start is not None else ids[1:], read, len(new))
-        before = ids if start is None else []
         return Subject(
             name=self.corpus.names[i],
             text=self.texts[i],
@@ -172,7 +161,7 @@ class Subjects:
             tokens=[self.token(read[p]) for p in chosen],
             truths=[truths[p] for p in chosen],
             generated=len(new),
-            continuation=following(self.tokenizer, before, new) if new else "",
+            continuation=following(self.tokenizer, ids, new) if new else "",
         )
 
     def _truths(self, after: Sequence[int], read: Sequence[int], new: int) -> list[str | None]:
@@ -234,37 +223,25 @@ def following(tokenizer: Any, ids: Sequence[int], new: Sequence[int], **how: boo
 
 
 @torch.inference_mode()
-def continued(model: LayeredModel, inputs: Inputs, tokens: int) -> list[int]:
-    """Return the tokens that continue one prompt until the text ends: by its own `generate`, or one by one."""
-    module: Any = model.module
-    named = {name: inputs.named[name] for name in ("input_ids", "attention_mask")}
-    ids, settings = named["input_ids"], getattr(module, "generation_config", None)
-    if settings is not None and hasattr(module, "generate"):
-        from transformers import GenerationConfig
+def continued(module: Any, inputs: Inputs, tokens: int) -> list[int]:
+    """Return the likeliest tokens that continue one prompt until the text ends."""
+    from transformers import GenerationConfig
 
-        # the model's own settings may forbid, force or punish tokens; as an argument, gaps would be
-        # filled from them
-        kept = {
-            name: getattr(settings, name)
-            for name in ("bos_token_id", "eos_token_id", "decoder_start_token_id")
-        }
-        kept["pad_token_id"] = settings.pad_token_id or 0  # one text: nothing is padded
-        module.generation_config = GenerationConfig(
-            do_sample=False, num_beams=1, max_new_tokens=tokens, **kept
+    # the model's own settings may forbid, force or punish tokens; as an argument, gaps would be
+    # filled from them
+    settings = module.generation_config
+    module.generation_config = GenerationConfig(
+        do_sample=False,
+        num_beams=1,
+        max_new_tokens=tokens,
+        bos_token_id=settings.bos_token_id,
+        eos_token_id=settings.eos_token_id,
+        pad_token_id=settings.pad_token_id or 0,  # one text: nothing is padded
+    )
+    try:
+        out = module.generate(
+            **{name: inputs.named[name] for name in ("input_ids", "attention_mask")}
         )
-        try:
-            out = module.generate(**named)
-        finally:
-            module.generation_config = settings
-        begin = 1 if "decoder_input_ids" in inputs.named else ids.shape[1]
-        return [int(token) for token in out[0, begin:]]
-    end = getattr(getattr(module, "config", None), "eos_token_id", None)
-    new: list[int] = []
-    while len(new) < tokens and (not new or new[-1] != end):
-        logits = logits_of(
-            forward(module, Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)}))
-        )
-        assert logits is not None
-        new.append(int(logits[0, -1].argmax()))
-        ids = torch.cat([ids, ids.new_tensor([new[-1:]])], 1)
-    return new
+    finally:
+        module.generation_config = settings
+    return [int(token) for token in out[0, inputs.named["input_ids"].shape[1] :]]

@@ -1,19 +1,16 @@
 """Translators of the tuned lens: kept in a folder, trained to the model's own predictions, and measured against them.
 
-A folder of ours holds `translators.json` (of which model, trained on what),
-`translators.safetensors` with `K.weight` [D, D] and `K.bias` [D] of each layer K before the last
-(in training with the `step` and each one's momentum), and the digests of what was trained on.
-Folders of the tuned-lens package (`config.json`, `params.pt`) are read as well.
+A folder holds `translators.json` (of which model, trained on what) and `translators.safetensors`
+with `K.weight` [D, D] and `K.bias` [D] of each layer K before the last (in training with the `step`
+and each one's momentum).
 """
 
-import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -25,11 +22,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, first_line
-from layerscope.core.files import aside, json_object, own_folder, writing
+from layerscope.core.files import aside, own_folder, writing
 from layerscope.core.progress import Reporter
 from layerscope.core.saved import read_facts, write_facts
 from layerscope.inputs import Corpus, open_corpus, pack
-from layerscope.inputs.corpus import TRAINED_ON, kept_digests, seen_of
 from layerscope.logit_lens.options import TuningOptions
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -39,7 +35,6 @@ from layerscope.models.identity import weights_fingerprint
 from layerscope.models.lens import CHUNK
 from layerscope.models.stack import Stack
 
-HASH = "unembed_hash"
 KIND, ABOUT, WEIGHTS, STEP = "translators", "translators.json", "translators.safetensors", "step"
 AGAIN = "train them again in a new folder"
 TOKENS = 1024
@@ -74,9 +69,9 @@ class Translators(nn.ModuleList):
 
 
 def translators_for(
-    model: LayeredModel, options: TuningOptions, shown: Corpus, reporter: Reporter
+    model: LayeredModel, options: TuningOptions, reporter: Reporter
 ) -> tuple[Translators | None, list[str]]:
-    """Return the translators that `lens` reads the samples `shown` through, trained if they are to be, and notes."""
+    """Return the translators that `lens` reads samples through, trained if they are to be, and notes."""
     folder = options.tuned
     if folder is None:
         return None, []
@@ -88,31 +83,24 @@ def translators_for(
     if options.train is not None:
         with evaluating(model.module):
             notes.append(_trained(model, folder, options.train, options.steps, reporter))
-    seen, of = seen_of(shown, folder)
-    if seen:
-        notes.append(
-            f"{seen:,} of {of:,} samples were trained on: translators do better there than on other text"
-        )
     return open_translators(folder, model.module, model.stack), notes
 
 
 def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translators:
-    """Return the translators in a folder, of ours or of the tuned-lens package, in float32 on the model's device.
+    """Return the translators in a folder, in float32 on the model's device.
 
     Raises `LayerscopeError` where there are none, and for those of another model.
     """
     facts, tensors = _read(folder)
-    about = _about(module, stack) | ({HASH: _unembed_hash(module)} if facts.get(HASH) else {})
-    _refuse_other(folder, facts, {name: value for name, value in about.items() if name in facts})
+    _refuse_other(folder, facts, _about(module, stack))
     if STEP in tensors:
         raise LayerscopeError(
             f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it"
         )
     translators = Translators(stack.depth, stack.width)
     shapes = {name: weight.shape for name, weight in translators.state_dict().items()}
-    if {
-        name: weight.shape for name, weight in tensors.items() if torch.isfinite(weight).all()
-    } != shapes:
+    finite = {name: each.shape for name, each in tensors.items() if torch.isfinite(each).all()}
+    if finite != shapes:
         layers = f"layers 0 to {len(translators) - 1} of width {stack.width}"
         raise LayerscopeError(
             f"{str(folder)!r} does not hold finite translators for {layers}: {AGAIN}"
@@ -122,43 +110,18 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
 
 
 def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
-    """Return what translators are of, as far as is known, and their tensors by name; no code of a pickle runs."""
+    """Return what translators are of, and their tensors by name."""
     if not folder.is_dir():
         raise LayerscopeError(
             f"{str(folder)!r} does not exist: train translators there with the option `train`"
         )
     try:
-        if (folder / WEIGHTS).is_file():
-            return read_facts(folder / ABOUT, KIND, AGAIN), load_file(folder / WEIGHTS)
-        config = json_object(folder / "config.json") or {}
-        tensors = torch.load(folder / "params.pt", "cpu", weights_only=True)
-        facts = {
-            "depth": config["num_hidden_layers"],
-            "width": config["d_model"],
-            HASH: config.get(HASH),
-        }
-        return facts, {str(name): tensor.float() for name, tensor in tensors.items()}
-    except (
-        SafetensorError,
-        OSError,
-        EOFError,
-        RuntimeError,
-        KeyError,
-        AttributeError,
-        UnpicklingError,
-    ) as error:
-        files = f"{WEIGHTS}, or config.json and params.pt of tuned-lens"
+        tensors = load_file(folder / WEIGHTS)
+    except (SafetensorError, OSError) as error:
         raise LayerscopeError(
-            f"{str(folder)!r} holds no complete translators ({files}; {first_line(error)}): train some with `train`"
+            f"{str(folder)!r} holds no complete translators ({first_line(error)}): train some with `train`"
         ) from error
-
-
-def _unembed_hash(model: Any) -> str:
-    """Return by what tuned-lens knows a model again: the printed corners of its output embeddings."""
-    weight = model.get_output_embeddings().weight
-    return hashlib.sha256(
-        np.array_str(weight.detach().cpu().float().numpy(), precision=1).encode()
-    ).hexdigest()
+    return read_facts(folder / ABOUT, KIND, AGAIN), tensors
 
 
 def _about(module: nn.Module, stack: Stack) -> dict[str, Any]:
@@ -203,7 +166,6 @@ def _trained(model: LayeredModel, folder: Path, text: Any, steps: int, reporter:
         _refuse_other(folder, read_facts(folder / ABOUT, KIND, AGAIN), job)
     else:
         with writing(folder):
-            np.save(folder / TRAINED_ON, kept_digests(corpus))
             write_facts(folder / ABOUT, KIND, {"model": model.loaded.name, **job})
     per = math.ceil(TOKENS / size)
     _train(model, folder, windows, steps, per, reporter)
@@ -309,7 +271,7 @@ def layer_states(model: LayeredModel, inputs: Inputs) -> tuple[Inputs, list[Tens
 
 
 def _layers(
-    model: LayeredModel, inputs: Inputs, states: list[Tensor]
+    model: LayeredModel, inputs: Inputs, states: Sequence[Tensor]
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield each layer before the last, what the last one predicts, and its states: rows whose logits fit a chunk."""
     assert model.lens is not None
@@ -333,24 +295,20 @@ def _divergence(target: Tensor, predicted: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def divergences(
-    model: LayeredModel, translators: Translators, inputs: Inputs, at: Sequence[int] | None
+    model: LayeredModel, translators: Translators, inputs: Inputs, states: Sequence[Tensor]
 ) -> Sums:
-    """Return sums [L, 5] over the positions `at`, None is all, of one sample, for each layer before the last.
+    """Return sums [L, 5] over token states [n, D] of layers 0 … L, for each layer before the last.
 
     They are the divergence from the last layer's predictions by the plain and the tuned lens, how
     often the likeliest is the same by each, and the number of positions.
     """
-    inputs, states = layer_states(model, inputs)
-    chosen, sums = (
-        [*(range(states[0].shape[1]) if at is None else at)],
-        np.zeros((len(translators), 5)),
-    )
-    for k, target, plain in _layers(model, inputs, [state[0, chosen] for state in states]):
+    sums = np.zeros((len(translators), 5))
+    for k, target, plain in _layers(model, inputs, states):
         for column, read in enumerate((plain, translators.translated(k, plain))):
             predicted = _predicted(model, inputs, read)
             sums[k, column] += float(_divergence(target, predicted).double().sum())
             sums[k, 2 + column] += int((predicted.argmax(-1) == target.argmax(-1)).sum())
-    sums[:, 4] = len(chosen)
+    sums[:, 4] = len(states[0])
     return sums
 
 

@@ -42,8 +42,7 @@ def lens(
         samples: number of samples, drawn with seed 0.
         tokens: number of tokens that a language model appends to each text before it is read.
         top: number of predictions kept at each layer.
-        tuned: folder of translators through which each layer is read, from `lens` or from
-            tuned-lens.
+        tuned: folder of translators through which each layer is read, from an earlier `lens`.
         train: text to train translators on, if the folder has none yet; a killed training is
             resumed. Use other text than the samples.
         steps: training steps, of about 1,000 tokens each.

@@ -1,10 +1,9 @@
 """At the last layer the lens is the model itself, of every architecture that has a head."""
 
 import pytest
-import tiny
 import torch
 import transformers as hf
-from logit_lens.readers import PLAIN, read
+from logit_lens.readers import read
 from models.test_capture import IDS, TEXTS, layered
 from models.tokenizer import word_tokenizer, words
 from models.zoo import COMMON, MLP, TEXT, Case, build, llama, t5, vit
@@ -12,6 +11,7 @@ from tiny import one_thread  # noqa: F401  a fixture
 
 from layerscope.logit_lens import lens_pass
 from layerscope.logit_lens.lens_pass import read_layers
+from layerscope.logit_lens.translators import layer_states
 from layerscope.models.forward import forward
 from layerscope.models.lens import logits_of
 
@@ -20,7 +20,8 @@ def check(model, inputs, positions=None):
     """Every probability of the last layer is bit for bit that of the model's own logits."""
     own = logits_of(forward(model.module, inputs)).float().reshape(-1, model.lens.classes)
     own = own if positions is None else own[positions]
-    ids, probabilities = read_layers(model, inputs, positions, model.lens.classes)
+    states = layer_states(model, inputs)
+    ids, probabilities = read_layers(model, *states, positions, model.lens.classes)
     assert ids.shape == (model.stack.depth + 1, len(own), model.lens.classes)
     best, logs = own.topk(own.shape[-1]), own.logsumexp(-1, keepdim=True)
     assert torch.equal(torch.from_numpy(ids[-1]), best.indices)
@@ -70,9 +71,10 @@ def test_images_rows_and_the_decoder_of_two_stacks():
 def test_a_text_with_more_logits_than_are_held_at_once_is_read_in_chunks(monkeypatch):
     model = layered(next(case for case in TEXT if case.name == "llama").make())
     inputs = model.encoder.batch(TEXTS[:1])
-    ids, probabilities = read_layers(model, inputs, None, 3)
+    states = layer_states(model, inputs)
+    ids, probabilities = read_layers(model, *states, None, 3)
     monkeypatch.setattr(lens_pass, "WHOLE", 99)
-    chunked_ids, chunked = read_layers(model, inputs, None, 3)
+    chunked_ids, chunked = read_layers(model, *states, None, 3)
     assert (chunked_ids == ids).all()
     torch.testing.assert_close(torch.tensor(chunked), torch.tensor(probabilities))
 
@@ -92,17 +94,8 @@ def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_pre
     assert reading.saturation["token"].tolist()[: len(IDS[0])] == [f"w{i}" for i in IDS[0]]
 
 
-def test_a_continuation_without_a_generate_of_its_own_is_the_same():
-    model = tiny.llama()
-    told = read(model, "w1 w2 w3", processor=PLAIN, tokens=6)
-    model.generation_config = None
-    plain = read(model, "w1 w2 w3", processor=PLAIN, tokens=6)
-    assert told.grid.equals(plain.grid) and told.continuations == plain.continuations
-
-
-@pytest.mark.parametrize("make", [llama, t5], ids=["llama", "t5"])
-def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_forbid(make):
-    model, part = make(), "decoder" if make is t5 else None
+def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_forbid():
+    model = llama()
     own = model.generation_config
     own.repetition_penalty, own.no_repeat_ngram_size, own.forced_eos_token_id, own.do_sample = (
         1.8,
@@ -110,27 +103,8 @@ def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_
         2,
         True,
     )
-    reading = read(model, words(IDS[0]), processor=word_tokenizer(), tokens=6, part=part)
+    reading = read(model, words(IDS[0]), processor=word_tokenizer(), tokens=6)
     new = reading.saturation[reading.saturation["generated"]]["prediction"].tolist()
     # a token that is no word has no text
     assert [token for token in new if token.startswith("w")] == reading.continuations[0].split()
     assert len(new) == 6 and model.generation_config is own and own.repetition_penalty == 1.8
-
-
-@pytest.mark.parametrize(
-    ("prompt", "tokens"), [(IDS[0], 4), (IDS[0][:2], 9)], ids=["shorter", "longer"]
-)
-def test_the_decoder_of_two_stacks_goes_on_from_its_start_token(prompt, tokens):
-    model = t5()
-    own = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=tokens)[
-        0, 1:
-    ].tolist()
-    reading = read(
-        model,
-        words(prompt),
-        processor=word_tokenizer(),
-        tokens=tokens,
-        part="decoder",
-    )
-    assert reading.saturation["id"].tolist() == own and reading.saturation["generated"].all()
-    assert reading.part == "decoder" and reading.depth == 2

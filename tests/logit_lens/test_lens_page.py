@@ -7,9 +7,7 @@ import tiny
 from logit_lens.readers import read
 from tiny import one_thread  # noqa: F401  a fixture
 
-from layerscope import LayerscopeError
 from layerscope.show.page.page import render
-from layerscope.show.plots import Chart
 from layerscope.show.written import write_page
 
 HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=1> {{ 7*7 }} \x1b[31m \u202enihton"
@@ -86,19 +84,3 @@ CONTRAST = """() => {
     return Math.max(a, b) / Math.min(a, b);
   }));
 }"""
-
-
-def test_the_curve_is_that_of_the_tables(reading):
-    (curve,) = [
-        part
-        for section in reading.document().sections
-        for part in section.parts
-        if isinstance(part, Chart)
-    ]
-    assert list(curve.series[0].y) == reading.cumulative["share"].tolist()
-
-
-def test_a_place_that_cannot_be_written_is_one_line(reading, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(LayerscopeError, match="cannot be written"):
-        write_page(tmp_path / "file" / "page.html", lambda: render([reading.document()]))

@@ -234,12 +234,6 @@ def test_any_model_that_predicts_tokens(make, how, tmp_path):
     assert (found["kl_tuned"] < found["kl_plain"]).all()
 
 
-def test_samples_that_were_trained_on_are_counted(trained, tmp_path):
-    reading = tuned(tiny.llama(), trained[1], data=[*HELD[:3], TRAIN[0]], train=None)
-    assert any(note.startswith("1 of 4 samples were trained on") for note in reading.notes)
-    assert not any("trained on:" in note for note in trained[0].notes)
-
-
 def test_a_reading_is_saved_opened_and_shown(trained, tmp_path):
     reading, _ = trained
     reading.save(tmp_path / "lens")

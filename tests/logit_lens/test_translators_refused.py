@@ -1,10 +1,5 @@
 """Translators of others and of other models, and trainings that cannot be: read, or refused in one line."""
 
-import hashlib
-import json
-
-import numpy as np
-import pandas as pd
 import pytest
 import tiny
 import torch
@@ -17,44 +12,6 @@ from torch import nn
 from layerscope import LayerscopeError
 
 __all__ = ["one_thread", "trained"]
-
-
-def publish(folder, weights, depth=3, width=32, unembed=None):
-    """Write translators as the tuned-lens package does; `unembed` is the hash of the model's output embeddings."""
-    folder.mkdir()
-    config = {
-        "base_model_name_or_path": "llama",
-        "d_model": width,
-        "num_hidden_layers": depth,
-        "bias": True,
-        "base_model_revision": None,
-        "unembed_hash": unembed,
-        "lens_type": "linear_tuned_lens",
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    torch.save(weights, folder / "params.pt")
-    return folder
-
-
-def test_translators_of_the_tuned_lens_package_are_read(trained, tmp_path):
-    reading, folder = trained
-    weights = load_file(folder / WEIGHTS)
-    # its module list has a linear layer for the embeddings and for each block but the last
-    theirs = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
-    theirs.load_state_dict(weights)
-    weight = tiny.llama().lm_head.weight.detach().numpy()
-    corners = hashlib.sha256(np.array_str(weight, precision=1).encode()).hexdigest()
-    found = tuned(
-        tiny.llama(),
-        publish(tmp_path / "published", theirs.state_dict(), unembed=corners),
-        train=None,
-    )
-    pd.testing.assert_frame_equal(found.tuned, reading.tuned)
-
-
-class Bomb:
-    def __reduce__(self):
-        return print, ("this code must not run",)
 
 
 def damaged(path):
@@ -72,21 +29,6 @@ def spoilt(path):
     [
         (lambda tmp, own: tmp / "nowhere", "does not exist: train translators there"),
         (lambda tmp, own: tmp, "holds no complete translators"),
-        (lambda tmp, own: publish(tmp / "a", {}, 12, 768), r"\(depth: 12 there, 3 here\)"),
-        (lambda tmp, own: publish(tmp / "a", {}, 3, 64), r"\(width: 64 there, 32 here\)"),
-        (
-            lambda tmp, own: publish(tmp / "a", {}, unembed="0" * 64),
-            r"\(unembed_hash: 000000000000 there, ",
-        ),
-        (
-            lambda tmp, own: publish(tmp / "a", {"0.weight": torch.zeros(32, 32)}),
-            "does not hold finite translators",
-        ),
-        (
-            lambda tmp, own: publish(tmp / "a", {"0.weight": Bomb()}),
-            "holds no complete translators",
-        ),
-        (lambda tmp, own: publish(tmp / "a", [1, 2]), "holds no complete translators"),
         (lambda tmp, own: (damaged(own / WEIGHTS), own)[1], "holds no complete translators"),
         (lambda tmp, own: (spoilt(own / WEIGHTS), own)[1], "does not hold finite translators"),
         (
@@ -95,14 +37,14 @@ def spoilt(path):
         ),
     ],
 )
-def test_what_are_no_translators_of_this_model_is_one_line(trained, tmp_path, make, line, capfd):
+def test_what_are_no_translators_of_this_model_is_one_line(trained, tmp_path, make, line):
     own = tmp_path / "own"
     own.mkdir()
     for path in trained[1].iterdir():
         (own / path.name).write_bytes(path.read_bytes())
     with pytest.raises(LayerscopeError, match=line) as told:
         tuned(tiny.llama(), make(tmp_path, own), train=None)
-    assert "\n" not in str(told.value) and "must not run" not in capfd.readouterr().out
+    assert "\n" not in str(told.value)
 
 
 def broken():
