@@ -137,7 +137,7 @@ def judging(files: list[str], samples: int) -> None:
 
 def main() -> int:
     """Run the benchmark; exit status 1 where the bar is not met."""
-    from layerscope.evaluation import task_from_file
+    from layerscope.evaluation.tasks import open_tasks
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -152,7 +152,8 @@ def main() -> int:
             f"the benchmark needs the five data sets in a folder: {given.data} is none, name one with --data"
         )
         return 2
-    tasks = [task_from_file(kind, given.data / name, given.samples) for name, kind in TASKS.items()]
+    files = [f"{kind}:{given.data / name}" for name, kind in TASKS.items()]
+    tasks, _ = open_tasks(files, given.samples)
     texts = list(dict.fromkeys(text for task in tasks for text in texts_of(task)))
     met = model_time(texts[: given.texts])
     if not given.no_judging:

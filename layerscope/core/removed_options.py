@@ -45,7 +45,7 @@ GONE = {
     (
         "evaluate",
         "split",
-    ): "an attention-probe is judged in folds; take fewer `samples` of a large data set",
+    ): "there are no attention probes any more; a linear-probe is judged in folds",
     ("evaluate", "task_file"): "give the same KIND:FILE to --data",
     (
         "scores",

@@ -1,16 +1,12 @@
 """A model as tasks of mteb read it, and every row that is judged: the model as shipped, its layers and mixes."""
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from layerscope.core.errors import LayerscopeError, choices, listed
-from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, wrapped
+from layerscope.evaluation.layer_encoder import LayerEncoder, Serving
 from layerscope.evaluation.options import Positions
 from layerscope.evaluation.stored_texts import TextStates
 from layerscope.models import LayeredModel, Loaded, Override, find_layers, vectors_for
@@ -21,12 +17,6 @@ from layerscope.probes.mixes import as_text, fixed_mixes
 from layerscope.runs.states import OWN, PROJECTED
 from layerscope.scores.opening import LOCAL
 from layerscope.scores.probe_results import Slot
-
-AGREES = 1e-3
-PROBE = [
-    "how old is the tree?",
-    "A longer text about the age of one old oak tree, and of the elm that stands beside it.",
-]
 
 
 def reader_of(loaded: Loaded, override: Override, tasks: Sequence[Any]) -> LayeredModel:
@@ -109,10 +99,7 @@ def encoders_of(
     serving, loaded = Serving(model.loaded), model.loaded
     description = partial(_description, model, revision_of(loaded))
     view = partial(LayerEncoder, states, serving)
-    shipped: Any = view(*last_of(model), description())
-    if loaded.served is not None and not _is_known(model, serving):
-        shipped = wrapped(loaded.served)
-        shipped.mteb_model_meta = description()
+    shipped = view(*last_of(model), description())
     views = [
         view(layer, site, pooling, description(layer=layer, site=site, pooling=pooling))
         for layer, site, pooling in slots
@@ -152,19 +139,3 @@ def last_of(model: LayeredModel) -> Slot:
     if model.projection is not None:
         return model.stack.depth, PROJECTED, OWN
     return model.stack.depth, model.final, model.pooling[0]
-
-
-def _is_known(model: LayeredModel, serving: Serving) -> bool:
-    """Return whether the last layer's states become what the SentenceTransformer itself gives; else it runs itself."""
-    if model.loaded.pooling is None:
-        return False
-    served = np.asarray(
-        model.loaded.served.encode(PROBE, prompt="", convert_to_numpy=True, show_progress_bar=False)
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        states = TextStates(model, [last_of(model)], Path(folder))
-        finished = serving.finish(states.vectors(states.keys(PROBE), last_of(model)))
-    norm = np.linalg.norm
-    return served.shape == finished.shape and bool(
-        np.all(norm(served - finished, axis=1) <= AGREES * norm(served, axis=1))
-    )

@@ -89,8 +89,8 @@ def _undisturbed(task: Any) -> Iterator[None]:
 
     mteb hands a lazy column of datasets to each score of a classification, and scikit-learn reads
     that row by row, again and again: for two classes it takes longer than all the probes. Images
-    and sounds are handed over undecoded: a store knows them by their bytes, and decodes those that
-    it has not embedded.
+    are handed over undecoded: a store knows them by their bytes, and decodes those that it has not
+    embedded.
     """
     import datasets
     from mteb.abstasks import AbsTaskClassification
@@ -120,14 +120,14 @@ def _undisturbed(task: Any) -> Iterator[None]:
 
 
 def undecoded(data: Any) -> Any:
-    """Return the data of a task with the images and sounds of its tables as their files."""
+    """Return the data of a task with the images of its tables as their files."""
     import datasets
 
     if isinstance(data, dict):
         return type(data)({name: undecoded(part) for name, part in data.items()})
     for column, feature in getattr(data, "features", {}).items():
-        if isinstance(feature, (datasets.Image, datasets.Audio)):
-            data = data.cast_column(column, type(feature)(decode=False))
+        if isinstance(feature, datasets.Image):
+            data = data.cast_column(column, datasets.Image(decode=False))
     return data
 
 

@@ -27,58 +27,50 @@ class Serving:
     """
 
     def __init__(self, loaded: Loaded) -> None:
-        self.model_prompts: dict[str, str] | None = None
-        self.own_prompts: dict[str, str] = {}
+        self.served: Any = loaded.served
         self.tail: list[nn.Module] = []
         self.cut: int | None = None
-        self.measure, served = "cosine", loaded.served
-        if served is None:
+        self.measure = "cosine"
+        if self.served is None:
             return
-        modules = list(served)
-        at = next((i for i, child in enumerate(modules) if type(child).__name__ == "Pooling"), None)
-        if at is None:
+        kinds = [type(child).__name__ for child in self.served]
+        if loaded.pooling is None and kinds[1:2] == ["Pooling"]:
+            raise LayerscopeError(
+                f"{loaded.name} pools in a way of its own: evaluate takes models that pool by mean, cls or last"
+            )
+        if "Pooling" not in kinds:
             raise LayerscopeError(
                 f"{loaded.name} has no pooling: its layers give no vector for a text"
             )
-        if at != 1:
-            raise LayerscopeError(
-                f"{loaded.name} has a {type(modules[1]).__name__} between transformer and pooling"
-            )
-        self.pools_prompts = bool(getattr(modules[at], "include_prompt", True))
-        self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in modules[at + 1 :]]
-        self.cut = getattr(served, "truncate_dim", None)
-        self.measure = str(getattr(served.similarity_fn_name, "value", served.similarity_fn_name))
-        self.model_prompts = wrapped(served).model_prompts
-        self.own_prompts, self.default_prompt = (
-            dict(served.prompts or {}),
-            served.default_prompt_name or "",
-        )
+        if kinds[1] != "Pooling":
+            raise LayerscopeError(f"{loaded.name} has a {kinds[1]} between transformer and pooling")
+        _, self.pooling, *tail = self.served
+        self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in tail]
+        self.cut = getattr(self.served, "truncate_dim", None)
+        measure = self.served.similarity_fn_name
+        self.measure = str(getattr(measure, "value", measure))
+        self.wrapper = wrapped(self.served)
 
     def prompt(self, task_metadata: Any, prompt_type: Any) -> str:
         """Return what stands before every text of this kind in this task, as mteb and the model's own code choose."""
-        from mteb.models import SentenceTransformerEncoderWrapper
-
-        prompts_of_model, prompts = self.own_prompts, self.model_prompts or {}
-        if not prompts_of_model:
+        if self.served is None or not self.served.prompts:
             return ""
-        # mteb's own rule, which reads nothing of its wrapper but `model_prompts`
-        choose: Any = SentenceTransformerEncoderWrapper.get_prompt_name
-        name = choose(self, task_metadata, prompt_type) if prompts else None
-        prompt = prompts.get(name or "")
+        by_task = self.wrapper.model_prompts or {}
+        prompt = None
+        if by_task:
+            prompt = by_task.get(self.wrapper.get_prompt_name(task_metadata, prompt_type))
         if prompt is None:
-            kind = getattr(prompt_type, "value", None)
-            candidates = {"query": ("query",), "document": ("document", "passage", "corpus")}.get(
-                kind or "", ()
-            )
-            prompt = prompts_of_model.get(
-                next((key for key in candidates if key in prompts_of_model), self.default_prompt)
-            )
-        if prompt and not self.pools_prompts:
+            names = {"query": ("query",), "document": ("document", "passage", "corpus")}
+            fitting = names.get(getattr(prompt_type, "value", ""), ())
+            default = self.served.default_prompt_name
+            named = [name for name in (*fitting, default) if name in self.served.prompts]
+            prompt = self.served.prompts[named[0]] if named else ""
+        if prompt and not getattr(self.pooling, "include_prompt", True):
             raise LayerscopeError(
                 "this model leaves the prompt's tokens out of its pooling, which is not supported for layers: "
                 "evaluate it without prompts"
             )
-        return prompt or ""
+        return str(prompt)
 
     @torch.inference_mode()
     def finish(self, vectors: Floats) -> Floats:
@@ -107,8 +99,8 @@ def wrapped(served: Any) -> Any:
         return SentenceTransformerEncoderWrapper(served)
 
 
-def sample_of(cell: Any) -> Any:
-    """Return an image or a sound that mteb hands over: an undecoded file as its bytes or path, or a decoded image."""
+def image_of(cell: Any) -> Any:
+    """Return an image that mteb hands over: an undecoded file as its bytes or path, or decoded."""
     if isinstance(cell, dict):
         return cell["bytes"] if cell["bytes"] is not None else Path(cell["path"])
     return to_rgb(cell)
@@ -141,7 +133,7 @@ class LayerEncoder:
         prompt = self.serving.prompt(task_metadata, prompt_type)
         modality = self.states.modality
         cells = [cell for batch in inputs for cell in batch[modality]]
-        samples = [prompt + cell if modality == "text" else sample_of(cell) for cell in cells]
+        samples = [prompt + cell if modality == "text" else image_of(cell) for cell in cells]
         keys = self.states.keys(samples)
         parts = [
             np.float32(weight) * self.states.vectors(keys, (layer, self.site, self.pooling))

@@ -18,7 +18,7 @@ from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.judging import line_of, quiet
 from layerscope.evaluation.layer_lm import LayerLM
-from layerscope.evaluation.probe_states import Tokens
+from layerscope.evaluation.probe_states import Shared
 from layerscope.evaluation.probe_tasks import ProbeKind, ProbeTask
 from layerscope.inputs import Corpus
 from layerscope.models import LayeredModel
@@ -35,7 +35,7 @@ POOLING = "tokens"
 """Stands for the pooling of layers that a head reads token by token: no vector of a text is made."""
 
 
-class Answers(Tokens):
+class Answers(Shared):
     """The answers of every layer to the requests of a task; attributes as of `Pooled`."""
 
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
@@ -44,7 +44,8 @@ class Answers(Tokens):
         layers = sorted({layer for layer, *where in slots if where[0] == site})
         if not layers:
             raise LayerscopeError(f"lm tasks read layers at the site {site}: include it in `sites`")
-        self.slots, self.last = [(layer, site, POOLING) for layer in layers], (depth, site, POOLING)
+        self.slots = [(layer, site, POOLING) for layer in layers]
+        self.last = depth, site, POOLING
         self.lm = LayerLM(model, sorted({*layers, depth}))
 
     def compute(self, job: Any, path: Any, manifest: Any, reporter: Reporter, team: Team) -> None:

@@ -1,5 +1,6 @@
 """The states that probes of one data set share, kept by one pass, and what a probe reads of them at one layer."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -29,9 +30,6 @@ from layerscope.runs import Run
 from layerscope.runs.states import Column
 from layerscope.scores.probe_results import Slot
 
-SHIPPED = "as shipped"
-"""Stands for the pooling of a SentenceTransformer that pools as none of ours does."""
-
 
 def labelled(data: Any, samples: int | None, seed: int) -> Corpus:
     """Return labelled samples of any kind that `profile` reads."""
@@ -54,57 +52,62 @@ def labelled(data: Any, samples: int | None, seed: int) -> Corpus:
     return corpus
 
 
-class Pooled:
-    """One vector a sample, with what the model's makers put after the pooling (Dense, Normalize), and the labels.
+class Shared(ABC):
+    """The states of one data set, as one model reads it, that probes share.
 
     `corpus` is what the model is shown, `kept` what lies on the disk (for `poolings` of the pass),
-    and `last` the slot where the model as shipped takes its vector.
+    `slots` what is judged, and `last` the slot where the model as shipped takes its vector.
     """
 
     items = "samples"
     pools = True
     """Whether a score depends on the pooling; where it does not, the same score stands beside each."""
-    read = staticmethod(labelled)
+    poolings: tuple[str, ...] = ()
+    kept: tuple[Any, ...] = ()
+    read: Any = staticmethod(labelled)
 
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
         self.corpus, self.model, self.slots = data, model, list(slots)
-        self.loaded = model.loaded
-        pools_itself = self.loaded.served is not None and self.loaded.pooling is None
-        self.last = model.stack.depth, model.final, SHIPPED if pools_itself else model.pooling[0]
-        default = () if pools_itself else model.pooling[:1]
-        self.kept = self.poolings = tuple(
-            dict.fromkeys([*(pooling for _, _, pooling in slots), *default])
-        )
+        self.last: Slot = model.stack.depth, model.final, model.pooling[0]
+
+    @abstractmethod
+    def compute(
+        self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, team: Team
+    ) -> None:
+        """Run the model over the data, or what is missing of it."""
+
+    @abstractmethod
+    def layer(
+        self, slot: Slot, weights: Weights | None = None, finished: bool = True
+    ) -> tuple[Any, ...]:
+        """Return what a probe takes of a layer, or a mix; unless `finished` before what follows the pooling."""
+
+
+class Pooled(Shared):
+    """One vector a sample, with what the model's makers put after the pooling (Dense, Normalize), and the labels."""
+
+    def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
+        super().__init__(data, model, slots)
+        self.finish = Serving(model.loaded).finish
+        poolings = [*(pooling for *_, pooling in slots), model.pooling[0]]
+        self.kept = self.poolings = tuple(dict.fromkeys(poolings))
 
     def compute(
-        self,
-        job: Job,
-        path: Path,
-        manifest: dict[str, Any],
-        reporter: Reporter,
-        team: Team,
+        self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, team: Team
     ) -> None:
         """Run the model over the data, or what is missing; what is kept is a run folder without tables."""
         self.run = shared_run(path, manifest, job, reporter, team)
         self.rows = Source(self.run, job.options).distinct  # as a run of `profile` is probed
-        self.finish = Serving(self.loaded).finish
 
     def layer(
         self, slot: Slot, weights: Weights | None = None, finished: bool = True
     ) -> tuple[Any, ...]:
         """Return vectors [N, D] of a layer, or a mix of layers, and labels; unless `finished` those before the tail."""
         layer, site, pooling = slot
-        plan = self.run.folder.plan.iloc[self.rows]
-        labels = plan["label"].to_numpy()
-        if pooling == SHIPPED:
-            texts = [self.corpus.samples[i] for i in plan["sample"]]
-            return self.loaded.served.encode(
-                texts, convert_to_numpy=True, show_progress_bar=False
-            ), labels
-        mixed = (weights or {layer: 1.0}).items()
+        labels = self.run.folder.plan.iloc[self.rows]["label"].to_numpy()
         parts = [
             weight * self.run.states(pooling, (Column(site, i),), self.rows)[:][:, 0]
-            for i, weight in mixed
+            for i, weight in (weights or {layer: 1.0}).items()
         ]
         states = sum(parts[1:], parts[0]).numpy()
         return self.finish(states) if finished else states, labels
@@ -116,95 +119,31 @@ class TokenMeasure:
     def __init__(
         self,
         columns: set[Column],
-        chosen: list[list[int]] | None,
+        positions: list[list[int]],
         job: Job,
         inputs: Inputs,
         rows: pd.DataFrame,
     ) -> None:
-        self.columns, self.job, self.inputs = columns, job, inputs
-        self.chosen = None if chosen is None else [chosen[sample] for sample in rows["sample"]]
-        self.kept: dict[str, Tensor] = {}
-        self.index: tuple[Tensor, Tensor] | None = None
+        self.columns, self.tokens = columns, dict[str, Tensor]()
+        chosen = [positions[sample] for sample in rows["sample"]]
+        self.length = torch.tensor([len(each) for each in chosen])
+        self.sample = torch.arange(len(rows)).repeat_interleave(self.length)
+        self.position = torch.tensor([at for each in chosen for at in each], dtype=torch.int64)
         self.broken = torch.full((len(rows),), -1, dtype=torch.int32)
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
-        """Take the tokens of one layer, where it is asked for."""
+        """Take the tokens of one layer, if it is judged."""
         if Column(site, layer) not in self.columns:
             return
-        self.index = index = self.index or self._positions(tokens)
-        kept = tokens[index]
-        self.kept[f"{site}.{layer}"] = kept[None]
-        wrong = torch.unique(index[0][~torch.isfinite(kept).all(-1)].cpu())
+        states = tokens[self.sample.to(tokens.device), self.position.to(tokens.device)]
+        self.tokens[f"{site}.{layer}"] = states[None]
+        wrong = torch.unique(self.sample[~torch.isfinite(states).all(-1).cpu()])
         self.broken[wrong[self.broken[wrong] < 0]] = layer
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything kept, on the CPU."""
-        assert self.index is not None
-        length = torch.bincount(self.index[0].cpu(), minlength=len(self.broken))
-        return {"broken": self.broken, "length": length} | {
-            key: states.cpu() for key, states in self.kept.items()
-        }
-
-    def _positions(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        if self.chosen is None:
-            mask = self.job.model.mask(self.inputs, tokens)
-            real = torch.ones(tokens.shape[:2], device=tokens.device) if mask is None else mask
-            sample, position = real.nonzero(as_tuple=True)
-            return sample, position
-        lengths = torch.tensor([len(positions) for positions in self.chosen])
-        flat = [position for positions in self.chosen for position in positions]
-        sample = torch.arange(len(lengths)).repeat_interleave(lengths)
-        return sample.to(tokens.device), torch.tensor(flat, dtype=torch.int64, device=tokens.device)
-
-
-class Tokens:
-    """Every token of a sample, and the labels of the samples; attributes as of `Pooled`."""
-
-    items, pools = "samples", False
-    poolings: tuple[str, ...] = ()
-    positions: list[list[int]] | None = None
-    """Tokens to keep of each sample; None is all."""
-    read: Any = staticmethod(labelled)
-
-    def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
-        if model.rank == 2:
-            raise LayerscopeError(
-                f"the states of {model.loaded.name} have no tokens to probe: give linear-probe"
-            )
-        self.corpus, self.model, self.slots = data, model, list(slots)
-        self.last = model.stack.depth, model.final, model.pooling[0]
-        columns = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
-        self.kept = tuple(sorted(columns, key=lambda column: (column.site, column.layer)))
-
-    def compute(
-        self,
-        job: Job,
-        path: Path,
-        manifest: dict[str, Any],
-        reporter: Reporter,
-        team: Team,
-    ) -> None:
-        """Run the model over the data, or what is missing, and keep tokens of the layers asked for."""
-        measure = partial(TokenMeasure, set(self.kept), self.positions)
-        self.run = shared_run(path, manifest, job, reporter, team, measure, self._bytes)
-
-    def layer(
-        self, slot: Slot, weights: Weights | None = None, finished: bool = True
-    ) -> tuple[Any, ...]:
-        """Return the tokens [M, D] of all samples, how many each has, and the labels."""
-        states, lengths, rows = stored_tokens(self.run, slot, weights)
-        return states, lengths, rows["label"].to_numpy()
-
-    def _bytes(self, plan: pd.DataFrame, job: Job) -> int:
-        model, lengths = job.model, plan["length"].to_numpy()
-        if self.positions is not None:
-            tokens = sum(map(len, self.positions))
-        elif model.encoder.modality == "text":
-            tokens = int(lengths.sum())
-        else:
-            tokens = len(lengths) * model.tokens
-        dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
-        return tokens * len(self.kept) * model.stack.width * dtype.itemsize
+        states = {key: states.cpu() for key, states in self.tokens.items()}
+        return {"broken": self.broken, "length": self.length, **states}
 
 
 def stored_tokens(
@@ -223,46 +162,52 @@ def stored_tokens(
             finite = file.get_tensor("broken").numpy() < 0
         rows = folder.rows(shard)
         fine = ~folder.copies[rows.index] & finite
-        tokens.append(
-            states if fine.all() else states[torch.from_numpy(fine).repeat_interleave(length)]
-        )
+        tokens.append(states[torch.from_numpy(fine).repeat_interleave(length)])
         lengths.append(length.numpy()[fine])
         kept.append(rows[fine])
     return torch.cat(tokens), np.concatenate(lengths), pd.concat(kept)
 
 
-class Words(Tokens):
+class Words(Shared):
     """The first token of every word, and the labels of the words."""
 
-    items = "words"
+    items, pools = "words", False
     read = staticmethod(read_tagged)
 
     def __init__(self, data: Tagged, model: LayeredModel, slots: Sequence[Slot]) -> None:
         super().__init__(data, model, slots)
+        name = model.loaded.name
+        if model.rank == 2:
+            raise LayerscopeError(f"the states of {name} have no tokens to probe")
+        columns = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
+        self.kept = tuple(sorted(columns, key=lambda column: (column.site, column.layer)))
         # a decoder beside an encoder reads the text shifted by one
         shift = int(model.stack.part == "decoder" and accepts(model.module, "decoder_input_ids"))
-        read = first_tokens(model.encoder, data.sentences, model.loaded.name)
-        self.positions, self.tags = [], []
+        read = first_tokens(model.encoder, data.sentences, name)
+        self.positions, self.tags = list[list[int]](), list[list[str]]()
         for (window, starts), tags in zip(read, data.labels, strict=True):
             most, pairs = len(window.ids) - shift, zip(starts, tags, strict=True)
             kept = [(at + shift, tag) for at, tag in pairs if 0 <= at < most]
             self.positions.append([at for at, _ in kept])
             self.tags.append([tag for _, tag in kept])
-        words = sum(map(len, data.sentences))
+        words, notes = sum(map(len, data.sentences)), list[str]()
         lost = words - sum(map(len, self.positions))
         if lost == words:
-            raise LayerscopeError(
-                f"no word of {data.name} has a token of {model.loaded.name}: check the data"
-            )
-        notes = (
-            (f"{lost:,} of {count(words, 'word')} have no token of their own: they are left out",)
-            if lost
-            else ()
-        )
+            raise LayerscopeError(f"no word of {data.name} has a token of {name}: check the data")
+        if lost:
+            notes = [
+                f"{lost:,} of {count(words, 'word')} have no token of their own: they are left out"
+            ]
         names = tuple(map(str, range(len(read))))
-        self.corpus = Corpus(
-            data.name, "text", tuple(window for window, _ in read), names, notes=notes
-        )
+        windows = tuple(window for window, _ in read)
+        self.corpus = Corpus(data.name, "text", windows, names, notes=tuple(notes))
+
+    def compute(
+        self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, team: Team
+    ) -> None:
+        """Run the model over the data, or what is missing, and keep tokens of the layers that are judged."""
+        measure = partial(TokenMeasure, set(self.kept), self.positions)
+        self.run = shared_run(path, manifest, job, reporter, team, measure, self._bytes)
 
     def layer(
         self, slot: Slot, weights: Weights | None = None, finished: bool = True
@@ -271,3 +216,7 @@ class Words(Tokens):
         states, lengths, rows = stored_tokens(self.run, slot, weights)
         labels = np.array([tag for sample in rows["sample"] for tag in self.tags[sample]])
         return states.float(), labels, np.repeat(rows["sample"].to_numpy(), lengths)
+
+    def _bytes(self, plan: pd.DataFrame, job: Job) -> int:
+        numbers = sum(map(len, self.positions)) * len(self.kept) * job.model.stack.width
+        return 4 * numbers

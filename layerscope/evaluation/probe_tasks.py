@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, listed
-from layerscope.evaluation.probe_states import Pooled, Tokens, labelled
+from layerscope.evaluation.probe_states import Shared, labelled
 from layerscope.inputs import Corpus
 from layerscope.inputs.tagged import Tagged
 from layerscope.probes import ProbeScore
@@ -38,7 +38,7 @@ class ProbeKind:
 
     name: str
     title: str
-    states: type[Pooled | Tokens]
+    states: type[Shared]
     probe: Callable[..., ProbeScore]
     learns_mixes: bool = False
     takes_shift: bool = False

@@ -23,7 +23,7 @@ from layerscope.evaluation.encoders import slots_of
 from layerscope.evaluation.judges import STATES
 from layerscope.evaluation.judging import line_of
 from layerscope.evaluation.options import Positions
-from layerscope.evaluation.probe_states import Pooled, Tokens
+from layerscope.evaluation.probe_states import Shared
 from layerscope.evaluation.probe_tasks import ProbeTask
 from layerscope.models import Loaded, Override, Vectors, find_layers
 from layerscope.models.identity import revision_of, tokens_fingerprint, weights_fingerprint
@@ -41,9 +41,7 @@ PROBED = 8
 """Samples by which the layers of a model are found."""
 
 
-def states_of(
-    task: ProbeTask, loaded: Loaded, override: Override, positions: Positions
-) -> Pooled | Tokens:
+def states_of(task: ProbeTask, loaded: Loaded, override: Override, positions: Positions) -> Shared:
     """Return what probes of a task's data read, of the model as it reads these data; nothing is computed yet.
 
     Raises `LayerscopeError` for what cannot be done with this model.
@@ -63,7 +61,7 @@ class Study:
     def __init__(
         self,
         tasks: Sequence[ProbeTask],
-        states: Pooled | Tokens,
+        states: Shared,
         folder: Path,
         seed: int,
         mixes: bool,

@@ -1,4 +1,4 @@
-"""Pooled states of texts, images or sounds at every layer, each sample embedded once and kept on disk.
+"""Pooled states of texts or images at every layer, each sample embedded once and kept on disk.
 
 A sample is found by a key, a hash of what it holds: the layers, and tasks that are judged one after
 another, share samples and so their states.
@@ -23,7 +23,7 @@ from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.core.state_store import StateStore
 from layerscope.core.workers import torch_threads
-from layerscope.inputs.media import read_image, read_waveform
+from layerscope.inputs.media import read_image
 from layerscope.inputs.samples import KEY_BYTES, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.batching import batches_of
@@ -46,6 +46,10 @@ def _tensor(slot: Slot) -> str:
     return f"{layer}.{site}.{pooling}"
 
 
+def _decoded(sample: Any) -> Any:
+    return read_image(sample) if isinstance(sample, (bytes, Path)) else sample
+
+
 class TextStates:
     """A store of pooled states: one forward pass over a sample gives its states at all `slots` (layer, site, pooling).
 
@@ -53,8 +57,8 @@ class TextStates:
     dtype, tokenizer, maximal length, slots). States are written in parts, each one safetensors file
     that is there whole or not at all, so that a killed process loses at most the part it was
     working on. A part has the `keys` [n, 16] of its samples, and for each slot their states [n, D].
-    Images and sounds may be files (paths or bytes), which are decoded batch by batch. The processes
-    of a `team` share the work, and the folder. `lengths` has the tokens of each sample embedded.
+    Images may be files (paths or bytes), which are decoded batch by batch. The processes of a `team`
+    share the work, and the folder. `lengths` has the tokens of each sample embedded.
 
     >>> from pathlib import Path
     >>> from layerscope.evaluation.stored_texts import TextStates
@@ -93,7 +97,7 @@ class TextStates:
         return len(self._rows)
 
     def keys(self, samples: Sequence[Any]) -> list[bytes]:
-        """Return the keys of texts, prompts included, or of images or sounds, after embedding those not there yet.
+        """Return the keys of texts, prompts included, or of images, after embedding those not there yet.
 
         Raises `LayerscopeError` for states that are not finite, and a disk without room for them.
         """
@@ -140,9 +144,7 @@ class TextStates:
 
     def _embed(self, missing: dict[bytes, Any]) -> None:
         samples = list(missing.values())
-        # images have one size, and need not be decoded for it
-        sized = samples if self.modality == "image" else map(self._decoded, samples)
-        lengths = self.model.encoder.lengths(sized)
+        lengths = self.model.encoder.lengths(samples)
         self.lengths += lengths
         self.folder.mkdir(parents=True, exist_ok=True)
         size = KEY_BYTES + 4 * sum(map(self._width, self.slots))
@@ -169,16 +171,11 @@ class TextStates:
                 self._index(number)
                 advance(embedded)
 
-    def _decoded(self, sample: Any) -> Any:
-        if not isinstance(sample, (bytes, Path)):
-            return sample
-        return read_image(sample) if self.modality == "image" else read_waveform(sample)
-
     def _batch(self, samples: list[Any], longest: int) -> dict[Slot, Tensor]:
-        """Return by slot the vectors [B, D] of one forward; zeros of texts without a token and of too short sounds."""
+        """Return by slot the vectors [B, D] of one forward; zeros of texts without a token."""
         if longest == 0:
             return {slot: torch.zeros(len(samples), self._width(slot)) for slot in self.slots}
-        decoded = [self._decoded(sample) for sample in samples]
+        decoded = list(map(_decoded, samples))
         inputs = self.model.encoder.batch(decoded).to(self.model.device)
         vectors: dict[Slot, Tensor] = {}
         before_projection: dict[Slot, Tensor] = {}

@@ -93,7 +93,7 @@ class TableKind:
 
 
 def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> Any:
-    """Return an mteb task of a kind made of a table; see `task_from_file`."""
+    """Return an mteb task of a kind made of a table; a file, a folder with test.* or a frame."""
     tables: dict[str, Any] = _in_memory(path)
     if tables:
         source, name = "the data frame", "frame"

@@ -1,18 +1,15 @@
 """Tasks as they are named: mteb's by name, mteb's as objects, and your own data by their kind."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from layerscope.core.errors import LayerscopeError, choices, listed, near
+from layerscope.core.errors import LayerscopeError, near
 from layerscope.core.extras import require
-from layerscope.core.option_kinds import SEED, Whole
-from layerscope.core.options import Options, checked
 from layerscope.evaluation.kinds import kind_names, kind_of
 from layerscope.evaluation.probe_tasks import Draw, ProbeTask
-from layerscope.evaluation.table_tasks import TableKind, table_task
 
 LAYER_BY_LAYER = "layer-by-layer"
-READ = ("text", "image", "audio")
+READ = ("text", "image")
 """Modalities of mteb's tasks that models are run on."""
 PAPER_TASKS = (
     "AmazonCounterfactualClassification", "AmazonReviewsClassification", "ArxivClusteringS2S", "AskUbuntuDupQuestions",
@@ -106,8 +103,9 @@ def _of_mteb(task: Any) -> Iterator[Any]:
 def _refuse_inputs(about: Any) -> None:
     """Raise where a task has inputs that no encoder of one modality takes."""
     if len(about.modalities) > 1 or about.modalities[0] not in READ:
+        reads = " and ".join(about.modalities)
         raise LayerscopeError(
-            f"task {about.name} reads {listed(about.modalities)}: evaluate takes tasks on texts, images or sounds alone"
+            f"task {about.name} reads {reads}: evaluate takes tasks of mteb on texts or images alone"
         )
 
 
@@ -132,38 +130,3 @@ def _by_name(name: str) -> list[Any]:
         mend = f": give a name of mteb, or KIND:FILE ({', '.join(kind_names())})"
         hint = near(name, names) or mend
         raise LayerscopeError(f"task {name!r} does not exist in mteb{hint}") from None
-
-
-def task_from_file(
-    kind: str,
-    path: Any,
-    samples: Annotated[int | None, Whole(2)] = None,
-    seed: Annotated[int, SEED] = 0,
-) -> Any:
-    """Return an mteb task made of a CSV, TSV, JSONL or Parquet file, a pandas frame or a `datasets.Dataset`.
-
-    `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score),
-    pair-classification (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given,
-    score: a whole number, 0 for a document that is searched but does not answer; all documents of
-    the file are searched for each query). Of a folder the files `test.*` and, for classification,
-    `train.*` are read; one file of a classification is split in two seeded halves, label by label,
-    each text once. `samples` takes that many seeded rows of each file; test rows of a label that is
-    then not among the training rows are left out. The task is named after the file or folder.
-    Raises `LayerscopeError` for columns that are missing and values that cannot be judged.
-
-    >>> from layerscope.evaluation import task_from_file
-    >>> task = task_from_file("classification", "reviews.csv")
-    >>> task.metadata.name, task.metadata.type
-    ('reviews', 'Classification')
-    """
-    checked(task_from_file, locals(), Options)
-    return table_task(_table_kind(kind), path, samples, seed)
-
-
-def _table_kind(name: str) -> TableKind:
-    kind = kind_of(name) if name in kind_names() else None
-    if not isinstance(kind, TableKind):
-        kinds = map(kind_of, kind_names())
-        tables = [other.name for other in kinds if isinstance(other, TableKind)]
-        raise LayerscopeError(f"task kind {name!r} does not exist{choices(name, tables)}")
-    return kind

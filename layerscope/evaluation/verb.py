@@ -39,14 +39,16 @@ def evaluate(
         model_or_run: hub name, local folder, PEFT adapter folder, minilm, or the folder of a run,
             whose model, revision, part, blocks, norm and pooling apply unless they are given here;
             in Python also what `profile` takes.
-        tasks: names of mteb tasks, separated by commas, on texts, images or sounds; layer-by-layer
-            stands for the paper's 32, all in English. In Python a list of names, mteb task objects,
-            and `KIND:PATH` of your own files; for data in memory `{KIND: data}`, a pandas frame or a
-            `datasets.Dataset` with the columns of such a file. Kinds for texts are those of
-            `task_from_file`; linear-probe, knn-probe and attention-probe read labelled texts, images
-            or sounds in any form that `profile` reads, and token-probe reads sentences with a label
-            for each word. lm:NAME and lm:FILE.yaml are tasks of lm-evaluation-harness that are judged
-            by likelihoods; @METRIC after them chooses a metric other than their first one for which
+        tasks: names of mteb tasks, separated by commas, on texts or images; layer-by-layer stands for
+            the paper's 32, all in English. In Python a list of names, mteb task objects, and
+            `KIND:PATH` of your own files; for data in memory `{KIND: data}`, a pandas frame or a
+            `datasets.Dataset` with the columns of such a file. Kinds for texts are classification,
+            clustering (columns text, label), sts (text_a, text_b, score), pair-classification
+            (text_a, text_b, label 0 or 1) and retrieval (query, document and, if given, score);
+            linear-probe and knn-probe read labelled texts, images or sounds in any form that
+            `profile` reads, and token-probe reads sentences with a label for each word.
+            lm:NAME and lm:FILE.yaml are tasks of lm-evaluation-harness that are judged by
+            likelihoods; @METRIC after them chooses a metric other than their first one for which
             higher is better.
         out: folder of the results, in mteb's own layout and in `probes`; repeating the call resumes
             it. The command line takes scores/MODEL by default; in Python nothing is kept without

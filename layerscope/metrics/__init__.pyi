@@ -23,7 +23,6 @@ from .exits import (
     exit_parameters as exit_parameters,
     exit_speedup as exit_speedup,
 )
-from .f1 import f1 as f1
 from .generated_text import (
     coherence as coherence,
     diversity as diversity,

@@ -44,24 +44,3 @@ LABEL_PROBABILITY = Metric(
     "tokens; from 0 to 100 %.",
     direction="High: the layer is sure of what is right.",
 )
-LABEL_PROBABILITY_RISES = Metric(
-    label_probability,
-    FromReadings(),
-    name="label_probability_rises",
-    unit="%",
-    reading="share of samples whose label becomes likelier at the layer",
-    meaning="Share of samples or tokens to whose label the head gives a higher probability at this layer than at the "
-    "one before it; from 0 to 100 %.",
-    direction="High: the layer brings most samples closer to what is right, as theorem 2.2 says of aligned layers.",
-)
-LABEL_PROBABILITY_MONOTONE = Metric(
-    label_probability,
-    FromReadings(),
-    name="label_probability_monotone",
-    unit="%",
-    reading="share of samples whose label becomes likelier at every layer",
-    meaning="Share of samples or tokens whose label's probability is higher at every layer than at the one before it; "
-    "from 0 to 100 %.",
-    direction="High: no layer takes back what one before it knew.",
-    curve=False,
-)

@@ -11,7 +11,6 @@ from torch.linalg import vector_norm
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
 from layerscope.metrics.metric import How, Metric, Needs
-from layerscope.metrics.readings import FromReadings
 
 _CUT = 1e-10
 
@@ -226,7 +225,7 @@ NC1 = Metric(
     title="NC1",
     reading="low: samples of a class lie on one point",
     meaning="Spread of samples within their classes over that of the class means, trace(Σ_W Σ_B⁺) / K, in a "
-    "layer's pooled states (in training, in what the head reads of it); from 0, no unit.",
+    "layer's pooled states; from 0, no unit.",
     direction="Low: states have collapsed onto their classes, as they do late in training.",
     low=True,
     log=True,
@@ -237,8 +236,8 @@ NC2_NORMS = Metric(
     name="nc2_norms",
     title="NC2 (norms)",
     reading="low: class means are equally far from their centre",
-    meaning="Coefficient of variation of the norms of the centred class means, in a layer's pooled states (in "
-    "training, in what the head reads of it); from 0, no unit.",
+    meaning="Coefficient of variation of the norms of the centred class means, in a layer's pooled states; "
+    "from 0, no unit.",
     direction="Low: no class stands out, as in a simplex.",
     low=True,
 )
@@ -248,18 +247,8 @@ NC2_ANGLES = Metric(
     name="nc2_angles",
     title="NC2 (angles)",
     reading="low: class means are as far apart as they can be",
-    meaning="Mean |cos + 1/(K − 1)| over all pairs of centred class means, in a layer's pooled states (in "
-    "training, in what the head reads of it); from 0.",
+    meaning="Mean |cos + 1/(K − 1)| over all pairs of centred class means, in a layer's pooled states; "
+    "from 0.",
     direction="Low: every two classes have the angle of a simplex.",
-    low=True,
-)
-NC3 = Metric(
-    neural_collapse,
-    FromReadings(),
-    name="nc3",
-    title="NC3",
-    reading="low: the head's rows are the class means",
-    meaning="Distance of the head's weights from the centred class means, each scaled to unit norm as a whole; 0 … 2.",
-    direction="Low: head and class means have come to agree.",
     low=True,
 )

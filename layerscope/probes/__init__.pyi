@@ -1,4 +1,3 @@
-from .attention import attention_probe as attention_probe
 from .knn import knn_probe as knn_probe
 from .linear import linear_probe as linear_probe
 from .scores import ProbeScore as ProbeScore

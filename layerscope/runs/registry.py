@@ -22,8 +22,7 @@ ORDER = (
     "nesum", "infonce", "infonce_bound", "lidar", "dime", "monotone_triples", "straightness",
     "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
     "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability",
-    "label_probability_rises", "label_probability_monotone", "layer_accuracy", "f1", "perplexity", "cross_entropy",
-    "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles", "nc3",
+    "layer_accuracy", "perplexity", "cross_entropy", "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles",
     "saturation_layer", "agreement", "saturated", "effective_depth", "linear_probe", "linear_probe_c", "knn_probe",
 )  # fmt: skip
 """Metrics are shown in this order; one that is not listed follows those of its kind."""

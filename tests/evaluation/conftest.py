@@ -8,7 +8,6 @@ from tiny import one_thread
 from typed import cli
 
 from layerscope.evaluation.stored_texts import TextStates
-from layerscope.probes import attention
 from layerscope.profiling import forward_pass
 
 __all__ = ["cli", "one_thread"]
@@ -59,12 +58,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     monkeypatch.setattr(TextStates, "_batch", counting)
     return seen
-
-
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "LEAST_STEPS", 10)
-    monkeypatch.setattr(attention, "EPOCHS", 1)
 
 
 @pytest.fixture

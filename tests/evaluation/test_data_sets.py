@@ -9,7 +9,6 @@ from datasets import Dataset
 from frames import scored
 
 import layerscope
-from layerscope.evaluation import task_from_file
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.scores import Evaluation
 from layerscope.scores.shifts import error_of_gain, rights_of
@@ -22,10 +21,11 @@ PAIRED = pd.DataFrame({"text_a": tiny.texts(9), "text_b": tiny.texts(9, seed=1),
     ("kind", "frame"), [("classification", LABELLED), ("clustering", LABELLED), ("sts", PAIRED)]
 )
 def test_a_data_set_makes_the_task_that_its_frame_makes(kind, frame):
-    made, wanted = (task_from_file(kind, given) for given in (Dataset.from_pandas(frame), frame))
+    (made,), (wanted,) = (
+        open_tasks({kind: data})[0] for data in (Dataset.from_pandas(frame), frame)
+    )
     assert made.metadata.dataset["revision"] == wanted.metadata.dataset["revision"]
-    (task,), _ = open_tasks({kind: Dataset.from_pandas(frame)})
-    assert task.dataset["test"].to_pandas().equals(wanted.dataset["test"].to_pandas())
+    assert made.dataset["test"].to_pandas().equals(wanted.dataset["test"].to_pandas())
 
 
 def test_a_target_without_most_classes_is_noted(tmp_path):

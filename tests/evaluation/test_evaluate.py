@@ -14,7 +14,7 @@ from typed import cli
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.evaluation import judges, task_from_file
+from layerscope.evaluation import judges
 from layerscope.evaluation.judging import UnjudgedError, judge
 from layerscope.evaluation.kinds import kind_of
 from layerscope.evaluation.tasks import PAPER_TASKS, open_tasks
@@ -121,7 +121,7 @@ def test_minilm_and_a_truncated_one_score_as_mteb_scores_them(shared: Path, tmp_
 
     def tasks() -> list[object]:
         files = [("classification", "trec"), ("sts", "stsbenchmark")]
-        return [task_from_file(kind, shared / "data" / name, samples=100) for kind, name in files]
+        return open_tasks([f"{kind}:{shared}/data/{name}" for kind, name in files], 100)[0]
 
     def scores_of(model: object) -> dict[str, float]:
         plain = SentenceTransformer(str(model), device="cpu")

@@ -54,13 +54,12 @@ def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
 
 
 def test_killed_between_layers_it_keeps_what_is_done(
-    forks: Forks, vit: str, tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch
+    forks: Forks, vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     out = tmp_path / "out"
-    call = f"layerscope.evaluate({vit!r}, 'attention-probe:digits', {str(out)!r}, samples=60, progress=False)"
+    call = f"layerscope.evaluate({vit!r}, 'knn-probe:digits', {str(out)!r}, samples=60, progress=False)"
     short = (
-        "import time, layerscope; import layerscope.probes.attention as a; a.LEAST_STEPS = 10; a.EPOCHS = 1; "
-        "from layerscope.scores.probe_results import ProbeScores as P; add = P.add; "
+        "import time, layerscope; from layerscope.scores.probe_results import ProbeScores as P; add = P.add; "
         "P.add = lambda *what: (add(*what), time.sleep(0.2)); "  # so that it is killed between two layers
     )
     running = forks.start(script=short + call)
@@ -80,9 +79,9 @@ def test_killed_between_layers_it_keeps_what_is_done(
     assert running.wait().status == -signal.SIGKILL
     before = json.loads(kept[0].read_text())["rows"]
     assert 2 <= len(before) < 5
-    computed = probed("attention-probe", monkeypatch)
+    computed = probed("knn-probe", monkeypatch)
     monkeypatch.setattr(forward_pass, "_forward", lambda *a: pytest.fail("its states are there"))
-    found = layerscope.evaluate(vit, "attention-probe:digits", out, samples=60, progress=False)
+    found = layerscope.evaluate(vit, "knn-probe:digits", out, samples=60, progress=False)
     after = json.loads(kept[0].read_text())["rows"]
     assert after[: len(before)] == before and len(after) == 5 and len(computed) <= 5 - len(before)
     assert found.table().shape == (4, 1) and not (out / "states").exists()

@@ -17,7 +17,7 @@ from typed import cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation import task_from_file
+from layerscope.evaluation.tasks import open_tasks
 from layerscope.inputs import draw, open_corpus
 from layerscope.probes import linear_probe
 
@@ -106,10 +106,8 @@ def hidden(output: object) -> torch.Tensor:
     return output if isinstance(output, torch.Tensor) else output[0]
 
 
-def test_probes_and_tasks_of_mteb_stand_in_one_table(
-    llama: str, texts: str, tmp_path: Path, brief: None
-):
-    tasks = [f"{kind}:{texts}" for kind in ("classification", "linear-probe", "attention-probe")]
+def test_probes_and_tasks_of_mteb_stand_in_one_table(llama: str, texts: str, tmp_path: Path):
+    tasks = [f"{kind}:{texts}" for kind in ("classification", "linear-probe", "knn-probe")]
     words = [
         {"tokens": text.split(), "tags": ["ab"[len(word) % 2] for word in text.split()]}
         for text in tiny.texts(20)
@@ -119,13 +117,13 @@ def test_probes_and_tasks_of_mteb_stand_in_one_table(
     found = layerscope.evaluate(
         llama, tasks, tmp_path / "out", pooling="mean,last", layers=[1, 3], progress=False
     )
-    names = ["topics", "topics (attention probe)", "topics (linear probe)", "pos (token probe)"]
+    names = ["topics", "topics (kNN probe)", "topics (linear probe)", "pos (token probe)"]
     for pooling in ("mean", "last"):
         table = found.table(pooling=pooling)
         assert table.shape == (2, 4) and set(table) == set(names) and table.notna().all(axis=None)
     assert found.missing == 0 and len(found.grids()) == 2
     one, two = found.table(pooling="mean"), found.table(pooling="last")
-    assert one["topics (attention probe)"].equals(two["topics (attention probe)"])
+    assert one["pos (token probe)"].equals(two["pos (token probe)"])
     assert not one["topics (linear probe)"].equals(two["topics (linear probe)"])
     baseline = found.baseline().iloc[0]
     assert baseline.to_dict() == one.loc[3].to_dict()
@@ -163,7 +161,7 @@ def test_a_frame_is_read_as_the_file_it_was_written_to(llama: str, texts: str, t
             layerscope.evaluate(llama, tasks, **options)
 
 
-def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
+def test_sounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     import soundfile
 
     rng = np.random.default_rng(0)
@@ -188,7 +186,7 @@ def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
     )
     model, tasks = (
         tiny.seeded(hf.Wav2Vec2Model, config),
-        [f"linear-probe:{tmp_path}/calls", f"attention-probe:{tmp_path}/calls"],
+        [f"linear-probe:{tmp_path}/calls", f"knn-probe:{tmp_path}/calls"],
     )
     found = layerscope.evaluate(
         model, tasks, processor=hf.Wav2Vec2FeatureExtractor(), progress=False
@@ -196,31 +194,32 @@ def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
     assert found.table().shape == (4, 2) and found.table()["calls (linear probe)"].max() > 0.9
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(
-    texts: str, tmp_path: Path, pooling: str
+    texts: str, tmp_path: Path
 ):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Dense, Pooling, Transformer
 
     torch.manual_seed(0)
     body = Transformer(str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True)))
-    whole = SentenceTransformer(
-        modules=[body, Pooling(32, pooling_mode=pooling), Dense(32, 3)], device="cpu"
+    whole, other = (
+        SentenceTransformer(modules=[body, Pooling(32, pooling_mode=pooling), Dense(32, 3)])
+        for pooling in ("mean", "max")
     )
     found = layerscope.evaluate(whole, f"linear-probe:{texts}", layers=[3], progress=False)
     table = pd.read_csv(texts)
     own = linear_probe(whole.encode(list(table["text"])), table["label"].to_numpy()).mean
     assert found.baseline().iloc[0, 0] == pytest.approx(own, abs=0.035)
-    same = found.baseline().iloc[0, 0] == found.table().iloc[0, 0]
-    assert same == (pooling == "mean")  # what we have no pooling for, the model pools itself
+    assert found.baseline().iloc[0, 0] == found.table().iloc[0, 0]
+    with pytest.raises(LayerscopeError, match="pools in a way of its own: evaluate takes"):
+        layerscope.evaluate(other, f"linear-probe:{texts}", progress=False)
 
 
-def test_samples_that_give_nan_are_left_out_and_counted(texts: str, tmp_path: Path, brief: None):
+def test_samples_that_give_nan_are_left_out_and_counted(texts: str, tmp_path: Path):
     model = tiny.llama()
     model.model.embed_tokens.weight.data[len(tiny.SPECIAL) + 7] = torch.nan
     broken = sum("w7" in text.split() for text in pd.read_csv(texts)["text"])
-    tasks = [f"{kind}:{texts}" for kind in ("linear-probe", "attention-probe")]
+    tasks = [f"{kind}:{texts}" for kind in ("linear-probe", "knn-probe")]
     options = {"processor": tiny.tokenizer(special=False), "layers": [1], "progress": False}
     assert broken > 1
     found = layerscope.evaluate(model, tasks, **options)
@@ -231,14 +230,14 @@ def test_samples_that_give_nan_are_left_out_and_counted(texts: str, tmp_path: Pa
 
 
 def test_exact_copies_are_judged_once_and_never_beside_what_they_copy(
-    llama: str, texts: str, tmp_path: Path, brief: None
+    llama: str, texts: str, tmp_path: Path
 ):
     twice = tmp_path / "twice.csv"
     pd.concat([pd.read_csv(texts)] * 2).to_csv(twice, index=False)
     once, found = (
         layerscope.evaluate(
             llama,
-            [f"{k}:{path}" for k in ("linear-probe", "attention-probe")],
+            [f"{k}:{path}" for k in ("linear-probe", "knn-probe")],
             layers=[1],
             progress=False,
         )
@@ -248,7 +247,7 @@ def test_exact_copies_are_judged_once_and_never_beside_what_they_copy(
         found.scores["score"].tolist() == once.scores["score"].tolist()
         and (found.scores["n"] == 60).all()
     )
-    halves = task_from_file("classification", twice).dataset
+    halves = open_tasks(f"classification:{twice}")[0][0].dataset
     assert (
         len(halves["train"]) + len(halves["test"])
         == 60

@@ -11,7 +11,7 @@ from typed import cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation import task_from_file
+from layerscope.evaluation.tasks import open_tasks
 
 __all__ = ["cli", "one_thread"]
 
@@ -40,7 +40,7 @@ def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers: Pa
     }
     plain = SentenceTransformer(embedded("minilm"), device="cpu", prompts=prompts)
     found = layerscope.evaluate(plain, f"retrieval:{answers}", layers=[0, 6], progress=False)
-    task = task_from_file("retrieval", answers)
+    task = open_tasks({"retrieval": answers})[0][0]
     result = mteb.evaluate(
         plain, task, cache=None, co2_tracker=False, show_progress_bar=False
     ).task_results[0]
@@ -105,17 +105,15 @@ def written(folder: Path, **columns: list[object]) -> str:
 
 
 def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(tmp_path: Path):
-    task = task_from_file(
-        "retrieval", written(tmp_path, query=["a", "b", "b"], document=["x", "y", "x"])
-    )
+    columns = {"query": ["a", "b", "b"], "document": ["x", "y", "x"]}
+    task = open_tasks({"retrieval": written(tmp_path, **columns)})[0][0]
     data = task.dataset["default"]["test"]
     assert (
         data["relevant_docs"] == {"q0": {"d0": 1}, "q1": {"d1": 1, "d0": 1}}
         and len(data["corpus"]) == 2
     )
-    task = task_from_file(
-        "retrieval", written(tmp_path, query=["a", "b"], document=["x", "y"], score=[2, 0])
-    )
+    columns = {"query": ["a", "b"], "document": ["x", "y"], "score": [2, 0]}
+    task = open_tasks({"retrieval": written(tmp_path, **columns)})[0][0]
     data = task.dataset["default"]["test"]
     assert data["relevant_docs"] == {"q0": {"d0": 2}} and len(data["corpus"]) == 2
     assert list(data["queries"]["text"]) == ["a"]
@@ -155,4 +153,4 @@ def test_a_column_twice_is_refused(tmp_path):
     with pytest.raises(
         LayerscopeError, match="has the column 'text_b' twice: leave one out, or rename it"
     ):
-        task_from_file("sts", tmp_path / "sts.csv")
+        open_tasks({"sts": tmp_path / "sts.csv"})

@@ -31,7 +31,7 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
         ("linear-probe", ONE, "{}: every sample has the label 'x': give two classes or more"),
         ("knn-probe", OWN, "{}: fewer than 2 classes have 5 samples: give more of each"),
         (
-            "attention-probe",
+            "knn-probe",
             BARE,
             "{} has no labels to probe: give a column label, or a sub-folder for each class",
         ),
@@ -39,7 +39,7 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
             "linear-prob",
             ONE,
             "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
-            "attention-probe, classification, clustering, knn-probe, linear-probe, lm, "
+            "classification, clustering, knn-probe, linear-probe, lm, "
             "pair-classification, retrieval, sts, token-probe)",
         ),
         (

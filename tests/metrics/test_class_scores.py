@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import references
 import torch
-from sklearn.metrics import f1_score
 
 from layerscope.metrics import (
     coherence,
@@ -12,7 +11,6 @@ from layerscope.metrics import (
     effective_depth,
     exit_parameters,
     exit_speedup,
-    f1,
     label_probability,
     layer_accuracy,
     perplexity,
@@ -43,16 +41,6 @@ def test_perplexity_is_the_inverse_geometric_mean(rng):
     probabilities = rng.uniform(0.1, 1, (3, 20))
     exact = probabilities.prod(1) ** (-1 / 20)
     np.testing.assert_allclose(perplexity(-np.log(probabilities)), exact, rtol=1e-12)
-
-
-@pytest.mark.parametrize("classes", [2, 5])
-def test_f1_is_scikit_learns(rng, classes):
-    labels, predictions = rng.integers(0, classes, 60), rng.integers(0, classes, (60, 3))
-    labels[labels == 3] = 0  # a class that is predicted and never there
-    average = "binary" if classes == 2 else "macro"
-    exact = [f1_score(labels, column, average=average) for column in predictions.T]
-    assert f1(predictions, labels).tolist() == pytest.approx(exact)
-    assert f1(predictions, labels, classes).tolist() == pytest.approx(exact)
 
 
 def test_label_probability_is_the_softmax_of_each_layer(rng):

@@ -115,7 +115,6 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
         lambda: metrics.similarity_matrix(LAYERS, "mutual_knn"),
     ),
     (r"layers \[1\]", lambda: metrics.similarity_matrix(BROKEN)),
-    ("one label for each row", lambda: metrics.f1(TOPS[0], LABELS[:2])),
     ("at least one layer", lambda: metrics.saturation_layer(np.empty((3, 0)))),
     (
         r"predictions has shape \(5, 6, 4\) and labels \(5,\)",

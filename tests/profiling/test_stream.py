@@ -144,8 +144,8 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
         ),
         ({"keep_states": "none", "chunk": 8}, "`chunk` is for data that are read at once"),
         (
-            {"keep_states": "none", "metrics": "nc1,nc3"},
-            "'nc3' is measured in training alone, by `layerscope train`",
+            {"keep_states": "none", "metrics": "nc1,label_probability"},
+            "'label_probability' is measured in training alone, by `layerscope train`",
         ),
     ],
 )
