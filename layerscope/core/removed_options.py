@@ -37,6 +37,15 @@ GONE = {
     ("select", "rule='fixed-share'"): NO_RULES,
     ("select", "rule='shift'"): NO_TARGET,
     ("select", "target_labels"): NO_TARGET,
+    (
+        "select",
+        "holdout",
+    ): "the gain is of folds: each fold is judged at the layer that the others choose",
+    (
+        "select",
+        "first_layer",
+    ): "layer 0 is never a candidate; evaluate fewer layers to choose among fewer",
+    ("select", "cost_model"): "the model is found by its name or folder; download it first",
     ("evaluate", "jobs"): "start it with torchrun or accelerate, whose processes share the layers",
     (
         "evaluate",

@@ -68,18 +68,15 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
 
 
 def linear_probe_hits(
-    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0, apart: Bools | None = None
+    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0
 ) -> tuple[Bools, Numbers, int, tuple[float, ...], tuple[float, ...]]:
     """Return which held-out predictions of `linear_probe` are right, for pairing layers, and the fold of each, `[n]`.
 
     After them the number of samples left out, whose class has fewer members than there are folds,
-    each fold's C, and its log-loss over the other folds. Samples marked in `apart` `[N]`, of
-    classes with enough others, are in no fold: a probe of all others judges them.
+    each fold's C, and its log-loss over the other folds.
     """
     rows, classes, skipped = usable_rows(states, labels, folds, least=3)
-    inside = np.ones(len(rows), dtype=bool) if apart is None else ~apart
-    fold = np.full(len(rows), APART)
-    fold[inside] = stratified(classes[inside], folds, seed)
+    fold = stratified(classes, folds, seed)
     right, strengths, losses = linearly_judged(rows, classes, fold, seed)
     return right, fold, skipped, strengths, losses
 
@@ -123,16 +120,6 @@ def shifted_probe(
     right, strengths, losses = linearly_judged(np.concatenate([rows, others]), every, fold, seed)
     source = score_of(right[:n], fold[:n], skipped, strengths, losses)
     return source, score_of(right[n:], fold[n:], int((~kept).sum()))
-
-
-def held_out(labels: npt.ArrayLike, share: float, seed: int) -> Bools:
-    """Return a seeded draw of a share of the samples, even over the classes of `labels` `[N]`, as a mask `[N]`."""
-    classes = np.unique(np.asarray(labels), return_inverse=True)[1]
-    order = np.lexsort((np.random.default_rng([seed, 5]).random(len(classes)), classes))
-    taken = np.diff(np.floor(np.arange(len(classes) + 1) * share + 1e-9)) > 0
-    mask = np.zeros(len(classes), dtype=bool)
-    mask[order] = taken
-    return mask
 
 
 def linearly_judged(

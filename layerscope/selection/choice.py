@@ -7,7 +7,6 @@ gain is that of layer 4 on the samples of four folds, and of layer 3 on those of
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +14,17 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.margin import differs
 from layerscope.selection.options import Budget
 from layerscope.selection.scored import (
     BY_SCORE,
     SHIPPED,
-    SURE,
     Scored,
     best_of,
     in_points,
     mean_of,
-    one_standard_error,
     within_loss,
 )
-from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
+from layerscope.selection.selection import Apart, Candidate, Selection
 from layerscope.truncation.costs import Costs
 
 DEFAULT = "best-if-clear"
@@ -51,7 +47,6 @@ class Case:
     scored: Scored | None
     costs: Costs | None
     budget: Budget = Budget()
-    first_layer: int = 1
 
     @property
     def last(self) -> int:
@@ -66,7 +61,8 @@ class Case:
     def columns(self) -> list[int]:
         """Return the columns within the bounds on cost; raises where no layer is."""
         costs = {} if self.costs is None else self.costs.layers
-        candidates = [layer for layer in self.layers if layer >= self.first_layer]
+        # layer 0, what the first block reads, is no candidate
+        candidates = [layer for layer in self.layers if layer > 0]
         return [self.layers.index(layer) for layer in self.budget.layers(candidates, costs)]
 
     def fits_as_shipped(self) -> bool:
@@ -113,14 +109,9 @@ def choose_layer(case: Case, rule: str | None = None) -> Selection:
 
     chosen = choose(scored)
     why = _why(case, scored, name, chosen, columns)
-    apart = None
-    if scored.held is not None:
-        apart = _held_out(scored.held, chosen)
-    elif chosen != scored.baseline:
-        apart = _by_block(scored, choose)
-    by_task = tuple(_of_task(task, choose, case.last) for task in scored.by_task)
+    apart = None if chosen == scored.baseline else _by_block(scored, choose)
     within = _within(case, scored, columns) if name == DEFAULT else ()
-    return _selection(case, chosen, name, why, apart=apart, within=within, by_task=by_task)
+    return _selection(case, chosen, name, why, apart=apart, within=within)
 
 
 def _without_scores(case: Case) -> Selection:
@@ -142,18 +133,6 @@ def _within(case: Case, scored: Scored, columns: Sequence[int]) -> tuple[int, ..
     return tuple(sorted(within - {case.last}))
 
 
-def _held_out(held: Scored, chosen: int) -> Apart:
-    """Return what the choice scores on samples that were held out."""
-    layer = None if chosen == held.baseline else held.layers[chosen]
-    return Apart(
-        float(held.means[chosen]),
-        _finite(held.errors[chosen]),
-        *held.difference(chosen, held.baseline),
-        ((layer, len(held.values)),),
-        "sample",
-    )
-
-
 def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     """Return what the choice scores where every block is judged at the layer that the others choose."""
     if scored.blocks is None:
@@ -165,82 +144,41 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
         return None
     values = np.take_along_axis(scored.values, columns[block_of][:, None], 1)[:, 0]
     score, error = mean_of(values, scored.weights)
-    names = (*scored.layers, None)
-    counts = Counter(names[column] for column in columns.tolist())
     is_sample = scored.unit == "sample"
     return Apart(
         score,
         error if is_sample else None,
         *mean_of(values - scored.values[:, scored.baseline], scored.weights),
-        tuple(counts.most_common()),
+        len(blocks),
         "fold" if is_sample else "task",
     )
 
 
-def _of_task(scored: Scored, choose: Choose, last: int) -> OfTask:
-    """Return what one task alone would choose, or the baseline where no layer is within the loss allowed."""
-    try:
-        column = choose(scored)
-    except LayerscopeError:
-        column = scored.baseline
-    layer, score = (*scored.layers, last)[column], float(scored.means[column])
-    difference, error = scored.difference(column, scored.baseline)
-    is_shipped = column == scored.baseline
-    return OfTask(scored.title, layer, is_shipped, score, difference, _finite(error))
-
-
 def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[int]) -> str:
-    within = case.budget.within
-    if case.budget.max_loss is not None:
-        columns = within_loss(scored, columns, case.budget.max_loss / scored.points)
-    best = best_of(scored, columns)
-    skipped = [i for i, layer in enumerate(scored.layers) if layer < case.first_layer]
-    no_shallower = "no shallower layer"
-    if any(one_standard_error(scored, (i, best)) == i for i in skipped):
-        no_shallower = f"from layer {case.first_layer} on, no shallower layer"
+    """Return why a column was chosen, in a sentence."""
+    within, most = case.budget.within, case.budget.max_loss
+    if most is not None:
+        columns = within_loss(scored, columns, most / scored.points)
+    best, baseline = best_of(scored, columns), scored.name(scored.baseline)
     if name == MAX_LOSS:
-        return _why_within_loss(scored, chosen, case.budget, no_shallower)
-    if name == "best":
-        return f"the best score{within}"
-    if name == DEFAULT:
-        return _why_clear(scored, best, chosen, within)
-    if chosen == best:
-        return f"the best score{within}; {no_shallower} comes within one standard error of it"
-    if scored.means[chosen] >= scored.means[best]:
-        return f"as good as the best, {scored.name(best)}{within}"
-    error = "of the best score"
-    if scored.is_paired:
-        error = f"paired over {len(scored.values):,} {scored.unit}s"
-    return f"the shallowest layer within one standard error ({error}) of the best, {scored.name(best)}{within}"
-
-
-def _why_within_loss(scored: Scored, chosen: int, budget: Budget, no_shallower: str) -> str:
-    most = budget.max_loss or 0
-    within = f"loses at most {in_points(most)}{budget.within}"
-    if chosen == scored.baseline:
-        return f"{no_shallower} {within}; {scored.name(chosen)} loses nothing"
-    difference, error = scored.difference(chosen, scored.baseline)
-    largest = (SURE * error - difference) * scored.points
-    if not math.isfinite(error):
-        certainty = "; its error is unknown"
-    elif error == 0:
-        certainty = ""
-    else:
-        certain = "certain" if largest <= most + 1e-9 else "not certain"
-        certainty = f"; {certain} at {SURE:g} standard errors"
-    return f"the shallowest layer that {within}{certainty}"
-
-
-def _why_clear(scored: Scored, best: int, chosen: int, within: str) -> str:
-    baseline = scored.name(scored.baseline)
-    if best == scored.baseline:
-        return f"{baseline} has the best score"
-    if chosen == scored.baseline:
+        bound = f"loses at most {in_points(most or 0)}{within}"
+        if chosen == scored.baseline:
+            return f"no shallower layer {bound}; {baseline} loses nothing"
+        return f"the shallowest layer that {bound}"
+    if name == "one-standard-error" and chosen != best:
+        return f"the shallowest layer within one standard error of the best, {scored.name(best)}{within}"
+    if name == DEFAULT and chosen == scored.baseline:
         return f"no layer is measurably better than {baseline}"
-    is_clear = differs(*scored.difference(best, scored.baseline))
-    if is_clear is None:
-        return f"the best score{within}; the error of its difference is unknown"
-    return f"the best score{within}" + (f", measurably above {baseline}" if is_clear else "")
+    if name == DEFAULT and scored.baseline in columns:
+        error = scored.difference(best, scored.baseline)[1]
+        is_known = math.isfinite(error)
+        sure = (
+            f", measurably above {baseline}"
+            if is_known
+            else "; the error of its difference is unknown"
+        )
+        return f"the best score{within}{sure}"
+    return f"the best score{within}"
 
 
 def _selection(
@@ -250,7 +188,6 @@ def _selection(
     why: str,
     apart: Apart | None = None,
     within: tuple[int, ...] = (),
-    by_task: tuple[OfTask, ...] = (),
 ) -> Selection:
     scored, is_shipped = case.scored, chosen == case.baseline
     *rows, baseline = (case.candidate(column) for column in range(case.baseline + 1))
@@ -259,7 +196,7 @@ def _selection(
         is_shipped = True
     facts: dict[str, Any] = {"baseline_name": SHIPPED}
     if scored is not None:
-        considered = [i for i, layer in enumerate(case.layers) if layer >= case.first_layer]
+        considered = [i for i, layer in enumerate(case.layers) if layer > 0]
         facts = {
             "best": case.layers[best_of(scored, considered)],
             "scored_on": scored.title,
@@ -282,7 +219,6 @@ def _selection(
         measured=None if case.costs is None else case.costs.measured,
         apart=apart,
         within=within,
-        by_task=by_task,
         **case.about,
         **facts,
     )

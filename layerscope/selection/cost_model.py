@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
 from layerscope.models import LoadOptions, Override
 from layerscope.models.checks import EMBEDDED, EMBEDDED_IN
-from layerscope.models.identity import weights_fingerprint
 from layerscope.scores.evaluation import ModelOrigin
 from layerscope.selection.options import Budget
 from layerscope.truncation.costs import Costs, costs_by_depth, sizes_by_depth
@@ -27,42 +27,26 @@ MINILM = "all-MiniLM-L6-v2"
 
 @dataclass
 class CostModel:
-    """A model by name or a run, loaded at the first call of `source`; `given` None is a model that is not here."""
+    """A model by name or a run, loaded when it is first needed; `given` None is a model that is not here."""
 
     given: Any
     device: str
     reporter: Reporter
-    revision: str | None = None
     part: str | None = None
     tokens: int | None = None
-    _source: Source | None = field(default=None, init=False)
 
+    @cached_property
     def source(self) -> Source:
-        """Return the model with its layers found; raises `LayerscopeError` where it cannot be truncated."""
+        """The model with its layers found; raises `LayerscopeError` where it cannot be truncated."""
         if self.given is None:
-            raise LayerscopeError("the model itself is not here: name it with `cost_model`")
-        if self._source is None:
-            source = open_source(
-                self.given, None, Override(self.part), LoadOptions(device=self.device)
-            )
-            if self.tokens is not None:
-                source = replace(source, tokens=self.tokens)
-            self._source = source
-            served, scored = source.model.loaded.served, self.revision or ""
-            fingerprint = weights_fingerprint(source.module if served is None else served)
-            is_named_by_weights = scored.startswith("weights-")
-            if is_named_by_weights and not fingerprint.startswith(scored.removeprefix("weights-")):
-                self.reporter.say(
-                    f"{source.name} has other weights than those that were scored: the costs are its own"
-                )
-        return self._source
+            raise LayerscopeError("the model itself is not on this machine: download it first")
+        source = open_source(self.given, None, Override(self.part), LoadOptions(device=self.device))
+        return source if self.tokens is None else replace(source, tokens=self.tokens)
 
     def refuse(self, budget: Budget, layers: Sequence[int]) -> None:
         """Raise for a budget that none of these layers can meet, as far as that is known without measuring."""
-        if not budget.bounds:
-            return
-        source = self._source_of(layers)
         for bound in budget.bounds:
+            source = self._source_of(layers)
             if bound.field == "megabytes":
                 bound.refuse(sizes_by_depth(source, layers))
 
@@ -74,7 +58,7 @@ class CostModel:
 
     def _source_of(self, layers: Sequence[int]) -> Source:
         """Return the model; raises `LayerscopeError` where it has not all of these layers."""
-        source = self.source()
+        source = self.source
         depth = source.model.stack.depth
         beyond = [layer for layer in layers if layer > depth]
         if beyond:
@@ -84,16 +68,16 @@ class CostModel:
         return source
 
     def is_pooled_by_us(self, pooling: str | None) -> bool:
-        """Return whether a layer was pooled by us: by another pooling than the model's makers serve it with, if any.
+        """Return whether a checkpoint must record the pooling: its makers do not serve the model with it.
 
-        A model that was not opened is taken for one that pools nothing: a checkpoint may always
-        record its pooling.
+        A model that was not opened is taken for one that pools nothing.
         """
         if pooling not in POOLINGS:
             return False
-        if self._source is None or self._source.model.loaded.served is None:
+        source = self.__dict__.get("source")
+        if source is None or source.model.loaded.served is None:
             return True
-        return (self._source.model.loaded.pooling or ()) != (pooling,)
+        return (source.model.loaded.pooling or ()) != (pooling,)
 
 
 def found_by_name(name: str, origin: ModelOrigin) -> str | None:

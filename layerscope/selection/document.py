@@ -1,5 +1,6 @@
 """A choice of a layer as a document: the answer in one line, why, every alternative, and the command that ships it."""
 
+import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,23 +9,10 @@ from typing import TYPE_CHECKING
 from layerscope.core.extras import lacking
 from layerscope.core.margin import tied
 from layerscope.scores.naming import Unit
-from layerscope.show.document import (
-    EMPTY,
-    Cell,
-    Code,
-    Column,
-    Document,
-    Facts,
-    Row,
-    Section,
-    Table,
-    columns,
-    row,
-    words,
-)
+from layerscope.show.document import Cell, Column, Document, Facts, Section, Table, columns, row
 
 if TYPE_CHECKING:
-    from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
+    from layerscope.selection.selection import Apart, Candidate, Selection
 
 LEAD = "What every layer scores and costs, and which one was chosen."
 
@@ -32,11 +20,16 @@ LEAD = "What every layer scores and costs, and which one was chosen."
 def document(selection: "Selection") -> Document:
     """Return a choice as it is shown."""
     command, reason = ship(selection)
-    tables = tuple(_tables(selection))
-    reasons = [] if selection.lacking else [f"{selection.rule}: {selection.why}"]
-    if selection.scored_on and not selection.lacking:
-        reasons.append(judged_on(selection))
-    reasons += [line for line in (offer(selection),) if line]
+    tables: tuple[Table, ...] = ()
+    if any(fact is not None for c in selection.layers for fact in (c.score, c.parameters)):
+        tables = (_layers(selection),)
+    reasons = []
+    if not selection.lacking:
+        reasons.append(f"{selection.rule}: {selection.why}")
+        if selection.scored_on:
+            reasons.append(judged_on(selection))
+    if line := offer(selection):
+        reasons.append(line)
     about = (
         selection.site,
         selection.pooling and f"{selection.pooling} pooling",
@@ -50,14 +43,10 @@ def document(selection: "Selection") -> Document:
         facts=tuple(filter(None, about)),
         reasons=tuple(reasons),
         parts=tables,
-        lead=tables[:1],
         notes=(*selection.notes, *([reason] if reason else [])),
         commands=(command,) if command else (),
         sections=(Section("selection", "Layers to choose from", LEAD, tables),),
-        details=(
-            Facts(tuple((name, fact or "–") for name, fact in facts)),
-            *([Code("Write this model", command)] if command else []),
-        ),
+        details=(Facts(tuple((name, fact or "–") for name, fact in facts)),),
         warnings=selection.notes,
         kind="selections",
         depth=selection.depth,
@@ -69,7 +58,10 @@ def answer(selection: "Selection") -> str:
     if selection.lacking:
         return f"no layer is recommended: {selection.lacking}"
     chosen = selection.chosen
-    facts = [_named(selection)]
+    facts = [selection.what]
+    if selection.as_shipped and selection.within:
+        candidates = [candidate.layer for candidate in selection.layers if candidate.layer > 0]
+        facts = [tied(candidates, selection.within, selection.baseline_name)]
     if chosen.score is not None:
         facts += _scored(selection)
     elif not selection.as_shipped:
@@ -80,26 +72,16 @@ def answer(selection: "Selection") -> str:
     return " · ".join(facts)
 
 
-def _named(selection: "Selection") -> str:
-    """Return what was chosen; where no layer differs measurably, that and which ones do not."""
-    if not (selection.as_shipped and selection.within):
-        return selection.what
-    candidates = [candidate.layer for candidate in selection.layers if candidate.layer > 0]
-    return tied(candidates, selection.within, selection.baseline_name)
-
-
 def _scored(selection: "Selection") -> Iterator[str]:
     """Yield the score of the choice and the gain to expect, from data that had no part in it where there are any."""
-    chosen, apart, first = selection.chosen, selection.apart, selection.layers[0]
-    held = apart if apart is not None and apart.unit == "sample" else chosen
-    score = _joined(_judged(held, selection.share)[0])
-    yield f"{score}{f' ({selection.basis})' if selection.basis else ''}"
+    chosen, first = selection.chosen, selection.layers[0]
+    yield f"{_score(chosen, selection)}{f' ({selection.basis})' if selection.basis else ''}"
     if not selection.as_shipped:
-        difference = _joined(_judged(apart or chosen, selection.share)[1])
-        is_expected = apart is not None and apart is not held
-        yield f"{difference}{' expected' if is_expected else ''} against {selection.baseline_name}"
-    if first.layer == 0 != selection.layer and (first.score or 0) > (chosen.score or 0):
-        shown = _joined(_judged(first, selection.share)[0])
+        expected = " expected" if selection.apart is not None else ""
+        gain = _difference(selection.apart or chosen, selection)
+        yield f"{gain}{expected} against {selection.baseline_name}"
+    if first.layer == 0 and (first.score or 0) > (chosen.score or 0):
+        shown = _score(first, selection)
         yield f"layer 0 has {shown} and is not a candidate: it is before the first block"
 
 
@@ -108,23 +90,14 @@ def judged_on(selection: "Selection") -> str:
     apart = selection.apart
     if selection.mix:
         return "the mix was learned inside the folds; its weights below are those learned on all samples"
-    if apart is not None and apart.unit == "sample":
-        n = sum(n for _, n in apart.layers)
-        return f"the score above is from {n:,} held-out samples, which neither chose the layer nor trained a probe"
     if selection.as_shipped:
         return "its score comes from the same data that the layers were compared on"
     if apart is None:
         return "the same data chose the layer and judged it: expect a little less on new data"
-    blocks = sum(n for _, n in apart.layers)
-    led = ", ".join(
-        f"{selection.baseline_name if layer is None else f'layer {layer}'} in {n}"
-        for layer, n in apart.layers
-    )
-    expected = _joined(_judged(apart, selection.share)[1])
-    on_itself = _joined(_judged(selection.chosen, selection.share)[1])
     return (
-        f"expected of such a choice, {expected}: each of {blocks} {apart.unit}s is judged at the layer that the others "
-        f"choose ({led}); layer {selection.layer} itself has {on_itself} on the data that chose it"
+        f"expected of such a choice, {_difference(apart, selection)}: each of {apart.blocks} {apart.unit}s is judged "
+        f"at the layer that the others choose; layer {selection.layer} itself has "
+        f"{_difference(selection.chosen, selection)} on the data that chose it"
     )
 
 
@@ -135,7 +108,7 @@ def offer(selection: "Selection") -> str:
         return ""
     layer = next(candidate for candidate in selection.layers if candidate.layer == shallower[0])
     facts = [f"layer {layer.layer}, the shallowest within the margin"]
-    facts.append(f"{_joined(_judged(layer, selection.share)[1])} against {selection.baseline_name}")
+    facts.append(f"{_difference(layer, selection)} against {selection.baseline_name}")
     facts += [f"{layer.speedup:.2f}× as fast"] if layer.speedup is not None else []
     command = ship(replace(selection, layer=layer.layer, as_shipped=False))[0]
     return f"on offer: {' · '.join(facts)}" + (f": {command}" if command else "")
@@ -143,21 +116,10 @@ def offer(selection: "Selection") -> str:
 
 def ship(selection: "Selection") -> tuple[str, str]:
     """Return the command that writes the chosen model, or an empty text and why there is none."""
-    if selection.lacking:
-        return "", "nothing to truncate: too little was judged to choose by"
-    if selection.as_shipped:
+    if selection.lacking or selection.as_shipped:
         return "", f"nothing to truncate: {selection.baseline_name} is the choice"
-    if selection.layer == 0:
-        return (
-            "",
-            "nothing to truncate: layer 0 is what the first block reads, and no model ends there",
-        )
     if selection.source == "":
         return "", "nothing to truncate: the run was made without a model that a command can open"
-    source, name = (
-        selection.source or selection.model,
-        f"{selection.model.split('/')[-1]}-layer{selection.layer}",
-    )
     how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
     mixes_normed = selection.mix and "normed" in selection.sites
     is_pooled = selection.pooled and not selection.raw_only and not mixes_normed
@@ -165,72 +127,48 @@ def ship(selection: "Selection") -> tuple[str, str]:
         how = ["--format", "sentence-transformers", "--pooling", str(selection.pooling)]
     what = ["--mix", selection.weights] if selection.mix else ["--layer", str(selection.layer)]
     what += ["--part", selection.part] if selection.part else []
+    source = selection.source or selection.model
+    name = f"{selection.model.split('/')[-1]}-layer{selection.layer}"
     return shlex.join(["layerscope", "truncate", source, *what, *how, "--out", name]), ""
 
 
-def _tables(selection: "Selection") -> Iterator[Table]:
-    if any(known is not None for c in selection.layers for known in (c.score, c.parameters)):
-        yield _layers(selection)
-    if selection.by_task:
-        rows = []
-        for task in selection.by_task:
-            score, difference = _judged(task, selection.share)
-            layer = words("baseline" if task.as_shipped else str(task.layer))
-            rows.append(row(task.task, layer, score, EMPTY if task.as_shipped else difference))
-        titles = (
-            Column("task", "left"),
-            Column("layer"),
-            *columns(("score", "difference"), "decimal"),
-        )
-        yield Table("What each task alone would choose", titles, tuple(rows), name="alone")
-
-
 def _layers(selection: "Selection") -> Table:
-    baseline = selection.baseline
+    """Return a row for each layer, the mix where one was chosen, and the baseline."""
+    baseline, unit = selection.baseline, _unit(selection)
     scored, cost = baseline.score is not None, baseline.parameters is not None
-    titles = [
-        *columns(("layer",)),
-        *(columns(("score", "difference"), "decimal") if scored else ()),
-    ]
-    titles += columns(["weights", "MB", "ms", "faster"] if cost else [])
     rows = []
-    for candidate in (*selection.layers, *([selection.mixed] if selection.mixed else []), baseline):
-        shipped, name = candidate is baseline, str(candidate.layer)
-        name = selection.mix if candidate is selection.mixed else "baseline" if shipped else name
-        cells = [Cell(name, value=None if shipped else candidate.layer)]
+    for candidate in (*selection.layers, *filter(None, (selection.mixed,)), baseline):
+        is_chosen = candidate is selection.chosen
+        name, layer = str(candidate.layer), candidate.layer
+        if candidate is baseline:
+            name, layer = "baseline", selection.depth + 1
+        elif candidate is selection.mixed:
+            name = selection.mix
+        cells = [Cell(name, value=layer, marked=is_chosen)]
         if scored:
-            score, difference = _judged(candidate, selection.share)
-            cells += [score, EMPTY if shipped else difference]
-        cells += _costs(candidate) if cost else []
-        marks = replace(
-            words(_marks(candidate, shipped, selection)), marked=candidate is selection.chosen
-        )
-        rows.append(Row((*cells, marks), marked=marks.marked))
-    titles.append(Column("", "left"))
-    return Table("Every layer", tuple(titles), tuple(rows), (_legend(selection),), name="layers")
-
-
-def _marks(candidate: "Candidate", shipped: bool, selection: "Selection") -> str:
-    """Return what a row is, best being the highest score of all that could be chosen."""
-    marks = []
-    best = next((other for other in selection.layers if other.layer == selection.best), None)
-    over = best is not None and (selection.baseline.score or 0) > (best.score or 0)
-    if best is not None and (shipped if over else candidate is best):
-        marks.append("best")
-    if not shipped and best is not None and candidate.layer == 0 != best.layer:
-        marks += ["no candidate"] if (candidate.score or 0) > (best.score or 0) else []
-    if not shipped and candidate in selection.layers and candidate.layer == selection.depth:
-        marks.append("last")
-    return ", ".join(marks)
+            cells += [
+                unit.cell(candidate.score, candidate.stderr),
+                unit.cell(candidate.difference, candidate.difference_error, sign=True),
+            ]
+        if cost:
+            cells += _costs(candidate)
+        rows.append(row(*cells, marked=is_chosen))
+    titles = [Column("layer")]
+    if scored:
+        titles += columns((f"score{' (%)' * selection.share}", "difference"), "decimal")
+    if cost:
+        titles += columns(("weights", "MB", "ms", "faster"))
+    legend = [f"± one standard error; difference from the baseline, {selection.baseline_name}."]
+    if selection.measured is not None:
+        legend.append(f"ms: per sample, {selection.measured}.")
+    return Table("Every layer", tuple(titles), tuple(rows), tuple(legend), name="layers")
 
 
 def _costs(candidate: "Candidate") -> list[Cell]:
     if candidate.parameters is None:
         return [Cell("–")] * 4
-    millions = candidate.parameters >= 1e6
-    weights = f"{candidate.parameters / 1e6:,.1f} M" if millions else f"{candidate.parameters:,}"
     return [
-        Cell(weights, value=candidate.parameters),
+        Cell(f"{candidate.parameters:,}", value=candidate.parameters),
         Cell(f"{candidate.megabytes:,.1f}", value=candidate.megabytes),
         Cell(_milliseconds(candidate), value=candidate.milliseconds),
         Cell(f"{candidate.speedup:.2f}×", value=candidate.speedup),
@@ -243,29 +181,15 @@ def _milliseconds(candidate: "Candidate") -> str:
     return f"{candidate.milliseconds:.2f}" + ("" if error is None else f" ±{error:.2f}")
 
 
-def _legend(selection: "Selection") -> str:
-    sentences = []
-    if selection.baseline.score is not None:
-        unit = "percent" if selection.share else "the scores' own units"
-        sentences.append(
-            f"Scores in {unit}, ± one standard error where it is known; difference from {selection.baseline_name}."
-        )
-    if selection.measured is not None:
-        sentences.append(f"ms: per sample, {selection.measured}.")
-    sentences.append(
-        f"Baseline: {selection.baseline_name}. Layer 0 is what the first block reads: not a candidate unless the "
-        f"first layer to consider is 0."
-    )
-    return " ".join(sentences)
+def _unit(selection: "Selection") -> Unit:
+    return Unit(selection.share, 1 if selection.share else 2)
 
 
-def _judged(found: "Candidate | Apart | OfTask", share: bool) -> tuple[Cell, Cell]:
-    """Return a score and the difference to the baseline, with the standard errors that are known."""
-    unit = Unit(share, 1 if share else 2)
-    score = unit.cell(found.score, getattr(found, "stderr", None))
-    score = replace(score, text=score.text + " %" * (share and found.score is not None))
-    return score, unit.cell(found.difference, found.difference_error, sign=True)
+def _score(candidate: "Candidate", selection: "Selection") -> str:
+    error = math.nan if candidate.stderr is None else candidate.stderr
+    return _unit(selection).text(candidate.score or 0.0, error)
 
 
-def _joined(cell: Cell) -> str:
-    return f"{cell.text} {cell.detail}".strip()
+def _difference(judged: "Candidate | Apart", selection: "Selection") -> str:
+    error = math.nan if judged.difference_error is None else judged.difference_error
+    return _unit(selection).difference(judged.difference or 0.0, error)

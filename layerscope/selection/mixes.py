@@ -38,7 +38,6 @@ def with_mix(selection: Selection, grid: Grid, case: Case) -> Selection:
             as_shipped=False,
             rule="mix",
             apart=None,
-            by_task=(),
             mix=mix,
             weights=weights,
             mixed=mixed,

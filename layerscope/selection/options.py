@@ -109,16 +109,13 @@ class SelectOptions(Options):
     given: Any
     labels: Sequence[Any] | None
     rule: str | None
-    holdout: float | None
     budget: Budget
-    first_layer: int
     drop: int | None
     data: Any
     seed: int
     variant: Variant
     tasks: Mapping[str, float] | None
     cost: bool
-    cost_model: Any
     device: str
     out: Path | None
     progress: bool

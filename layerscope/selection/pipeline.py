@@ -21,7 +21,7 @@ from layerscope.selection.task_scores import by_beginning, grid_of, judged
 from layerscope.truncation.costs import Costs
 
 OF_LAYERS = (
-    "labels", "rule", "holdout", "max_loss", "max_ms", "min_speedup", "max_mb", "tasks", "model",
+    "labels", "rule", "max_loss", "max_ms", "min_speedup", "max_mb", "tasks", "model",
     "revision", "site",
 )  # fmt: skip
 """Options that choose a layer."""
@@ -48,8 +48,7 @@ def run_select(options: SelectOptions) -> Selection | Removal:
             raise LayerscopeError(
                 "`drop` runs the model on the samples of a run: give the folder of one"
             )
-        model = scores if options.cost_model is None else options.cost_model
-        source = CostModel(model, options.device, reporter).source()
+        source = CostModel(scores, options.device, reporter).source
         pooling = _pooling(scores, options)
         selection = remove(
             scores, source, pooling, options.drop, options.data, options.seed, reporter
@@ -67,10 +66,6 @@ def run_select(options: SelectOptions) -> Selection | Removal:
 
 
 def _of_evaluation(evaluation: Evaluation, options: SelectOptions, reporter: Reporter) -> Selection:
-    if options.holdout is not None:
-        raise LayerscopeError(
-            "`holdout` needs the states of samples, and an evaluation keeps one score per task: give a run with labels"
-        )
     tasks = options.tasks
     if tasks is not None:
         tasks = by_beginning(tasks, list(map(str, evaluation.scores["task"].unique())))
@@ -78,23 +73,18 @@ def _of_evaluation(evaluation: Evaluation, options: SelectOptions, reporter: Rep
     scored, notes = judged(grid, tasks)
     if tasks is None and grid.rows["shifted_from"].any():
         notes.append("source and target of a shift count alike: choose by one of them with `tasks`")
-    _refuse_first(options.first_layer, scored.layers)
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
-    model = options.cost_model
-    if model is None:
-        model = found_by_name(name, origin)
-    cost_model = CostModel(
-        model, options.device, reporter, str(grid.about["revision"]), origin.part, origin.tokens
-    )
-    cost_model.refuse(options.budget, _with_costs(scored.layers, options))
+    model = found_by_name(name, origin)
+    cost_model = CostModel(model, options.device, reporter, origin.part, origin.tokens)
+    cost_model.refuse(options.budget, [layer for layer in scored.layers if layer > 0])
     costs, no_costs = _costs(cost_model, scored.layers, options)
     sites = evaluation.scores["site"].dropna().unique()
     if costs is not None:
-        sites = cost_model.source().model.sites
+        sites = cost_model.source.model.sites
     about = {
         "model": name,
-        "source": str(model) if isinstance(model, (str, Path)) else name,
+        "source": model or name,
         "site": grid.about["site"],
         "pooling": pooling,
         "pooled": origin.modality == "text" and cost_model.is_pooled_by_us(pooling),
@@ -102,9 +92,7 @@ def _of_evaluation(evaluation: Evaluation, options: SelectOptions, reporter: Rep
         "notes": (*notes, *no_costs),
         "part": origin.part,
     }
-    case = Case(
-        about, scored.layers, origin.depth, scored, costs, options.budget, options.first_layer
-    )
+    case = Case(about, scored.layers, origin.depth, scored, costs, options.budget)
     selection = choose_layer(case, options.rule)
     # a rule or loss that is given, and tasks of unlike weight, choose among layers alone
     chooses_layer = options.rule is not None or options.budget.max_loss is not None
@@ -115,19 +103,17 @@ def _of_evaluation(evaluation: Evaluation, options: SelectOptions, reporter: Rep
 
 
 def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
-    model = run if options.cost_model is None else options.cost_model
-    cost_model = CostModel(model, options.device, reporter)
+    cost_model = CostModel(run, options.device, reporter)
     pooling = _pooling(run, options)
     has_scores = options.labels is not None or has_labels(run)
     if not has_scores:
-        options.refuse(("rule", "max_loss", "holdout"), "needs scores, and this run has no labels")
-    _refuse_first(options.first_layer, run.layers)
+        options.refuse(("rule", "max_loss"), "needs scores, and this run has no labels")
     # a model that is not here is refused before the long part, as wrong labels are
-    cost_model.refuse(options.budget, _with_costs(run.layers, options))
+    cost_model.refuse(options.budget, [layer for layer in run.layers if layer > 0])
     notes: list[str] = []
     scored = None
     if has_scores:
-        scored = probed(run, options.labels, pooling, options.holdout, reporter)
+        scored = probed(run, options.labels, pooling, reporter)
     elif run.info["data"].get("labels"):
         notes.append(
             "the run's labels give no two classes of five samples to probe: they are left out"
@@ -142,9 +128,7 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
         "pooled": is_text and cost_model.is_pooled_by_us(pooling),
         "notes": (*notes, *no_costs),
     }
-    case = Case(
-        about, tuple(run.layers), run.depth, scored, costs, options.budget, options.first_layer
-    )
+    case = Case(about, tuple(run.layers), run.depth, scored, costs, options.budget)
     return choose_layer(case, options.rule)
 
 
@@ -166,16 +150,6 @@ def _pooling(run: Run, options: SelectOptions) -> str:
         )
     options.refuse(("tasks",), "applies only to evaluations, and a run is judged by its labels")
     return str(variant.pooling or poolings[0])
-
-
-def _refuse_first(layer: int, layers: Sequence[int]) -> None:
-    if layer > layers[-1]:
-        raise LayerscopeError(f"`first_layer={layer}` is beyond the last layer, {layers[-1]}")
-
-
-def _with_costs(layers: Sequence[int], options: SelectOptions) -> list[int]:
-    """Return the layers that may be chosen and have costs: the embeddings alone are no model."""
-    return [layer for layer in layers if layer >= max(options.first_layer, 1)]
 
 
 def _costs(

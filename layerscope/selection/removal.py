@@ -2,13 +2,12 @@
 
 import shlex
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from layerscope.core.errors import spans
 from layerscope.core.saved import Store
-from layerscope.show.document import Cell, Column, Document, Section, Table, columns, row
+from layerscope.show.document import Cell, Document, Section, Table, columns, row, words
 from layerscope.show.pushed import Stored
 
 STORE = Store("choice of blocks", "removal.json", "run layerscope select again", {})
@@ -82,59 +81,38 @@ class Removal(Stored):
         return () if self.choices[0].fault else self.choices[0].blocks
 
     def document(self) -> Document:
-        """Return the recommended blocks, what each choice costs, and every block's own figures."""
-        n, best, (cost, score, what) = (
-            len(self.choices[0].blocks),
-            self.choices[0],
-            MEASURES[self.measure],
-        )
-        answer = f"drop {spans(best.blocks, 'block')} of {self.depth} ({best.way}): "
-        answer += f"{cost} {best.cost:.3g} ±{best.stderr:.2g}, {score} {best.score:.4g}"
+        """Return the recommended blocks, and what each choice costs."""
+        n, best = len(self.choices[0].blocks), self.choices[0]
+        cost, score, meaning = MEASURES[self.measure]
         commands: tuple[str, ...] = ()
+        answer = f"no {n} of the {self.depth} blocks can be left out: {best.fault}"
         if self.blocks:
+            dropped = spans(self.blocks, "block")
+            answer = f"drop {dropped} of {self.depth} ({best.way}): "
+            answer += f"{cost} {best.cost:.3g} ±{best.stderr:.2g}, {score} {best.score:.4g}"
             name = shlex.quote(f"{self.model.split('/')[-1]}-without-{spans(self.blocks)}")
             write = f"layerscope truncate {shlex.quote(self.source)} --drop {spans(self.blocks)} --out {name}"
             commands = write, f"layerscope train {name} --train DATA --out healed"
-        names = [Cell(text, value=text) for text in (spans(one.blocks) for one in self.choices)]
-        rows = (
-            row(
-                one.way,
-                name,
-                _cell(one.cost, f"±{one.stderr:.2g}"),
-                _cell(one.score),
-                marked=one is best,
-            )
-            for one, name in zip(self.choices, names, strict=True)
-        )
-        titles = *columns(("chosen by", "blocks"), "left"), *columns((cost, score), "decimal")
-        ways = Table(
-            "Ways to choose", titles, tuple(rows), (f"{score.capitalize()}: {what}.",), name="ways"
-        )
-        figures = enumerate(zip_longest(self.influence, self.angles), 1)
-        each = (
-            row(Cell(str(block), value=block), *map(_cell, values)) for block, values in figures
-        )
-        titles = Column("block"), *columns(("influence", f"angle over {n}"), "decimal")
-        vector = "last token's state" if self.measure == "tokens" else "pooled state"
-        legend = (
-            "Influence: 1 − mean cosine of what a block reads and gives, over all tokens (ShortGPT).",
-            f"Angle: of the {vector} before a block and after {n}, in half turns (Gromov et al. 2024).",
-        )
-        parts = ways, Table("Every block", titles, tuple(each), legend, name="blocks")
+        rows = []
+        for choice in self.choices:
+            loss = Cell(f"{choice.cost:.4f}", f"±{choice.stderr:.2g}", choice.cost)
+            left = Cell(f"{choice.score:.4f}", value=choice.score)
+            is_best = choice is best
+            rows.append(row(choice.way, words(spans(choice.blocks)), loss, left, marked=is_best))
+        heads = *columns(("chosen by", "blocks"), "left"), *columns((cost, score), "decimal")
+        legend = f"{score.capitalize()}: {meaning}."
+        ways = Table("Ways to choose", heads, tuple(rows), (legend,), name="ways")
         judged = f"{self.chosen_on:,} samples of {self.data} chose the blocks; {self.judged_on:,} others judge them"
         return Document(
-            answer
-            if self.blocks
-            else f"no {n} of the {self.depth} blocks can be left out: {best.fault}",
+            answer,
             title=(self.model,),
             reasons=(judged,),
-            parts=parts,
-            lead=parts[:1],
+            parts=(ways,),
             commands=commands,
             kind="choices of blocks",
-            notes=tuple(f"{one.way}: {one.fault}" for one in self.choices if one.fault),
+            notes=tuple(f"{choice.way}: {choice.fault}" for choice in self.choices if choice.fault),
             depth=self.depth,
-            sections=(Section("removal", "Blocks to drop", LEAD, parts),),
+            sections=(Section("removal", "Blocks to drop", LEAD, (ways,)),),
         )
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -160,7 +138,3 @@ def open_removal(folder: str | Path) -> Removal:
     layerscope.core.errors.LayerscopeError: 'runs/minilm' holds no ...
     """
     return Removal.opened(folder)
-
-
-def _cell(value: float | None, detail: str = "") -> Cell:
-    return Cell("" if value is None else f"{value:.4f}", detail, value)

@@ -26,8 +26,6 @@ from layerscope.core.margin import differs
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-SURE = 2.0
-"""Standard errors that a loss must stay below its bound to be called certain."""
 SHIPPED = "the model as shipped"
 LAST = "the last layer"
 """What stands in for a model as shipped that was not scored."""
@@ -40,8 +38,7 @@ class Scored:
     `errors` `[layers + 1]` are standard errors of the means, NaN where unknown. `blocks` `[units]`
     numbers what is held out together, None where nothing can be; `weights` `[units]` are those of
     the means, None where all are equal. `basis` says how much was judged, `lacking` what is missing
-    for a choice. `held` are the scores of units that have no part in choosing, `by_task` those of
-    each task alone.
+    for a choice.
     """
 
     layers: tuple[int, ...]
@@ -53,8 +50,6 @@ class Scored:
     weights: Floats | None = None
     basis: str = ""
     lacking: str = ""
-    held: "Scored | None" = None
-    by_task: "tuple[Scored, ...]" = ()
     baseline_name: str = SHIPPED
 
     def name(self, column: int) -> str:

@@ -33,29 +33,15 @@ class Candidate:
 class Apart:
     """The chosen score on units that had no part in choosing: each block is judged at the layer the others choose.
 
-    `layers` counts the blocks that led to each layer, None being the model as shipped; `unit` is
-    fold or task, or sample where samples were held out and judged at the one layer that all others
-    choose.
+    There are `blocks` of them; `unit` is fold or task.
     """
 
     score: float
     stderr: float | None
     difference: float
     difference_error: float
-    layers: tuple[tuple[int | None, int], ...]
+    blocks: int
     unit: str
-
-
-@dataclass(frozen=True)
-class OfTask:
-    """The layer that one task alone would choose, its score there, and the difference to the baseline."""
-
-    task: str
-    layer: int
-    as_shipped: bool
-    score: float
-    difference: float
-    difference_error: float | None
 
 
 @dataclass(frozen=True)
@@ -67,7 +53,7 @@ class Selection(Stored):
     less that of the baseline, in the scores' own units, with the standard error `gain_error`; None
     without scores. Both are of `apart`, units that had no part in choosing, where there are enough
     of them. `basis` says how much was judged, `lacking` what is missing where that is too little to
-    choose by; `by_task` is what each task alone would choose. `layers` are all layers; `baseline`
+    choose by. `layers` are all layers; `baseline`
     is the model as shipped, or what `baseline_name` says where that was not scored; `best` the
     layer of the highest score. `source` is what `truncate` takes, empty where there is no model,
     `measured` on what the costs are, `sites` where the model can be taken, `part` the one of its
@@ -110,7 +96,6 @@ class Selection(Stored):
     apart: Apart | None = None
     within: tuple[int, ...] = ()
     """The layers that do not differ measurably from the best one; the shallowest is on offer."""
-    by_task: tuple[OfTask, ...] = ()
     pooled: bool = False
     """Whether `pooling` is ours, and a checkpoint of the chosen layer must record it."""
     mix: str = ""
@@ -160,7 +145,6 @@ class Selection(Stored):
         made = {
             "baseline": Candidate(**facts["baseline"]),
             "layers": tuple(Candidate(**row) for row in facts["layers"]),
-            "by_task": tuple(OfTask(**row) for row in facts["by_task"]),
             "apart": facts["apart"] and Apart(**facts["apart"]),
             "mixed": facts.get("mixed") and Candidate(**facts["mixed"]),
         }

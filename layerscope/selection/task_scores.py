@@ -49,7 +49,7 @@ def grid_of(evaluation: Evaluation, variant: Variant, tasks: Tasks) -> Grid:
 
 
 def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
-    """Return the scores of one model on its tasks, together and each alone, and notes on them."""
+    """Return the scores of one model on its tasks, and notes on them."""
     complete, notes = grid.complete, []
     if complete.empty:
         raise LayerscopeError("no task has a score at every layer: evaluate the missing ones first")
@@ -88,7 +88,8 @@ def _by_tasks(
     values = np.array([[grid.at(column, task).value for column in columns] for task in tasks])
     errors = np.array([[grid.at(column, task).error for column in columns] for task in tasks])
     shares = weights / weights.sum()
-    scored = Scored(
+    few = ", which decide little" if len(tasks) == 2 else ""
+    return Scored(
         tuple(map(int, layers)),
         values,
         np.sqrt(np.square(shares) @ np.square(errors)),
@@ -96,15 +97,8 @@ def _by_tasks(
         _averaged(tasks),
         blocks=np.arange(len(tasks)) if len(tasks) > 2 else None,
         weights=None if np.ptp(weights) == 0 else weights,
-        basis=count(len(tasks), "task"),
+        basis=count(len(tasks), "task") + few,
     )
-    if len(tasks) == 1:
-        return scored
-    alone = [
-        Scored(scored.layers, values[[i]], errors[i], "task", task) for i, task in enumerate(tasks)
-    ]
-    few = ", which decide little" if len(tasks) == 2 else ""
-    return replace(scored, by_task=tuple(alone), basis=scored.basis + few)
 
 
 def _averaged(tasks: Sequence[str]) -> str:
@@ -129,9 +123,6 @@ def _by_samples(
     sizes = [len(right) for right in hits]
     order = np.random.default_rng(0)
     blocks = [order.permutation(size) % FOLDS for size in sizes]
-    alone = [
-        of_samples(right, task, layers=layers) for right, task in zip(hits, tasks, strict=True)
-    ]
     lacking = ""
     # a probe learns from the samples that it judges; the samples of mteb's tasks only measure
     is_of_probes = all(bool(np.isin(right, (0, 1)).all()) for right in hits)
@@ -140,12 +131,13 @@ def _by_samples(
     shares = weights / weights.sum()
     return replace(
         of_samples(np.concatenate(hits), _averaged(tasks), layers=layers),
-        errors=np.sqrt(np.square(shares) @ np.square([one.errors for one in alone])),
+        errors=np.sqrt(
+            np.square(shares) @ np.square([right.std(0) / math.sqrt(len(right)) for right in hits])
+        ),
         blocks=np.concatenate(blocks),
         weights=np.repeat(weights / sizes, sizes),
         basis=f"{count(sum(sizes), 'sample')} of {count(len(tasks), 'task')}",
         lacking=lacking,
-        by_task=tuple(alone) if len(tasks) > 1 else (),
     )
 
 

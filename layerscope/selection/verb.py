@@ -23,12 +23,10 @@ def select(
     *,
     labels: Annotated[Sequence[Any] | None, IN_CODE] = None,
     rule: Annotated[str | None, OneOf(RULES)] = None,
-    holdout: Annotated[float | None, Number(above=0, below=1, such_as="0.3")] = None,
     max_loss: Annotated[float | None, Number(0), BOUNDS] = None,
     max_ms: Annotated[float | None, Number(above=0), BOUNDS] = None,
     min_speedup: Annotated[float | None, Number(above=0), BOUNDS] = None,
     max_mb: Annotated[float | None, Number(above=0), BOUNDS] = None,
-    first_layer: Annotated[int, Whole(0), BOUNDS] = 1,
     drop: Annotated[int | None, Whole(1), BLOCKS] = None,
     data: Annotated[Any, BLOCKS] = None,
     seed: Annotated[int, SEED, BLOCKS] = 0,
@@ -38,7 +36,6 @@ def select(
     pooling: Annotated[str | None, SCORES] = None,
     tasks: Annotated[Sequence[str] | Mapping[str, float] | None, Weights(), SCORES] = None,
     cost: Annotated[bool, COSTS] = True,
-    cost_model: Annotated[Any, COSTS] = None,
     device: Annotated[str, COSTS] = "auto",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
@@ -67,15 +64,11 @@ def select(
         rule: rule to choose by: best-if-clear (the best layer, or the model as shipped if none is
             measurably better), best, or one-standard-error (the shallowest within it); by default
             the first, or with `max_loss` the shallowest layer within that loss.
-        holdout: share of a run's labelled samples held out to judge the chosen layer, stratified by
-            class and drawn with the run's seed; by default each fold is judged at the layer that
-            the others choose.
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
         max_ms: largest acceptable time per sample, in milliseconds, measured on this machine in
             batches of 8 texts as long as those of the run or evaluation are on average.
         min_speedup: how many times as fast as the full model at least, such as 2.
         max_mb: largest acceptable size of the weights, in megabytes.
-        first_layer: first layer to consider; 0 includes the embeddings.
         drop: number of blocks to leave out; runs the model on the run's samples.
         data: samples for drop; by default those of the run.
         seed: random seed.
@@ -86,7 +79,6 @@ def select(
         tasks: tasks that count, separated by commas, with optional weights, such as STS12=2,trec;
             an unambiguous prefix is enough; by default all count equally.
         cost: measure the size and speed of every depth.
-        cost_model: model to measure, if an evaluation's model is not found by its name.
         device: device to measure on: auto, cpu or cuda:0.
         out: folder for the choice, and from the command line a page; by default nothing is saved.
         progress: show progress on standard error.

@@ -15,7 +15,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "profile": ("profile", "cls", *DATA, "--out", "out/run", "--views", 1, "--view-samples", 20, "--batch-size", 4),
     "profile figures": ("profile", "gpt2", *DATA, "--out", "out/run", "--views", 0, "--figures", "out/figures"),
     "evaluate": ("evaluate", "bert", "--data", "linear-probe:table.csv", "--data", "sts:sts.csv", *SAVED),
-    "evaluate results": ("scores", "scores.csv", "--metrics", "metrics.csv", "--bootstrap", 9, "--save",
+    "evaluate results": ("scores", "scores.csv", "--metrics", "metrics.csv", "--save",
                          "out/saved"),
     "truncate": ("truncate", "cls", "--layer", 2, "--out", "out/cut"),
     "truncate layers": ("truncate", "run", "--layers", "1,2", "--out", "out/cuts"),

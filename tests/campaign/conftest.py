@@ -115,7 +115,7 @@ def results(folder: Path, forks: Forks) -> None:
         ("profile", "bert", *data, "--out", "other", "--views", 0),
         ("profile", "gpt2", *data, "--out", "language", "--views", 0, "--samples", 20),
         ("evaluate", "bert", *task, "--out", "scores"),
-        ("scores", "scores.csv", "--metrics", "metrics.csv", "--bootstrap", 9, "--save", "saved"),
+        ("scores", "scores.csv", "--metrics", "metrics.csv", "--save", "saved"),
         ("compare", "run", "other", "--out", "compared"),
         ("exits", "cls", *data, *EARLY, "--out", "early"),
         ("train", "cls", "--train", "table.csv", *TRAINED, "--out", "trained"),

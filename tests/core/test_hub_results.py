@@ -244,8 +244,6 @@ def test_scores_and_metrics_of_the_hub_are_read_together(shared, cli):
         "hf://user/one-scores",
         "--metrics",
         "hf://user/one-run",
-        "--bootstrap",
-        0,
         "--long",
     )
     assert done.status == 0 and "maximum rankme" in done.out, done.err

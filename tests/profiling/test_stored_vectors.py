@@ -169,5 +169,5 @@ def test_verbs_that_need_the_model_say_that_there_is_none(
         LayerscopeError, match="was made from states of .* without a model: give the model itself"
     ):
         layerscope.truncate(run, layer=8, out=tmp_path / "cut")
-    found = layerscope.select(run, rule="best", first_layer=8, progress=False).document()
+    found = layerscope.select(run, rule="best", progress=False).document()
     assert not found.commands and "without a model" in found.notes[-1]

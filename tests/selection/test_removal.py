@@ -187,14 +187,9 @@ def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(
         in printed.out.replace("\n", " ")
     )
     assert "layerscope train model-without-2 --train DATA --out healed" in printed.out
-    found, page = (
-        open_removal(tmp_path / "choice"),
-        (tmp_path / "choice" / "report.html").read_text(),
-    )
-    assert found.document().parts[0].rows[0].cells[1].value == str(IDLE), (
-        "what a page shows of a text"
-    )
-    assert found.blocks == (IDLE,) and "Ways to choose" in page and "Every block" in page
+    found = open_removal(tmp_path / "choice")
+    assert "Ways to choose" in (tmp_path / "choice" / "report.html").read_text()
+    assert found.blocks == (IDLE,)
     printed = cli("select", run.path, "--drop", 1, "--json")
     assert (
         json.loads(printed.out)["blocks"] == [IDLE] and json.loads(printed.out)["choices"][0]["way"]

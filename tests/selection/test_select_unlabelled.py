@@ -36,6 +36,11 @@ def test_bounds_without_labels(bare):
         ("rule", "shift", "few target labels choose worse than none"),
         ("target_labels", 50, "few target labels choose worse than none"),
         ("max_dim", 32, "truncate --dim writes a model of fewer dimensions"),
+        (
+            "holdout",
+            0.3,
+            "the gain is of folds: each fold is judged at the layer that the others choose",
+        ),
     ],
 )
 def test_what_is_gone_is_answered_in_one_line(bare, cli, name, value, mend):
