@@ -23,7 +23,7 @@ from layerscope.models.loading import without_bars
 from layerscope.models.mean_head import is_mean_head
 from layerscope.models.weights import is_quantised, numbers_of
 from layerscope.show.plain import escape
-from layerscope.truncation.card import Result, head, pipeline_of, write_card
+from layerscope.truncation.card import head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.source import copy_terms, whereabouts
 
@@ -75,16 +75,11 @@ def write_exit_card(model: Any, out: Path, report: ExitReport | None) -> None:
     copy_terms(source[1], out)
     auto, mean = auto_class(model.model), is_mean_head(model.config)
     name = model.layered.loaded.name
-    title, pipeline = f"{name} with early exits", pipeline_of(auto)
-    if mean:
-        pipeline = "text-classification"
-    result = None
-    if report is not None and report.accuracy is not None:
-        result = Result(title, "accuracy with early exits", report.accuracy, report.data)
+    pipeline = "text-classification" if mean else pipeline_of(auto)
     write_card(
         "exits",
         out,
-        head=head(source, "transformers", pipeline, ["early-exit"], result),
+        head=head(source, "transformers", pipeline, ["early-exit"]),
         name=escape(name),
         mean=mean,
         model=model,

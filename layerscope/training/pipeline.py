@@ -34,7 +34,7 @@ from layerscope.training.starting_model import (
     start,
 )
 from layerscope.training.trainer import layered_model
-from layerscope.truncation.card import Result, head, pipeline_of, write_card
+from layerscope.truncation.card import head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.source import Whence, copy_terms, whereabouts
 
@@ -77,7 +77,7 @@ def run_training(options: TrainOptions) -> Trained:
         if not is_main():
             return Trained(folder.path, folder.history, (), "")
         trained = compare_depths(folder, reporter)
-        _describe(trained, folder, begin.module, _whence(origin), _hub_data(options.train))
+        _describe(trained, folder, begin.module, _whence(origin))
         try:
             open_run(folder.history).report(folder.path / REPORT)
         except LayerscopeError as error:  # vl-convert is an extra, and the training is whole
@@ -103,15 +103,7 @@ def _whence(origin: Origin) -> Whence:
     return whereabouts(origin.source if origin.module is not None else str(origin.given), None)
 
 
-def _hub_data(data: Any) -> list[str]:
-    """Return the name of training data that come from the hub, for the card."""
-    text = str(data)
-    return [text[3:].partition(":")[0]] if text.startswith("hf:") else []
-
-
-def _describe(
-    trained: Trained, folder: TrainingFolder, module: Any, whence: Whence, datasets: list[str]
-) -> None:
+def _describe(trained: Trained, folder: TrainingFolder, module: Any, whence: Whence) -> None:
     """Write the card of a trained model."""
     about, settings, last = folder.about, folder.about["settings"], trained.lines[-1]
     task, held = settings["task"], about["data"]["eval"]["name"]
@@ -120,9 +112,7 @@ def _describe(
         library, work = "sentence-transformers", SENTENCES
     elif isinstance(module, PlainClassifier):
         library = "pytorch"
-    result = Result(trained.path.name, last.metric.removeprefix("layer_"), last.value, held)
-    tags = [settings["objective"]]
-    top = head(whence, library, work, tags, result, datasets=datasets, same=False)
+    top = head(whence, library, work, [settings["objective"]], same=False)
     copy_terms(whence[1], folder.path)
     write_card(
         "trained",

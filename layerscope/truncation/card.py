@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.utils import yaml_dump
 
 from layerscope.core.errors import spans
@@ -72,39 +71,8 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Result:
-    """What the model `name` scored on `data`, of another `task` than its own where one is named."""
-
-    name: str
-    metric: str
-    value: float
-    data: str
-    task: str | None = None
-
-    def fields(self, pipeline: str) -> dict[str, Any]:
-        """Return what the head of a card says of it."""
-        types = {"perplexity": "perplexity", "pair_spearman": "spearmanr"}
-        entry = EvalResult(
-            self.task or pipeline,
-            self.data,
-            self.data,
-            types.get(self.metric, "accuracy"),
-            round(self.value, 4),
-            metric_name=self.metric,
-        )
-        return {"model_name": self.name, "eval_results": [entry]}
-
-
 def head(
-    whence: Whence,
-    library: str,
-    pipeline: str | None,
-    tags: Sequence[str],
-    result: Result | None,
-    *,
-    datasets: Sequence[str] = (),
-    same: bool = True,
+    whence: Whence, library: str, pipeline: str | None, tags: Sequence[str], *, same: bool = True
 ) -> str:
     """Return the YAML head of a model's card: what its source's card says that still holds, and what this model is.
 
@@ -117,15 +85,9 @@ def head(
         pipeline = kept.get("pipeline_tag") or pipeline
     tags = [*dict.fromkeys([*kept.pop("tags", []), "layerscope", *tags])]
     fields = {**kept, "library_name": library, "pipeline_tag": pipeline, "tags": tags}
-    if datasets:
-        before = kept.get("datasets") or []
-        before = [before] if isinstance(before, str) else before
-        fields["datasets"] = [*dict.fromkeys([*before, *datasets])]
     if base := hub or kept.get("base_model"):
         # the hub's word for other weights or depth
         fields |= {"base_model": base, "base_model_relation": "finetune"}
-    if result is not None and pipeline is not None:
-        fields |= result.fields(pipeline)
     yaml = yaml_dump(ModelCardData(**fields).to_dict(), sort_keys=False, allow_unicode=False)
     return str(yaml).strip()
 
@@ -157,11 +119,4 @@ def _head(source: Source, made: Truncated) -> str:
     pipeline = "sentence-similarity" if served else pipeline_of(auto)
     pipeline = f"image-{pipeline}" if headless and source.unit == "image" else pipeline
     library = {"onnx": "onnxruntime"}.get(made.format, made.format)
-    result = None
-    if made.score is not None:
-        name, task = f"{made.model} {made.cut}", None
-        if made.scored == "linear probe":
-            task = f"{source.model.encoder.modality}-classification"
-        result = Result(name, made.scored, made.score, str(made.data), task)
-    whence = source.hub, source.beside
-    return head(whence, library, pipeline, ["truncated"], result, same=not headless)
+    return head((source.hub, source.beside), library, pipeline, ["truncated"], same=not headless)

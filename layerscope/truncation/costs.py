@@ -2,8 +2,7 @@
 
 import math
 import shlex
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from layerscope.core.errors import count, spans
 from layerscope.core.stopwatch import Stopwatch, error_of_median, machine
@@ -25,7 +22,7 @@ from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.depth import Depth, depth_of
 from layerscope.truncation.expected import gaps_in
 from layerscope.truncation.mixing import mix_in_words
-from layerscope.truncation.onnx_file import FILE, export, onnx_run
+from layerscope.truncation.onnx_file import FILE
 from layerscope.truncation.source import Source
 
 TOKENS = 128
@@ -52,11 +49,9 @@ class Made:
 
     def dropped(self, depth: int) -> tuple[int, ...]:
         """Return the blocks of the full model that it lacks, counted from 1; none where it merely ends earlier."""
-        return (
-            tuple(n for n in range(1, depth + 1) if n - 1 not in self.kept)
-            if gaps_in(self.kept)
-            else ()
-        )
+        if not gaps_in(self.kept):
+            return ()
+        return tuple(block for block in range(1, depth + 1) if block - 1 not in self.kept)
 
 
 @dataclass(frozen=True)
@@ -67,10 +62,10 @@ class Truncated:
     does not merely end earlier; `mix` names layers that it mixes, with their weights; `dim` is how
     many dimensions its vectors keep, None for all. `dtype` is that of its weights, `difference` the
     largest between its output and the full model's layer. `megabytes` are those of its weights on
-    disk (of the full model: what they would be), `milliseconds` a sample's share of a forward,
-    `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
-    `stderr` what `scored` says at that layer, None where there is none: the linear probe of a run,
-    or accuracy or perplexity as `train` measured them, over `samples` of `data`.
+    disk (of the full model: what they would be), `milliseconds` a sample's share of a forward of
+    torch, `speedup` that of the full model over its own; `score` and `stderr` what `scored` says at
+    that layer, None where there is none: the linear probe of a run, or accuracy or perplexity as
+    `train` measured them, over `samples` of `data`.
 
     >>> from layerscope.truncation import truncate_layers
     >>> (made,) = truncate_layers("tiny-bert", [2], "shallow", progress=False)
@@ -91,7 +86,6 @@ class Truncated:
     megabytes: float
     milliseconds: float
     speedup: float
-    ideal: float
     full_parameters: int
     full_megabytes: float
     full_milliseconds: float
@@ -126,78 +120,55 @@ class Truncated:
         """Return the score of this model, or of the full one, as it is shown."""
         value, error = (self.full_score, None) if full else (self.score, self.stderr)
         form = ",.1f" if self.scored == "perplexity" else ".1%"
-        return (
-            " ± ".join(format(number, form) for number in (value, error) if number is not None)
-            or "–"
-        )
+        if value is None:
+            return "–"
+        return format(value, form) if error is None else f"{value:{form}} ± {error:{form}}"
 
 
 def measure(source: Source, made: Sequence[Made], format: str, site: str) -> list[Truncated]:
     """Return the figures of every depth that was written; their speeds are measured in turns with the full model's."""
-    depth, work = source.model.stack.depth, workload(source)
+    stack, work, depth = source.model.stack, workload(source), made[0].depth
     scores, about = source.scores(format)
-    # the counter of operations hooks into gradients; the weights are shared, whether they need one
-    # is not
-    full, *models = (
-        made[0].depth.build(source.module, kept).requires_grad_(False)
-        for kept in (range(depth), *(entry.kept for entry in made))
-    )
-    engine, dtype = None, str(source.dtype).removeprefix("torch.")
-    if format == "onnx":
-        engine, dtype = "float32 by onnxruntime", "float32"
-        size, times = _onnx_times(work, made, site)
-    else:
-        size = megabytes(full, source.dtype)
-        times = work.rounds([work.forward_of(model) for model in (full, *models)])
-    full_time, *milliseconds = np.median(times, axis=0).tolist()
-    unknown, operations = (None, None), work.operations(full)
+    full = depth.build(source.module, range(stack.depth))
+    models = [depth.build(source.module, entry.kept) for entry in made]
+    times = np.median(work.rounds([full, *models]), axis=0).tolist()
     shared: dict[str, Any] = {
         "model": source.name,
-        "depth": depth,
+        "depth": stack.depth,
         "format": format,
         "dim": source.dim,
         "mix": "" if source.mix is None else mix_in_words(source.mix),
-        "site": site if source.model.stack.norm is not None else "raw",
-        "dtype": dtype,
+        "site": site if stack.norm is not None else "raw",
+        "dtype": "float32" if format == "onnx" else str(source.dtype).removeprefix("torch."),
         "full_parameters": parameters(full),
-        "full_megabytes": size,
-        "full_milliseconds": full_time,
-        "full_score": scores.get(depth, unknown)[0],
-        "measured": work.measured(engine),
+        "full_megabytes": megabytes(full, source.dtype),
+        "full_milliseconds": times[0],
+        "measured": work.measured,
         **about,
     }
     truncated = []
-    for entry, model, time in zip(made, models, milliseconds, strict=True):
-        ends_earlier = not gaps_in(entry.kept)
-        score, stderr = scores.get(len(entry.kept), unknown) if ends_earlier else unknown
+    for entry, model, time in zip(made, models, times[1:], strict=True):
+        scored: dict[str, Any] = {}
+        if not gaps_in(entry.kept) and len(entry.kept) in scores:
+            score, stderr = scores[len(entry.kept)]
+            full_score, _ = scores[stack.depth]
+            scored = {"score": score, "stderr": stderr, "full_score": full_score}
         truncated.append(
             Truncated(
                 layer=len(entry.kept),
-                dropped=entry.dropped(depth),
+                dropped=entry.dropped(stack.depth),
                 path=str(entry.folder),
                 auto=auto_class(model),
                 difference=entry.difference,
                 parameters=parameters(model),
                 megabytes=_on_disk(entry.folder),
                 milliseconds=time,
-                speedup=full_time / time,
-                ideal=operations / max(1, work.operations(model)),
-                score=score,
-                stderr=stderr,
+                speedup=times[0] / time,
+                **scored,
                 **shared,
             )
         )
     return truncated
-
-
-def _onnx_times(work: "Workload", made: Sequence[Made], site: str) -> tuple[float, Any]:
-    """Return the megabytes of the full model as ONNX, and the times of it and of what was written, by round."""
-    source, depth = work.source, range(work.source.model.stack.depth)
-    with tempfile.TemporaryDirectory(dir=made[0].folder, prefix=".full-") as name:
-        full = Path(name)
-        export(replace(source, mix=None, dim=None), made[0].depth, depth, site, full)
-        folders = full, *(entry.folder for entry in made)
-        return _on_disk(full), work.rounds([onnx_run(folder, work.inputs) for folder in folders])
 
 
 def _on_disk(folder: Path) -> float:
@@ -208,52 +179,36 @@ def _on_disk(folder: Path) -> float:
 def document(made: Sequence[Truncated]) -> Document:
     """Return truncated models of one model, the shallowest answering for what truncation gains."""
     first = made[0]
-    scored = any(entry.score is not None for entry in made)
-    titles = [
-        "layers",
-        "parameters",
-        "MB",
-        "ms",
-        "faster",
-        "by operations",
-        *([first.scored] if scored else []),
-    ]
-    cells = [
-        (
-            f"{entry.layer} of {entry.depth}",
-            f"{entry.parameters:,}",
-            f"{entry.megabytes:,.1f}",
-            f"{entry.milliseconds:.2f}",
-            f"{entry.speedup:.2f}×",
-            f"{entry.ideal:.2f}×",
-            entry.shown(),
-        )
-        for entry in made
-    ]
-    full = (
-        "full model",
-        f"{first.full_parameters:,}",
-        f"{first.full_megabytes:,.1f}",
-        f"{first.full_milliseconds:.2f}",
-        "1×",
-        "1×",
-        first.shown(full=True),
-    )
-    rows = *(row(*texts[: len(titles)]) for texts in cells), row(*full[: len(titles)], quiet=True)
+    titles = ["layers", "parameters", "MB", "ms", "faster"]
     legend = [f"ms: per sample, {first.measured}."]
-    if first.samples is not None and scored:
-        legend.append(f"{first.scored}: {first.samples:,} samples of {first.data}.")
+    scored = any(entry.score is not None for entry in made)
+    if scored:
+        titles.append(first.scored)
+        legend.append(f"{first.scored}: {first.samples or 0:,} samples of {first.data}.")
+    rows = []
+    for entry in made:
+        figures = _figures(entry.parameters, entry.megabytes, entry.milliseconds, entry.speedup)
+        scores = [entry.shown()] if scored else []
+        rows.append(row(f"{entry.layer} of {entry.depth}", *figures, *scores))
+    figures = _figures(first.full_parameters, first.full_megabytes, first.full_milliseconds, 1.0)
+    scores = [first.shown(full=True)] if scored else []
+    rows.append(row("full model", *figures, *scores, quiet=True))
     answer = (
         f"{first.model}, {first.cut}: {first.speedup:.2f}× as fast, "
         f"{first.megabytes / first.full_megabytes:.0%} of the size"
     )
-    if first.score is not None and first.full_score is not None:
+    if first.score is not None:
         answer += f"; {first.scored} {first.shown()}, full model {first.shown(full=True)}"
-    table = Table("", columns(titles), rows, tuple(legend))
-    heal = (HEAL.format(shlex.quote(first.path)),) if first.dropped else ()
     return Document(
-        answer, parts=(table,), notes=(REBUILD,) if first.gives_vectors else (), commands=heal
+        answer,
+        parts=(Table("", columns(titles), tuple(rows), tuple(legend)),),
+        notes=(REBUILD,) if first.gives_vectors else (),
+        commands=(HEAL.format(shlex.quote(first.path)),) if first.dropped else (),
     )
+
+
+def _figures(parameters: int, megabytes: float, milliseconds: float, speedup: float) -> list[str]:
+    return [f"{parameters:,}", f"{megabytes:,.1f}", f"{milliseconds:.2f}", f"{speedup:.2f}×"]
 
 
 @dataclass(frozen=True)
@@ -288,34 +243,20 @@ class Workload:
     samples: int
     text: str
 
-    def measured(self, engine: str | None = None) -> str:
-        """Return in words what milliseconds are of, and what they were measured on."""
-        engine = engine or str(self.source.dtype).removeprefix("torch.")
-        on = machine(self.source.model.device)
-        return f"medians over forwards of {self.text}, interleaved, in {engine}, on {on}"
+    @property
+    def measured(self) -> str:
+        """What milliseconds are of, and what they were measured on."""
+        dtype, device = str(self.source.dtype).removeprefix("torch."), self.source.model.device
+        return (
+            f"medians over forwards of {self.text}, interleaved, in {dtype}, on {machine(device)}"
+        )
 
-    def forward_of(self, model: nn.Module) -> Callable[[], Any]:
-        """Return a call that runs a model once on the batch."""
-        return partial(forward, model.get_submodule(self.source.model.stack.entry), self.inputs)
-
-    def rounds(self, runs: Sequence[Callable[[], Any]]) -> Any:
-        """Return the milliseconds per sample of each of these runs of the batch, which take turns, `[rounds, runs]`."""
-        stopwatch = Stopwatch(self.source.model.device)
+    def rounds(self, models: Sequence[nn.Module]) -> Any:
+        """Return the milliseconds per sample of each of these models, which take turns, `[rounds, models]`."""
+        entry, stopwatch = self.source.model.stack.entry, Stopwatch(self.source.model.device)
+        runs = [partial(forward, model.get_submodule(entry), self.inputs) for model in models]
         with evaluating(self.source.module):
             return 1e3 / self.samples * stopwatch.rounds(runs, FEWEST, MOST, SECONDS)
-
-    @torch.inference_mode()
-    def operations(self, model: nn.Module) -> int:
-        """Return the multiplications and additions of one forward, in matrix products, convolutions and attention."""
-        run = self.forward_of(model)
-        # the fused attention of a CPU is not counted; as plain products it is
-        with (
-            evaluating(model),
-            sdpa_kernel(SDPBackend.MATH),
-            FlopCounterMode(display=False) as counter,
-        ):
-            run()
-        return int(counter.get_total_flops())
 
 
 def workload(source: Source) -> Workload:
@@ -331,22 +272,20 @@ def workload(source: Source) -> Workload:
     if not isinstance(encoder, TextEncoder):
         inputs = encoder.batch([one] * size).to(model.device)
         return Workload(source, inputs, size, f"{count(size, source.unit)} at once")
-    length, whose = min(source.tokens or TOKENS, encoder.max_length), source.tokens is not None
+    length = min(source.tokens or TOKENS, encoder.max_length)
     text = " ".join([one] * length) if isinstance(one, str) else one.repeat(length)
-    while True:
+    entry, inputs = source.module.get_submodule(model.stack.entry), None
+    while inputs is None:
         inputs = replace(encoder, max_length=length).batch([text] * size).to(model.device)
         try:
-            forward(source.module.get_submodule(model.stack.entry), inputs)
+            forward(entry, inputs)
         except Exception:
             if length < SHORTEST:
                 raise
-            length //= 2
-        else:
-            tokens = inputs.named["input_ids"].shape[1]
-            mean = ", the mean length of the data," * whose
-            return Workload(
-                source, inputs, size, f"{count(size, 'text')} of {tokens} tokens{mean} at once"
-            )
+            length, inputs = length // 2, None
+    mean = "" if source.tokens is None else ", the mean length of the data,"
+    tokens = f"{inputs.named['input_ids'].shape[1]} tokens{mean}"
+    return Workload(source, inputs, size, f"{count(size, 'text')} of {tokens} at once")
 
 
 def sizes_by_depth(source: Source, layers: Sequence[int]) -> list[Cost]:
@@ -366,14 +305,14 @@ def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     ends = [*dict.fromkeys((*layers, deepest))]
     models = [depth.build(source.module, range(layer)) for layer in ends]
     work = workload(source)
-    rounds = work.rounds([work.forward_of(model) for model in models])
+    rounds = work.rounds(models)
     times, errors = np.median(rounds, axis=0).tolist(), error_of_median(rounds).tolist()
     full_time = times[ends.index(deepest)]
     costs = {}
     for layer, model, time, error in zip(ends, models, times, errors, strict=True):
         size = megabytes(model, source.dtype)
         costs[layer] = Cost(parameters(model), size, time, full_time / time, error)
-    return Costs(costs[deepest], {layer: costs[layer] for layer in layers}, work.measured())
+    return Costs(costs[deepest], {layer: costs[layer] for layer in layers}, work.measured)
 
 
 def parameters(module: nn.Module) -> int:

@@ -1,7 +1,6 @@
 """How a config says which blocks its model has, found by what its fields do, and what a model cut so must give."""
 
 import copy
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,12 +28,6 @@ Field = tuple[str, ...]
 Shapes = dict[str, torch.Size]
 T = TypeVar("T")
 MOST_LISTS = 4
-FIRST = ("first_k_dense_replace", "num_dense_layers")
-"""Numbers of the first blocks that differ from the others."""
-BY_INDEX = re.compile(
-    r"(_|^)(period|offset|interval|every|layer_step|sparse_step|layer_idx|start_index|end_index)(_|$)"
-)
-"""Names of fields from which a model computes what a block is by its index."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +49,6 @@ class Depth:
             setattr(_get(copied, field[:-1]), field[-1], entries)
         owner, name = _get(copied, self.number[:-1]), self.number[-1]
         setattr(owner, name, layers)
-        if gaps_in(kept):
-            _make_explicit(owner, _get(config, self.number[:-1]), kept)
         try:
             before = vars(type(owner)(**{name: _get(config, self.number)}))
             after = vars(type(owner)(**{name: layers}))
@@ -105,18 +96,10 @@ def find_depth(model: LayeredModel, expected: Expected) -> Depth:
     refused = refused or "no number in its config sets how many it has"
     if gaps := gaps_in(expected.kept):
         how = f"drop {spans(gaps, 'block')}"
-        refused += f"{_computed(module.config)}; drop others, or cut it with `layer`"
+        refused += "; drop others, or cut it with `layer`"
     raise LayerscopeError(
         f"{type(module).__name__} cannot {how} as a standard checkpoint: {refused}"
     )
-
-
-def _computed(config: Any) -> str:
-    """Return the fields from which a config computes what a block is by its index, in brackets."""
-    names = [
-        field[-1] for field in _fields(config) if BY_INDEX.search(field[-1]) and _get(config, field)
-    ]
-    return f" (it computes what one is from its index: {', '.join(names)})" if names else ""
 
 
 def depth_of(
@@ -189,49 +172,30 @@ def _kept_of(value: Sequence[Any], kept: Sequence[int], depth: int) -> list[Any]
     return [kept.index(block) for block in value if block in kept]
 
 
-def _make_explicit(config: Any, full: Any, kept: Sequence[int]) -> None:
-    """Write out what a config computes from the index of a block, where it has a field to hold that."""
-    fields = vars(full)
-    for name in FIRST:
-        if isinstance(first := fields.get(name), int):
-            setattr(config, name, sum(block < first for block in kept))
-    if kinds := fields.get("block_types"):  # of RecurrentGemma, again and again
-        config.block_types = [kinds[block % len(kinds)] for block in kept]
-    step, dense = fields.get("decoder_sparse_step", 1), fields.get("mlp_only_layers")
-    if dense is not None and step > 1:  # blocks with experts
-        config.decoder_sparse_step = 1
-        config.mlp_only_layers = [
-            i for i, block in enumerate(kept) if block in dense or (block + 1) % step
-        ]
-    # of GPT-Neo, the one a pattern of the other
-    if "attention_types" in fields and "attention_layers" in fields:
-        config.attention_types = [[list(config.attention_layers), 1]]
-
-
 def _misfit(depth: Depth, module: Any, expected: Expected, wanted: Shapes) -> str | None:
     """Return None where a candidate gives the truncated model, else why not ("": its number means something else)."""
-    kept, stack = expected.kept, depth.stack
+    kept, cut = expected.kept, depth.stack.until(len(expected.kept))
     try:
         empty = _empty(depth.kind, depth.config(module.config, kept))
     except Exception:  # a config that nothing can be made of
         return ""
-    shapes, name = _shapes(empty), f"{'.'.join(depth.number)} {len(kept)}"
+    shapes = _shapes(empty)
     if odd := sorted(shapes.keys() ^ wanted.keys()):
         return f"its blocks differ in their weights ({odd[0]})" if gaps_in(kept) else ""
     if other := next((key for key in wanted if shapes[key] != wanted[key]), None):
         return f"the size of its {other} depends on how many blocks it has"
-    built = _filled(empty, module, moved(stack, kept))
+    built = _filled(empty, module, moved(depth.stack, kept))
     if built is None:
-        return f"a model of {name} has buffers that the full one has not"
-    cut = stack.until(len(kept))
+        return "with fewer blocks it has buffers that the full one has not"
     try:
         if any(_executions(built, cut, inputs) != cut.depth for inputs in expected.inputs):
             return ""
         states = [last_states(built, cut, inputs) for inputs in expected.inputs]
     except Exception as error:
-        return f"with {name} it does not run ({type(error).__name__}: {first_line(error)})"
-    same = all(map(agrees, states, expected.states))
-    return None if same else f"with {name} its blocks compute something else than in the full model"
+        return f"with fewer blocks it does not run ({type(error).__name__}: {first_line(error)})"
+    if all(map(agrees, states, expected.states)):
+        return None
+    return "its blocks compute something else than in the full model"
 
 
 def _wanted(kind: type[nn.Module], module: Any, stack: Stack, kept: Sequence[int]) -> Shapes | None:

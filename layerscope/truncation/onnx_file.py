@@ -2,13 +2,10 @@
 
 import copy
 import io
-import json
 import logging
-import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +15,8 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.extras import require
-from layerscope.models.forward import Inputs, accepts
-from layerscope.truncation.checkpoint import auto_class, save_processors, shortened
+from layerscope.models.forward import accepts
+from layerscope.truncation.checkpoint import save_processors, shortened
 from layerscope.truncation.depth import Depth
 from layerscope.truncation.expected import base_of
 from layerscope.truncation.mixing import MixedLayers
@@ -114,18 +111,9 @@ def export(source: Source, depth: Depth, kept: Sequence[int], site: str, folder:
             output: Any = module(**batch)
         outputs = [next(name for name, value in output.items() if isinstance(value, Tensor))]
     exported = Exported(module, after, tuple(batch), tuple(outputs)).to(torch.float32).eval()
-    labels: dict[int, str] = {}
-    if "logits" in outputs and "Classification" in auto_class(built):
-        labels = dict(sorted(built.config.id2label.items()))
-        built.config.save_pretrained(folder)
-    _export(exported, batch, folder / FILE, source.name, labels)
+    built.config.save_pretrained(folder)
+    _export(exported, batch, folder / FILE, source.name)
     return exported
-
-
-def onnx_run(folder: Path, inputs: Inputs) -> Callable[[], Any]:
-    """Return a call that runs the file once on a batch."""
-    session = _session(folder)
-    return partial(session.run, None, _as_numpy(session, inputs.named))
 
 
 def output_of(folder: Path) -> str:
@@ -154,13 +142,8 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in given.items() if isinstance(tensor, Tensor)}
 
 
-def _export(
-    exported: Exported, batch: dict[str, Tensor], path: Path, name: str, labels: Mapping[int, str]
-) -> None:
-    """Export with any batch size and length; whether it takes them is checked by running it.
-
-    The names of classes go into the file's metadata as `id2label`, in JSON.
-    """
+def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str) -> None:
+    """Export with any batch size and length; whether it takes them is checked by running it."""
     # ids, of any length
     ranks = [tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()]
     shapes = tuple(dict(enumerate(AXES[:rank])) for rank in ranks)
@@ -177,8 +160,6 @@ def _export(
                 dynamo=True,
                 verbose=False,
             )
-            if labels:
-                program.model.metadata_props["id2label"] = json.dumps(labels)
             size = sum(p.numel() * p.element_size() for p in exported.parameters())
             program.save(path, external_data=size > 1 << 30)
     except Exception as error:  # the exporter fails in many ways, each in pages
@@ -190,15 +171,13 @@ def _export(
 @contextmanager
 def _silent() -> Iterator[None]:
     """Keep the exporter's reports, warnings and log lines off the screen; its errors come through."""
-    before, nowhere = logging.root.manager.disable, io.StringIO()
-    with warnings.catch_warnings(), ExitStack() as quiet:
-        if not os.environ.get("LAYERSCOPE_DEBUG"):
-            quiet.callback(logging.disable, before)
-            logging.disable(logging.CRITICAL)
-            warnings.simplefilter("ignore")
-            quiet.enter_context(redirect_stdout(nowhere))
-            quiet.enter_context(redirect_stderr(nowhere))
-        yield
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(action="ignore"), redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _apart(one: Any, two: Any, mask: Tensor | None) -> float:

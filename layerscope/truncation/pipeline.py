@@ -12,13 +12,9 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside, own_folder
-from layerscope.core.hub import on_this_machine
 from layerscope.core.option_kinds import Weights
 from layerscope.core.progress import reporting
-from layerscope.models import load
 from layerscope.models.loading import without_bars
-from layerscope.scores import Evaluation, open_evaluation
-from layerscope.scores.evaluation import ORIGINS, STORE
 from layerscope.truncation.card import describe
 from layerscope.truncation.checkpoint import (
     MODES,
@@ -32,7 +28,7 @@ from layerscope.truncation.expected import expected_at, kept_without
 from layerscope.truncation.mixing import mix_of
 from layerscope.truncation.onnx_file import write_onnx
 from layerscope.truncation.options import TruncateOptions
-from layerscope.truncation.source import Source, copy_terms, open_source, whereabouts
+from layerscope.truncation.source import Source, copy_terms, open_source
 
 
 def cut(options: TruncateOptions) -> list[Truncated]:
@@ -114,10 +110,17 @@ def write_cut(
 
 def _refuse_contradictions(options: TruncateOptions) -> None:
     """Raise for options that exclude each other, and where no layer or no folder is named."""
-    _refuse_missing(options)
+    if options.out is None:
+        raise LayerscopeError("truncate needs `out`: a new folder for the model")
+    named = options.changed & {"layer", "layers", "drop", "mix", "dim"}
+    if not named and isinstance(options.given, (str, Path)):
+        raise LayerscopeError(
+            "truncate needs a layer: give `layer`, or several with `layers`, such as 3,6,9; or blocks to leave out "
+            "with `drop`, such as 4-7,9"
+        )
     if options.layer is not None and options.layers is not None:
         raise LayerscopeError("layer and layers name the same: give one of them")
-    if options.mix is not None and options.changed & {"layer", "layers", "drop"}:
+    if options.mix is not None and named & {"layer", "layers", "drop"}:
         raise LayerscopeError(
             "a mix names its own layers, and ends at the deepest: leave `layer`, `layers` and `drop` out"
         )
@@ -128,36 +131,10 @@ def _refuse_contradictions(options: TruncateOptions) -> None:
         )
 
 
-def _refuse_missing(options: TruncateOptions) -> None:
-    """Raise where no layer or no folder is named; of a model that does not exist, that first."""
-    lacking, path = "", None
-    if options.out is None:
-        lacking = "`out`: a new folder for the model"
-    if isinstance(options.given, (str, Path)):
-        path = str(on_this_machine(options.given))
-        if not options.changed & {"layer", "layers", "drop", "mix", "dim"}:
-            lacking = (
-                "a layer: give `layer`, or several with `layers`, such as 3,6,9; or blocks to leave out with `drop`, "
-                "such as 4-7,9"
-            )
-    if not lacking:
-        return
-    if path is not None and whereabouts(path, options.load.revision)[1] is None:
-        load(str(options.given), options.load)  # says what is wrong with the name
-    raise LayerscopeError(f"truncate needs {lacking}")
-
-
 def resolve(options: TruncateOptions) -> tuple[TruncateOptions, str | None]:
-    """Return the options with a model or a run as `given`, and the pooling of the scores that named it."""
-    given = options.given
-    if isinstance(given, (str, Path)):
-        folder = on_this_machine(given)
-        if (folder / ORIGINS).is_file() or STORE.is_in(folder):
-            given = open_evaluation(folder)
-    if isinstance(given, Evaluation):
-        return _of_evaluation(given, options)
-    if hasattr(given, "as_shipped"):  # which a selection has
-        return _of_selection(given, options), given.pooling
+    """Return the options with a model or a run as `given`, and the pooling of the selection that named it."""
+    if hasattr(options.given, "as_shipped"):  # which a selection has
+        return _of_selection(options.given, options), options.given.pooling
     return options, None
 
 
@@ -172,7 +149,8 @@ def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
         raise LayerscopeError(
             f"the selection does not say where {selection.model} is: give the model and a layer"
         )
-    options = _with_model(options, selection)
+    override = replace(options.override, part=options.override.part or selection.part)
+    options = replace(options, given=selection.source, override=override)
     if not named and selection.weights:
         options = replace(options, mix=options.mix or Weights().take("mix", selection.weights))
     elif not named:
@@ -180,30 +158,6 @@ def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
     if selection.raw_only and options.format == "auto":
         options = replace(options, format="onnx", site="raw")
     return options
-
-
-def _of_evaluation(
-    evaluation: Evaluation, options: TruncateOptions
-) -> tuple[TruncateOptions, str | None]:
-    models = sorted(evaluation.origins)
-    fault = "names no model that is on this machine"
-    if len(models) > 1:
-        fault = f"names {len(models)} models ({', '.join(models)})"
-    elif models:
-        origin = evaluation.origins[models[0]]
-        if origin.source is not None:
-            rows = evaluation.scores[evaluation.scores["kind"] == "layer"]
-            poolings = rows["pooling"].dropna().unique()
-            pooling = str(poolings[0]) if len(poolings) == 1 else None
-            return _with_model(options, origin), pooling
-        fault = "was made from a model in memory"
-    raise LayerscopeError(f"evaluation {evaluation.source!r} {fault}: give the model itself")
-
-
-def _with_model(options: TruncateOptions, origin: Any) -> TruncateOptions:
-    """Return the options with the model that a selection or an evaluation is of."""
-    override = replace(options.override, part=options.override.part or origin.part)
-    return replace(options, given=origin.source, override=override)
 
 
 def _format(wanted: str, site: str, source: Source) -> str:

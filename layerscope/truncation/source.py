@@ -117,8 +117,6 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
     if run is not None:
         given, override, options = model_of(run, override, options)
     named = isinstance(given, (str, Path))
-    if named:
-        _check_config(str(given), options)
     loaded = load(given, replace(options, as_stored=True), processor)
     _check_module(loaded)
     weight = next(loaded.module.parameters(), None)
@@ -152,26 +150,6 @@ def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[A
         except LayerscopeError as error:
             errors.append(error)
     raise errors[0]
-
-
-def _check_config(source: str, options: LoadOptions) -> None:
-    """Refuse a checkpoint by its config.json, where there is one; what else is wrong with it, the loader says."""
-    from transformers import CONFIG_MAPPING, PretrainedConfig
-
-    here = Path(source).expanduser().exists()
-    path = str(Path(source).expanduser()) if here else embedded(source)
-    try:
-        saved, _ = PretrainedConfig.get_config_dict(
-            path, revision=options.revision, local_files_only=here
-        )
-    except Exception:
-        return
-    if saved.get("quantization_config"):
-        raise LayerscopeError(QUANTISED.format(repr(source)))
-    if saved.get("auto_map") and saved.get("model_type") not in CONFIG_MAPPING:
-        raise LayerscopeError(
-            f"{source!r} runs code of its own when loaded: a truncated model must load without it, so it is refused"
-        )
 
 
 def _check_module(loaded: Loaded) -> None:

@@ -36,10 +36,10 @@ def truncate(
     the folder.
 
     Args:
-        given: hub name, local folder or minilm; the folder or hf://user/name of a run or an
-            evaluation, whose model is used; or the folder of a choice by `select`, which says which
-            layer or blocks; in Python instead of that folder the selection itself
-            (`open_selection`), and also a loaded model, a run or an evaluation.
+        given: hub name, local folder or minilm; the folder or hf://user/name of a run, whose model is
+            used; or the folder of a choice by `select`, which says which layer or blocks; in Python
+            instead of that folder the selection itself (`open_selection`), and also a loaded model
+            or a run.
         layer: last layer to keep, from 1 to the model's last; a selection brings its own.
         out: new or empty folder for the model.
         format: format to write; auto is the model's own, or the one that a selection was made for.

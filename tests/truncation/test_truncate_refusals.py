@@ -1,6 +1,5 @@
 """What cannot be truncated: one line with the reason, and nothing left behind."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,11 +62,6 @@ def test_wrong_options(options: str, line: str, refused, bert: Path, tmp_path: P
     assert refused(bert, "--out", tmp_path / "cut", *words).startswith(flagged(line, *words))
 
 
-@pytest.mark.parametrize("options", ["", "--layer 1", "--out cut", "--layer 1 --out cut"])
-def test_a_model_that_does_not_exist_is_said_before_what_is_missing(options: str, refused) -> None:
-    assert refused("nowhere", *options.split()).startswith("'nowhere' is not a local folder")
-
-
 def test_no_place_to_write(refused, bert: Path, tmp_path: Path) -> None:
     full, file, empty = tmp_path / "full", tmp_path / "file", tmp_path / "empty"
     full.mkdir()
@@ -90,24 +84,6 @@ def test_raw_states_of_a_model_with_a_final_norm(refused, llama, bert, tmp_path:
     assert "its final norm (model.norm) follows the last block" in line
     assert line.endswith("or --format onnx")
     cut(bert, 1, tmp_path / "bert", site="raw")  # it has no norm: raw is what it yields
-
-
-CHANGES = {
-    "is quantised": {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}},
-    "runs code of its own": {"model_type": "mine", "auto_map": {"AutoModel": "modeling_mine.Mine"}},
-}
-
-
-@pytest.mark.parametrize("why", CHANGES)
-def test_quantised_and_remote_code_models(refused, bert: Path, tmp_path: Path, why: str) -> None:
-    folder = tmp_path / "edited"
-    folder.mkdir()
-    for file in bert.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | CHANGES[why]))
-    line = refused(folder, "--layer", 1, "--out", tmp_path / "cut")
-    assert why in line and "trust" not in line
 
 
 class Mine(hf.BertModel):
