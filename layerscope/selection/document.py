@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 from layerscope.core.extras import lacking
 from layerscope.core.margin import tied
 from layerscope.scores.naming import Unit
-from layerscope.show.document import Cell, Column, Document, Facts, Section, Table, columns, row
+from layerscope.show.document import (
+    Cell,
+    Code,
+    Column,
+    Document,
+    Facts,
+    Section,
+    Table,
+    columns,
+    row,
+)
 
 if TYPE_CHECKING:
     from layerscope.selection.selection import Apart, Candidate, Selection
@@ -46,7 +56,10 @@ def document(selection: "Selection") -> Document:
         notes=(*selection.notes, *([reason] if reason else [])),
         commands=(command,) if command else (),
         sections=(Section("selection", "Layers to choose from", LEAD, tables),),
-        details=(Facts(tuple((name, fact or "–") for name, fact in facts)),),
+        details=(
+            Facts(tuple((name, fact or "–") for name, fact in facts)),
+            *([Code("Write this model", command)] if command else []),
+        ),
         warnings=selection.notes,
         kind="selections",
         depth=selection.depth,
