@@ -11,7 +11,7 @@ import pandas as pd
 from layerscope.core import aside, jsonable, write_json
 from layerscope.show import Document, Facts, Section, Sentences, Shown, Table, TokenGrid, write_page
 from layerscope_papers.assets import Assets
-from layerscope_papers.options import Scale
+from layerscope_papers.options import YOURS
 from layerscope_papers.recipe import Evidence, Recipe
 from layerscope_papers.tables import (
     claims,
@@ -33,7 +33,7 @@ class Reproduction(Shown):
     """One recipe at one scale: a verdict on each claim, what it rests on, and what it was made with."""
 
     recipe: Recipe
-    scale: Scale
+    scale: str
     verdicts: tuple[Verdict, ...]
     evidence: Evidence
     commands: tuple[str, ...]
@@ -79,7 +79,7 @@ class Reproduction(Shown):
         return Document(
             answer=f"{self.recipe.name}: {self.summary}.",
             reasons=(f"{self.recipe.title}.",),
-            title=(f"{self.recipe.name}, scale {self.scale}",),
+            title=(f"{self.recipe.name}, {_where(self)}",),
             facts=(self.recipe.paper,),
             parts=(verdicts, *([table] if table.rows else []), *_remarks(self)),
             lead=(verdicts, table),
@@ -163,7 +163,7 @@ class Board(Shown):
     'did not hold'
     """
 
-    scale: Scale
+    scale: str
     reproductions: tuple[Reproduction, ...]
     lacking: tuple[tuple[str, str], ...] = ()
     folder: Path | None = None
@@ -194,7 +194,7 @@ class Board(Shown):
         overview = Section("board", "Verdicts", LEAD, (claims(self.named(), in_words=True),))
         return Document(
             answer=f"{counted(verdict.word for _, verdict in self.named())}.",
-            title=(f"The papers' claims, scale {self.scale}",),
+            title=(f"The papers' claims, {_where(*self.reproductions)}",),
             parts=(*sentences, verdicts, *([lacking] if self.lacking else [])),
             lead=sentences,
             sections=(overview, *map(_section, self.reproductions)),
@@ -218,7 +218,16 @@ class Board(Shown):
         return write_page("report.html" if path is None else path, text)
 
 
-def judged(recipe: Recipe, assets: Assets, scale: Scale) -> Reproduction:
+def _where(*found: Reproduction) -> str:
+    """Return what claims were judged on, in words."""
+    scale = found[0].scale
+    if scale != YOURS:
+        return f"scale {scale}"
+    settings = found[0].recipe.scales[scale]
+    return f"{settings.hub} on {settings.data}"
+
+
+def judged(recipe: Recipe, assets: Assets, scale: str) -> Reproduction:
     """Return a recipe's verdicts on what its assets hold."""
     from layerscope.core import versions
 
@@ -227,7 +236,11 @@ def judged(recipe: Recipe, assets: Assets, scale: Scale) -> Reproduction:
         decide(claim, evidence.intervals[claim.name], evidence.inapplicable.get(claim.name, ""))
         for claim in recipe.claims
     )
-    command = shlex.join(["layerscope", "reproduce", recipe.name, "--scale", scale])
+    settings = recipe.scales[scale]
+    where = ["--scale", scale]
+    if scale == YOURS:
+        where = ["--model", settings.hub, "--data", settings.data]
+    command = shlex.join(["layerscope", "reproduce", recipe.name, *where])
     return Reproduction(recipe, scale, verdicts, evidence, (command,), versions())
 
 

@@ -1,6 +1,6 @@
 """All recipes: those in the modules of `tracing`, `layers` and `questions`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -8,7 +8,7 @@ from typing import Any
 
 from layerscope.core import LayerscopeError, choices
 from layerscope.show import Column, Document, Shown, Table, row
-from layerscope_papers.options import Scale
+from layerscope_papers.options import YOURS, Scale
 from layerscope_papers.recipe import WRITTEN, Recipe
 
 PAPERS = ("tracing", "layers", "questions")
@@ -38,30 +38,46 @@ def recipes() -> dict[str, Recipe]:
 
 def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
     """Return recipes by name, or all that run at a scale; raises `LayerscopeError` for any other name."""
-    known = recipes()
-    lower = {name.lower(): name for name in known}
     if not names:
-        return [recipe for recipe in known.values() if scale in recipe.scales]
-    found = []
-    for name in dict.fromkeys(names):
-        if (unrun := {other.lower(): other for other in UNRUN}.get(name.lower())) is not None:
-            raise LayerscopeError(f"{unrun} is not run: it needs {UNRUN[unrun][1]}")
-        if name.lower() not in lower:
-            mine = (
-                [other for other in known if other[0].lower() == name[:1].lower()]
-                if name[1:2] == "-"
-                else []
-            )
-            raise LayerscopeError(
-                f"recipe {name!r} does not exist{choices(name, mine or list(known), 'there are')}"
-            )
-        recipe = known[lower[name.lower()]]
+        return [recipe for recipe in recipes().values() if scale in recipe.scales]
+    found = _named(names)
+    for recipe in found:
         if scale not in recipe.scales:
             raise LayerscopeError(
                 f"{recipe.name} does not run at scale {scale!r}, which lacks {recipe.lacks.get(scale, 'its data')}: "
                 f"give {' or '.join(f'`scale={name!r}`' for name in recipe.scales)}"
             )
-        found.append(recipe)
+    return found
+
+
+def on_yours(names: tuple[str, ...], model: str, data: str) -> list[Recipe]:
+    """Return recipes by name, or all that can, with the settings for a model and data that a user names."""
+    able = [recipe for recipe in recipes().values() if recipe.yours is not None]
+    found = []
+    for recipe in _named(names) if names else able:
+        if recipe.yours is None:
+            raise LayerscopeError(
+                f"{recipe.name} makes its own models: {', '.join(other.name for other in able)} take one of yours"
+            )
+        found.append(replace(recipe, scales={YOURS: recipe.yours(model, data)}))
+    return found
+
+
+def _named(names: tuple[str, ...]) -> list[Recipe]:
+    known = recipes()
+    lower = {name.lower(): name for name in known}
+    unrun = {name.lower(): name for name in UNRUN}
+    found = []
+    for name in dict.fromkeys(map(str.lower, names)):
+        if name in unrun:
+            raise LayerscopeError(f"{unrun[name]} is not run: it needs {UNRUN[unrun[name]][1]}")
+        if name not in lower:
+            given = next(given for given in names if given.lower() == name)
+            alike = [other for other in known if other[:2].lower() == name[:2]]
+            raise LayerscopeError(
+                f"recipe {given!r} does not exist{choices(given, alike or list(known), 'there are')}"
+            )
+        found.append(known[lower[name]])
     return found
 
 

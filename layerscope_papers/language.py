@@ -24,7 +24,8 @@ HELD = 500
 class Language:
     """One scale: a model of the hub, or the shape of one that is trained here; and the texts that it reads.
 
-    `vocabulary` is the number of byte pairs, which are learnt from the training texts.
+    `vocabulary` is the number of byte pairs, which are learnt from the training texts. Of data that
+    are `yours` no part is kept for training.
     """
 
     data: str
@@ -39,6 +40,7 @@ class Language:
     batch_size: int = 16
     learning_rate: float = 1e-3
     seeds: int = 3
+    yours: bool = False
 
     def config(self) -> dict[str, Any]:
         """Return the configuration of a GPT-2 of this shape, as transformers read it."""
@@ -61,8 +63,16 @@ PAPER = Language("hf:wikitext/wikitext-103-raw-v1", 1000, hub="EleutherAI/pythia
 SCALES: dict[Any, Language] = {"small": SMALL, "paper": PAPER}
 
 
+def yours(model: str, data: str) -> Language:
+    """Return the settings for a model and texts that a user names; nothing is trained."""
+    return Language(data, SMALL.samples, hub=model, seeds=1, yours=True)
+
+
 def texts(setup: Language) -> tuple[Corpus, Corpus]:
     """Return the texts that a model is trained on, and those that it is judged on."""
+    if setup.yours:
+        corpus = replace(open_corpus(setup.data, modality="text"), labels=None)
+        return corpus, corpus
     if setup.data.startswith("hf:"):
         return open_corpus(f"{setup.data}:train"), open_corpus(f"{setup.data}:test")
     whole = replace(open_corpus(setup.data), labels=None)

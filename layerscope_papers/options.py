@@ -9,6 +9,8 @@ from layerscope.core import Options
 
 Scale = Literal["small", "published", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
+YOURS = "yours"
+"""What stands for a scale where claims are judged on a model and data that a user names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +19,8 @@ class ReproduceOptions(Options):
 
     names: str | Sequence[str] | None
     scale: Scale
+    model: str | None
+    data: str | None
     out: Path
     data_dir: Path | None
     jobs: int | str

@@ -110,7 +110,8 @@ class Recipe:
 
     `scales` has the settings of each scale that the recipe runs at, `lacks` what the other scales
     are missing. `needs` returns the assets of some settings, all of which are made before `judge`
-    reads them. `note` says how data or measures differ from the paper's.
+    reads them. `yours` returns the settings for a model and data that a user names, None where the
+    recipe takes none. `note` says how data or measures differ from the paper's.
     """
 
     name: str
@@ -118,10 +119,11 @@ class Recipe:
     title: str
     claims: tuple[Claim, ...]
     judge: Judge
-    scales: Mapping[Scale, Any]
+    scales: Mapping[str, Any]
     needs: Callable[[Any], Sequence[Asset]] = lambda settings: ()
     printed: tuple[Printed, ...] = ()
     lacks: Mapping[Scale, str] = field(default_factory=dict)
+    yours: Callable[[str, str], Any] | None = None
     note: str = ""
 
     @property

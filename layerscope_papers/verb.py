@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from layerscope.core import (
     DATA,
     IN_CODE,
+    MODEL,
     OUTPUT,
     Folder,
     LayerscopeError,
@@ -17,7 +18,7 @@ from layerscope.core import (
     require,
     workers,
 )
-from layerscope_papers.options import SCALES, ReproduceOptions
+from layerscope_papers.options import SCALES, YOURS, ReproduceOptions
 
 if TYPE_CHECKING:
     from layerscope_papers.board import Board
@@ -30,6 +31,8 @@ def reproduce(
     names: Annotated[str | Sequence[str] | None, Repeated()] = None,
     *,
     scale: Annotated[str, OneOf(SCALES)] = "small",
+    model: Annotated[str | None, MODEL] = None,
+    data: Annotated[str | None, DATA] = None,
     out: Annotated[str | Path, Folder(), OUTPUT] = "papers",
     data_dir: Annotated[str | Path | None, Folder(), DATA] = None,
     jobs: Annotated[int | str, Whole(1, words=("auto",))] = "auto",
@@ -46,6 +49,9 @@ def reproduce(
             scale.
         scale: scale to run at: small (two cores, no download), published (from the values the
             authors released), or paper (the published settings, with models and data from the hub).
+        model: language model of yours, a folder or a name on the hub, on which claims about one
+            model are judged instead; with `data`, and without `names` all such claims.
+        data: texts that it reads, as `profile` takes them.
         out: folder for results, figures, the page of verdicts, and the models and runs they rest
             on.
         data_dir: folder of local image data sets, such as cifar10/, for the scale paper; by default
@@ -55,8 +61,8 @@ def reproduce(
         progress: show progress on standard error.
 
     Raises:
-        LayerscopeError: for an unknown recipe, a scale it does not run at, a missing folder, and a
-            full disk.
+        LayerscopeError: for an unknown recipe, a scale it does not run at, a recipe that takes no
+            model, a missing folder, and a full disk.
 
     Example:
         >>> from layerscope_papers import reproduce
@@ -70,19 +76,24 @@ def reproduce(
 
     from layerscope_papers.assets import Assets, apart, check_disk
     from layerscope_papers.board import Board, judged
-    from layerscope_papers.catalogue import chosen, lacking
+    from layerscope_papers.catalogue import chosen, lacking, on_yours
 
     named = (options.names,) if isinstance(options.names, str) else tuple(options.names or ())
-    found = chosen(named, options.scale)
-    folder, data = options.out, options.data_dir
-    if data is not None and not data.is_dir():
+    where: str = options.scale
+    if options.model is not None and options.data is not None:
+        options.refuse(["scale", "data_dir"], "is that of the paper's models, and `model` is given")
+        where, found = YOURS, on_yours(named, options.model, options.data)
+    elif options.model is None and options.data is None:
+        found = chosen(named, options.scale)
+    else:
+        raise LayerscopeError("`model` and `data` go together: give both, or neither")
+    folder, images = options.out, options.data_dir
+    if images is not None and not images.is_dir():
         raise LayerscopeError(
-            f"`data_dir` {str(data)!r} is not a folder: name the one that holds the data sets"
+            f"`data_dir` {str(images)!r} is not a folder: name the one that holds the data sets"
         )
     reporter = reporting(options.progress)
-    plans = [
-        (recipe, Assets(folder / "assets", recipe.scales[options.scale], data)) for recipe in found
-    ]
+    plans = [(recipe, Assets(folder / "assets", recipe.scales[where], images)) for recipe in found]
     missing = {
         a.path(need): need for recipe, a in plans for need in a.missing(recipe.needs(a.settings))
     }
@@ -90,17 +101,16 @@ def reproduce(
     jobs = workers.wanted(options.jobs, len(missing)) if apart() else 1
     if missing:
         minutes = sum(asset.minutes for asset in missing.values()) / jobs
-        about = (
-            f", about {count(max(round(minutes), 1), 'minute')}" if options.scale == "small" else ""
-        )
+        about = f", about {count(max(round(minutes), 1), 'minute')}" if where == "small" else ""
         reporter.say(f"models and runs to make: {len(missing)}{about}")
     results = []
     with reporter.bar("recipes", len(plans), "recipes") as advance:
         for recipe, assets in plans:
             assets.make(recipe.needs(assets.settings), reporter, recipe.name, jobs)
-            results.append(judged(recipe, assets, options.scale))
-            results[-1].save(folder / f"{recipe.name}-{options.scale}")
+            results.append(judged(recipe, assets, where))
+            results[-1].save(folder / f"{recipe.name}-{where}")
             advance(1, f"{recipe.name}: {results[-1].summary}")
-    board = Board(options.scale, tuple(results), () if named else lacking(options.scale), folder)
-    board.report(folder / f"{options.scale}.html")
+    is_whole = not named and where != YOURS
+    board = Board(where, tuple(results), lacking(options.scale) if is_whole else (), folder)
+    board.report(folder / f"{where}.html")
     return board

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from PIL import Image
 
 from layerscope.core import LayerscopeError
 from layerscope.early_exit import ExitReport, exits, open_exit_report
@@ -27,7 +29,11 @@ TEST = 500
 
 @dataclass(frozen=True)
 class Vision:
-    """One scale: the images, the shape of the model, how it is trained, and how often."""
+    """One scale: the images, the shape of the model, how it is trained, and how often.
+
+    Where images are `shifted`, each is learnt from at its place and moved by a pixel in the eight
+    directions, so that an epoch has nine times as many.
+    """
 
     data: str
     depth: int
@@ -40,6 +46,9 @@ class Vision:
     learning_rate: float
     weight_decay: float
     augment: bool
+    scheduler: str = "multistep"
+    warmup: float = 0.0
+    shifted: bool = False
     seeds: int = 5
     device: str = "auto"
 
@@ -60,9 +69,37 @@ class Vision:
         }
 
 
-SMALL = Vision("digits", 12, 64, 4, 8, 2, 30, 64, 1e-3, 0.05, augment=False)
+SMALL = Vision(
+    data="digits",
+    depth=12,
+    width=64,
+    heads=4,
+    size=8,
+    patch=4,
+    epochs=9,
+    batch_size=64,
+    learning_rate=1e-3,
+    weight_decay=0.05,
+    augment=False,
+    scheduler="cosine",
+    warmup=0.05,
+    shifted=True,
+)
+"""Reads digits better than one nearest neighbour among the pixels does (98.4 %), and every layer a little better."""
 PAPER = Vision(
-    "cifar10", 12, 384, 6, 32, 4, 200, 256, 5e-4, 0.05, augment=True, seeds=3, device="cuda"
+    data="cifar10",
+    depth=12,
+    width=384,
+    heads=6,
+    size=32,
+    patch=4,
+    epochs=200,
+    batch_size=256,
+    learning_rate=5e-4,
+    weight_decay=1e-4,
+    augment=True,
+    seeds=3,
+    device="cuda",
 )
 """DeiT-S on CIFAR-10. AdamW does not learn at the printed learning rate, 0.1; this is DeiT's own."""
 SCALES: dict[Any, Vision] = {"small": SMALL, "paper": PAPER}
@@ -89,6 +126,18 @@ def images(setup: Vision, data: Path | None) -> tuple[Corpus, Corpus]:
     test = [i for i, name in enumerate(whole.names) if "test" in name]
     rest = sorted(set(range(len(whole))) - set(test))
     return whole.take(rest), whole.take(test)
+
+
+def shifted(corpus: Corpus) -> Corpus:
+    """Return images at their place and moved by a pixel in eight directions; what enters is black."""
+    samples, labels, names = [], [], []
+    for image, label, name in zip(corpus.samples, corpus.labels or (), corpus.names, strict=True):
+        for right, down in product((-1, 0, 1), repeat=2):
+            moved = image.transform(image.size, Image.Transform.AFFINE, (1, 0, -right, 0, 1, -down))
+            samples.append(moved)
+            labels.append(label)
+            names.append(f"{name} {right:+} {down:+}")
+    return replace(corpus, samples=tuple(samples), labels=tuple(labels), names=tuple(names))
 
 
 @dataclass(frozen=True)
@@ -119,7 +168,7 @@ class Trained(Asset):
         training, test = images(setup, assets.data)
         train(
             config,
-            training,
+            shifted(training) if setup.shifted else training,
             test,
             out=out,
             from_config=True,
@@ -130,7 +179,8 @@ class Trained(Asset):
             learning_rate=setup.learning_rate,
             weight_decay=setup.weight_decay,
             augment=setup.augment,
-            scheduler="multistep",
+            scheduler=setup.scheduler,
+            warmup=setup.warmup,
             device=setup.device,
             progress=False,
             **dict(self.options),

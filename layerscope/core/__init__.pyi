@@ -13,6 +13,12 @@ from .option_kinds import (
     Repeated as Repeated,
     Whole as Whole,
 )
-from .options import DATA as DATA, OUTPUT as OUTPUT, Options as Options, checked as checked
+from .options import (
+    DATA as DATA,
+    MODEL as MODEL,
+    OUTPUT as OUTPUT,
+    Options as Options,
+    checked as checked,
+)
 from .progress import Reporter as Reporter, reporting as reporting
 from .saved import FORMAT as FORMAT, jsonable as jsonable, versions as versions

@@ -170,6 +170,9 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         )
         model.tie_weights()
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Say nothing of names of older releases, which `_load_from_checkpoint` reads after the Trainer."""
+
     def evaluation_loop(
         self,
         dataloader: Any,

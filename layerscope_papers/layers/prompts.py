@@ -8,7 +8,7 @@ import pandas as pd
 
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
-from layerscope_papers.language import SCALES, Read, entropy, over_texts
+from layerscope_papers.language import SCALES, Read, entropy, over_texts, yours
 from layerscope_papers.recipe import Evidence, Number, recipe
 from layerscope_papers.released import thirds, valley
 
@@ -29,6 +29,7 @@ NO_VALLEY = "a model whose entropy has a valley"
 @recipe(
     "L-fig6",
     scales=SCALES,
+    yours=yours,
     needs=lambda setup: [Read(setup), *(Read(setup, (option,)) for option in OPTIONS)],
 )
 def changed_texts(assets: Assets) -> Evidence:
@@ -63,7 +64,7 @@ def changed_texts(assets: Assets) -> Evidence:
     )
 
 
-@recipe("L-fig15", scales=SCALES, needs=lambda setup: [Read(setup, SUBLAYERS)])
+@recipe("L-fig15", scales=SCALES, yours=yours, needs=lambda setup: [Read(setup, SUBLAYERS)])
 def residual_additions(assets: Assets) -> Evidence:
     """Compare the valley after each residual addition with that of the branch that was added."""
     found = entropy(assets, *SUBLAYERS)
@@ -90,6 +91,7 @@ def residual_additions(assets: Assets) -> Evidence:
 @recipe(
     "L-rows",
     scales=SCALES,
+    yours=yours,
     needs=lambda setup: [Read(setup, options) for options in ROWS.values()],
 )
 def scaled_rows(assets: Assets) -> Evidence:

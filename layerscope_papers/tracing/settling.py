@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope.logit_lens import Reading, grids, open_reading
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.language import SMALL, Language, Speaker, over_texts, texts
+from layerscope_papers.language import SMALL, Language, Speaker, over_texts, texts, yours
 from layerscope_papers.recipe import Evidence, Number, recipe
 
 PROMPT = "Simply put, the theory of relativity states"
@@ -46,7 +46,8 @@ class Continued(Asset):
         from layerscope.logit_lens import lens
 
         model = self.setup.hub or str(assets.get(Speaker(self.setup, seed=self.seed)))
-        held = texts(self.setup)[1].take(range(TEXTS))
+        held = texts(self.setup)[1]
+        held = held.take(range(min(TEXTS, len(held))))
         data = replace(
             held, samples=[PROMPT, *held.samples], names=["the paper's prompt", *held.names]
         )
@@ -79,7 +80,7 @@ def _readings(setup: Language) -> list[Continued]:
     return [Continued(setup, seed) for seed in range(setup.seeds)]
 
 
-@recipe("T-fig19", scales={"small": SMALL, "paper": PAPER}, needs=_readings)
+@recipe("T-fig19", scales={"small": SMALL, "paper": PAPER}, needs=_readings, yours=yours)
 def settled_early(assets: Assets) -> Evidence:
     """Take the share of settled tokens text by text, on average over the models."""
     readings = [open_reading(assets.get(asset)) for asset in _readings(assets.settings)]

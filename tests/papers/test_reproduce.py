@@ -4,8 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import tiny
+from transformers import GPT2Config, GPT2LMHeadModel
 from typed import cli
 
 import layerscope_papers
@@ -175,9 +178,9 @@ def test_the_list(cli) -> None:
 
 
 def test_a_claim_about_training_from_nothing_and_again(tmp_path: Path, monkeypatch) -> None:
-    tiny = replace(vision.SMALL, depth=3, width=16, heads=2, epochs=0.5, seeds=3)
-    recipe = replace(catalogue.recipes()["T-fig6"], scales={"small": tiny})
-    monkeypatch.setattr(catalogue, "recipes", lambda: {"T-fig6": recipe})
+    small = replace(vision.SMALL, depth=3, width=16, heads=2, epochs=0.5, seeds=3)
+    recipe = replace(catalogue.recipes()["T-fig16"], scales={"small": small})
+    monkeypatch.setattr(catalogue, "recipes", lambda: {"T-fig16": recipe})
     made = []
     write = Assets.get
 
@@ -189,13 +192,51 @@ def test_a_claim_about_training_from_nothing_and_again(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Assets, "get", stopped)
-        layerscope_papers.reproduce("T-fig6", out=tmp_path, jobs=1, progress=False)
+        layerscope_papers.reproduce("T-fig16", out=tmp_path, jobs=1, progress=False)
     whole = {path: path.stat().st_mtime_ns for path in (tmp_path / "assets").glob("*/asset.json")}
     assert len(whole) == 2
-    board = layerscope_papers.reproduce("T-fig6", out=tmp_path, jobs=2, progress=False)
+    board = layerscope_papers.reproduce("T-fig16", out=tmp_path, jobs=2, progress=False)
     assert all(path.stat().st_mtime_ns == time for path, time in whole.items())
-    (verdict,) = board["T-fig6"].verdicts
+    (verdict,) = board["T-fig16"].verdicts
     assert (
         verdict.interval.n == 3
         and verdict.interval.low < verdict.interval.value < verdict.interval.high
     )
+
+
+def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path: Path) -> None:
+    longer = GPT2Config(**tiny.gpt2().config.to_diff_dict() | {"n_positions": 128})
+    model = tiny.saved(GPT2LMHeadModel(longer), tmp_path / "mine", special=False)
+    data = tmp_path / "mine.txt"
+    data.write_text("\n".join(text for text in tiny.texts(200) if " " in text))
+    yours = ("--model", model, "--data", data, "--out", tmp_path / "board")
+    printed = cli("reproduce", "L-rows", *yours)
+    assert printed.status == 0, printed.err
+    result = json.loads((tmp_path / "board" / "L-rows-yours" / "result.json").read_text())
+    assert {claim["over"] for claim in result["claims"]} == {"texts"}
+    assert min(claim["n"] for claim in result["claims"]) > 10
+    assert f"{model} on {data}" in " ".join(printed.out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("T-fig1", "--model", "x", "--data", "y"), "T-fig1 makes its own models: "),
+        (("L-rows", "--model", "x"), "--model and --data go together"),
+        (("L-rows", "--model", "x", "--data", "y", "--scale", "paper"), "--scale is that of "),
+        (("L-rows", "--model", "x", "--data", "no.txt"), "'no.txt' does not exist"),
+    ],
+)
+def test_what_a_user_names_is_refused_in_one_line(cli, words, message, tmp_path: Path) -> None:
+    printed = cli("reproduce", *words, "--out", tmp_path)
+    assert printed.status == 2 and message in printed.err and not printed.out
+
+
+def test_images_are_learnt_from_at_nine_places() -> None:
+    training, _ = vision.images(vision.SMALL, None)
+    moved = vision.shifted(training.take(range(2)))
+    pixels = [np.asarray(image) for image in moved.samples]
+    whole = np.asarray(training.samples[1])
+    assert len(moved) == 18 and moved.labels[9:] == (training.labels[1],) * 9
+    assert (pixels[9 + 4] == whole).all()
+    assert (pixels[9][:-1, :-1] == whole[1:, 1:]).all() and not pixels[9][-1].any()
