@@ -15,10 +15,8 @@ from layerscope.models import LayeredModel
 from layerscope.models.batching import batches_of
 from layerscope.models.capture import capture
 from layerscope.models.encode import Encoder, TextEncoder
-from layerscope.models.forward import Inputs, in_halves, on_host
+from layerscope.models.forward import Inputs, in_halves
 from layerscope.models.pooling import pool
-
-LENGTHS = "lengths"
 
 
 @dataclass(frozen=True)
@@ -177,15 +175,8 @@ def _forward(model: LayeredModel, inputs: Inputs, wanted: Wanted) -> dict[str, l
             layers.append([states.to(wanted.dtype, copy=True)])
 
     capture(model.module, stack, inputs, visit, wanted.layers[-1])
-    stacked = map(torch.stack, zip(*layers, strict=True))
-    kept = on_host(
-        {**dict(zip(wanted.poolings or (TOKENS,), stacked, strict=True)), LENGTHS: lengths}
-    )
-    sizes = kept.pop(LENGTHS).tolist()
+    stacked = [torch.stack(each).cpu() for each in zip(*layers, strict=True)]
     if wanted.poolings:
-        return {name: [states] for name, states in kept.items()}
-    return {
-        TOKENS: [
-            vectors[:, :size] for vectors, size in zip(kept[TOKENS].unbind(1), sizes, strict=True)
-        ]
-    }
+        return {name: [states] for name, states in zip(wanted.poolings, stacked, strict=True)}
+    by_sample = zip(stacked[0].unbind(1), lengths.tolist(), strict=True)
+    return {TOKENS: [vectors[:, :size] for vectors, size in by_sample]}

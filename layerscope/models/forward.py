@@ -52,19 +52,6 @@ class Inputs:
         )
 
 
-def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors on the CPU; those on another device in one copy for each dtype, as each copy waits for it."""
-    here = dict(tensors)
-    away = {name: one for name, one in tensors.items() if one.device.type != "cpu"}
-    for dtype in {one.dtype for one in away.values()}:
-        alike = {name: one for name, one in away.items() if one.dtype == dtype}
-        flat = torch.cat([one.reshape(-1) for one in alike.values()]).cpu()
-        parts = torch.split(flat, [one.numel() for one in alike.values()])
-        for (name, one), part in zip(alike.items(), parts, strict=True):
-            here[name] = part.view(one.shape)
-    return here
-
-
 @cache
 def _parameters(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)

@@ -288,14 +288,11 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
         )
     card = getattr(module.config, "_name_or_path", "")
     pooling = next((child for child in model if type(child).__name__ == "Pooling"), None)
-    mode = getattr(pooling, "pooling_mode", "")
-    if pooling is not None and not (mode and isinstance(mode, str)):
-        mode = getattr(pooling, "get_pooling_mode_str", lambda: "")()
     loaded = Loaded(
         module,
         model.tokenizer,
         Path(card).name if name == type(model).__name__ and card else name,
-        pooling=POOLINGS.get(mode),
+        pooling=POOLINGS.get(str(getattr(pooling, "pooling_mode", ""))),
         max_length=model.max_seq_length,
         prompt=(model.prompts or {}).get(model.default_prompt_name) or "",
         served=model,

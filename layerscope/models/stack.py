@@ -63,7 +63,6 @@ class SeveralParts(LayerscopeError):
 def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[Stack]:
     """Return every stack of blocks that a probe forward runs through; `blocks` is what the user names."""
     stacks: list[Stack] = []
-    rows: list[tuple[Calls, Calls]] = []
     refused: list[str] = []
     seen: Calls = []
     for prefix, entry in _entries(module, inputs):
@@ -71,43 +70,30 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
         calls = [call for call in every if _has_every_token(call, inputs)]
         seen += calls
         finder = BlockFinder(entry, prefix, calls, refused)
-        found_by, entry_rows = finder.find(blocks)
-        notes: tuple[str, ...] = ()
-        if blocks is None:
-            beside = finder.beside(entry_rows, every)
-            notes = tuple(f"{_span(row)} are not measured: {NAME}" for row in beside)
-        for row in entry_rows:
-            stacks.append(_stack_of(row, prefix.rstrip("."), found_by, notes))
-            rows.append((row, calls))
+        found_by, rows = finder.find(blocks)
+        beside = finder.beside(rows, every) if blocks is None else []
+        notes = [f"{row[0].path} … {row[-1].path} are not measured: {NAME}" for row in beside]
+        all_blocks = [call for row in rows for call in row]
+        for row in rows:
+            stack = Stack(
+                part="",
+                entry=prefix.rstrip("."),
+                blocks=tuple(call.path for call in row),
+                norm=_final_norm(row, calls, all_blocks),
+                width=row[-1].output.shape[-1],
+                found_by=found_by,
+                forms=tuple(call.form for call in row),
+                notes=tuple(notes),
+            )
+            stacks.append(stack)
     if not stacks:
         fault = "no stack of blocks was found in this model"
         if blocks:
             fault = f"blocks {blocks!r} does not name a stack of blocks"
         why = refused[0] if refused else _what_instead(module, seen)
         raise LayerscopeError(f"{fault}: {why}")
-    all_blocks = [call for row, _ in rows for call in row]
-    return [
-        replace(stack, part=name, norm=_final_norm(row, calls, all_blocks))
-        for stack, (row, calls), name in zip(stacks, rows, _part_names(stacks), strict=True)
-    ]
-
-
-def _span(row: Calls) -> str:
-    return f"{row[0].path} … {row[-1].path}"
-
-
-def _stack_of(row: Calls, entry: str, found_by: str, notes: tuple[str, ...]) -> Stack:
-    """Return a row of blocks as a stack, which has neither its name nor its norm yet."""
-    return Stack(
-        part="",
-        entry=entry,
-        blocks=tuple(call.path for call in row),
-        norm=None,
-        width=row[-1].output.shape[-1],
-        found_by=found_by,
-        forms=tuple(call.form for call in row),
-        notes=notes,
-    )
+    names = _part_names(stacks)
+    return [replace(stack, part=name) for stack, name in zip(stacks, names, strict=True)]
 
 
 def choose(stacks: list[Stack], part: str | None) -> Stack:

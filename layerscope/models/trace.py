@@ -1,6 +1,5 @@
 """Watch one small forward: what each module reads and gives."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -70,60 +69,23 @@ class Call:
 Calls = list[Call]
 
 
-class _Recorder:
-    """The calls of one forward; `copied` are the numbers, in the order in which they start, of those to be copied."""
-
-    def __init__(self, copied: frozenset[int]) -> None:
-        self.calls: list[Call] = []
-        self.marks: list[tuple[int, Tensor, float]] = []
-        self.copied, self.started = copied, 0
-        self.open: list[tuple[int, Tensor | None]] = []
-
-    def before(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        read = self._seen(self.started, hidden_in(args, kwargs))
-        self.open.append((self.started, read))
-        self.started += 1
-
-    def after(self, path: str, module: nn.Module, _: object, __: object, output: object) -> None:
-        started, read = self.open.pop()
-        state = hidden_of(output)
-        returned = self._seen(started, state)
-        if read is not None and state is not None and returned is not None:
-            form = Form.of(output, state)
-            self.calls.append(Call(path, module, read, returned, form, len(self.calls)))
-
-    def _seen(self, number: int, state: Tensor | None) -> Tensor | None:
-        if state is None:
-            return None
-        if number in self.copied:
-            return state.clone()
-        self.marks.append((number, state, _mark(state)))
-        return state
-
-
-def trace(
-    entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int] = frozenset()
-) -> list[Call]:
+def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
     """Record every module call of one forward of `entry`, in the order in which they end."""
-    recorder = _Recorder(copied)
-    hooks = [
-        (module, recorder.before, partial(recorder.after, prefix + name))
-        for name, module in entry.named_modules()
-        if name
-    ]
-    with hooked(hooks):
+    calls: list[Call] = []
+    entered: list[Tensor | None] = []
+
+    def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        entered.append(hidden_in(args, kwargs))
+
+    def after(path: str, module: nn.Module, _: object, __: object, output: object) -> None:
+        read, state = entered.pop(), hidden_of(output)
+        if read is not None and state is not None:
+            calls.append(Call(path, module, read, state, Form.of(output, state), len(calls)))
+
+    modules = [(name, module) for name, module in entry.named_modules() if name]
+    with hooked((module, before, partial(after, prefix + name)) for name, module in modules):
         forward(entry, inputs)
-    if copied:
-        return recorder.calls
-    # states that the model overwrites afterwards (`x += block(x)`) are copied, in a second forward
-    overwritten = {number for number, state, mark in recorder.marks if _mark(state) != mark}
-    return trace(entry, prefix, inputs, frozenset(overwritten)) if overwritten else recorder.calls
-
-
-def _mark(state: Tensor) -> float:
-    """Return a number that changes when a state is overwritten."""
-    total = float(state.detach().sum(dtype=torch.float64))
-    return total if math.isfinite(total) else 0.0
+    return calls
 
 
 def same(a: Tensor, b: Tensor) -> bool:

@@ -182,8 +182,8 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
 
 def heads_of(path: str, layers: Mapping[int, nn.Module]) -> ExitHeads:
     """Return the heads of layers as they are now, copied."""
-    return ExitHeads(path, {layer: _copied(head) for layer, head in layers.items()})
-
-
-def _copied(head: nn.Module) -> dict[str, Tensor]:
-    return {name: weight.detach().clone() for name, weight in head.named_parameters()}
+    heads = {
+        layer: {name: weight.detach().clone() for name, weight in head.named_parameters()}
+        for layer, head in layers.items()
+    }
+    return ExitHeads(path, heads)

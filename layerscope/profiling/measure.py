@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.factors import FromTokens, Tokens
-from layerscope.models.forward import Inputs, on_host
+from layerscope.models.forward import Inputs
 from layerscope.models.pooling import Projection, pool
 from layerscope.profiling.plan import Job
 from layerscope.runs.folder import packed
@@ -109,7 +109,8 @@ class BatchMeasure:
                 out[".".join(filter(None, (name, variants, site)))] = values
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
-        return on_host({**out, "broken": self._first_broken()})
+        out["broken"] = self._first_broken()
+        return {name: values.cpu() for name, values in out.items()}
 
     def _project(
         self, projection: Projection, layer: int, tokens: Tensor, mask: Tensor | None

@@ -15,7 +15,6 @@ from PIL import Image
 import layerscope
 from layerscope.inputs import Waveform
 from layerscope.models.capture import evaluating
-from layerscope.models.verb import inspect
 
 one_thread = tiny.one_thread
 
@@ -114,10 +113,6 @@ def test_each_tower_and_its_projection_at_every_layer(make, width):
         ]
         tower.encoder.layers = whole
         same(early, torch.cat(shallow))
-    assert [(found.part, found.depth) for found in inspect(model, processor=word_tokenizer())] == [
-        ("text", 3),
-        ("vision", 3),
-    ]
 
 
 def _named(scope, samples):
@@ -180,25 +175,11 @@ def test_stages_of_a_hierarchical_model_are_named_with_blocks():
     model = build(lambda: hf.SwinForImageClassification(config))
     with refused(match="layers.0 is run as well as .*: name the module that holds the blocks"):
         layered(model, "image", IMAGES)
-    state, size = model.swin.embeddings(
-        torch.stack([layered_pixels(model, image) for image in IMAGES])
-    )
-    for number, stage in enumerate(model.swin.encoder.layers):
-        scope = layered(model, "image", IMAGES, blocks=f"swin.encoder.layers.{number}.blocks")
-        norm = model.swin.layernorm if number == 1 else None
-        found = check(scope, IMAGES, _run(state, stage.blocks, norm, input_dimensions=size))
-        if number == 0:
-            state, size = stage.downsample(found["raw", 2], size), (size[0] // 2, size[1] // 2)
-    same(
-        scope.lens.sample_logits(found["raw", 3], scope.encoder.batch(IMAGES)),
-        model(**scope.encoder.batch(IMAGES).named).logits,
-    )
-
-
-def layered_pixels(model, image):
-    from layerscope.models.encode import ImageEncoder
-
-    return ImageEncoder(None, model).batch([image]).named["pixel_values"][0]
+    scope = layered(model, "image", IMAGES, blocks="swin.encoder.layers.1.blocks")
+    found, inputs = states(scope, IMAGES), scope.encoder.batch(IMAGES)
+    assert (scope.stack.depth, scope.stack.norm) == (3, "swin.layernorm")
+    same(found["normed", 3], model.swin(**inputs.named).last_hidden_state)
+    same(scope.lens.sample_logits(found["raw", 3], inputs), model(**inputs.named).logits)
 
 
 class Timm(torch.nn.Module):
