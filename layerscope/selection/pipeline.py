@@ -134,22 +134,16 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
 
 def _pooling(run: Run, options: SelectOptions) -> str:
     """Return the pooling to choose a layer of; what a run has no choice of is refused."""
-    poolings, variant = run.info["pooling"], options.variant
-    model = run.info["model"]["name"]
-    if variant.pooling is not None and variant.pooling not in poolings:
+    options.refuse(
+        ("tasks", "model", "revision", "site"), "applies only to evaluations, and this is a run"
+    )
+    poolings = run.info["pooling"]
+    pooling = str(options.variant.pooling or poolings[0])
+    if pooling not in poolings:
         raise LayerscopeError(
-            f"pooling {variant.pooling!r} is not in this run: it has {', '.join(poolings)}"
+            f"pooling {pooling!r} is not in this run: it has {', '.join(poolings)}"
         )
-    if variant.site not in (None, run.final):
-        raise LayerscopeError(
-            f"site {variant.site!r} of a run cannot be chosen: a truncated model yields {run.final}"
-        )
-    if variant.model not in (None, model):
-        raise LayerscopeError(
-            f"model applies only to evaluations, and this is a run of {model}: leave it out"
-        )
-    options.refuse(("tasks",), "applies only to evaluations, and a run is judged by its labels")
-    return str(variant.pooling or poolings[0])
+    return pooling
 
 
 def _costs(

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-import torch
 
 import layerscope
 from layerscope import LayerscopeError, metrics
@@ -26,13 +25,6 @@ def test_similarity_is_that_of_every_two_layers(three, deep):
     assert found.similarities == ("cka",), "the widths differ: no cosine"
     turned = found.similarity(1, 0)
     assert turned.loc[5, 2] == square.loc[2, 5]
-
-
-def test_cosine_where_the_widths_are_equal(three):
-    found = layerscope.compare(three[:2], similarity="cosine_similarity", progress=False)
-    assert found.similarities == ("cosine_similarity",)
-    values = metrics.cosine_similarity(three[0].pooled(2), three[1].pooled(1))
-    assert found.similarity().loc[2, 1] == pytest.approx(float(np.mean(values.tolist())), abs=1e-9)
 
 
 def test_similarities_of_samples_have_errors_and_leave_out_what_has_none(make, tmp_path):
@@ -153,32 +145,6 @@ def test_a_series_is_not_named_after_one_of_its_pairs(three):
     assert all("against" in member.title[0] for member in rest)
 
 
-def test_probes_are_paired_by_sample(make, tmp_path):
-    rows = tiny.rows(200)
-    data = (rows, (rows.flatten(1)[:, 0] + torch.randn(200) * 0.5 > 0).long().tolist())
-    how = {"metrics": "linear_probe,knn_probe", "views": 0}
-    runs = [make(tmp_path / str(seed), data, seed=seed, **how) for seed in (0, 1)]
-    found = layerscope.compare(runs, progress=False).table("difference")
-    assert set(found["metric"]) == {"linear_probe", "knn_probe"}, (
-        "the strength that was chosen is a setting"
-    )
-    assert found["paired"].all() and found["metric"].nunique() == 2
-    for row in found.to_dict("records"):
-        tables = [
-            run.samples().set_index(["metric", "layer", "sample"])["value"].sort_index()
-            for run in runs
-        ]
-        a, b = (table[row["metric"], row["layer"]] for table in tables)
-        gap = b - a
-        assert set(a) == {0.0, 1.0} and row["value"] == pytest.approx(gap.mean())
-        assert row["value_a"] == pytest.approx(runs[0].metric(row["metric"])[row["layer"]])
-        assert row["stderr"] == pytest.approx(gap.std() / math.sqrt(200)) and row["n"] == 200
-    near = found[found["layer"] == 0].iloc[0]
-    assert near["stderr"] < 0.5 * math.hypot(*(run.table()["stderr"].iloc[0] for run in runs)), (
-        "the same states"
-    )
-
-
 def test_differences_of_tables_combine_standard_errors(spoken):
     found = layerscope.compare(spoken, metrics="saturated", progress=False)
     row = found.table("difference").iloc[1]
@@ -294,19 +260,6 @@ def test_cosines_to_the_last_layer_are_paired(spoken):
         "difference"
     )
     assert set(rows["pooling"]) == {"position"} and rows["paired"].all()
-
-
-def test_runs_that_share_no_pooling_are_compared_each_with_its_own(spoken, tmp_path):
-    options = {"progress": False, "views": 0, "metrics": "dataset_entropy"}
-    model = tiny.saved(tiny.gpt2(), tmp_path / "gpt2", special=False)
-    mean, last = (
-        layerscope.profile(str(model), tiny.texts(20), out=tmp_path / name, pooling=name, **options)
-        for name in ("mean", "last")
-    )
-    found = layerscope.compare([mean, last], progress=False)
-    assert [member.pooling for member in found.runs] == ["mean", "last"]
-    wanted = float(metrics.cka(mean.pooled(1), last.pooled(2)))
-    assert found.similarity().loc[1, 2] == pytest.approx(wanted, abs=1e-9)
 
 
 def test_a_choice_that_is_not_the_default_stands_in_names(three):

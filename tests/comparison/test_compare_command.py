@@ -13,7 +13,6 @@ from rich.console import Console
 from typed import cli  # noqa: F401  a fixture
 
 import layerscope
-from layerscope.reports.figures import draw
 from layerscope.reports.verb import report
 from layerscope.show.terminal import show
 
@@ -50,12 +49,6 @@ def test_json_has_every_row(cli, spoken):  # noqa: F811  the fixture
         row for row in told["rows"] if row["kind"] == "difference" and row["metric"] == "saturated"
     ]
     assert final and all(row["value"] is not None and row["paired"] is False for row in final)
-
-
-def test_a_mistake_is_one_line(cli, spoken):  # noqa: F811  the fixture
-    done = cli("compare", *spoken, "--csv", "numbers.txt")
-    line = "--csv 'numbers.txt' is not a valid name for a table: let it end in .csv"
-    assert (done.status, done.line) == (2, line)
 
 
 def test_a_narrow_window_shades_what_it_cannot_print(three, deep):
@@ -105,18 +98,6 @@ def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path, conten
     assert list(first) == ["3", "20", "100"]
     assert first["100"] == pytest.approx(rows.set_index("layer").loc[1, "value_b"], rel=1e-4)
     assert "<h2>Layers across runs <a" in text and "<bdi>3 checkpoints on " in text
-
-
-def test_figures_are_drawn(three, tmp_path):
-    found = layerscope.compare(three, metrics="effective_rank", similarity="cka", progress=False)
-    names = {path.stem for path in draw(found, tmp_path)}
-    sheets = {
-        f"{name}{size}"
-        for name in ("compared_cka", "differences", "checkpoints")
-        for size in ("", "-column")
-    }
-    assert names == {*sheets, "difference-effective_rank"}
-    assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
 
 
 def test_the_verb_and_the_page_load_no_probes():

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 import tiny
 import torch
 import transformers as hf
@@ -15,7 +14,6 @@ from sklearn.datasets import load_digits
 from typed import cli
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 
 __all__ = ["cli"]
 SMALL = {
@@ -83,48 +81,3 @@ def test_two_models_over_the_same_images(place, cli, monkeypatch):
     np.testing.assert_array_equal(mixed.similarity(metric="cka"), square)
     gone = cli("compare", "one", "other", "--data", "photos", "--samples", "20")
     assert (gone.status, "profile" in gone.line) == (2, True)
-
-
-def test_states_that_extract_wrote_of_the_same_images(place, monkeypatch):
-    monkeypatch.chdir(place)
-    runs = []
-    for name in ("one", "other"):
-        layerscope.extract(name, "photos", "all", out=f"states-{name}", site="raw", progress=False)
-        runs.append(layerscope.profile(states=f"states-{name}", out=f"read-{name}", progress=False))
-    whole = layerscope.profile("other", "photos", out="other-photos", views=0, progress=False)
-    found = layerscope.compare(runs, cka="biased", progress=False).similarity(metric="cka")
-    assert found.loc[1, 2] == pytest.approx(
-        biased_cka(pooled(place, "one", 1), pooled(place, "other", 2)), abs=1e-4
-    )
-    with_model = layerscope.compare([runs[0], whole], cka="biased", progress=False).similarity(
-        metric="cka"
-    )
-    assert with_model.loc[1, 2] == pytest.approx(found.loc[1, 2], abs=1e-6)
-    part = layerscope.profile(states="states-other", out="part", samples=30, progress=False)
-    labelled = layerscope.profile(
-        states="states-other", out="labelled", labels=[0, 1] * 20, progress=False
-    )
-    for other in (part, labelled):
-        with pytest.raises(LayerscopeError, match="do not match"):
-            layerscope.compare([runs[0], other], progress=False)
-
-
-def test_sounds(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config = {**SMALL, "conv_dim": (16, 16), "conv_stride": (10, 8), "conv_kernel": (10, 8)}
-    config |= {
-        "num_conv_pos_embeddings": 8,
-        "num_feat_extract_layers": 2,
-        "num_conv_pos_embedding_groups": 2,
-    }
-    (tmp_path / "sounds").mkdir()
-    for i in range(20):
-        wave = np.random.default_rng(i).normal(size=1600 + 80 * (i % 3)) * 0.3
-        soundfile.write(tmp_path / "sounds" / f"{i:02}.wav", wave, 16000)
-    for seed, name in enumerate(("one", "other")):
-        tiny.seeded(hf.Wav2Vec2Model, hf.Wav2Vec2Config(**config), seed).save_pretrained(name)
-        hf.Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(name)
-    found = layerscope.compare(
-        ["one", "other"], data="sounds", similarity="cka,rsa", progress=False
-    )
-    assert found.similarity(metric="cka").shape == found.similarity(metric="rsa").shape == (3, 3)

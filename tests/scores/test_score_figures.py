@@ -36,21 +36,6 @@ def drawn(name, evaluation, width=TEXT_WIDTH):
     return dict(figures(given))[name](width)
 
 
-def test_averages_lie_over_each_other_by_percent(evaluation):
-    figure = drawn("scores", evaluation)
-    (panel,) = figure.spec["concat"]
-    assert figure.spec["params"][0]["value"], "by percent of depth"
-    rows = [row for row in panel["data"]["values"] if row["mark"] == "line"]
-    curves = pd.DataFrame(rows).groupby("run", sort=False)
-    assert [own["depth"].iloc[0] for _, own in curves] == [3, 5]
-    first = next(own for _, own in curves)
-    assert list(first["y"]) == pytest.approx(100 * np.mean([M, N], axis=0))
-    best = [row["x"] for row in rows if row.get("marked")]
-    assert best == [2, 2]  # layer 0 is not a candidate
-    levels = [row["y"] for row in panel["data"]["values"] if row["mark"] == "level"]
-    assert levels == [40, 40]
-
-
 @pytest.mark.parametrize("width", [TEXT_WIDTH, COLUMN_WIDTH])
 def test_maps_hold_what_layers_win_on_each_task(evaluation, width):
     figure = drawn("scores_by_task", evaluation, width)

@@ -170,22 +170,6 @@ def test_scores_alone_are_a_whole_page(browser, alone):
         assert "left out with scores on fewer than" in opened.text("main")
 
 
-def test_heads_are_whole_and_spark_lines_leave_no_empty_column(browser, alone):
-    with browser.open(alone) as opened:
-        heads = opened.texts(".table thead th")
-        assert "by depth" not in heads and "oracle" in heads
-        every = "[...document.querySelectorAll('.table thead th')].every"
-        assert opened.ask(f"{every}(head => head.scrollWidth <= head.clientWidth)")
-
-
-def test_many_tasks_and_layers_stay_light(tmp_path):
-    tasks = {f"Task{i}": list(np.random.default_rng(i).random(25)) for i in range(32)}
-    rows = pd.concat(
-        [scored(tasks, model, site="normed", pooling="mean") for model in ("one", "two")]
-    )
-    assert report(Evaluation(rows), tmp_path / "page.html").stat().st_size < 6e6
-
-
 def test_what_is_given_is_told_apart(labelled, evaluation, tmp_path, cli, content_of):
     saved = evaluation.save(tmp_path / "saved")
     other = evaluated("another")

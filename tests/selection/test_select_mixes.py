@@ -88,12 +88,6 @@ def test_no_clear_gain_that_can_be_written_leaves_a_layer(gains):
     assert ("no mix of layers" in found.why) == bool(gains)
 
 
-def test_many_mixes_need_more_than_one_does():
-    one = {"scalar mix": (0.02, 0.01)}
-    assert select(evaluation(one)).mix == "scalar mix"
-    assert select(evaluation(one | {f"other {i}": (0.0, 0.01) for i in range(5)})).mix == ""
-
-
 def test_several_tasks_take_a_mix_of_the_same_weights():
     found = select(evaluation({"scalar mix": (0.08, 0.01), "last 2": (0.05, 0.01)}, tasks=2))
     assert (found.mix, found.layer) == ("last 2", 3)
