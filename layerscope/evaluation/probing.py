@@ -199,7 +199,8 @@ class Study:
             for kind, slot in missing:
                 row = find(slot)
                 if row is None:
-                    score = by_slot[slot] = next(fits)
+                    self.both[slot] = next(fits)
+                    score = by_slot[slot] = self.both[slot][task.shift is not None]
                     row = asdict(score) | {"score": score.mean}
                     skipped = max(skipped, score.n_skipped)
                 scores.add(kind, slot, row)
@@ -211,15 +212,15 @@ class Study:
         if skipped:
             reporter.say(f"{task.name}: {skipped:,} {states.items} of rare labels are left out")
 
-    def _probe(self, task: ProbeTask, slot: Slot) -> ProbeScore:
-        """Return the score of a layer; under a shift one probe is judged on both data."""
+    def _probe(self, task: ProbeTask, slot: Slot) -> tuple[ProbeScore, ...]:
+        """Return the score of a layer, and that under a shift: one probe is judged on both data."""
+        if self.shift is not None and slot in self.both:
+            return self.both[slot]
         with _naming(task, slot):
+            states = self.states.layer(slot)
             if self.shift is None:
-                return task.kind.probe(*self.states.layer(slot), seed=self.options.seed)
-            if slot not in self.both:
-                states, other = self.states.layer(slot), self.shift.states.layer(slot)
-                self.both[slot] = shifted_probe(*states, *other, seed=self.options.seed)
-        return self.both[slot][task.shift is not None]
+                return (task.kind.probe(*states, seed=self.options.seed),)
+            return shifted_probe(*states, *self.shift.states.layer(slot), seed=self.options.seed)
 
     def _mix(
         self, scores: ProbeScores, place: tuple[str, str], by_layer: dict[int, ProbeScore]

@@ -11,8 +11,7 @@ def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']` (the narrower one stands for itself with columns of
     zeros). With c = |X^T Y|_* / (|X|_F |Y|_F), the nuclear norm over the sizes, "similarity" is c,
-    0 ... 1; "distance" sqrt(2 - 2 c) and "squared_distance" its square, 0 at best; "angular" arccos
-    c in radians. Reflections are allowed. NaN where one side does not vary. Raises
+    0 ... 1, and "distance" sqrt(2 - 2 c), 0 at best. Reflections are allowed. NaN where one side does not vary. Raises
     `LayerscopeError` for N < 2.
 
     Source: Schönemann 1966; Williams et al. 2021, Generalized shape metrics; Ding et al. 2021.
@@ -25,19 +24,13 @@ def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
 
 
 def _measure(kind: str = "similarity") -> Measure:
-    check_choice(kind, "kind", ("similarity", "distance", "squared_distance", "angular"))
+    check_choice(kind, "kind", ("similarity", "distance"))
 
     def between(first: Prepared, second: Prepared) -> Tensor:
         (a, known_a), (b, known_b) = first, second
         overlap: Tensor = torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
-        squared: Tensor = 2.0 - 2.0 * overlap
-        angle = overlap.arccos()
-        return {
-            "similarity": overlap,
-            "angular": angle,
-            "squared_distance": squared,
-            "distance": squared.sqrt(),
-        }[kind]
+        distance: Tensor = (2.0 - 2.0 * overlap).sqrt()
+        return overlap if kind == "similarity" else distance
 
     return Measure("Procrustes", 2, _sized, between)
 

@@ -102,15 +102,11 @@ def test_other_data_under_the_same_name_are_refused_and_scores_stay(
 def test_an_evaluation_knows_where_its_model_is_and_how_deep(model, tasks, tmp_path: Path):
     found = layerscope.evaluate(model, tasks[1], tmp_path / "out", layers=[1, 2], progress=False)
     saved = layerscope.open_evaluation(found.save(tmp_path / "saved"))
-    for evaluation in (found, layerscope.open_evaluation(tmp_path / "out"), saved):
-        assert (
-            evaluation.origins["tiny-llama"].source,
-            evaluation.origins["tiny-llama"].depth,
-        ) == (model, 3)
+    for evaluation in (found, saved):
+        origin = evaluation.origins["tiny-llama"]
+        assert (origin.source, origin.depth) == (model, 3)
     choice = layerscope.select(saved, cost=False, progress=False)
     assert choice.depth == 3 == choice.baseline.layer and choice.source == model
-    (tmp_path / "out" / "models.json").write_text("[]")
-    assert layerscope.open_evaluation(tmp_path / "out").origins == {}
 
 
 def test_minilm_and_a_truncated_one_score_as_mteb_scores_them(shared: Path, tmp_path: Path):
@@ -156,16 +152,6 @@ def written(folder: Path, **columns: list[object]) -> str:
             "sts",
             {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]},
             "row 1 has no text_b: fill it in",
-        ),
-        (
-            "sts",
-            {"text_a": ["a", "b"], "text_b": ["a", "b"], "score": [1, None]},
-            "row 1 has no score: give a number",
-        ),
-        (
-            "sts",
-            {"text_a": ["a"], "text_c": ["a"], "score": [1]},
-            "no column 'text_b', did you mean text_c",
         ),
         (
             "pair-classification",
@@ -235,15 +221,6 @@ def test_a_side_that_must_be_named_and_places_that_are_no_folder(
     assert cli("evaluate", t5, "--data", tasks[1], "--out", file).line.endswith(
         "is a file): name a folder"
     )
-
-
-def test_a_folder_with_other_files_and_another_model_keeps_them(model, tasks, tmp_path: Path):
-    layerscope.evaluate(model, tasks[1], tmp_path / "out", layers=[1, 3], progress=False)
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    other = str(tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False))
-    both = layerscope.evaluate(other, tasks[1], tmp_path / "out", layers=[2], progress=False)
-    assert set(both.scores["model"]) == {"tiny-llama", "tiny-gpt2"}
-    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
 
 
 def test_the_model_of_a_run(model, tasks, tmp_path: Path):

@@ -1,6 +1,5 @@
 """Mixes of layers as rows of an evaluation: scored, kept, resumed, shown; of mteb those that need no learning."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -132,24 +131,6 @@ def test_mteb_judges_the_mixes_that_need_no_learning(model: str, tmp_path: Path)
         spearmanr(cosines, scores).statistic, abs=1e-6
     )
     assert rows["gain"].isna().all(), "without samples there is no paired error"
-    (table,) = [part for part in found.document().parts if getattr(part, "name", "") == "mixes"]
-    assert table.legend[0].startswith("Means of layers") and "best single" not in table.legend[0]
-
-
-def test_words_have_mixes_too(model: str, tmp_path: Path):
-    file = tmp_path / "words.jsonl"
-    rng = np.random.default_rng(0)
-    rows = [{"tokens": [f"w{i}" for i in rng.integers(1, 30, 6)]} for _ in range(30)]
-    file.write_text(
-        "\n".join(
-            json.dumps(row | {"labels": [str(int(w[1:]) % 2) for w in row["tokens"]]})
-            for row in rows
-        )
-    )
-    found = layerscope.evaluate(model, f"token-probe:{file}", mixes=True, progress=False)
-    rows = found.scores[found.scores["kind"] == "mix"].set_index("mix")
-    assert list(rows.index) == LEARNED
-    assert rows["n"].nunique() == 1
 
 
 def test_what_cannot_be_mixed(model: str, data: Path):

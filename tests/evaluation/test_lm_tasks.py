@@ -244,27 +244,6 @@ def test_samples_are_drawn_with_the_seed(gpt2: str, write: Write):
     )
 
 
-def test_few_shot_prompts_are_the_harness_own(gpt2: str, write: Write):
-    path = write("choices", CHOICES, documents(12, longest=12), num_fewshot=2, fewshot_split="test")
-    evaluation = layerscope.evaluate(gpt2, f"lm:{path}", progress=False)
-    reference, _ = judged(backend(gpt2), path)
-    assert evaluation.table().loc[3, "choices (acc)"] == reference["choices"]["acc,none"]
-    (task,) = open_lm_tasks(path)
-    assert min(len(text.split()) for text in task.data.samples) > 5
-
-
-def test_a_trained_model_tells_endings_apart(shared: Path, write: Write):
-    rows = [
-        {"text": "Once upon a", "endings": ["time", "spoon", "under", "blue"], "label": 0},
-        {"text": "The little girl was very", "endings": ["happy", "of", "the", "and"], "label": 0},
-        {"text": "They played in the", "endings": ["was", "park", "said", "went"], "label": 1},
-    ]
-    task = f"lm:{write('stories', CHOICES, rows)}"
-    model = shared / "models" / "stories260K"
-    scores = layerscope.evaluate(model, task, progress=False).table()["stories (acc)"]
-    assert scores.iloc[-1] > scores.loc[0]
-
-
 def test_what_cannot_be_opened(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # to read all of the harness's files takes long
     arc = Path(lm_eval.__file__).parent / "tasks" / "arc"

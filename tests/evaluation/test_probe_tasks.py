@@ -161,39 +161,6 @@ def test_a_frame_is_read_as_the_file_it_was_written_to(llama: str, texts: str, t
             layerscope.evaluate(llama, tasks, **options)
 
 
-def test_sounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    import soundfile
-
-    rng = np.random.default_rng(0)
-    for i in range(24):
-        folder = tmp_path / "calls" / "hl"[i % 2]
-        folder.mkdir(parents=True, exist_ok=True)
-        wave = np.sin(
-            np.arange(1600 + 160 * i) * (0.1 if i % 2 else 1.0)
-        ) + 0.1 * rng.standard_normal(1600 + 160 * i)
-        soundfile.write(folder / f"{i}.wav", 0.3 * wave, 16000)
-    config = hf.Wav2Vec2Config(
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=48,
-        conv_dim=(16, 16),
-        conv_stride=(5, 4),
-        conv_kernel=(10, 8),
-        num_feat_extract_layers=2,
-        num_conv_pos_embeddings=16,
-        num_conv_pos_embedding_groups=4,
-    )
-    model, tasks = (
-        tiny.seeded(hf.Wav2Vec2Model, config),
-        [f"linear-probe:{tmp_path}/calls", f"knn-probe:{tmp_path}/calls"],
-    )
-    found = layerscope.evaluate(
-        model, tasks, processor=hf.Wav2Vec2FeatureExtractor(), progress=False
-    )
-    assert found.table().shape == (4, 2) and found.table()["calls (linear probe)"].max() > 0.9
-
-
 def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(
     texts: str, tmp_path: Path
 ):

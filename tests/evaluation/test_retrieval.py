@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import tiny
 from tiny import one_thread
 from typed import cli
 
@@ -52,51 +51,6 @@ def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers: Pa
     assert found.baseline()["answers"].item() == pytest.approx(result.get_score(), abs=1e-3)
     assert found.table().loc[6, "answers"] == pytest.approx(result.get_score(), abs=1e-3)
     assert found.table().loc[0, "answers"] < found.table().loc[6, "answers"]
-
-
-def reranking() -> object:
-    """A task of mteb's own class: four queries, each with its ranked documents, the first of which is right."""
-    from datasets import Dataset
-    from mteb.abstasks import AbsTaskRetrieval
-    from mteb.abstasks.task_metadata import TaskMetadata
-
-    class Ranked(AbsTaskRetrieval):
-        metadata = TaskMetadata(
-            name="Ranked",
-            description="few",
-            type="Reranking",
-            dataset={"path": "few", "revision": "1"},
-            eval_splits=["test"],
-            eval_langs=["eng-Latn"],
-            main_score="map_at_1000",
-            category="t2t",
-            modalities=["text"],
-        )
-
-    texts = tiny.texts(16, longest=12)
-    queries, documents = texts[:4], [*texts[:4], *texts[4:]]
-    task = Ranked()
-    task.dataset = {
-        "default": {
-            "test": {
-                "queries": Dataset.from_dict({"id": [f"q{i}" for i in range(4)], "text": queries}),
-                "corpus": Dataset.from_dict(
-                    {"id": [f"d{i}" for i in range(16)], "text": documents}
-                ),
-                "relevant_docs": {f"q{i}": {f"d{i}": 1} for i in range(4)},
-                "top_ranked": {f"q{i}": [f"d{i}", f"d{i + 4}", f"d{i + 8}"] for i in range(4)},
-            }
-        }
-    }
-    task.data_loaded = True
-    return task
-
-
-def test_a_reranking_of_mteb_at_every_layer(tmp_path: Path):
-    folder = tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False)
-    found = layerscope.evaluate(str(folder), [reranking()], progress=False)
-    assert found.failed == {} and found.table().shape == (4, 1)
-    assert (found.table()["Ranked"] == 1).all()  # the query itself is among its documents
 
 
 def written(folder: Path, **columns: list[object]) -> str:

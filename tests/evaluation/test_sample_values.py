@@ -98,24 +98,6 @@ def test_own_files_have_their_error_and_layers_are_paired(kind: str, tmp_path: P
     assert "unknown" not in choice.why
 
 
-def test_a_measure_without_values_by_sample_has_no_error_and_says_so(tmp_path: Path) -> None:
-    texts = tiny.texts(60)
-    groups = pd.DataFrame({"text": texts, "label": [len(text) % 3 for text in texts]})
-    groups.to_csv(tmp_path / "groups.csv", index=False)
-    frames()["sts"].to_csv(tmp_path / "pairs.csv", index=False)
-    found = layerscope.evaluate(
-        tiny.bert(),
-        [f"clustering:{tmp_path / 'groups.csv'}", f"sts:{tmp_path / 'pairs.csv'}"],
-        processor=tiny.tokenizer(special=True),
-        layers=[1],
-        progress=False,
-    )
-    errors = found.scores.groupby("task")["stderr"].count()
-    assert errors["groups"] == 0 and errors["pairs"] == 2
-    legends = [line for part in found.document().parts for line in getattr(part, "legend", ())]
-    assert "No ± for groups: what each sample contributes to the score is unknown." in legends
-
-
 def test_subsets_count_alike_whatever_their_sizes() -> None:
     rng = np.random.default_rng(0)
     sets = [rng.random(40), rng.random(300) > 0.5]

@@ -9,7 +9,6 @@ import pytest
 import tiny
 import torch
 import transformers as hf
-from sklearn.datasets import load_digits
 from tiny import one_thread
 from typed import cli
 
@@ -105,33 +104,6 @@ def texts_like(later: str) -> str:
     """The same file with a text less."""
     pd.read_csv(later).iloc[:-1].to_csv(later, index=False)
     return later
-
-
-def test_images_are_read_as_texts_are(vit: str):
-    digits, labels = load_digits().images, load_digits().target % 3
-    images = [
-        np.rint(image * 255 / 16).astype("uint8")[..., None].repeat(3, 2) for image in digits[:140]
-    ]
-    data, shift = (images[:80], labels[:80]), (images[80:], labels[80:140].astype(str))
-    found = layerscope.evaluate(
-        vit, {"linear-probe": data}, shift=shift, layers=[2], progress=False
-    )
-    target = found.scores[found.scores["shifted_from"].notna()]
-    assert set(target["n"]) == {60} and target["score"].notna().all()
-
-
-def test_a_killed_evaluation_says_what_is_missing(
-    llama: str, texts: str, later: str, tmp_path: Path
-):
-    out, options = tmp_path / "out", {"pooling": "mean", "progress": False}
-    assert (
-        layerscope.evaluate(llama, f"linear-probe:{texts}", out, shift=later, **options).missing
-        == 0
-    )
-    next((out / "probes").rglob("*later*.json")).unlink()
-    assert layerscope.open_evaluation(out).missing == 4, (
-        "every layer of the task that was not reached"
-    )
 
 
 def test_what_is_no_shift_is_one_line(cli: Callable, texts: str, later: str, tmp_path: Path):

@@ -224,12 +224,7 @@ def procrustes(X, Y, kind="similarity"):
     a, b = (np.pad(side, ((0, 0), (0, width - side.shape[1]))) for side in (X, Y))
     a, b = a / np.linalg.norm(a), b / np.linalg.norm(b)
     left = np.linalg.norm(a @ orthogonal_procrustes(a, b)[0] - b)
-    return {
-        "distance": left,
-        "squared_distance": left**2,
-        "similarity": 1 - left**2 / 2,
-        "angular": np.arccos(1 - left**2 / 2),
-    }[kind]
+    return left if kind == "distance" else 1 - left**2 / 2
 
 
 def rsa(X, Y, rdm="correlation", compare="spearman"):

@@ -6,7 +6,6 @@ import references
 import torch
 
 from layerscope.metrics import (
-    coherence,
     diversity,
     effective_depth,
     exit_parameters,
@@ -97,9 +96,3 @@ def test_states_on_a_line_are_straight(rng):
     np.testing.assert_allclose(straightness(start + shares * (end - start)), 1)
     detour = np.array([[0.0, 0], [3, 4], [6, 0]])
     assert float(straightness(detour)) == pytest.approx(0.6)
-
-
-def test_coherence_is_the_cosine_of_each_pair_of_rows(rng):
-    one, two = rng.normal(size=(2, 4, 6))
-    exact = references.cosine_similarity(one, two, center=False)
-    np.testing.assert_allclose(coherence(one, two), exact)

@@ -16,7 +16,6 @@ from layerscope.metrics import (
     intrinsic_dimension,
     nesum,
     norms,
-    rankme,
     zero_differences,
 )
 
@@ -45,10 +44,6 @@ def test_the_ends_of_the_scale_of_anisotropy_and_nesum(rng):
     assert math.isnan(anisotropy(rng.standard_normal((1, 3))))
 
 
-def test_rankme_of_nothing_is_one_but_for_its_epsilon():
-    assert rankme(np.zeros((5, 3))) == pytest.approx(1, abs=1e-4)
-
-
 def test_intrinsic_dimension_is_that_of_tiles_of_any_size_with_equal_rows_once(rng, monkeypatch):
     Z = rng.standard_normal((53, 6))
     Z[0, 0] = 0.0
@@ -58,19 +53,6 @@ def test_intrinsic_dimension_is_that_of_tiles_of_any_size_with_equal_rows_once(r
     for tile in (1, 2, 7, 50):
         monkeypatch.setattr(MODULE, "TILE", tile)
         assert intrinsic_dimension(again) == pytest.approx(whole, rel=1e-9)
-
-
-def test_the_distances_of_intrinsic_dimension_in_memory_are_bounded(rng, monkeypatch):
-    sizes, product = [], MODULE._two_nearest
-
-    def counted(rows, columns, same):
-        sizes.append((len(rows), len(columns)))
-        return product(rows, columns, same)
-
-    monkeypatch.setattr(MODULE, "TILE", 64)
-    monkeypatch.setattr(MODULE, "_two_nearest", counted)
-    intrinsic_dimension(rng.standard_normal((300, 4)))
-    assert len(sizes) == 25 and max(max(pair) for pair in sizes) == 64
 
 
 def test_far_from_zero_neighbours_keep_their_distances(rng):
@@ -84,14 +66,6 @@ def test_what_has_no_dimension_is_nan(rng):
     grid = np.stack(np.meshgrid(np.arange(6.0), np.arange(6.0)), -1).reshape(-1, 2)
     for Z in (two[:1], two, np.vstack([two, two]), grid):
         assert math.isnan(intrinsic_dimension(Z))
-
-
-def test_curvatures_of_known_directions():
-    straight = np.arange(5.0)[:, None] * [1.0, 2.0]
-    assert curvature(straight) == pytest.approx(0, abs=1e-7)
-    assert curvature(np.array([[0.0], [1], [0], [1]])) == pytest.approx(math.pi)
-    corner = torch.tensor([[0, 0], [30_000, 0], [30_000, 30_000]], dtype=torch.float16)
-    assert curvature(corner) == pytest.approx(math.pi / 2)
 
 
 def test_trap_11_fewer_than_three_tokens_have_no_curvature(rng):
@@ -117,16 +91,6 @@ def test_trap_14_the_cosine_of_a_straight_line_is_clipped():
         line = np.random.default_rng(seed).standard_normal(64).astype(np.float32)
         tokens = np.arange(20, dtype=np.float32)[:, None] * line
         assert 0 <= curvature(tokens) < 0.01
-
-
-def test_a_sink_is_a_share_of_the_real_tokens():
-    tokens = torch.ones(1, 6, 4)
-    tokens[0, 0] *= 10.5
-    assert norms(tokens).sink_share.item() == pytest.approx(1 / 6)
-    mask = torch.tensor([[1, 1, 1, 1, 0, 0]])
-    assert norms(tokens, mask).sink_share.item() == pytest.approx(1 / 4)
-    tokens[0, 0] /= 1.1
-    assert norms(tokens).sink_share.item() == 0
 
 
 def test_trap_11_norms_of_no_token_and_of_one(rng):

@@ -176,6 +176,7 @@ NOT_OURS = {
     "first_match_layer": "the first layer that agrees, whatever follows",
 }
 PARTLY_OURS = {
+    r"procrustes\.(angular|squared_distance)\.": "what the distance is to other powers",
     r"infonce(_bound)?\.nt_xent\.": "another loss: both views among the negatives",
     r"distance_correlation\.(?!vec_)": "of samples with many features: ours is of two series",
 }

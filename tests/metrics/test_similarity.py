@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from tiny import one_thread
 
 from layerscope import metrics
@@ -141,25 +140,3 @@ def test_samples_without_a_cosine_are_counted_and_not_averaged(
         states, "cosine_similarity", others=others if two_models else None, center=center
     )
     np.testing.assert_allclose(matrix, mean, rtol=1e-12, atol=1e-14)
-
-
-def test_layers_are_prepared_once_where_they_can_be_held(rng, monkeypatch):
-    prepared = []
-
-    def prepare(rows):
-        prepared.append(1)
-        return (rows,)
-
-    measure = similarity.Measure("rows", 2, prepare, lambda a, b: (a[0] * b[0]).sum())
-    states = rng.standard_normal((10, 6, 4))
-    similarity.every_two(measure, states, None)
-    assert len(prepared) == 6
-    monkeypatch.setattr(similarity, "HELD_BYTES", 2 * 10 * 4 * 8 + 100)  # two layers at a time
-    similarity.every_two(measure, states, None)
-    assert len(prepared) == 6 + 6 + 4 + 2
-
-
-def test_half_precision_states_are_compared_in_double_precision(rng):
-    states = torch.from_numpy(rng.standard_normal((20, 3, 4))).bfloat16()
-    exact = similarity_matrix(states.double())
-    np.testing.assert_allclose(similarity_matrix(states), exact, rtol=1e-12)

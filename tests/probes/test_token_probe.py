@@ -146,18 +146,6 @@ def test_first_tokens_of_tokenizers_that_take_the_blank_along(kind: str):
             "{}: row 0 has 2 tokens and 1 labels: give one for each",
         ),
         (
-            [{"tokens": 3, "tags": ["X"]}],
-            "{}: row 0 has no list of tokens (3): give a list, or a text separated by spaces",
-        ),
-        (
-            [{"tokens": ["a"], "tags": [None]}],
-            "{}: row 0: number 1 of its labels is None: give a text or a whole number",
-        ),
-        (
-            [{"tokens": ["a"], "tags": ["X"]}, {"tokens": [], "tags": []}],
-            "{}: row 1 has no tokens: leave it out",
-        ),
-        (
             [{"token": ["a"], "tags": ["X"]}],
             "{} has no column 'tokens', did you mean token? it reads tokens and "
             "labels, two lists of equal length per row",
@@ -178,21 +166,3 @@ def test_wrong_files(tmp_path: Path, rows: list[dict], line: str):
     with pytest.raises(LayerscopeError) as caught:
         read_tagged(str(path), None, 0)
     assert str(caught.value) == line.format(path)
-
-
-def test_words_may_be_texts_with_blanks_between(tmp_path: Path):
-    words, tags = sentences(30)
-    plain = tmp_path / "pos.csv"
-    rows = [f"{' '.join(w)},{' '.join(t)}" for w, t in zip(words, tags, strict=True)]
-    plain.write_text("\n".join(["words,labels", *rows]))
-    listed = read_tagged(written(tmp_path / "pos.jsonl", words, tags), None, 0)
-    assert read_tagged(str(plain), None, 0).fingerprint() == listed.fingerprint()
-    assert len(read_tagged(str(plain), 10, 0).sentences) == 10
-
-
-def test_a_slow_tokenizer_is_told():
-    slow = SimpleNamespace(is_fast=False)
-    with pytest.raises(
-        LayerscopeError, match="the tokenizer of m .* is a slow one.*needs a fast one"
-    ):
-        first_tokens(SimpleNamespace(tokenizer=slow, max_length=9), [["a"]], "m")
