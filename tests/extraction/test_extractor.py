@@ -66,13 +66,9 @@ def test_a_sample_without_a_token_is_nan():
 
 def test_batches_without_a_text_have_the_same_columns(model):
     extractor = layerscope.Extractor(model, 3)
-    whole = extractor({"text": ["w1"]})
-    for texts in ([], [None], [" "]):
-        found = extractor({"text": texts})
-        assert found.keys() == whole.keys() and found["layer_3"].shape == (
-            len(texts),
-            whole["layer_3"].shape[1],
-        )
+    extractor({"text": ["w1"]})  # with which the model is loaded
+    found = extractor({"text": [None, " "]})
+    assert found["layer_3"].shape == (2, 32) and np.isnan(found["layer_3"]).all()
     with pytest.raises(
         layerscope.LayerscopeError, match="column 'text' holds 3 among its texts: give texts alone"
     ):
