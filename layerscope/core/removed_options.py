@@ -75,6 +75,10 @@ GONE = {
     ("train", "keep_checkpoints"): "AlignedTrainer keeps checkpoints as its arguments say",
     ("train", "layer_dropout"): NO_LAYERSKIP,
     ("train", "rotation"): NO_LAYERSKIP,
+    (
+        "train",
+        "task='masked-lm'",
+    ): "AlignedTrainer trains any model with a collator such as DataCollatorForLanguageModeling",
     ("train", "temperature"): "distillation is at temperature 1",
     ("train", "preset='layerskip'"): NO_LAYERSKIP,
     ("train", "schedule='gradual'"): NO_LAYERSKIP,

@@ -16,16 +16,13 @@ from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.columns import missing
 from layerscope.inputs.corpus import Digests, kept_digests
 from layerscope.inputs.pairs import SECOND, Pair, encoded, paired
-from layerscope.inputs.rows import JSON_LINES, PARQUET
-from layerscope.inputs.tables import is_frame, table_of, table_suffix
-from layerscope.inputs.tagged import LABELS, WORDS, first_tokens, tagged_rows
+from layerscope.inputs.tables import table_of
+from layerscope.inputs.tagged import first_tokens, tagged_rows
 from layerscope.scores.files import refuse_columns, refuse_rows
 from layerscope.training.examples import (
     Examples,
-    Label,
     batched,
     class_labels,
-    masked_tokens,
     next_tokens,
 )
 from layerscope.training.loss import IGNORED
@@ -33,8 +30,7 @@ from layerscope.training.options import MODALITIES, SENTENCES, TAGGING, Settings
 
 HELD_OUT = 0.1
 """Share of the training data that is held out where no other data are given to evaluate on."""
-LANGUAGE: dict[str, Label] = {"causal-lm": next_tokens, "masked-lm": masked_tokens}
-"""The tasks that predict tokens, and what gives them their labels."""
+LANGUAGE = "causal-lm"
 PAIRS = (*SECOND.items(), ("anchor", "positive"))
 SCORE = "score"
 
@@ -45,7 +41,7 @@ def read(
     """Return data as the task reads them; raises `LayerscopeError` for what is not there or of another kind."""
     if task == SENTENCES:
         return read_pairs(data, label_column)
-    if task == TAGGING or (task == "auto" and _is_table_of_lists(data)):
+    if task == TAGGING:
         tagged = tagged_rows(data, TAGGING)
         labels: Any = tagged.labels
         return Corpus(tagged.name, "text", tagged.sentences, _numbers(len(labels)), labels)
@@ -95,12 +91,10 @@ def read_pairs(data: Any, score_column: str | None) -> Corpus:
     return Corpus(name, "text", samples, _numbers(len(frame)), scores, (note,))
 
 
-def choose_task(data: Corpus, both_sides: bool) -> str:
-    """Return the task that data suggest to a model, which may see both sides of a token."""
-    if data.labels is not None and isinstance(data.labels[0], tuple):
-        return TAGGING
+def choose_task(data: Corpus) -> str:
+    """Return the task that data suggest."""
     if data.modality == "text" and data.labels is None and data.running:
-        return "masked-lm" if both_sides else "causal-lm"
+        return LANGUAGE
     by_modality = {modality: task for task, modality in MODALITIES.items()}
     return by_modality.get(data.modality, "classification")
 
@@ -113,7 +107,7 @@ def prepare(
     A seeded tenth is held out where none are given to evaluate on. The label of a tagged sentence
     is a row of labels.
     """
-    if task in LANGUAGE:  # windows of the whole text are made, and held out, when it is encoded
+    if task == LANGUAGE:  # windows of the whole text are made, and held out, when it is encoded
         return train, held or train, None, ()
     classes = None
     if task != SENTENCES:
@@ -137,10 +131,7 @@ def prepare(
 def _refuse_unlabelled(corpus: Corpus, task: str) -> None:
     if corpus.labels is not None:
         return
-    mend = (
-        "name their column with `label_column`, or learn the text itself with `task='causal-lm'` or "
-        "`task='masked-lm'`"
-    )
+    mend = "name their column with `label_column`, or learn the text itself with `task='causal-lm'`"
     if task in MODALITIES:
         mend = "give files in a folder for each class"
     raise LayerscopeError(f"{corpus.name} has no labels, which {task} learns from: {mend}")
@@ -223,9 +214,9 @@ def encode(
         )
         collate = partial(batched, encoder=encoder, label=class_labels)
     else:
-        if settings.task in LANGUAGE:
+        if settings.task == LANGUAGE:
             train, held, notes = _windows(train, held, encoder, seed)
-            collate = partial(batched, encoder=encoder, label=LANGUAGE[settings.task])
+            collate = partial(batched, encoder=encoder, label=next_tokens)
         learnt, judged = (
             Examples(corpus.name, corpus.samples, corpus.labels, seed) for corpus in (train, held)
         )
@@ -272,17 +263,3 @@ def _classified(
             f"{corpus.name}: no word keeps a token within `max_length`: give a larger one"
         )
     return windows, rows
-
-
-def _is_table_of_lists(data: Any) -> bool:
-    """Return whether data are a table with lists of words and of labels."""
-    if not is_frame(data) and table_suffix(data) not in (*JSON_LINES, *PARQUET):
-        return False
-    frame = table_of(data)
-    if frame is None or not len(frame):
-        return False
-    for names in (WORDS, LABELS):
-        column = next((frame[name] for name in names if name in frame), None)
-        if column is None or isinstance(column.iloc[0], str):
-            return False
-    return True

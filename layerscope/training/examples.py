@@ -17,8 +17,6 @@ BATCHES = 50
 """Samples are sorted by length within this many batches, drawn at random: few enough that each batch is a mixture."""
 PADDING, FLIPPED, DEGREES = 1 / 8, 0.5, 15.0
 """Augmented images: shift as a share of each side (4 of 32 pixels), probability of a flip, largest rotation."""
-MASKED = 0.15
-"""Share of the tokens that a masked language model predicts."""
 
 
 @dataclass(frozen=True)
@@ -133,23 +131,4 @@ def next_tokens(batch: dict[str, Tensor], examples: Sequence[Example], encoder: 
     """Return the tokens themselves, for causal language models; the first, which nothing predicts, is ignored."""
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
     labels[:, 0] = IGNORED
-    return labels
-
-
-def masked_tokens(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
-    """Mask tokens in the batch and return what they were; which ones follows from the examples' seeds."""
-    from transformers import DataCollatorForLanguageModeling
-
-    tokenizer, ids = encoder.tokenizer, batch["input_ids"]
-    masking = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED)
-    special = [
-        tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True)
-        for row in ids.tolist()
-    ]
-    fixed = torch.tensor(special) | (batch["attention_mask"] == 0)
-    seeds = [number for example in examples for number in example.seed]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(np.random.default_rng(seeds).integers(2**62)))
-        labels: Tensor
-        batch["input_ids"], labels = masking.torch_mask_tokens(ids, fixed)
     return labels

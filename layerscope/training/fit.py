@@ -17,8 +17,7 @@ from safetensors.torch import save_model
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
-from layerscope.core.errors import LayerscopeError, count
-from layerscope.core.option_kinds import OneOf
+from layerscope.core.errors import LayerscopeError, count, listed
 from layerscope.core.processes import launched
 from layerscope.core.progress import Advance, Reporter
 from layerscope.inputs.corpus import TRAINED_ON
@@ -39,8 +38,8 @@ SHARE = 0.75
 its samples, so that evaluation takes about a fifth of the time."""
 CUTS, CUT = (0.5, 0.75), 0.1
 """Shares of the steps after which "multistep" takes a tenth of the rate."""
-SHOWN = {"accuracy": "{:.1%}", "perplexity": "{:,.1f}", "spearman": "{:.3f}"}
-"""The scores of a line of progress, and how they are written."""
+SHOWN = ("loss", "accuracy", "perplexity", "spearman", "effective_depth")
+"""What a line of progress shows."""
 
 
 class _Trainer(AlignedTrainer):
@@ -96,19 +95,10 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Mapping[str, float], **_: Any
     ) -> None:
-        """Show loss, and the first, middle and last layer's score."""
+        """Show the loss, the whole model's score, and its effective depth."""
         values = {key.removeprefix("eval_"): value for key, value in metrics.items()}
         words = [f"step {state.global_step:,}"]
-        if "loss" in values:
-            words.append(f"loss {values['loss']:.3f}")
-        for name in SHOWN.keys() & values.keys():
-            depth = sum(key.startswith(f"{name}_layer_") for key in values)
-            form = SHOWN[name] + " at layer {}"
-            layers = sorted({1, max(1, depth // 2), depth})
-            scores = [form.format(values[f"{name}_layer_{layer}"], layer) for layer in layers]
-            words.append(f"{name} {', '.join(scores)}")
-        if "effective_depth" in values:
-            words.append(f"effective depth {values['effective_depth']:g}")
+        words += [f"{name} {values[name]:.3f}" for name in SHOWN if name in values]
         if state.is_world_process_zero:
             self.reporter.say(" · ".join(words))
 
@@ -116,11 +106,9 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
 def check_reports(name: str) -> None:
     """Raise `LayerscopeError` where a Trainer cannot report to that name, for it is unknown or not installed."""
     from transformers.integrations import get_available_reporting_integrations
-    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
-    OneOf(("none", "all", *INTEGRATION_TO_CALLBACK)).take("report_to", name)
-    if name not in ("none", "all", *get_available_reporting_integrations()):
-        raise LayerscopeError(f"report_to {name!r} is not installed: install it, or choose another")
+    if name not in (there := ("none", "all", *get_available_reporting_integrations())):
+        raise LayerscopeError(f"report_to {name!r} is not installed: choose one of {listed(there)}")
 
 
 def is_main() -> bool:

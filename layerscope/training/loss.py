@@ -25,7 +25,6 @@ def aligned_loss(
     layers: Sequence[int] | None = None,
     *,
     shift: bool = False,
-    ignore_index: int = IGNORED,
     items: Tensor | float | None = None,
 ) -> Tensor:
     """Return Σ λ_ℓ CE(head(norm(h_ℓ)), labels) over exits, a scalar.
@@ -33,7 +32,7 @@ def aligned_loss(
     Args:
         states: those of each exit, `[E, …, D]` or a sequence of `[…, D]`, the deepest last;
             embeddings are not an exit.
-        labels: `[…]`, class or token ids; those equal to `ignore_index` do not count.
+        labels: `[…]`, class or token ids; those equal to −100 do not count.
         head: the shared classifier. Through an `nn.Linear` logits are made chunk by chunk and their
             gradient in the forward, so that no more than a chunk of them exists; any other callable
             goes through plain autograd.
@@ -42,7 +41,6 @@ def aligned_loss(
         layers: layer of each exit, where not every layer is one; by default 1 … E.
         shift: labels are the inputs, and position t predicts label t + 1 (states and labels `[…,
             T]`).
-        ignore_index: label of positions that do not count.
         items: what the sum is divided by, by default the number of labels that count. Several
             processes give the number over all of them, so that uneven shares weigh alike.
 
@@ -61,8 +59,7 @@ def aligned_loss(
         1.0986
 
     """
-    counting: dict[str, Any] = {"shift": shift, "ignore_index": ignore_index, "items": items}
-    rows, truth, shares = counted(states, labels, layers, weights, **counting)
+    rows, truth, shares = counted(states, labels, layers, weights, shift=shift, items=items)
     rows = rows if norm is None else [norm(row) for row in rows]
     if isinstance(head, nn.Linear):
         check_classes(truth, head.out_features)
@@ -129,7 +126,6 @@ def counted(
     weights: str | Sequence[float],
     *,
     shift: bool = False,
-    ignore_index: int = IGNORED,
     items: Tensor | float | None = None,
 ) -> tuple[list[Tensor], Tensor, tuple[float, ...]]:
     """Return the states `[N, D]` of each exit whose labels count, these labels `[N]`, and the weight of each exit."""
@@ -151,7 +147,7 @@ def counted(
         )
     if shift:
         exits, labels = [state[..., :-1, :] for state in exits], labels[..., 1:]
-    counts = labels != ignore_index
+    counts = labels != IGNORED
     truth = labels[counts].long()
     if not len(truth) and not items:
         raise LayerscopeError("every label of this batch is ignored: leave such batches out")

@@ -19,7 +19,6 @@ TASKS = {
     "classification": "AutoModelForSequenceClassification",
     TAGGING: "AutoModelForTokenClassification",
     "causal-lm": "AutoModelForCausalLM",
-    "masked-lm": "AutoModelForMaskedLM",
     IMAGES: "AutoModelForImageClassification",
     "audio-classification": "AutoModelForAudioClassification",
     SENTENCES: "SentenceTransformer",
@@ -166,14 +165,6 @@ def with_preset(call: Mapping[str, Any]) -> dict[str, Any]:
     options.pop("settings", None)
     preset = PRESETS.get(str(options.get("preset")), {})
     return options | {key: value for key, value in preset.items() if options.get(key) is None}
-
-
-def describe_preset(name: str, settings: Settings) -> str:
-    """Return a line on what a preset sets that no option overrides."""
-    kept = [
-        f"{key} {value}" for key, value in PRESETS[name].items() if getattr(settings, key) == value
-    ]
-    return f"preset {name}: {', '.join(kept)}"
 
 
 def settings_for(task: str, options: TrainOptions) -> Settings:

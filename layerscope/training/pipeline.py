@@ -23,14 +23,12 @@ from layerscope.training.options import (
     SENTENCES,
     TASKS,
     TrainOptions,
-    describe_preset,
     settings_for,
 )
 from layerscope.training.starting_model import (
     Origin,
     PlainClassifier,
     find,
-    sees_both_sides,
     start,
 )
 from layerscope.training.trainer import layered_model
@@ -42,8 +40,6 @@ from layerscope.truncation.source import Whence, copy_terms, whereabouts
 def run_training(options: TrainOptions) -> Trained:
     """Train as the options say; return what every depth scores and costs, in the process that writes."""
     reporter = reporting(options.progress and is_main())
-    if options.preset is not None:
-        reporter.say(describe_preset(options.preset, options.settings))
     check_reports(options.settings.report_to)
     origin = find(options.model, from_config=options.from_config)
     task, train, held = _read(options, origin)
@@ -91,7 +87,7 @@ def _read(options: TrainOptions, origin: Origin) -> tuple[str, Corpus, Corpus | 
     task = options.settings.task
     train = read(options.train, task, *columns)
     if task == "auto":
-        task = choose_task(train, sees_both_sides(origin.config))
+        task = choose_task(train)
     held = None if options.eval is None else read(options.eval, task, *columns)
     return task, train, held
 

@@ -96,11 +96,6 @@ class AlignedLoss(nn.Module):
                 embeddings.append(self.model(dict(features))["sentence_embedding"])
         return torch.stack(embeddings)
 
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return what the model card says of this loss."""
-        about = {"loss": self.name, "layers": list(self.layers), "weights": list(self.shares)}
-        return about | ({"dims": list(self.dims)} if self.dims else {})
-
     @contextmanager
     def _exits(self) -> Iterator[Callable[[int], None]]:
         """Within, the transformer gives the token states of the exit that is chosen by its index.
@@ -192,17 +187,13 @@ def _at_each(dims: Sequence[int], loss: nn.Module, model: Any) -> nn.Module:
 
 
 def _check_kind(loss: nn.Module) -> None:
-    """Raise for a loss that trains every layer itself, and for one that runs its model a second time."""
+    """Raise for a loss that trains every layer itself or runs its model a second time."""
     name, kinds = type(loss).__name__, [kind.__name__ for kind in type(loss).__mro__]
-    if any("AdaptiveLayer" in kind for kind in kinds):
+    repeats = getattr(loss, "uses_gradient_cache", any("Cached" in kind for kind in kinds))
+    if repeats or any("AdaptiveLayer" in kind for kind in kinds):
         raise LayerscopeError(
-            f"{name} trains every layer itself: give it to the Trainer as it is, or give AlignedLoss the loss inside it"
-        )
-    if getattr(loss, "uses_gradient_cache", any("Cached" in kind for kind in kinds)):
-        plain = name.removeprefix("Cached")
-        mend = f"{plain} with a smaller batch" if plain != name else "one that runs it once"
-        raise LayerscopeError(
-            f"{name} runs the model again after its loss, when no layer can be read: give {mend}"
+            f"{name} chooses its layers or runs the model again by itself, when no layer can be read: give a loss that "
+            "runs the model once, such as the one inside it"
         )
 
 
@@ -214,7 +205,6 @@ def _model_of(loss: nn.Module) -> Any:
     models = [child for child in loss.children() if hasattr(child, "_first_module")]
     if len(models) != 1:
         raise LayerscopeError(
-            f"{type(loss).__name__} holds {len(models) or 'no'} SentenceTransformer{'s' * (len(models) > 1)}: "
-            "AlignedLoss takes a loss that trains one"
+            f"{type(loss).__name__} does not hold one SentenceTransformer: AlignedLoss takes a loss that trains one"
         )
     return models[0]

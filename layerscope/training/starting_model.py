@@ -151,10 +151,6 @@ def start(
         processor = _processor(str(processor or origin.source), module)
     _pad(module, processor, notes)
     _keep_every_layer(module, notes)
-    if task == "masked-lm" and getattr(processor, "mask_token_id", None) is None:
-        raise LayerscopeError(
-            f"the tokenizer of {origin.name} has no mask token, which masked-lm needs: name another with `processor`"
-        )
     return Start(module, processor, order, tuple(notes))
 
 
@@ -277,7 +273,7 @@ def _auto(config: Any, task: str, name: str) -> Any:
         )
     if task == "causal-lm" and sees_both_sides(config) and not getattr(config, "is_decoder", False):
         raise LayerscopeError(
-            f"{name} ({config.model_type}) sees both sides of a token: try `task='masked-lm'`"
+            f"{name} ({config.model_type}) sees both sides of a token and cannot learn to predict the next one"
         )
     return auto
 

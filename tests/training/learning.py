@@ -94,15 +94,6 @@ def encoder(folder: Path) -> Path:
     )
 
 
-def masked(folder: Path) -> Path:
-    """A masked language model, whose tokenizer has a mask token."""
-    tiny.saved(tiny.bert(), folder, special=True)
-    text = tiny.tokenizer(special=True)
-    text.add_special_tokens({"mask_token": "[UNK]"})
-    text.save_pretrained(folder)
-    return folder
-
-
 def decoder(folder: Path) -> Path:
     return tiny.saved(tiny.gpt2(), folder, special=False)
 

@@ -10,7 +10,6 @@ from layerscope.core.options import checked
 from layerscope.training.options import (
     PRESETS,
     TrainOptions,
-    describe_preset,
     settings_for,
     with_preset,
 )
@@ -48,9 +47,6 @@ def test_a_preset_sets_what_is_printed_and_what_is_given_beats_it(name: str):
     assert PRESETS[name].items() <= vars(settings).items()
     changed = options(preset=name, batch_size=7, epochs=3, head="mean").settings
     assert (changed.batch_size, changed.epochs, changed.head) == (7, 3, "mean")
-    line = describe_preset("tracing-deit", options(preset="tracing-deit", epochs=2).settings)
-    assert line.startswith("preset tracing-deit: task image-classification, schedule alternate, ")
-    assert "epochs" not in line
 
 
 def test_schedules_and_rates_that_the_task_decides():

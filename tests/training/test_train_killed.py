@@ -17,7 +17,7 @@ __all__ = ["one_thread"]
 COMMON = "--max-steps 14 --eval-every 4 --batch-size 8 --learning-rate 1e-3 --seed 3 --device cpu"
 RECIPES = {
     "images": (learning.vision, learning.photos, "data", "--from-config --augment"),
-    "masks": (learning.masked, learning.novel, "data.txt", "--task masked-lm --max-length 16"),
+    "words": (learning.decoder, learning.novel, "data.txt", "--max-length 16"),
 }
 
 
