@@ -23,8 +23,13 @@ from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.recipe import Evidence, Interval, Recipe, paired, recipe
 
 Options = tuple[tuple[str, Any], ...]
+Pixels = npt.NDArray[Any]
 TEST = 500
 """Samples of digits that no model is trained on."""
+NOISY, NOISE = "noisy digits", 0.4
+"""A second data set without a download, and its noise in units of the range of pixels."""
+OTHER = {"digits": NOISY, "cifar10": "imagenet"}
+"""A second data set beside that of a scale."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +112,12 @@ SCALES: dict[Any, Vision] = {"small": SMALL, "paper": PAPER}
 
 def images(setup: Vision, data: Path | None) -> tuple[Corpus, Corpus]:
     """Return training and test images of a scale."""
-    if setup.data == "digits":
+    if setup.data in ("digits", NOISY):
         from sklearn.model_selection import train_test_split
 
         whole = open_corpus("digits")
+        if setup.data == NOISY:
+            whole = changed(whole, lambda image, i: noisy(image, i, NOISE))
         train, test = train_test_split(
             np.arange(len(whole)), test_size=TEST, random_state=0, stratify=whole.labels
         )
@@ -126,6 +133,25 @@ def images(setup: Vision, data: Path | None) -> tuple[Corpus, Corpus]:
     test = [i for i, name in enumerate(whole.names) if "test" in name]
     rest = sorted(set(range(len(whole))) - set(test))
     return whole.take(rest), whole.take(test)
+
+
+def changed(
+    corpus: Corpus, change: Callable[[Pixels, int], Pixels], labels: Sequence[int] | None = None
+) -> Corpus:
+    """Return images whose pixels are changed, given each image's number, with the labels given or their own."""
+    found = [change(np.asarray(image, dtype=float), i) for i, image in enumerate(corpus.samples)]
+    samples = tuple(
+        Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8)) for pixels in found
+    )
+    return replace(
+        corpus, samples=samples, labels=corpus.labels if labels is None else tuple(labels)
+    )
+
+
+def noisy(image: Pixels, number: int, share: float) -> Pixels:
+    """Return an image with normal noise, the same in all colours, whose deviation is a share of the range."""
+    noise: Pixels = np.random.default_rng(number).normal(0, 255 * share, (*image.shape[:2], 1))
+    return image + noise
 
 
 def shifted(corpus: Corpus) -> Corpus:
@@ -394,8 +420,7 @@ class Bench:
 
         Similarities are those to the last layer.
         """
-        found = [run.metric(metric) for run in self.histories(kind)]
-        return [curve if isinstance(curve, pd.Series) else curve.iloc[:, -1] for curve in found]
+        return [at_end(run, metric) for run in self.histories(kind)]
 
     def ends(self, metric: str, **which: Any) -> dict[str, list[float]]:
         """Return a metric of the whole model at the end of training for each seed, by the kind's name."""
@@ -446,6 +471,12 @@ def trained(
         "needs": needs(*kinds.values(), metrics=metrics, exits=exits),
     } | about
     return lambda judge: recipe(name, **known)(lambda assets: judge(Bench(assets, kinds, metrics)))
+
+
+def at_end(history: Run, metric: str) -> pd.Series:
+    """Return a metric of a history by layer at the end of training; similarities are those to the last layer."""
+    found = history.metric(metric)
+    return found if isinstance(found, pd.Series) else found.iloc[:, -1]
 
 
 def to_last(run: Run, metric: str = "cosine_similarity") -> pd.Series:

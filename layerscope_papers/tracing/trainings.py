@@ -1,5 +1,7 @@
 """What ways to train do to the layers of a vision transformer: accuracy, saturation and spread, by histories alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -9,7 +11,7 @@ from layerscope.runs import Run, open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset
 from layerscope_papers.language import SMALL, Speaker
-from layerscope_papers.recipe import Evidence, Interval, Number, mean, paired
+from layerscope_papers.recipe import Evidence, Interval, Number, mean, paired, share
 from layerscope_papers.tracing import generated
 from layerscope_papers.vision import (
     ACCURACY,
@@ -20,12 +22,15 @@ from layerscope_papers.vision import (
     CLASSIFIERS,
     COSINE,
     DISTILLED,
+    OTHER,
     STANDARD,
     UNIFORM,
     Bench,
     Kind,
     Predicted,
+    Trained,
     Vision,
+    at_end,
     needs,
     trained,
 )
@@ -38,49 +43,38 @@ NEAR = 0.95
 """The share of the standard model's last accuracy at which a training counts as converged."""
 
 
-@trained(
-    "T-fig3",
-    kinds={
-        "standard": STANDARD,
-        "cosine regulariser": COSINE,
-        "CKA regulariser": CKA,
-        "aligned": ALIGNED,
-        "always aligned": ALWAYS,
-        "aligned, uniform weights": UNIFORM,
-    },
-)
+def _data_sets(setup: Vision) -> dict[str, list[Trained]]:
+    """Return the models of all seeds by the data set that they are trained on."""
+    other = replace(setup, data=OTHER[setup.data])
+    return {each.data: STANDARD.seeds(each) for each in (setup, other)}
+
+
+@trained("T-fig3", needs=lambda setup: [m for of in _data_sets(setup).values() for m in of])
 def saturation_by_similarity(bench: Bench) -> Evidence:
-    """Correlate both over trainings, each a mean over the layers before the last, seed by seed."""
-    table = pd.DataFrame(
-        [
+    """Look seed by seed whether the data set with the higher similarity has the more saturated samples."""
+    means, curves = {}, {}
+    for data, models in _data_sets(bench.setup).items():
+        histories = [open_run(bench.assets.get(model) / "history") for model in models]
+        cosines = [at_end(history, "cosine_similarity") for history in histories]
+        saturated = [100 * at_end(history, "saturated") for history in histories]
+        means[data] = pd.DataFrame(
             {
-                "kind": name,
-                "seed": seed,
-                "cosine": cosine.iloc[:-1].mean(),
-                "saturated": 100 * early.iloc[:-1].mean(),
+                "cosine": [curve.iloc[:-1].mean() for curve in cosines],
+                "saturated": [curve.iloc[:-1].mean() for curve in saturated],
             }
-            for name, kind in bench.kinds.items()
-            for seed, (cosine, early) in enumerate(
-                zip(
-                    bench.curves(kind, "cosine_similarity"),
-                    bench.curves(kind, "saturated"),
-                    strict=True,
-                )
-            )
-        ]
-    )
-    found = [
-        rows[["cosine", "saturated"]].corr("spearman").iloc[0, 1]
-        for _, rows in table.groupby("seed")
-    ]
-    averages = table.groupby("kind", sort=False)[["cosine", "saturated"]].mean()
+        )
+        curves[data] = pd.concat(saturated, axis=1).mean(axis=1)
+    one, other = means.values()
+    agree = np.sign(one - other).prod(axis=1) > 0
     numbers = [
-        Number(f"{kind}: {name}", value)
-        for kind, row in averages.iterrows()
-        for name, value in row.items()
+        Number.of(f"{data}: {name}", mean(list(values)))
+        for data, table in means.items()
+        for name, values in table.items()
     ]
     return Evidence(
-        {"spearman": mean(found)}, numbers, [bench.chart("Saturated samples by layer", "saturated")]
+        {"agree": share(int(agree.sum()), len(agree))},
+        numbers,
+        [drawing.chart("Saturated samples by layer", "%", curves)],
     )
 
 

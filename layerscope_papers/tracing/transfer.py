@@ -1,44 +1,34 @@
 """What aligned training adds to earlier layers carries over to changed images and to other tasks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from layerscope.inputs import Corpus
 from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.recipe import Evidence, before_last, mean
-from layerscope_papers.vision import BOTH, Bench, Trained, images, profiled, trained
+from layerscope_papers.vision import (
+    BOTH,
+    Bench,
+    Pixels,
+    Trained,
+    changed,
+    images,
+    noisy,
+    profiled,
+    trained,
+)
 
-Pixels = npt.NDArray[Any]
 NOISE, FADED, MOVED = 0.2, 0.5, 1 / 8
 """Standard deviation of the noise in units of the range, contrast that is left, and share of the width."""
 
 
-def changed(
-    corpus: Corpus, change: Callable[[Pixels, int], Pixels], labels: Sequence[int] | None = None
-) -> Corpus:
-    """Return images whose pixels are changed, given each image's number, with the labels given or their own."""
-    from PIL import Image
-
-    found = [change(np.asarray(image, dtype=float), i) for i, image in enumerate(corpus.samples)]
-    samples = tuple(
-        Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8)) for pixels in found
-    )
-    return replace(
-        corpus, samples=samples, labels=corpus.labels if labels is None else tuple(labels)
-    )
-
-
 SHIFTS: dict[str, Callable[[Pixels, int], Pixels]] = {
-    "with noise": lambda image, i: (
-        image + np.random.default_rng(i).normal(0, 255 * NOISE, (*image.shape[:2], 1))
-    ),
+    "with noise": lambda image, i: noisy(image, i, NOISE),
     "with half the contrast": lambda image, i: image.mean() + FADED * (image - image.mean()),
     "moved by an eighth of their width": lambda image, i: np.pad(
         image, ((0, 0), (int(MOVED * image.shape[1]), 0), (0, 0))
