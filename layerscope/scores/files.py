@@ -55,11 +55,6 @@ def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -
             raise LayerscopeError(
                 f"{source} has the column {name!r} twice: leave one out, or rename it"
             )
-        if name not in header and {"layer", "average"} <= set(header):
-            raise LayerscopeError(
-                f"{source} is a table for readers, as --csv writes it: give the folder that evaluate wrote with `out`, "
-                f"or a CSV with the columns {', '.join(needed)}"
-            )
         if name not in header:
             hint = near(name, header) or ":"
             raise LayerscopeError(

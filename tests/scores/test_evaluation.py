@@ -82,23 +82,6 @@ def test_a_summary_says_which_layer_its_last_is():
     )
 
 
-def test_a_model_without_a_layer_keeps_its_row():
-    both = pd.concat(
-        [
-            scored({"a": [0.1, 0.2], "b": [0.3, 0.4]}),
-            scored({"a": [0.1], "b": [None], "c": [None]}, "n"),
-        ]
-    )
-    m, n = Evaluation(both).summary().to_dict(orient="records")
-    assert m["best"] == pytest.approx(0.3)
-    assert (
-        math.isnan(n["best"])
-        and pd.isna(n["best_layer"])
-        and n["left_out"] == [0]
-        and n["layers"] == 0
-    )
-
-
 def test_nothing_left_is_an_error():
     with pytest.raises(LayerscopeError, match=r"on enough tasks \(at most 20 of 32\)"):
         tasks_at([20, 3]).summary()
@@ -181,10 +164,6 @@ def test_baseline_is_no_layer():
     assert found.scores["layer"].dtype == "Int64" and found.scores["layer"].isna().sum() == 2
 
 
-def test_no_baseline_is_an_empty_frame(evaluation):
-    assert evaluation.baseline().empty
-
-
 @pytest.mark.parametrize(
     ("frame", "line"),
     [
@@ -239,13 +218,6 @@ def test_save_and_open(evaluation, tmp_path):
     assert again.source == evaluation.source
 
 
-def test_saving_again_replaces_and_leaves_one_table(evaluation, tmp_path):
-    other = Evaluation(scored({"a": [0.5, None]}), "other")
-    other.save(evaluation.save(tmp_path / "scores"))
-    pd.testing.assert_frame_equal(open_evaluation(tmp_path / "scores").scores, other.scores)
-    assert len(list((tmp_path / "scores").iterdir())) == 2
-
-
 @pytest.mark.parametrize("writes", range(4))
 def test_a_save_that_was_killed_leaves_the_old_scores(evaluation, tmp_path, monkeypatch, writes):
     path = evaluation.save(tmp_path / "scores")
@@ -265,11 +237,3 @@ def test_a_save_that_was_killed_leaves_the_old_scores(evaluation, tmp_path, monk
     newer.save(path)
     pd.testing.assert_frame_equal(open_evaluation(path).scores, newer.scores)
     assert sorted(file.name for file in path.iterdir()) == ["evaluation.json", "scores.parquet"]
-
-
-def test_a_folder_of_other_things_is_not_written_to(evaluation, tmp_path):
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(LayerscopeError, match="exists and holds no evaluation"):
-        evaluation.save(tmp_path)
-    with pytest.raises(LayerscopeError, match="is a file: name a new folder"):
-        evaluation.save(tmp_path / "thesis.txt")
