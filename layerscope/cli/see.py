@@ -5,27 +5,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from cyclopts import Parameter
-
 import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command, command_line
 from layerscope.cli.output import Figures, Printing, into
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, Folder, Whole
-from layerscope.core.options import MODEL, OUTPUT, Options as VerbOptions, checked
-from layerscope.profiling import profile_checkpoints
+from layerscope.core.options import OUTPUT, Options as VerbOptions, checked
 
-Revisions = Annotated[
-    str | None,
-    Parameter(
-        help="Checkpoints to profile and compare, separated by commas: revisions of a hub model, or folders in a local "
-        "one.",
-        group=MODEL,
-        metavar="NAMES",
-        negative=(),
-    ),
-]
 Page = Annotated[str | None, into("HTML file for the grid; it opens offline.")]
 Table = Annotated[str | None, into("CSV file for all numbers, one per row.")]
 
@@ -102,25 +89,8 @@ def demo(options: Options, printing: Printing) -> None:
 
 
 @command(layerscope.profile)
-def profile(
-    options: Options, printing: Printing, *, revisions: Revisions = None, figures: Figures = None
-) -> None:
-    """Print the run, or the comparison of all checkpoints, and draw its figures."""
-    if revisions is not None:
-        runs = profile_checkpoints(
-            options.pop("model", None), revisions, **options, command=command_line()
-        )
-        if processes.team().leads:
-            out = str(runs[0].path.parent / "comparison")
-            comparison = layerscope.compare(runs, out=out)
-            output.finish(
-                printing,
-                comparison.as_dict,
-                comparison.document,
-                f"\nruns: {', '.join(str(run.path) for run in runs)}",
-                write=lambda: output.page_and_figures(comparison, out, figures),
-            )
-        return
+def profile(options: Options, printing: Printing, *, figures: Figures = None) -> None:
+    """Print the run, and draw its figures."""
     run = layerscope.profile(**options, command=command_line())
     if processes.team().leads:
         output.draw(run, figures)

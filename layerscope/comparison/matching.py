@@ -21,8 +21,6 @@ OPTIONS = {
     "prompt": "the prompt",
     "chunk": "the windows",
     "views": "the number of views",
-    "view_kinds": "the kinds of views",
-    "view_share": "the share of words a view changes",
     "alpha": "the order of the entropies",
     "exclude_sinks": "the treatment of sinks",
     "seed": "the seed",

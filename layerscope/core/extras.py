@@ -1,9 +1,7 @@
-"""What needs an extra of layerscope: said before the work begins, and never proposed where it is not installed."""
+"""What needs an extra of layerscope: said before the work begins."""
 
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
-from itertools import pairwise
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
@@ -49,25 +47,6 @@ def require(extra: str, what: str) -> None:
 
 def require_for(verb: str, options: Mapping[str, Any]) -> None:
     """Raise where a call of a verb needs an extra that is not installed."""
-    for what, extra in _needed(verb, options):
-        require(extra, what)
-
-
-def can_run(command: str) -> bool:
-    """Return whether a command line of layerscope lacks no extra here.
-
-    >>> from layerscope.core.extras import can_run
-    >>> can_run("layerscope report runs/demo")
-    True
-    """
-    words = shlex.split(command)
-    verb = words[1] if len(words) > 1 else ""
-    options = {name.removeprefix("--"): value for name, value in pairwise([*words, ""])}
-    return all(lacking(extra) is None for _, extra in _needed(verb, options))
-
-
-def _needed(verb: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each thing in a call that needs an extra, as an error line names it, and the extra."""
     calls = [verb]
     for name, value in options.items():
         if value is not None:
@@ -76,4 +55,4 @@ def _needed(verb: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             calls.append(f"`{name}={value!r}`")
     for what in calls:
         if what in NEEDED_BY:
-            yield what, NEEDED_BY[what]
+            require(NEEDED_BY[what], what)

@@ -1,6 +1,6 @@
 """Work on the next batch beside the work on this one."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -18,29 +18,23 @@ def ahead(make: Callable[[T], U], items: Iterable[T]) -> Generator[tuple[T, U]]:
     >>> list(ahead(len, ["a", "bc"]))
     [('a', 1), ('bc', 2)]
     """
-    failed: list[Exception] = []
+    failed: Exception | None = None
+    remaining = iter(items)
     with ThreadPoolExecutor(1, "ahead") as thread:
         before: tuple[T, Future[U]] | None = None
-        for item in _until_error(items, failed):
+        while True:
+            try:
+                item = next(remaining)
+            except StopIteration:
+                break
+            except Exception as error:
+                failed = error
+                break
             made = item, thread.submit(make, item)
             if before is not None:
                 yield before[0], before[1].result()
             before = made
         if before is not None:
             yield before[0], before[1].result()
-    for error in failed:
-        raise error
-
-
-def _until_error(items: Iterable[T], failed: list[Exception]) -> Iterator[T]:
-    """Yield the items up to an error, which is put into `failed`."""
-    remaining = iter(items)
-    while True:
-        try:
-            item = next(remaining)
-        except StopIteration:
-            return
-        except Exception as error:
-            failed.append(error)
-            return
-        yield item
+    if failed is not None:
+        raise failed

@@ -60,6 +60,9 @@ GONE = {
         "scores",
         "save_rules",
     ): "rules are not fitted any more; `metrics` prints what each of them would have chosen",
+    ("profile", "revisions"): "profile each with --revision and --out, then compare the runs",
+    ("profile", "view_kinds"): "views change a text, image or sound in all ways",
+    ("profile", "view_share"): "a view changes a tenth of a text's words",
     (
         "train",
         "as_printed",

@@ -59,8 +59,8 @@ def exits(
     Args:
         model: hub name, local folder or PEFT adapter folder of a classifier or language model; in
             Python also a loaded one or an `ExitModel`.
-        data: samples the model was not trained on: CSV, TSV, JSONL, Parquet or text file; folder or
-            archive of images or sounds; hf:name/config:split; in Python also samples in memory.
+        data: samples the model was not trained on: CSV, TSV, JSONL, Parquet or text file; folder of
+            images or sounds; hf:name/config:split; in Python also samples in memory.
         samples: maximum number of samples, drawn with the seed; by default 5000, or 16 prompts for
             a language model.
         seed: random seed.

@@ -77,8 +77,8 @@ def extract(
         model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package;
             in Python also a loaded model, SentenceTransformer or CrossEncoder, or any
             torch.nn.Module with a stack of blocks.
-        data: CSV, TSV, JSONL, Parquet or text file; folder of such tables; folder or archive of
-            images or sounds; hf:name/config:split; stdlib-docs or digits; in Python also samples in
+        data: CSV, TSV, JSONL, Parquet or text file; folder of such tables; folder of images
+            or sounds; hf:name/config:split; stdlib-docs or digits; in Python also samples in
             memory and iterables of texts or dicts, such as a datasets.IterableDataset.
         layers: layers to keep, such as 8,12, or all; negative ones are counted from the end, -1 is
             the last.

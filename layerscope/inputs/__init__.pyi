@@ -4,12 +4,7 @@ from .media import resample as resample
 from .opening import open_corpus as open_corpus
 from .samples import Modality as Modality, Waveform as Waveform, Window as Window
 from .streams import Chunk as Chunk, Stream as Stream, open_stream as open_stream
-from .views import (
-    DEFAULT_SHARE as DEFAULT_SHARE,
-    VIEW_KINDS as VIEW_KINDS,
-    augment as augment,
-    check_views as check_views,
-)
+from .views import augment as augment
 from .windows import (
     make_extreme as make_extreme,
     pack as pack,

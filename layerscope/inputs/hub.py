@@ -1,21 +1,21 @@
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, first_line, folder_name, near, needs
-from layerscope.core.hub import hub_answers
+from layerscope.core.hub import go_offline_without_hub, hub_answers
 from layerscope.inputs.columns import (
     LABEL_COLUMNS,
     Columns,
     choose_column,
     choose_columns,
     class_labels,
-    text_corpus,
+    frame_corpus,
 )
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
-from layerscope.inputs.rows import HEAD, ArrowFiles, IterableRows, class_name
+from layerscope.inputs.rows import Rows, class_name, iterable_rows
 from layerscope.inputs.samples import Modality
 
 _SPLITS = ("validation", "test", "train")
@@ -41,36 +41,29 @@ def hub_corpus(data: str | Path, columns: Columns) -> Corpus:
     return dataset_corpus(source, name, columns, where, split)
 
 
-def hub_rows(data: str | Path, columns: Columns) -> tuple[str, IterableRows] | None:
+def hub_rows(data: str | Path, columns: Columns) -> tuple[str, Rows] | None:
     """Return the name and the rows of the texts that `hub_corpus` would open; None of images and sounds."""
     source, name, where, split = _opened(data, streaming=True)
     source, name, notes = _of_split(source, name, where, split)
-    files = [Path(file["filename"]) for file in getattr(source, "cache_files", ())]
     if _media_of(source.features or {}, columns):
         return None
-    rows = IterableRows(
-        ArrowFiles(files, source.features, source.num_rows) if files else source, where
-    )
-    rows.notes += notes
-    return name, rows
+    return name, replace(iterable_rows(source, where), notes=notes)
 
 
 def _opened(data: str | Path, streaming: bool = False) -> tuple[Any, str, str, str]:
     """Return the data, their name, where they are, and the split that is named; those of the hub may be streamed."""
-    path, split = Path(data), ""
-    if isinstance(data, str) and data.startswith("hf:"):
-        # hf://name is hf:name
-        spec, _, split = data.removeprefix("hf:").removeprefix("//").partition(":")
-        parts = spec.split("/")
-        if not spec.startswith((".", "/", "~")):
-            if not all(parts) or len(parts) > 3:
-                raise LayerscopeError(
-                    f"'hf:{spec}' is not the name of a data set: write hf:name, hf:org/name or hf:name/config:split"
-                )
-            return _loaded(parts, streaming), "-".join(parts), f"hf:{spec}", split
-        path = Path(spec)
-    path = path.expanduser()
-    return _saved(path), path.resolve().name, str(path), split
+    # hf://name is hf:name
+    spec, _, split = str(data).removeprefix("hf:").removeprefix("//").partition(":")
+    is_path = not str(data).startswith("hf:") or spec.startswith((".", "/", "~"))
+    if is_path:
+        path = Path(spec if split else str(data).removeprefix("hf:")).expanduser()
+        return _saved(path), path.resolve().name, str(path), split
+    parts = spec.split("/")
+    if not all(parts) or len(parts) > 3:
+        raise LayerscopeError(
+            f"'hf:{spec}' is not the name of a data set: write hf:name, hf:org/name or hf:name/config:split"
+        )
+    return _loaded(parts, streaming), "-".join(parts), f"hf:{spec}", split
 
 
 def _saved(path: Path) -> Any:
@@ -99,16 +92,13 @@ def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: st
         raise LayerscopeError(
             f"{where} is a stream: give a data set with a length, such as list(stream.take(1000))"
         )
-    if data.num_rows == 0:
-        raise LayerscopeError(f"{where} has no rows: give at least one sample")
     if media_column := _media_of(data.features, columns):
         media, modality = media_column
         label = choose_column(data.column_names, columns.label, LABEL_COLUMNS, where)
         return _media_corpus(data, media, label, modality, name, notes)
-    head = data.select(range(min(HEAD, data.num_rows))).to_pandas()
-    chosen, guessed = choose_columns(head, columns, where)
-    cells, labels = list(data[chosen.text]), _label_cells(data, chosen.label)
-    return text_corpus(cells, name, where, labels, chosen, [*notes, *guessed])
+    chosen, _ = choose_columns(data.column_names, columns, where)
+    texts = data.select_columns([column for column in (chosen.text, chosen.label) if column])
+    return frame_corpus(iterable_rows(texts, where).frame(), name, columns, where, notes)
 
 
 def _of_split(data: Any, name: str, where: str, split: str) -> tuple[Any, str, list[str]]:
@@ -135,15 +125,6 @@ def _media_of(features: Mapping[str, Any], columns: Columns) -> tuple[str, Modal
     return None if kind is None else (media, kind)
 
 
-def _label_cells(data: Any, label: str | None) -> list[Any] | None:
-    """Return a column's cells, classes by their names; -1, which hides a test set's labels, becomes None."""
-    if label is None:
-        return None
-    cells = list(data[label])
-    names = getattr(data.features[label], "names", None)
-    return cells if names is None else [class_name(cell, names) for cell in cells]
-
-
 class _DatasetFiles(Sequence[Any]):
     """The undecoded files in one column of a `datasets.Dataset`."""
 
@@ -162,10 +143,13 @@ def _media_corpus(
     data: Any, column: str, label: str | None, modality: Modality, name: str, notes: list[str]
 ) -> Corpus:
     data = data.cast_column(column, getattr(_datasets(), modality.capitalize())(decode=False))
-    cells = _label_cells(data, label)
     labels = None
-    if cells is not None and None not in cells:
-        labels = class_labels(cells)
+    if label is not None:
+        cells = list(data[label])
+        class_names = getattr(data.features[label], "names", None)
+        if class_names is not None:
+            cells = [class_name(cell, class_names) for cell in cells]
+        labels = None if None in cells else class_labels(cells)
         notes.append(f"label column: {label!r}")
     names = tuple(map(str, range(data.num_rows)))
     samples = Files(modality, _DatasetFiles(data.select_columns([column]), column), names)
@@ -187,34 +171,18 @@ def _loaded(parts: Sequence[str], streaming: bool = False) -> Any:
     ]
     if len(parts) == 2:
         tries.append((parts[0], parts[1]))
-    reachable, shown = hub_answers(), "/".join(parts)
+    reachable = hub_answers()
+    if not reachable:  # it would be tried again and again, for half a minute
+        datasets.config.HF_HUB_OFFLINE = True
+        go_offline_without_hub()
     failed: list[Exception] = []
     for name, config in tries:
         try:
-            with _hub_offline(not reachable):
-                return datasets.load_dataset(name, config, streaming=streaming)
+            return datasets.load_dataset(name, config, streaming=streaming)
         except Exception as error:  # each builder, reader and connection raises its own
             unknown = type(error).__name__ in ("DatasetNotFoundError", "FileNotFoundError")
             failed = failed if failed and unknown else [error]
+    fault = "is not cached and the hub cannot be reached: save it elsewhere with save_to_disk and give its folder"
     if reachable:
         fault = f"cannot be loaded ({first_line(failed[0], 200)}): check its name, configuration and access"
-    else:
-        fault = "is not cached and the hub cannot be reached: save it elsewhere with save_to_disk and give its folder"
-    raise LayerscopeError(f"hf:{shown} {fault}") from failed[0]
-
-
-@contextmanager
-def _hub_offline(offline: bool) -> Iterator[None]:
-    """Keep `datasets` from trying the hub again and again, which takes half a minute."""
-    import datasets.config
-    import huggingface_hub.constants
-
-    modules = (datasets.config, huggingface_hub.constants)
-    before = [module.HF_HUB_OFFLINE for module in modules]
-    for module in modules:
-        module.HF_HUB_OFFLINE = offline or module.HF_HUB_OFFLINE
-    try:
-        yield
-    finally:
-        for module, value in zip(modules, before, strict=True):
-            module.HF_HUB_OFFLINE = value
+    raise LayerscopeError(f"hf:{'/'.join(parts)} {fault}") from failed[0]

@@ -1,5 +1,5 @@
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from math import gcd
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerscope.core.errors import LayerscopeError, count, folder_name, listed, needs
+from layerscope.core.errors import LayerscopeError, first_line, folder_name, needs
 from layerscope.inputs.columns import class_labels
 from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.samples import Modality, Waveform
@@ -22,8 +22,6 @@ SUFFIXES: dict[Modality, tuple[str, ...]] = {
 LOOKED_FOR = f"images ({', '.join(SUFFIXES['image'])}) or sounds ({', '.join(SUFFIXES['audio'])})"
 SPLITS = {"train", "training", "test", "dev", "val", "valid", "validation"}
 File = Path | bytes
-NamedFiles = Sequence[tuple[str, File]]
-"""Pairs of a relative name and a path, or the bytes themselves."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,8 @@ class Files(Sequence[Any]):
         if isinstance(index, slice):
             return Files(self.modality, self.files[index], self.names[index])
         read = read_image if self.modality == "image" else read_waveform
-        try:
+        with _decoded(self.names[index]):
             return read(self.files[index])
-        except LayerscopeError:
-            raise
-        except Exception as error:  # whatever a decoder meets in a damaged file
-            name = self.names[index]
-            raise LayerscopeError(
-                f"{name} cannot be decoded ({error}): replace the file or remove it"
-            ) from error
 
     def stored(self, index: int) -> bytes:
         """Return a file's bytes."""
@@ -70,91 +61,53 @@ def is_hidden(name: str) -> bool:
     )
 
 
-def of_one_kind(
-    files: NamedFiles, wanted: Modality | None, name: str, where: str, notes: Sequence[str]
-) -> Corpus:
-    """Return the images or the sounds among files as a corpus, of both kinds the wanted or the more frequent one."""
-    kinds = Counter(kind for name, _ in files if (kind := media_kind(name)) is not None)
-    chosen = wanted if wanted is not None and wanted in kinds else kinds.most_common(1)[0][0]
-    left_out = [count(n, f"{kind} file") for kind, n in kinds.items() if kind != chosen]
-    others = [f"{files} beside the {chosen} files left out" for files in left_out]
-    taken = sorted(
-        ((name, file) for name, file in files if media_kind(name) == chosen),
-        key=lambda item: item[0],
-    )
-    return media_corpus(taken, chosen, name, where, [*notes, *others])
-
-
 def media_corpus(
-    files: NamedFiles, modality: Modality, name: str, where: str, notes: Sequence[str]
+    files: Sequence[tuple[str, Path]], modality: Modality, name: str, label_by_folder: bool = False
 ) -> Corpus:
-    """Return files as a corpus labelled by folder or name prefix; broken ones are left out, and a note says so.
-
-    Raises `LayerscopeError` where all are broken.
-    """
-    lines = list(notes)
-    fault: Callable[[File], str | None] = image_fault if modality == "image" else sound_fault
-    faults = {name: reason for name, file in files if (reason := fault(file)) is not None}
-    if len(faults) == len(files):
-        first, reason = next(iter(faults.items()))
-        amount = count(len(files), f"{modality} file")
-        raise LayerscopeError(
-            f"{where}: none of its {amount} can be read ({first}: {reason}): replace them"
-        )
-    if faults:
-        lines.append(
-            f"{count(len(faults), f'broken {modality} file')} left out: {listed(list(faults))}"
-        )
-    whole = [(name, file) for name, file in files if name not in faults]
-    names = tuple(name for name, _ in whole)
-    samples = Files(modality, tuple(file for _, file in whole), names)
-    return Corpus(folder_name(name), modality, samples, names, _labels(names, lines), tuple(lines))
+    """Return files, each with its name, as a corpus; raise `LayerscopeError` for the first that is broken."""
+    for title, file in files:
+        with _decoded(title):
+            if modality == "image":
+                _check_image(file)
+            else:
+                soundfile().info(str(file))
+    names = tuple(title for title, _ in files)
+    samples = Files(modality, tuple(file for _, file in files), names)
+    labels = folder_labels(names) if label_by_folder else None
+    notes = () if labels is None else (f"label: the last folder ({len(set(labels))} classes)",)
+    return Corpus(folder_name(name), modality, samples, names, labels, notes)
 
 
-def _labels(names: Sequence[str], notes: list[str]) -> Labels | None:
-    """Return the last folder of each file; in one folder, or in one for each split, the prefix of its name."""
-    paths = [PurePosixPath(name) for name in names]
-    folders = {path.parent for path in paths}
-    if len(folders) == 1:
-        return _prefix_labels(paths, notes)
-    loose = sum(path.parent.name == "" for path in paths)
-    if loose:
-        notes.append(f"no labels: {count(loose, 'file')} of {len(paths):,} in no sub-folder")
+def folder_labels(names: Sequence[str]) -> Labels | None:
+    """Return the last folder of each file; None where all lie in one, or in one for each split of the data."""
+    folders = [PurePosixPath(name).parent.name for name in names]
+    if len(set(folders)) == 1 or "" in folders or {*map(str.lower, folders)} <= SPLITS:
         return None
-    leaves, tops = ({folder.parts[part] for folder in folders} for part in (-1, 0))
-    for parts in (leaves, tops):
-        if len(parts) > 1 and {part.lower() for part in parts} <= SPLITS:
-            notes.append(f"splits {listed(sorted(parts))}: all are used")
-            break
-    if {leaf.lower() for leaf in leaves} <= SPLITS:
-        return _prefix_labels(paths, notes)
-    notes.append(f"label: the last folder ({len(leaves)} classes)")
-    return class_labels([path.parent.name for path in paths])
-
-
-def _prefix_labels(paths: Sequence[PurePosixPath], notes: list[str]) -> Labels | None:
-    """Return what comes before the first `_` of each name, where that looks like a class."""
-    prefixes = [path.stem.partition("_")[0] for path in paths]
-    all_have_rest = all("_" in path.stem.strip("_") for path in paths)
-    if not all_have_rest or not 2 <= len(set(prefixes)) <= len(paths) / 2:
-        return None
-    notes.append(
-        f"label: the file name before the first '_' ({len(set(prefixes))} classes, such as {prefixes[0]!r})"
-    )
-    return class_labels(prefixes)
+    return class_labels(folders)
 
 
 def _opened(file: File) -> Any:
     return BytesIO(file) if isinstance(file, bytes) else str(file)
 
 
-def _read(file: File, size: int) -> bytes:
-    """Return the first bytes of a file, or with a negative size the last."""
-    if isinstance(file, bytes):
-        return file[:size] if size > 0 else file[size:]
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size + size) if size < 0 else 0)
-        return stream.read(abs(size))
+@contextmanager
+def _decoded(name: str) -> Iterator[None]:
+    """Within, what a decoder meets in a damaged file becomes one line."""
+    try:
+        yield
+    except LayerscopeError:
+        raise
+    except Exception as error:
+        raise LayerscopeError(
+            f"{name} cannot be decoded ({first_line(error)}): replace the file or remove it"
+        ) from error
+
+
+def _check_image(file: Path) -> None:
+    from PIL import Image
+
+    with Image.open(file) as image:
+        image.verify()
 
 
 def to_rgb(image: Any) -> Any:
@@ -198,20 +151,6 @@ def array_image(array: Any) -> Any:
     return to_rgb(Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)))
 
 
-def image_fault(file: File) -> str | None:
-    """Return why an image file cannot be used, without decoding its pixels, or None."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(_opened(file)) as image:
-            kind = image.format
-            image.verify()
-    except Exception as error:  # Pillow's readers raise whatever their parser meets
-        return "it is not an image" if isinstance(error, UnidentifiedImageError) else str(error)
-    # Pillow verifies a PNG's checksums but only a JPEG's header: a cut one lacks its end marker.
-    return "it is cut short" if kind == "JPEG" and b"\xff\xd9" not in _read(file, -65536) else None
-
-
 def soundfile() -> Any:
     """Return the module soundfile; raises `LayerscopeError` with the command that installs it."""
     with needs("audio", "sound files need soundfile, which is not installed"):
@@ -223,22 +162,6 @@ def read_waveform(file: File) -> Waveform:
     """Read a sound file as one channel of float32; raises what soundfile raises where it is broken."""
     samples, rate = soundfile().read(_opened(file), dtype="float32", always_2d=True)
     return Waveform(mono(samples), int(rate))
-
-
-def sound_fault(file: File) -> str | None:
-    """Return why a sound file cannot be used, from its header alone, or None."""
-    info: Callable[[Any], Any] = soundfile().info
-    try:
-        frames = info(_opened(file)).frames
-        size = len(file) if isinstance(file, bytes) else file.stat().st_size
-        head = _read(file, 8)
-        # of a wav; one that was piped says nothing (0 or the most)
-        stated = int.from_bytes(head[4:], "little")
-        if head.startswith(b"RIFF") and 0 < stated < 2**32 - 1 - 2**16 and stated > size:
-            return "it is cut short"
-        return None if frames > 0 else "it holds no sound"
-    except (RuntimeError, OSError) as error:
-        return str(getattr(error, "error_string", error)).rstrip(".")
 
 
 def mono(samples: NDArray[Any]) -> NDArray[np.float32]:

@@ -9,19 +9,17 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices, folder_name, listed
 from layerscope.core.files import existing
-from layerscope.inputs.archives import archive_corpus, is_archive
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.built_in import BUILT_IN
 from layerscope.inputs.columns import Columns, frame_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.hub import hub_corpus, is_dataset
-from layerscope.inputs.media import LOOKED_FOR, SPLITS, is_hidden, media_kind, of_one_kind
-from layerscope.inputs.rows import PARQUET, TABLES, file_rows
+from layerscope.inputs.media import LOOKED_FOR, SPLITS, is_hidden, media_corpus, media_kind
+from layerscope.inputs.rows import TABLES, file_rows
 from layerscope.inputs.samples import Lines, Modality
 from layerscope.inputs.text_files import read_lines
 
 PLAIN_TEXT = "plain text: one sample per non-empty line, named by line number"
-_DESCRIPTIONS = ("readme", "source", "license", "licence")
 _PLAIN_NAMES = SPLITS | {"all", "data", "input"}
 
 
@@ -36,8 +34,8 @@ def open_corpus(
     """Return data of any kind as a `Corpus`, with every guess listed in its `notes`.
 
     `data` is a corpus, texts, images, sounds or array rows in memory (also `(samples, labels)`), a
-    pandas frame, a `datasets.Dataset`, token ids, the path of a table, text file, folder or
-    archive, `stdlib-docs`, `digits` or `hf:name/config:split`. Raises `LayerscopeError` for data
+    pandas frame, a `datasets.Dataset`, token ids, the path of a table, text file or folder,
+    `stdlib-docs`, `digits` or `hf:name/config:split`. Raises `LayerscopeError` for data
     that cannot be read.
 
     >>> from layerscope.inputs import open_corpus
@@ -98,21 +96,19 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
         rows = file_rows([path], suffix)
         return frame_corpus(rows.frame(), name, columns, str(path), rows.notes)
     columns.refuse(str(path))
-    if is_archive(path.name):
-        return archive_corpus(path, modality, ())
     if (kind := media_kind(path.name)) is not None:
         raise LayerscopeError(
             f"{path} is a single {kind} file: give the folder it lies in, or a list of paths"
         )
-    if suffix == ".npy":
-        try:
-            array = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise LayerscopeError(
-                f"{path} is not a complete .npy file: save it again with numpy.save"
-            ) from error
-        return replace(memory_corpus(array, modality, columns), name=folder_name(name))
-    return lines_corpus("".join(read_lines(path)), name)
+    if suffix != ".npy":
+        return lines_corpus("".join(read_lines(path)), name)
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise LayerscopeError(
+            f"{path} is not a complete .npy file: save it again with numpy.save"
+        ) from error
+    return replace(memory_corpus(array, modality, columns), name=folder_name(name))
 
 
 def lines_corpus(text: str, name: str) -> Corpus:
@@ -124,20 +120,17 @@ def lines_corpus(text: str, name: str) -> Corpus:
 
 def data_name(path: Path) -> tuple[str, str]:
     """Return what the data in a file are called, and the file's suffix, without `.gz`."""
-    *rest, suffix = ["", *(suffix.lower() for suffix in path.suffixes)]
-    if suffix == ".gz" and not is_archive(path.name):
-        suffix = rest[-1]
-        if suffix in PARQUET:
-            raise LayerscopeError(f"{path} is Parquet inside gzip: unpack it first")
-    name = path.name.removesuffix(".gz").removesuffix(suffix)
-    return f"{path.resolve().parent.name}-{name}" if name.lower() in _PLAIN_NAMES else name, suffix
+    bare = Path(path.name.removesuffix(".gz"))
+    name = bare.stem
+    if name.lower() in _PLAIN_NAMES:
+        name = f"{path.resolve().parent.name}-{name}"
+    return name, bare.suffix.lower()
 
 
 def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
-    """Return the images or sounds in a folder and its sub-folders, or what its only archive holds.
+    """Return the images or sounds in a folder and its sub-folders, or what `datasets` saved in it.
 
-    A folder that `datasets` saved is opened as such. Raises `LayerscopeError` where it holds none
-    of these.
+    Raises `LayerscopeError` where it holds none of these.
     """
     if is_dataset(path):
         return hub_corpus(path, columns)
@@ -146,12 +139,14 @@ def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
         (file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file()
     )
     files = [(name, file) for name, file in inside if not is_hidden(name)]
-    if any(media_kind(name) for name, _ in files):
-        return of_one_kind(files, modality, path.resolve().name, str(path), ())
-    rest = [file for _, file in files if not file.stem.lower().startswith(_DESCRIPTIONS)]
-    if len(rest) == 1 and is_archive(rest[0].name):
-        return archive_corpus(rest[0], modality, (f"opened the archive {rest[0].name}",))
-    if not files:
-        raise LayerscopeError(f"{path} is an empty folder: it should hold {LOOKED_FOR}")
-    names = listed([name for name, _ in files], 3)
-    raise LayerscopeError(f"{path} holds no {LOOKED_FOR}: give one of its files instead ({names})")
+    kinds = {kind for name, _ in files if (kind := media_kind(name)) is not None}
+    if not kinds:
+        held = f" ({listed([name for name, _ in files], 3)})" if files else ""
+        raise LayerscopeError(
+            f"{path} holds no {LOOKED_FOR}: give one of its files instead{held}, unpacked"
+        )
+    if len(kinds) > 1 and modality not in kinds:
+        raise LayerscopeError(f"{path} holds images and sounds: keep each kind in its own folder")
+    chosen = modality if modality in kinds else kinds.pop()
+    taken = [(name, file) for name, file in files if media_kind(name) == chosen]
+    return media_corpus(taken, chosen, path.resolve().name, label_by_folder=True)

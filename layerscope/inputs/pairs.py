@@ -43,7 +43,7 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
     empty, rows = missing(second), map(int, corpus.names)
     others = ("" if empty[row] else str(second[row]) for row in rows)
     samples = tuple(Pair(first, other) for first, other in zip(corpus.samples, others, strict=True))
-    notes = [note for note in corpus.notes if not note.startswith("pairs: ")]
+    notes = [note for note in corpus.notes if not note.startswith("text column: ")]
     return replace(
         corpus,
         samples=samples,

@@ -1,382 +1,178 @@
-"""Tables read in parts of some rows each, of which no more than one is in memory: files, several files, iterables.
-
-Each format is read in one place. `parts` yields the cells of some columns, part after part, and
-skips those that nobody wants as cheaply as the format can; `frame` gives the first rows, by which
-columns are guessed, or all of them.
-"""
+"""Tables as rows that are read again and again, no more than one part of them in memory: files and iterables."""
 
 import csv
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from layerscope.core.errors import LayerscopeError, count, first_line, listed, unreadable
+from layerscope.core.errors import LayerscopeError, first_line, unreadable
 from layerscope.inputs.text_files import read_lines, without_surrogates
 
-SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+SEPARATED = (".csv", ".tsv", ".tab")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
-TABLES = (*SEPARATORS, *JSON_LINES, *PARQUET)
+TABLES = (*SEPARATED, *JSON_LINES, *PARQUET)
+SEPARATORS = ",;\t"
 UNQUOTED = "quotation marks taken as text"
 """Many TSV files quote nothing, and their texts may begin with a quotation mark."""
-HEAD = 1000  # rows, to guess the columns
+HEAD = 1000  # rows, by which the columns are chosen
+BATCH = 1024  # rows of Parquet that are unpacked at once
 ENDS = 65536  # bytes at either end of a file, by which its contents are known
 PARQUET_BUFFER = 1 << 20  # bytes read ahead of a column
-Part = list[Sequence[Any]] | None
-"""The cells of some rows, or None where they are not wanted."""
+Record = Mapping[str, Any]
+Records = Iterator[Record]
 Wanted = Callable[[int], bool]
 
 
-class Rows(Protocol):
-    """Rows of a table that are read again and again from the first one on."""
+@dataclass
+class Rows:
+    """Rows of a table, each with its cells by column.
 
-    notes: list[str]
+    `read` yields them from the first one on, with these columns at least, or all where None is
+    given; what an iterator yields only once. `length` is their number, where it is known
+    before they are read.
+    """
 
-    @property
-    def length(self) -> int | None:
-        """Number of rows, where it is known before they are read."""
+    where: str
+    read: Callable[[Sequence[str] | None], Records]
+    notes: list[str] = field(default_factory=list)
+    length: int | None = None
+    head: list[Record] = field(default_factory=list)
+    """The first rows."""
 
-    def frame(self, most: int | None = None) -> Any:
-        """Return the first rows as a pandas frame, by default all."""
+    def __post_init__(self) -> None:
+        self.head = self.head or list(islice(self.read(None), HEAD))
 
-    def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
-        """Yield how many rows part after part has, `rows` in all but the last, with the cells of these columns."""
-
-
-def in_parts(
-    items: Iterable[Any], rows: int, wanted: Wanted, take: Callable[[list[Any]], Part]
-) -> Iterator[tuple[int, Part]]:
-    """Yield the items in parts of `rows`, and what `take` makes of each part whose number is wanted."""
-    remaining, number = iter(items), 0
-    while part := list(islice(remaining, rows)):
-        yield len(part), take(part) if wanted(number) else None
-        number += 1
-
-
-class SeparatedRows:
-    """CSV or TSV files with one header."""
-
-    length = None
-
-    def __init__(self, paths: Sequence[Path], suffix: str) -> None:
-        first = next((line for line in read_lines(paths[0]) if line.strip()), "")
-        self.separator, self.notes = separator_of(first, SEPARATORS[suffix])
-        self.paths, self.quoting = paths, csv.QUOTE_MINIMAL
-        self.header: list[str] = []
-
-    def _rows(self) -> Iterator[list[str]]:
-        for path in self.paths:
-            rows = separated(read_lines(path), path, self.separator, self.quoting)
-            header = next(rows, [])
-            self.header = self.header or header
-            if header != self.header:
-                raise LayerscopeError(
-                    f"{path} has other columns than {self.paths[0]}: give files with one header"
-                )
-            yield from rows
-
-    def frame(self, most: int | None = None) -> Any:
-        """Return the first rows as a pandas frame; TSV with bare quotation marks is read as it stands from now on."""
+    def frame(self) -> Any:
+        """Return all rows as a pandas frame of objects."""
         import pandas as pd
 
-        try:
-            cells = list(islice(self._rows(), most))
-        except LayerscopeError:
-            if self.separator != "\t" or self.quoting == csv.QUOTE_NONE:
-                raise
-            self.quoting, self.header = csv.QUOTE_NONE, []
-            self.notes.append(UNQUOTED)
-            return self.frame(most)
-        if not cells:
-            where = f"{self.paths[0]} has a header but no rows"
-            raise LayerscopeError(f"{where}: give at least one text")
-        return pd.DataFrame(cells, columns=self.header, dtype=object)
+        return pd.DataFrame(list(self.read(None)), dtype=object)
 
-    def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
-        """Yield part after part; those that are not wanted are parsed too, as a text may hold line ends."""
-        at = [self.header.index(name) for name in names]
-        return in_parts(
-            self._rows(), rows, wanted, lambda part: [[row[i] for i in at] for row in part]
-        )
-
-
-class JsonRows:
-    """Files with a JSON object a line, or with one array of objects, which is parsed as a whole."""
-
-    length = None
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths, self.notes = paths, list[str]()
-
-    def _records(self) -> Iterator[Callable[[], dict[str, Any]]]:
-        """Yield each record as a function that parses it: what is not wanted is not parsed."""
-        row = 0
-        for path in self.paths:
-            filled = ((i, line) for i, line in enumerate(read_lines(path), 1) if line.strip())
-            number, first = next(filled, (0, ""))
-            if first.lstrip().startswith("["):
-                whole = parsed("".join([first, *(line for _, line in filled)]), path, "it")
-                records = (partial(as_record, record, path) for record in whole)
-            else:
-                lines = chain([(number, first)], filled)
-                records = (partial(_line_record, line, path, i) for i, line in lines)
-            for record in records:
-                yield partial(record, row)
-                row += 1
-
-    def frame(self, most: int | None = None) -> Any:
-        """Return the first rows as a pandas frame, and note in which of all rows texts were mended."""
-        import pandas as pd
-
-        records = [record() for record in islice(self._records(), most)]
-        if not records:
-            raise LayerscopeError(f"{self.paths[0]} has no records: give at least one text")
-        whole = [without_surrogates(record) for record in records]
-        halves = [str(i) for i, record in enumerate(records) if whole[i] != record]
-        if halves and most is None:
-            rows = count(len(halves), "row")
-            self.notes.append(f"{rows} held unpaired surrogates, now U+FFFD: rows {listed(halves)}")
-        return pd.DataFrame(whole, dtype=object)
-
-    def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
-        """Yield part after part; only wanted ones are parsed."""
-        return in_parts(
-            self._records(),
-            rows,
-            wanted,
-            lambda part: [_cells(without_surrogates(record()), names) for record in part],
-        )
-
-
-def _line_record(line: str, path: Path, number: int, row: int) -> dict[str, Any]:
-    return as_record(parsed(line.rstrip("\n"), path, f"line {number}"), path, row)
-
-
-class ParquetRows:
-    """Parquet files, read by row groups."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        import pyarrow.parquet as pq
-
-        self.paths, self.notes, self.length = paths, list[str](), 0
-        for path in paths:
-            with whole_parquet(path):
-                self.length += pq.read_metadata(path).num_rows
-
-    def frame(self, most: int | None = None) -> Any:
-        """Return the first rows as a pandas frame."""
-        import pandas as pd
-        import pyarrow.parquet as pq
-
-        frames = []
-        for path in self.paths if most is None else self.paths[:1]:
-            with whole_parquet(path), pq.ParquetFile(path) as file:
-                table = file.read() if most is None else next(file.iter_batches(most), None)
-                if table is not None:
-                    table.validate(full=True)  # texts that are not UTF-8 would break later
-                    frames.append(table.to_pandas())
-                    self._refuse_lost(path, frames[0], file)
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-
-    def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
-        """Yield part after part; row groups without a wanted one are not read."""
-        return in_parts(self._rows(names, rows, wanted), rows, wanted, lambda part: part)
-
-    def _refuse_lost(self, path: Path, names: Iterable[str], file: Any) -> None:
-        lost = [name for name in names if name not in file.schema_arrow.names]
-        if lost:
-            raise LayerscopeError(
-                f"{path} has no column {lost[0]!r}, which {self.paths[0]} has: leave it out"
-            )
-
-    def _rows(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[Any]:
-        import pyarrow.parquet as pq
-
-        at = 0
-        for path in self.paths:
-            with (
-                whole_parquet(path),
-                pq.ParquetFile(path, pre_buffer=False, buffer_size=PARQUET_BUFFER) as file,
-            ):
-                self._refuse_lost(path, names, file)
-                for group in range(file.num_row_groups):
-                    end = at + file.metadata.row_group(group).num_rows
-                    if any(map(wanted, range(at // rows, -(-end // rows)))):
-                        for batch in file.iter_batches(
-                            rows, [group], list(names), use_threads=False
-                        ):
-                            batch.validate(full=True)
-                            yield from zip(
-                                *(batch.column(name).to_pylist() for name in names), strict=True
-                            )
-                    else:
-                        yield from repeat(None, end - at)
-                    at = end
-
-
-@dataclass(frozen=True)
-class ArrowFiles:
-    """The rows of files in Arrow's format of streams, as `datasets` saves them, one batch in memory at a time."""
-
-    paths: Sequence[Path]
-    features: Mapping[str, Any]
-    num_rows: int
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        import pyarrow as pa
-
-        for path in self.paths:
-            with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
-                for batch in reader:
-                    yield from batch.to_pylist()
-
-
-class IterableRows:
-    """What an iterable yields: texts, or objects such as rows of a `datasets.IterableDataset`."""
-
-    def __init__(self, data: Iterable[Any], where: str) -> None:
-        self.data, self.where, self.notes = data, where, list[str]()
-        self.length: int | None = getattr(data, "num_rows", None)
-        features = (getattr(data, "features", None) or {}).items()
-        self.classes = {column: kind.names for column, kind in features if hasattr(kind, "names")}
-        self.first = list(islice(self._records(), HEAD))
-        # it does not begin again: what was looked at is kept for the first reading
-        self.once = iter(data) is data
-
-    def frame(self, most: int | None = None) -> Any:
-        """Return the rows that were looked at as a pandas frame, or all."""
-        import pandas as pd
-
-        return pd.DataFrame(self.first if most else list(self._records()), dtype=object)
-
-    def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
-        """Yield part after part; raises `LayerscopeError` where the iterable raises, with what it says."""
-        first, self.first = (self.first, []) if self.once else ([], self.first)
-        records = chain(first, self._records(len(first)))
-        return in_parts(
-            records, rows, wanted, lambda part: [_cells(record, names) for record in part]
-        )
-
-    def _records(self, number: int = 0) -> Iterator[Mapping[str, Any]]:
-        remaining = iter(self.data)
-        while True:
-            try:
-                record = next(remaining)
-            except StopIteration:
-                return
-            except Exception as error:  # whatever someone else's code raises
-                why = f"{type(error).__name__}: {first_line(error)}"
-                raise LayerscopeError(
-                    f"{self.where} failed at row {number:,} ({why}): fix it and run this again"
-                ) from error
-            record = {"text": record} if isinstance(record, str) else record
-            if not isinstance(record, Mapping):
-                kind = type(record).__name__
-                raise LayerscopeError(
-                    f"row {number:,} of {self.where} is of type {kind}: yield texts, or dicts of cells"
-                )
-            yield {
-                **record,
-                **{
-                    column: class_name(record[column], names)
-                    for column, names in self.classes.items()
-                },
-            }
+    def parts(
+        self, names: Sequence[str], rows: int, wanted: Wanted
+    ) -> Iterator[tuple[int, list[list[Any]] | None]]:
+        """Yield how many rows part after part has, `rows` in all but the last, with their cells where it is wanted."""
+        remaining, number = self.read(names), 0
+        while part := list(islice(remaining, rows)):
+            cells = None
+            if wanted(number):
+                cells = [[row.get(name) for name in names] for row in part]
+            yield len(part), cells
             number += 1
-
-
-def class_name(cell: Any, names: Sequence[str]) -> str | None:
-    """Return the name of a class; -1 hides the labels of a test set."""
-    return None if cell is None or cell < 0 else names[cell]
-
-
-def _cells(record: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    return [record.get(name) for name in names]
 
 
 def file_rows(paths: Sequence[Path], suffix: str) -> Rows:
     """Return the rows of table files of one kind, by their suffix without `.gz`."""
+    where = str(paths[0])
     if suffix in PARQUET:
-        return ParquetRows(paths)
-    return JsonRows(paths) if suffix in JSON_LINES else SeparatedRows(paths, suffix)
-
-
-def file_fingerprint(paths: Sequence[Path]) -> str:
-    """Return the sha256 (hex) of the sizes of files and of what they begin and end with, whatever their names."""
-    summed = hashlib.sha256()
-    for path in paths:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            summed.update(size.to_bytes(8, "little") + file.read(ENDS))
-            file.seek(max(0, size - ENDS))
-            summed.update(file.read(ENDS))
-    return summed.hexdigest()
-
-
-def separator_of(header: str, separator: str) -> tuple[str, list[str]]:
-    """Return what separates the columns of a header, and a note where that is not what the file's name says."""
-    other = next((sign for sign in ";\t" if sign in header), None)
-    if other and separator == "," and "," not in header:
-        return other, [f"separator: {'tab' if other == chr(9) else other!r} (guessed)"]
-    return separator, []
-
-
-def separated(
-    lines: Iterable[str], path: Path, separator: str, quoting: Any
-) -> Iterator[list[str]]:
-    """Yield the header and rows of as many fields; unlike with pandas, none is filled up or mended."""
-    csv.field_size_limit(2**31 - 1)  # texts may be longer than the module's 131,072 characters
-    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
-    fields = 0
+        return Rows(where, partial(_parquet, paths), length=sum(map(_parquet_length, paths)))
+    if suffix in JSON_LINES:
+        return Rows(where, lambda names: chain.from_iterable(map(_json, paths)))
+    first = next((line for line in read_lines(paths[0]) if line.strip()), "")
+    separator = next((sign for sign in SEPARATORS if sign in first), ",")
+    if suffix != ".csv":
+        separator = "\t"
     try:
-        for row in filter(None, reader):
-            fields = fields or len(row)
-            if len(row) != fields:
-                raise LayerscopeError(
-                    f"{path}: line {reader.line_num} has {len(row)} fields where the header has {fields}: "
-                    "quote the texts that hold separators or line ends"
-                )
-            yield row
-    except csv.Error as error:
+        return Rows(where, partial(_separated, paths, separator, csv.QUOTE_MINIMAL))
+    except LayerscopeError:
+        if separator != "\t":
+            raise
+        return Rows(where, partial(_separated, paths, separator, csv.QUOTE_NONE), [UNQUOTED])
+
+
+def _separated(
+    paths: Sequence[Path], separator: str, quoting: Any, names: Sequence[str] | None
+) -> Records:
+    """Yield the rows of CSV or TSV, each with as many fields as the header has names."""
+    csv.field_size_limit(2**31 - 1)  # texts may be longer than the module's 131,072 characters
+    for path in paths:
+        rows = csv.reader(read_lines(path), delimiter=separator, quoting=quoting, strict=True)
+        try:
+            header: list[str] | None = None
+            for row in filter(None, rows):
+                if header is None:
+                    header = row
+                    twice = next((name for name in row if row.count(name) > 1), None)
+                    if twice is not None:
+                        raise LayerscopeError(f"{path} has two columns named {twice!r}: rename one")
+                    continue
+                if len(row) != len(header):
+                    raise LayerscopeError(
+                        f"{path}: line {rows.line_num} has {len(row)} fields where the header has {len(header)}: "
+                        "quote the texts that hold separators or line ends"
+                    )
+                yield dict(zip(header, row, strict=True))
+        except csv.Error as error:
+            raise LayerscopeError(
+                f"{path}: line {rows.line_num} is broken ({error}): close quotes, and double those inside a text"
+            ) from error
+
+
+def _json(path: Path) -> Records:
+    """Yield the objects of a file, one a line or all in one array, which is parsed as a whole."""
+    lines = enumerate(read_lines(path), 1)
+    filled = ((number, line) for number, line in lines if line.strip())
+    start, first = next(filled)  # a file without one is empty
+    if first.lstrip().startswith("["):
+        whole = _parsed("".join([first, *(line for _, line in filled)]), str(path))
+        for number, record in enumerate(whole, 1):
+            yield as_record(record, f"{path}: record {number}")
+        return
+    for number, line in chain([(start, first)], filled):
+        where = f"{path}: line {number}"
+        record = as_record(_parsed(line, where), where)
+        yield {without_surrogates(name): cell for name, cell in record.items()}
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise LayerscopeError(
-            f"{path}: line {reader.line_num} is broken ({error}): close quotes, and double those inside a text"
+            f"{where} is not JSON ({first_line(error)}): write one object per line"
         ) from error
 
 
-def as_record(record: Any, path: Path, number: int) -> dict[str, Any]:
-    """Return what a line of JSON holds as an object: a text is its only member."""
-    record = {"text": record} if isinstance(record, str) else record
-    if not isinstance(record, dict):
-        shown = json.dumps(record, ensure_ascii=False)
+def as_record(record: Any, where: str) -> Record:
+    """Return a row as its cells by column; a text is the only one."""
+    if isinstance(record, str):
+        return {"text": record}
+    if not isinstance(record, Mapping):
         raise LayerscopeError(
-            f'{path}: record {number} is {shown:.40}, not an object: write {{"text": …}} a line'
+            f"{where} is {record!r:.40}, of type {type(record).__name__}: give texts, or objects of cells"
         )
     return record
 
 
-def parsed(text: str, path: Path, what: str) -> Any:
-    """Return what a text of JSON holds; `what` names it in the line on one that is broken."""
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        at = (
-            f"{error.msg}, column {error.colno}"
-            if isinstance(error, json.JSONDecodeError)
-            else "too deep"
-        )
-        raise LayerscopeError(
-            f"{path}: {what} is not JSON ({at}): write one object per line"
-        ) from error
+def _parquet_length(path: Path) -> int:
+    import pyarrow.parquet as pq
+
+    with _whole_parquet(path):
+        return int(pq.read_metadata(path).num_rows)
+
+
+def _parquet(paths: Sequence[Path], names: Sequence[str] | None) -> Records:
+    import pyarrow.parquet as pq
+
+    for path in paths:
+        with (
+            _whole_parquet(path),
+            pq.ParquetFile(path, pre_buffer=False, buffer_size=PARQUET_BUFFER) as file,
+        ):
+            for batch in file.iter_batches(BATCH, columns=names, use_threads=False):
+                batch.validate(full=True)  # texts that are not UTF-8 would break later
+                yield from batch.to_pylist()
 
 
 @contextmanager
-def whole_parquet(path: Path) -> Iterator[None]:
+def _whole_parquet(path: Path) -> Iterator[None]:
     """Within, a Parquet file that cannot be read, or not whole, is one line."""
     import pyarrow as pa
 
@@ -389,3 +185,52 @@ def whole_parquet(path: Path) -> Iterator[None]:
         raise LayerscopeError(
             f"{path} is not a complete Parquet file ({reason}): write or copy it again"
         ) from error
+
+
+def iterable_rows(data: Any, where: str) -> Rows:
+    """Return the rows that an iterable yields: texts, or objects such as those of a `datasets.IterableDataset`."""
+    features = (getattr(data, "features", None) or {}).items()
+    classes = {column: kind.names for column, kind in features if hasattr(kind, "names")}
+
+    def records(names: Sequence[str] | None = None) -> Records:
+        remaining, number = iter(data), 0
+        while True:
+            try:
+                record = next(remaining)
+            except StopIteration:
+                return
+            except Exception as error:  # whatever someone else's code raises
+                why = f"{type(error).__name__}: {first_line(error)}"
+                raise LayerscopeError(
+                    f"{where} failed at row {number:,} ({why}): fix it and run this again"
+                ) from error
+            row = dict(as_record(record, f"row {number:,} of {where}"))
+            for column, class_names in classes.items():
+                row[column] = class_name(row[column], class_names)
+            yield row
+            number += 1
+
+    length = getattr(data, "num_rows", None)
+    if iter(data) is not data:
+        return Rows(where, records, length=length)
+    # it does not begin again: what was looked at is kept
+    every = records()
+    head = list(islice(every, HEAD))
+    return Rows(where, lambda names: chain(head, every), head=head)
+
+
+def class_name(cell: Any, names: Sequence[str]) -> str | None:
+    """Return the name of a class; -1 hides the labels of a test set."""
+    return None if cell is None or cell < 0 else names[cell]
+
+
+def file_fingerprint(paths: Sequence[Path]) -> str:
+    """Return the sha256 (hex) of the sizes of files and of what they begin and end with, whatever their names."""
+    summed = hashlib.sha256()
+    for path in paths:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            summed.update(size.to_bytes(8, "little") + file.read(ENDS))
+            file.seek(max(0, size - ENDS))
+            summed.update(file.read(ENDS))
+    return summed.hexdigest()

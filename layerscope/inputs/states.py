@@ -1,6 +1,5 @@
 """States that another engine wrote, with what is known of their samples: no model, and never all of them at once."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,7 +33,7 @@ class States:
     `read` takes numbers of samples and returns a tensor for each, `[layers, T, D]` where `tokens`
     holds the token ids `[T]` of every sample, else `[layers, D]`. `layers` are their numbers in the
     model, rising: 0 is the embedding output, k the output of block k. `table` has a row for each
-    sample; `kept` lives as long as the states are read.
+    sample.
     """
 
     path: Path
@@ -45,34 +44,9 @@ class States:
     tokens: Sequence[np.ndarray[Any, Any]] | None = None
     table: Any = None
     notes: tuple[str, ...] = ()
-    kept: Any = None
     about: Mapping[str, Any] = field(default_factory=dict)
     """What is known of them beside: `model` (its name), `depth`, `site`, `pooling`, whether it is `causal`, and the
     `fingerprint` of the images or sounds that all of them are of."""
-    listing: Sequence[tuple[str, int]] = ()
-
-    def check_unchanged(self) -> None:
-        """Raise where files came or grew since the states were opened."""
-        if listing_of(self.path) != self.listing:
-            raise LayerscopeError(
-                f"{self.path} changed while it was read: wait for its writer, and start in a new folder"
-            )
-
-
-def listing_of(where: Path) -> list[tuple[str, int]]:
-    """Return names and sizes of the files there, by which a change is noticed."""
-    return [(file.name, file.stat().st_size) for file in files_in(where) if file.suffix != ".lock"]
-
-
-def files_in(where: Path) -> list[Path]:
-    """Return a file, or those in a folder by name, 2 before 10."""
-    inside = [where] if where.is_file() else [file for file in where.iterdir() if file.is_file()]
-    return sorted(
-        inside,
-        key=lambda file: [
-            (p.isdigit(), int(p) if p.isdigit() else p) for p in re.split(r"(\d+)", file.name)
-        ],
-    )
 
 
 @dataclass(frozen=True)
@@ -144,8 +118,7 @@ def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: 
     )
     names = [states.names[number] for number in numbers]
     chosen = Columns(text, label, labels is not None or columns.label is not None)
-    called = names if frame is not None and ID in frame else None
-    read = text_corpus(texts or names, name, where, cells_of_labels, chosen, notes, called)
+    read = text_corpus(texts or names, name, where, cells_of_labels, chosen, notes)
     samples = StoredSamples(states, numbers, None if texts is None else list(map(str, texts)))
     whole = Corpus(
         name, "text" if texts or states.tokens else "tensor", samples, names, notes=read.notes

@@ -49,24 +49,18 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
     in 5 sentences.
     """
     tagged = tagged_rows(data)
-    if samples is not None and samples < len(tagged.sentences):
-        chosen = np.sort(
-            np.random.default_rng(seed).choice(len(tagged.sentences), samples, replace=False)
-        )
+    total = len(tagged.sentences)
+    if samples is not None and samples < total:
+        chosen = np.sort(np.random.default_rng(seed).choice(total, samples, replace=False))
         tagged = Tagged(
             tagged.name,
             tuple(tagged.sentences[i] for i in chosen),
             tuple(tagged.labels[i] for i in chosen),
         )
-    path = "the data frame" if is_frame(data) else str(data)
     sentences = Counter(label for labels in tagged.labels for label in set(labels))
-    if len(sentences) < 2:
-        raise LayerscopeError(
-            f"{path}: every token has the label {next(iter(sentences))!r}: give two or more"
-        )
     if sum(count >= WHOLE for count in sentences.values()) < 2:
         raise LayerscopeError(
-            f"{path}: fewer than 2 labels occur in {WHOLE} sentences: give more sentences"
+            f"{tagged.name}: fewer than 2 labels occur in {WHOLE} sentences: give more sentences"
         )
     return tagged
 
@@ -80,51 +74,36 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
     frame = table_of(data)
     if frame is None:
         raise LayerscopeError(f"{path} is not a table: {reader} reads JSONL, CSV, TSV or Parquet")
-    columns = [next((name for name in names if name in frame), None) for names in (WORDS, LABELS)]
-    for column, names in zip(columns, (WORDS, LABELS), strict=True):
+    columns = []
+    for names in (WORDS, LABELS):
+        column = next((name for name in names if name in frame), None)
         if column is None:
             hint = near(names[0], list(map(str, frame))) or ":"
             raise LayerscopeError(
                 f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of equal length per row"
             )
-    lists: list[tuple[str, ...]] = []
-    for i, cells in enumerate(zip(*(frame[column] for column in columns), strict=True)):
-        where = f"{path}: row {i}"
-        words, labels = (
-            _listed(cell, what, where)
-            for cell, what in zip(cells, ("tokens", "labels"), strict=True)
-        )
-        if len(words) != len(labels):
-            raise LayerscopeError(
-                f"{where} has {len(words)} tokens and {len(labels)} labels: give one for each"
-            )
-        if not words:
-            raise LayerscopeError(f"{where} has no tokens: leave it out")
-        lists += words, labels
-    return Tagged(folder_name(name), tuple(lists[::2]), tuple(lists[1::2]))
-
-
-def _listed(cell: Any, what: str, row: str) -> tuple[str, ...]:
-    cells = (
-        cell.split()
-        if isinstance(cell, str)
-        else cell.tolist()
-        if isinstance(cell, np.ndarray)
-        else cell
+        columns.append(column)
+    sentences, labels = (
+        tuple(_listed(cell, f"{path}: row {i}", column) for i, cell in enumerate(frame[column]))
+        for column in columns
     )
-    if not isinstance(cells, (list, tuple)):
-        raise LayerscopeError(
-            f"{row} has no list of {what} ({cell!r:.40}): give a list, or a text separated by spaces"
-        )
-    for i, item in enumerate(cells, start=1):
-        if (
-            isinstance(item, bool)
-            or not isinstance(item, (str, int))
-            or (what == "labels" and item == "")
-        ):
+    for i, (words, tags) in enumerate(zip(sentences, labels, strict=True)):
+        if len(words) != len(tags) or not words:
             raise LayerscopeError(
-                f"{row}: number {i} of its {what} is {item!r:.40}: give a text or a whole number"
+                f"{path}: row {i} has {len(words)} tokens and {len(tags)} labels: give one for each"
             )
+    return Tagged(folder_name(name), sentences, labels)
+
+
+def _listed(cell: Any, row: str, column: str) -> tuple[str, ...]:
+    cells = cell.split() if isinstance(cell, str) else cell
+    if isinstance(cells, np.ndarray):
+        cells = cells.tolist()
+    is_list = isinstance(cells, (list, tuple))
+    if not is_list or not all(type(item) in (str, int) and item != "" for item in cells):
+        raise LayerscopeError(
+            f"{row} has {cell!r:.60} as {column}: give a list of texts or whole numbers, or a text separated by spaces"
+        )
     return tuple(map(str, cells))
 
 

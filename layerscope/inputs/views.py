@@ -1,14 +1,15 @@
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.samples import Modality, Waveform, Window
 
-DEFAULT_SHARE = 0.1
+SHARE = 0.1
+"""Share of a text's words that change."""
 _NEIGHBOURS = (
     "wa qeas wrsd etdf ryfg tugh yihj uojk ipkl ol sqwz adwezx sferxc dgrtcv fhtyvb gjyubn hkuinm jliom kop xas zcsd "
     "xvdf cbfg vngh bmhj njk"
@@ -17,76 +18,38 @@ QWERTY = dict(zip("qwertyuiopasdfghjklzxcvbnm", _NEIGHBOURS.split(), strict=True
 """Each letter's neighbours on a keyboard whose rows lie half a key apart."""
 
 
-def augment(
-    sample: Any,
-    modality: Modality,
-    *,
-    kinds: Sequence[str] | None = None,
-    share: float = DEFAULT_SHARE,
-    seed: int,
-    sample_id: int,
-    view: int,
-) -> Any:
+def augment(sample: Any, modality: Modality, *, seed: int, sample_id: int, view: int) -> Any:
     """Return an augmented view of a sample, which depends only on the seed, the sample number and the view number.
 
-    `kinds` are names of `VIEW_KINDS[modality]`, by default all of them. In a text, a random `share`
-    of the words (above 0, up to 1) is changed, each in one of these ways, and a `Window` comes back
-    as plain text. For an image, a sound or a tensor, all of them are applied one after another, and
-    `share` has no effect. Raises `LayerscopeError` for an unknown kind and for a share outside 0 to
-    1.
+    In a text a tenth of the words, at least one, have two letters swapped, a typo, or a space within
+    them, and a `Window` comes back as plain text. An image is cropped, flipped and coloured, a
+    sound gets noise and is shifted, a tensor gets noise.
 
     >>> from layerscope.inputs import augment
-    >>> augment("the food was good", "text", share=0.5, seed=0, sample_id=0, view=1)
-    'the f ood was gokd'
+    >>> augment("the food was good", "text", seed=0, sample_id=0, view=1)
+    'the food was gokd'
     """
-    chosen = check_views(modality, kinds, share)
     random = np.random.default_rng([seed, sample_id, view])
     if modality == "text":
-        return _change_words(
-            sample.text if isinstance(sample, Window) else sample, chosen, share, random
-        )
-    for kind in chosen:
-        sample = _CHANGES[modality][kind](sample, random)
+        return _change_words(sample.text if isinstance(sample, Window) else sample, random)
+    for change in CHANGES[modality]:
+        sample = change(sample, random)
     return sample
 
 
-def check_views(
-    modality: Modality, kinds: Sequence[str] | None = None, share: float = DEFAULT_SHARE
-) -> tuple[str, ...]:
-    """Return the kinds of augmentation to apply, in their fixed order; all of the modality's where none is named.
+def _change_words(text: str, random: np.random.Generator) -> str:
+    """Return a text with a share of its words changed, in one way each; what lies between words stays.
 
-    Raises `LayerscopeError` for an unknown kind and for a share outside 0 to 1.
-
-    >>> from layerscope.inputs import check_views
-    >>> check_views("image")
-    ('crop', 'flip', 'color')
-    """
-    all_kinds = VIEW_KINDS[modality]
-    for kind in kinds or ():
-        if kind not in all_kinds:
-            raise LayerscopeError(
-                f"view kind {kind!r} does not exist for {modality}{choices(kind, all_kinds)}"
-            )
-    if not 0 < share <= 1:
-        raise LayerscopeError(f"share is {share}: give more than 0 and at most 1")
-    return all_kinds if not kinds else tuple(kind for kind in all_kinds if kind in kinds)
-
-
-def _change_words(
-    text: str, kinds: Sequence[str], share: float, random: np.random.Generator
-) -> str:
-    """Return a text with a share of its words changed, one kind each; what lies between words stays.
-
-    At least one word changes, if any can; words that no kind can change are passed over.
+    Words that cannot be changed are passed over.
     """
     pieces = re.split(r"(\S+)", text)  # the words have odd indices
     words = range(1, len(pieces), 2)
-    left = max(1, round(share * len(words)))
+    left = max(1, round(SHARE * len(words)))
     for index in random.permutation(words):
         if left == 0:
             break
-        for kind in random.permutation(np.asarray(kinds)):
-            changed = _TEXT_CHANGES[str(kind)](pieces[index], random)
+        for kind in random.permutation(len(TEXT_CHANGES)):
+            changed = TEXT_CHANGES[kind](pieces[index], random)
             if changed is not None:
                 pieces[index] = changed
                 left -= 1
@@ -136,11 +99,7 @@ def _free(word: str, i: int) -> bool:
     return i >= len(word) or unicodedata.category(word[i])[0] != "M"
 
 
-_TEXT_CHANGES: dict[str, Callable[[str, np.random.Generator], str | None]] = {
-    "swap": _swap,
-    "typo": _typo,
-    "split": _split,
-}
+TEXT_CHANGES = (_swap, _typo, _split)
 
 
 def _crop(image: Any, random: np.random.Generator) -> Any:
@@ -214,12 +173,8 @@ def _jitter(row: Any, random: np.random.Generator) -> Any:
     return (array + noise).astype(array.dtype)
 
 
-_CHANGES: dict[Modality, dict[str, Callable[[Any, np.random.Generator], Any]]] = {
-    "image": {"crop": _crop, "flip": _flip, "color": _color},
-    "audio": {"noise": _hiss, "shift": _shift},
-    "tensor": {"noise": _jitter},
-}
-VIEW_KINDS: dict[Modality, tuple[str, ...]] = {
-    "text": tuple(_TEXT_CHANGES),
-    **{modality: tuple(changes) for modality, changes in _CHANGES.items()},
+CHANGES: dict[Modality, tuple[Callable[[Any, np.random.Generator], Any], ...]] = {
+    "image": (_crop, _flip, _color),
+    "audio": (_hiss, _shift),
+    "tensor": (_jitter,),
 }

@@ -140,11 +140,7 @@ def repeat_tokens(
     >>> repeat_tokens([101, 7, 8, 9, 102], 1.0, np.random.default_rng(0), fixed={101, 102})
     (101, 9, 9, 9, 102)
     """
-    free = [i for i, token in enumerate(ids) if token not in fixed]
-    if not free:
-        return tuple(ids)
-    repeated = ids[free[int(random.integers(len(free)))]]
-    return _replaced(ids, free, [repeated] * len(free), share, random)
+    return _replaced(ids, share, None, random, fixed)
 
 
 def random_tokens(
@@ -163,18 +159,29 @@ def random_tokens(
     >>> random_tokens([101, 7, 8, 9, 102], 1.0, [5, 6], np.random.default_rng(0), fixed={101, 102})
     (101, 6, 6, 6, 102)
     """
-    free = [i for i, token in enumerate(ids) if token not in fixed]
-    return _replaced(
-        ids, free, random.choice(np.asarray(vocabulary), len(free)).tolist(), share, random
-    )
+    return _replaced(ids, share, vocabulary, random, fixed)
 
 
 def _replaced(
-    ids: Sequence[int], free: Sequence[int], others: Sequence[int], share: float, random: Generator
+    ids: Sequence[int],
+    share: float,
+    vocabulary: Sequence[int] | None,
+    random: Generator,
+    fixed: Collection[int],
 ) -> tuple[int, ...]:
-    lots = random.random(len(free))
-    new = {i: other for i, other, lot in zip(free, others, lots, strict=True) if lot < share}
-    return tuple(new.get(i, token) for i, token in enumerate(ids))
+    """Replace ids by draws from a vocabulary, or without one by a single one of them."""
+    free = [i for i, token in enumerate(ids) if token not in fixed]
+    if not free:
+        return tuple(ids)
+    if vocabulary is None:
+        others = [ids[free[int(random.integers(len(free)))]]] * len(free)
+    else:
+        others = random.choice(np.asarray(vocabulary), len(free)).tolist()
+    new = list(ids)
+    for i, other, lot in zip(free, others, random.random(len(free)), strict=True):
+        if lot < share:
+            new[i] = other
+    return tuple(new)
 
 
 def make_extreme(
@@ -208,10 +215,8 @@ def make_extreme(
     samples = []
     for ids, name in zip(tokenised(corpus.samples), corpus.names, strict=True):
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        if kind == "repeat":
-            new = repeat_tokens(ids, share, random, special)
-        else:
-            new = random_tokens(ids, share, vocabulary, random, special)
+        drawn_from = None if kind == "repeat" else vocabulary
+        new = _replaced(ids, share, drawn_from, random, special)
         samples.append(Window(str(tokenizer.decode(new, skip_special_tokens=True)), new))
     note = f"each token is replaced with probability {share:g} by {HOW[kind]}"
     return replace(

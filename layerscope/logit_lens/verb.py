@@ -37,8 +37,8 @@ def lens(
         model: hub name, local folder, or minilm; in Python also a loaded model. It needs a head
             over its layers: a language model, masked or not, or a classifier.
         prompt: text to read; [MASK] stands for the model's mask.
-        data: samples to read instead of a prompt: CSV, TSV, JSONL, Parquet or text file; folder or
-            archive of images or sounds; hf:name/config:split; stdlib-docs; digits.
+        data: samples to read instead of a prompt: CSV, TSV, JSONL, Parquet or text file; folder of
+            images or sounds; hf:name/config:split; stdlib-docs; digits.
         samples: number of samples, drawn with seed 0.
         tokens: number of tokens that a language model appends to each text before it is read.
         top: number of predictions kept at each layer.

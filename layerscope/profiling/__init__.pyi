@@ -1,2 +1,1 @@
-from .checkpoints import profile_checkpoints as profile_checkpoints
 from .verb import profile as profile

@@ -13,7 +13,6 @@ from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
 from layerscope.models.identity import about_model, tokens_fingerprint, weights_fingerprint
 from layerscope.models.stored import StatesModel
-from layerscope.profiling.options import PassOptions
 from layerscope.profiling.plan import Job
 
 EXAMPLES = 3
@@ -101,15 +100,11 @@ def about_states(model: StatesModel) -> dict[str, Any]:
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     """Raise where a run folder holds another run, naming the first thing that differs."""
-    # what an older run does not hold was as by default
-    options = PassOptions().identity() | there["options"]
     pairs = [(what, there[group].get(key), here[group][key]) for what, group, key in COMPARED]
-    pairs += [(name, options.get(name), value) for name, value in here["options"].items()]
+    pairs += [(name, there["options"].get(name), value) for name, value in here["options"].items()]
     read = "tokens" if here["data"]["modality"] == "text" else "preprocessing"
-    old, new = (facts["data"].get("tokens") for facts in (there, here))
-    if differs := first_difference(
-        [*pairs, (read, old or new, new)]
-    ):  # older runs of images do not say
+    pairs.append((read, there["data"].get("tokens"), here["data"].get("tokens")))
+    if differs := first_difference(pairs):
         raise LayerscopeError(
             f"run folder {str(path)!r} holds another run ({differs}): choose another folder with `out`, or delete it"
         )

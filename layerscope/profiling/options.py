@@ -44,8 +44,6 @@ class PassOptions:
     sublayers: bool = False
     views: int = 2
     view_samples: int = 1000
-    view_kinds: tuple[str, ...] | None = None
-    view_share: float = 0.1
     batch_size: int | None = None
     seed: int = 0
     keep_states: str = "all"
@@ -66,15 +64,14 @@ class PassOptions:
         for name in ("alpha", "rows", "cka", "cosine"):
             normal[name] = tuple(dict.fromkeys(getattr(self, name)))
         normal["alpha"] = tuple(map(float, normal["alpha"]))
-        normal["view_kinds"] = self.view_kinds and tuple(self.view_kinds)
         normal["prefixes"] = self.prefixes and tuple(sorted({*self.prefixes}))
         for name, value in normal.items():
             object.__setattr__(self, name, value)
 
     @classmethod
     def of_run(cls, stored: Mapping[str, Any]) -> "PassOptions":
-        """Return the options that a run's manifest holds; what an older run does not hold was as by default."""
-        return cls(**{name: stored[name] for name in cls.names() if name in stored})
+        """Return the options that a run's manifest holds."""
+        return cls(**{name: stored[name] for name in cls.names()})
 
     @classmethod
     def names(cls) -> list[str]:
@@ -103,6 +100,12 @@ class PassOptions:
                 raise LayerscopeError(
                     f"`{name}` is for data that are read at once, and {whole}: leave `{name}` out"
                 )
+
+    @property
+    def replaced(self) -> str | None:
+        """The name of the option by which tokens are replaced, None where they are not."""
+        names = ("repeat_tokens", "random_tokens")
+        return next((name for name in names if getattr(self, name) is not None), None)
 
     @property
     def reservoir(self) -> int | None:

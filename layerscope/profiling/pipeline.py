@@ -16,7 +16,6 @@ from layerscope.core.progress import Reporter, reporting
 from layerscope.inputs import Corpus, open_corpus, open_stream
 from layerscope.inputs.corpus import MORE
 from layerscope.inputs.streams import Stream
-from layerscope.inputs.views import check_views
 from layerscope.metrics.metric import How, Metric
 from layerscope.metrics.neural_collapse import FromCollapse
 from layerscope.metrics.readings import FromReadings
@@ -57,7 +56,8 @@ def run_profile(options: ProfileOptions) -> Run:
     if options.states is not None:  # what the run does not hold is noted in it
         job = replace(job, model=replace(job.model, notes=(*job.model.notes, *lines)))
     else:
-        _say(lines, reporter)
+        for line in lines:
+            reporter.say(line)
     described = partial(
         describe,
         source=as_named(options.head if options.model is None else options.model),
@@ -77,7 +77,8 @@ def run_profile(options: ProfileOptions) -> Run:
         if sums is None:
             return Run(path)
         corpus = sums.corpus(stream, measuring.reservoir or 0)
-        _say(check_available(measuring, job.model, corpus), reporter)
+        for line in check_available(measuring, job.model, corpus):
+            reporter.say(line)
         of_sums = summed.options.metrics
         lacks = {
             metric.name: _lack(metric, measuring, job.model, corpus) for metric in measuring.chosen
@@ -92,11 +93,6 @@ def run_profile(options: ProfileOptions) -> Run:
             finish(run, summed, sums)
         team.meet()
     return run
-
-
-def _say(lines: list[str], reporter: Reporter) -> None:
-    for line in lines:
-        reporter.say(line)
 
 
 def _folder_for(job: Job, data: Any, manifest: dict[str, Any]) -> Path:
@@ -144,7 +140,6 @@ def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
         source = opened(data)
     stream = source if isinstance(source, Stream) else None
     corpus = text_head(source) if isinstance(source, Stream) else source
-    check_views(corpus.modality, measuring.view_kinds, measuring.view_share)
     model = find_layers(
         loaded,
         corpus.modality,
@@ -171,8 +166,6 @@ def _run(
 ) -> Run:
     """Start or resume the run of a folder and finish it, with the tables that the options ask for."""
     run = shared_run(path, manifest, job, reporter, team)
-    if isinstance(job.model, StatesModel):
-        job.model.states.check_unchanged()
     write_tables(run, options, reporter, team)
     team.meet()
     return run

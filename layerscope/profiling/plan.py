@@ -111,18 +111,9 @@ def view_of(job: Job, sample: int, view: int) -> Any:
     original, options = job.corpus.samples[sample], job.options
     if view == 0:
         return original
-    kinds, share = options.view_kinds, options.view_share
     # by its name: the same views whatever else is drawn
     sample_id = zlib.crc32(job.corpus.names[sample].encode())
-    return augment(
-        original,
-        job.corpus.modality,
-        kinds=kinds,
-        share=share,
-        seed=options.seed,
-        sample_id=sample_id,
-        view=view,
-    )
+    return augment(original, job.corpus.modality, seed=options.seed, sample_id=sample_id, view=view)
 
 
 def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:

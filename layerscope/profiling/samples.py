@@ -27,24 +27,19 @@ def window_of(chunk: int | None, prompt: str, corpus: Corpus, model: LayeredMode
 
 def as_read(corpus: Corpus, model: LayeredModel, options: PassOptions) -> Corpus:
     """Return the samples drawn, running text packed for a language model, tokens replaced where options say so."""
-    replaced = next(
-        (name for name in ("repeat_tokens", "random_tokens") if getattr(options, name) is not None),
-        None,
-    )
-    _refuse_for_others(corpus, model, options, replaced)
+    _refuse_for_others(corpus, model, options)
     tokenizer = model.loaded.processor_for("text")
     window = window_of(options.chunk, options.prompt, corpus, model)
-    if replaced and tokenizer is None:
-        raise LayerscopeError(
-            f"`{replaced}` needs the tokenizer of {model.loaded.name}: leave it out"
-        )
     if window is not None:
         corpus = pack(corpus, tokenizer, window)
     corpus = draw(corpus, options.samples, options.seed)
-    if replaced is None:
+    if options.replaced is None:
         return corpus
     encoder = model.encoder
-    assert isinstance(encoder, TextEncoder)
+    if tokenizer is None or not isinstance(encoder, TextEncoder):
+        raise LayerscopeError(
+            f"`{options.replaced}` needs a tokenizer, and {model.loaded.name} has none: leave it out"
+        )
     encoder.lengths(corpus.samples)  # counts what is cut, which the new ids no longer show
     if encoder.cut:
         cut = f"{encoder.cut:,} of {len(corpus):,} texts are cut at {count(encoder.max_length, 'token')}"
@@ -52,8 +47,8 @@ def as_read(corpus: Corpus, model: LayeredModel, options: PassOptions) -> Corpus
     table = model.module.get_input_embeddings()  # type: ignore[operator]  # to torch it is no method
     return make_extreme(
         corpus,
-        "repeat" if replaced == "repeat_tokens" else "random",
-        getattr(options, replaced),
+        "repeat" if options.replaced == "repeat_tokens" else "random",
+        getattr(options, options.replaced),
         tokenizer=tokenizer,
         tokenised=encoder.ids,
         rows=table.num_embeddings,
@@ -61,19 +56,22 @@ def as_read(corpus: Corpus, model: LayeredModel, options: PassOptions) -> Corpus
     )
 
 
-def _refuse_for_others(
-    corpus: Corpus, model: LayeredModel, options: PassOptions, replaced: str | None
-) -> None:
+def _refuse_for_others(corpus: Corpus, model: LayeredModel, options: PassOptions) -> None:
     """Raise for an option of texts where samples are none."""
     is_text, is_tokens = corpus.modality == "text", isinstance(model.encoder, TextEncoder)
-    applies = {"chunk": is_text, "prompt": is_text, "max_length": is_tokens}
-    if replaced:
-        applies[replaced] = is_tokens
+    applies = {
+        "chunk": is_text,
+        "prompt": is_text,
+        "max_length": is_tokens,
+        "repeat_tokens": is_tokens,
+        "random_tokens": is_tokens,
+    }
     for name, fits in applies.items():
         if not fits and getattr(options, name) not in (None, ""):
             raise LayerscopeError(
                 f"`{name}` is for texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
             )
-    if options.prompt and replaced:
-        made = f"`{replaced}` makes token ids of them"
-        raise LayerscopeError(f"`prompt` goes before texts, and {made}: leave one of the two out")
+    if options.prompt and options.replaced:
+        raise LayerscopeError(
+            f"`prompt` goes before texts, and `{options.replaced}` makes token ids of them: leave one of the two out"
+        )

@@ -62,8 +62,6 @@ def profile(
     sublayers: Annotated[bool, METRIC] = False,
     views: Annotated[int, Whole(0, 1000), VIEWS] = 2,
     view_samples: Annotated[int, Whole(2), VIEWS] = 1000,
-    view_kinds: Annotated[str | Iterable[str] | None, Names(), VIEWS] = None,
-    view_share: Annotated[float, Number(above=0, most=1), VIEWS] = 0.1,
     batch_size: Annotated[int | None, Whole(1), PASS] = None,
     parallel: Annotated[str | None, OneOf(("tensor",)), PASS] = None,
     seed: Annotated[int, SEED, PASS] = 0,
@@ -84,11 +82,11 @@ def profile(
         model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package;
             in Python also a loaded model, SentenceTransformer or CrossEncoder, or any
             torch.nn.Module with a stack of blocks.
-        data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds;
+        data: CSV, TSV, JSONL, Parquet or text file; folder of images or sounds;
             hf:name/config:split; stdlib-docs or digits, which are the default for text and image
             models; in Python also samples in memory.
         states: folder or file of states that another engine wrote, read instead of running a model:
-            vLLM's requests, .npy, .npz, or a folder of extract; data is then a table of their texts
+            vLLM's requests, .npy, or a folder of extract; data is then a table of their texts
             and labels, if any.
         layers: layer numbers of the states, in order, if their files do not say; 0 is the embedding
             output.
@@ -123,9 +121,6 @@ def profile(
         sublayers: also measure inside each block: what attention and MLP add, and the stream between.
         views: augmentations of each sample, for InfoNCE, LiDAR and DiME; 0 leaves them out.
         view_samples: number of samples that get views.
-        view_kinds: kinds of augmentation: swap,typo,split for text, crop,flip,color for images,
-            noise,shift for sounds; by default all of them.
-        view_share: share of a text's words that an augmentation changes.
         batch_size: samples per forward; by default fitted to their length.
         parallel: how the processes of torchrun share the work: tensor splits every weight over
             them, for a model too large for one device; by default each holds the whole model and

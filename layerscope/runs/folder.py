@@ -44,7 +44,7 @@ COLUMNS = {
 }  # fmt: skip
 """The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
 
-OWN = {".lock", ".owner", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part"}
+OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part"}
 OWN |= {"shards", "tables", "stream"}
 """What may lie in a folder where a run is started: what a run that was killed early leaves."""
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
-from layerscope.core.folder_lock import OWNER
+from layerscope.core.folder_lock import LOCK
 from layerscope.core.hub import on_this_machine
 from layerscope.runs.folder import RunFolder
 from layerscope.runs.run import Run
@@ -44,7 +44,7 @@ def run_of(source: Any) -> Run | None:
 
 def refuse_unfinished(folder: Path) -> None:
     """Raise where a run was begun and did not come as far as to be opened: a stream has no manifest until its end."""
-    begun = any((folder / name).exists() for name in (OWNER, "stream"))
+    begun = any((folder / name).exists() for name in (LOCK, "stream"))
     if begun and not RunFolder.exists(folder):
         raise LayerscopeError(
             f"{str(folder)!r} is an unfinished run: repeat the command that began it to finish it"

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near
-from layerscope.inputs.rows import SeparatedRows
+from layerscope.inputs.rows import file_rows
 
 
 def is_csv(path: Path) -> bool:
@@ -22,7 +22,7 @@ def read_csv(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) ->
     empty, or whose column is absent, is None. Raises `LayerscopeError` for a file that is no table,
     a missing column and wrong values.
     """
-    rows = SeparatedRows([path], ".csv").frame().rename(columns=lambda name: str(name).strip())
+    rows = file_rows([path], ".csv").frame().rename(columns=lambda name: str(name).strip())
     refuse_columns(rows, needed, path)
     number = needed[-1]
     texts = rows.reindex(columns=[*needed, *optional], fill_value="").map(str.strip)

@@ -13,7 +13,6 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from layerscope.core.errors import count, listed, spelled
-from layerscope.core.extras import can_run
 from layerscope.show import document as doc
 from layerscope.show.numbers import BAR_WIDTH, bar, spark
 from layerscope.show.plain import folded, plain
@@ -87,7 +86,7 @@ def show(document: doc.Document, console: Console | None = None, *, long: bool =
     left_out = _left_out(document.parts, parts)
     if left_out:
         console.print(Text(f"--long also shows: {left_out}", style="dim"))
-    for number, command in enumerate(filter(can_run, document.commands)):
+    for number, command in enumerate(document.commands):
         console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
 
 

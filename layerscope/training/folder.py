@@ -11,11 +11,9 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import own_folder, read_json, write_json
-from layerscope.core.folder_lock import LOCK, OWNER, locked
+from layerscope.core.folder_lock import LOCK, locked
 
 ABOUT = "training.json"
-HELD = LOCK, OWNER
-"""What the one job that writes to a folder keeps there meanwhile."""
 DEPTHS, REPORT = "depths.csv", "report.html"
 FREE = ("device", "report_to")
 """Settings that a training may be resumed with other values of."""
@@ -100,7 +98,7 @@ def nothing_left(folder: TrainingFolder, *, main: bool) -> Iterator[None]:
 
 def _unbegun(path: Path) -> bool:
     """Whether a folder names a training, or its baselines, and holds nothing of them."""
-    files = {file.name for file in path.rglob("*") if not file.is_dir()}.difference(HELD)
+    files = {file.name for file in path.rglob("*") if not file.is_dir()}.difference([LOCK])
     return bool(files) and files <= {ABOUT, f".{ABOUT}.part"}
 
 

@@ -34,7 +34,7 @@ def train(
         model: hub name, local folder, or minilm; for random weights a folder with config.json, or a
             JSON file; in Python also a transformers model, or a plain classifier of rows, such as
             an MLP.
-        train: training data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or
+        train: training data: CSV, TSV, JSONL, Parquet or text file; folder of images or
             sounds; hf:NAME; digits; a table of words and tags; or, for sentence-similarity, of
             text_a, text_b and optionally score.
         eval: evaluation data, in the same forms; by default a tenth of the training data, drawn

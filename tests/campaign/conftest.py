@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +25,7 @@ SMALL = {
 
 
 def media(folder: Path) -> None:
-    """Write images and sounds of two classes, each in a folder and in archives."""
+    """Write images and sounds of two classes, each in a folder."""
     rng = np.random.default_rng(0)
     for i in range(8):
         for kind in ("images", "sounds"):
@@ -36,14 +34,6 @@ def media(folder: Path) -> None:
         image.save(folder / "images" / "ab"[i % 2] / f"{i}.{('png', 'jpg', 'gif', 'bmp')[i // 2]}")
         sound = rng.standard_normal(600) * 0.1
         soundfile.write(folder / "sounds" / "ab"[i % 2] / f"{i}.wav", sound, 16000)
-    for kind in ("images", "sounds"):
-        with (
-            zipfile.ZipFile(folder / f"{kind}.zip", "w") as packed,
-            tarfile.open(folder / f"{kind}.tar", "w") as tar,
-        ):
-            for path in sorted((folder / kind).rglob("*.*")):
-                packed.write(path, path.relative_to(folder))
-                tar.add(path, path.relative_to(folder))
 
 
 def tables(folder: Path) -> None:

@@ -61,8 +61,7 @@ SUBJECTS = [
     ),
     *(
         Subject(name, [f"profile {model} --data {name} {' '.join(RUN)}"])
-        for model, kind in (("vit", "images"), ("speech", "sounds"))
-        for name in (kind, f"{kind}.zip", f"{kind}.tar")
+        for model, name in (("vit", "images"), ("speech", "sounds"))
     ),
     Subject(
         "run",

@@ -14,7 +14,7 @@ from layerscope.inputs import open_corpus
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).map(lambda text: f"w{text}w")
 ROWS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=12)
-NO_TEXT = ("binary", "UTF-16")
+NO_TEXT = ("no text in UTF-8",)
 """What a file of control characters is taken for."""
 
 

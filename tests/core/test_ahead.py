@@ -25,22 +25,6 @@ def test_the_next_one_is_made_while_this_one_is_worked_on() -> None:
     assert seen == [(0, 0), (1, 10), (2, 20)]
 
 
-def test_no_more_than_the_next_one_is_taken() -> None:
-    taken: list[int] = []
-
-    def items() -> Iterator[int]:
-        for item in range(5):
-            taken.append(item)
-            yield item
-
-    made = ahead(str, items())
-    assert next(made) == (0, "0") and taken == [0, 1]
-    made.close()
-    assert taken == [0, 1] and not any(
-        thread.name.startswith("ahead") for thread in threading.enumerate()
-    )
-
-
 def test_an_error_of_the_items_comes_after_what_is_made_of_those_before() -> None:
     def items() -> Iterator[int]:
         yield from (1, 2)

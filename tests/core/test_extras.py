@@ -1,6 +1,5 @@
 """What an extra brings is missed before the work begins, and no line proposes a command that lacks it."""
 
-import io
 import re
 import sys
 import tomllib
@@ -8,13 +7,11 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from small_runs import labelled, rows
 from typed import Printed, cli
 
 import layerscope
-from layerscope.core.extras import PACKAGES, can_run
-from layerscope.show.terminal import show
+from layerscope.core.extras import PACKAGES
 
 __all__ = ["cli", "labelled", "rows"]
 
@@ -58,18 +55,6 @@ def test_in_python_a_verb_names_it_too(monkeypatch):
         layerscope.truncate("none", 1, "none", format="onnx")
 
 
-def test_what_comes_next_can_run_here(labelled, monkeypatch):
-    def proposed() -> str:
-        console = Console(file=io.StringIO())
-        show(labelled.document(), console)
-        return console.file.getvalue().partition("next:")[2]
-
-    report = f"layerscope report {labelled.path}"
-    assert report in proposed()
-    without("vl_convert", monkeypatch)
-    assert report not in proposed() and f"layerscope select {labelled.path}" in proposed()
-
-
 def test_a_model_that_was_in_memory_is_not_what_a_command_opens(labelled):
     choice = layerscope.select(labelled, rule="one-standard-error", progress=False)
     assert choice.layer == 1 and not choice.document().commands
@@ -82,13 +67,6 @@ def test_a_model_that_was_in_memory_is_not_what_a_command_opens(labelled):
         match="^the selection does not say where Sequential is: give the",
     ):
         layerscope.truncate(choice, out="none")
-
-
-def test_a_command_line_lacks_what_its_verb_and_its_options_need(monkeypatch):
-    without("sentence_transformers", monkeypatch)
-    assert can_run("layerscope truncate run --layer 1 --out 'a b'")
-    assert not can_run("layerscope truncate run --format sentence-transformers --out small")
-    assert not can_run("layerscope demo")
 
 
 def test_a_folder_is_written_without_the_package_of_its_page(labelled, cli, tmp_path, monkeypatch):

@@ -15,7 +15,6 @@ from werkzeug.wrappers import Response
 
 import layerscope
 from layerscope.core.checked_json import text_of, without_folders
-from layerscope.core.hub import on_this_machine, page_folder
 from layerscope.generation.draft_report import WAYS, DraftReport
 from layerscope.scores import Evaluation
 from layerscope.selection.removal import Choice as Block, Removal
@@ -99,33 +98,6 @@ def bare(result):
     """Return a result as a dict, without the folders of this machine."""
     facts = json.loads(without_folders(text_of(result.as_dict())))
     return {name: value for name, value in facts.items() if name != "checksum"}
-
-
-def test_every_kind_of_result_opens_by_its_own_function_and_by_report(
-    hub, labelled, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    selection = layerscope.select(labelled, cost=False, progress=False)
-    evaluation = Evaluation(SCORES)
-    for result, opened in (
-        (selection, layerscope.open_selection),
-        (evaluation, layerscope.open_evaluation),
-    ):
-        name = result.push_to_hub(f"user/{type(result).__name__.lower()}")
-        assert opened(name).as_dict() == bare(result)
-        kind = opened.__name__
-        assert (
-            f'layerscope.{kind}("{name}")'
-            in hub.files(name.removeprefix("hf://"))["README.md"].decode()
-        )
-        page = layerscope.report(name)
-        assert page.resolve() == tmp_path / "report.html"  # and not in the client's cache
-    pd.testing.assert_frame_equal(
-        layerscope.open_evaluation("hf://user/evaluation").scores, evaluation.scores
-    )
-    assert page_folder(on_this_machine("hf://user/evaluation")) != on_this_machine(
-        "hf://user/evaluation"
-    )
 
 
 def comparison(run, folder):

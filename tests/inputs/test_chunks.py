@@ -2,7 +2,7 @@ import logging
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Window, augment, open_corpus, pack, windows
@@ -20,17 +20,6 @@ def word_tokenizer(template):
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="[UNK]", model_max_length=8
     )
-
-
-class SlowTokenizer:
-    is_fast = False
-
-    def __call__(self, text, add_special_tokens, **options):
-        ids = [ord(letter) for letter in text]
-        return {"input_ids": [1, *ids] if add_special_tokens else ids}
-
-    def decode(self, ids):
-        return "".join(map(chr, ids))
 
 
 def running(tmp_path, text):
@@ -78,14 +67,6 @@ def test_a_short_text_is_one_window(tmp_path):
     assert list(packed.samples) == [Window("w1 w2", (0, 6, 7))]
 
 
-def test_slow_tokenizers_give_decoded_text(tmp_path):
-    packed = pack(running(tmp_path, "abcdefgh"), SlowTokenizer(), 4)
-    assert list(packed.samples) == [
-        Window("abc", (1, 97, 98, 99)),
-        Window("def", (1, 100, 101, 102)),
-    ]
-
-
 def test_what_cannot_be_packed(tmp_path):
     tokenizer = word_tokenizer("[CLS] $A [SEP]")
     corpus = running(tmp_path, "w1 w2 w3")
@@ -102,27 +83,7 @@ def test_what_cannot_be_packed(tmp_path):
         pack(pack(corpus, tokenizer, 8), tokenizer, 8)
 
 
-def test_labelled_texts_lose_their_labels():
-    packed = pack(open_corpus((["w1 w2", "w3 w4"], [0, 1])), word_tokenizer("$A"), 2)
-    assert [window.text for window in packed.samples] == ["w1 w2", "w3 w4"]
-    assert packed.labels is None
-    assert packed.notes[-1] == "labels left out: a window may span several samples"
-
-
 def test_a_window_is_augmented_as_text():
     view = augment(Window("hello world", (1, 2)), "text", seed=0, sample_id=0, view=0)
     assert isinstance(view, str)
     assert view != "hello world"
-
-
-def test_shakespeare_with_a_real_tokenizer(shared):
-    tokenizer = AutoTokenizer.from_pretrained(shared / "models/stories260K")
-    corpus = open_corpus(shared / "data/tiny_shakespeare/input.txt")
-    packed = pack(corpus, tokenizer, 256)
-    assert {len(window.ids) for window in packed.samples} == {256}
-    assert {window.ids[0] for window in packed.samples} == {tokenizer.bos_token_id}
-    text = (shared / "data/tiny_shakespeare/input.txt").read_text()
-    assert (
-        "".join(window.text for window in packed.samples[:50])
-        == text[: sum(len(w.text) for w in packed.samples[:50])]
-    )

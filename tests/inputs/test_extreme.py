@@ -44,17 +44,6 @@ def test_tokens_are_replaced_with_that_probability_each_by_itself(share):
     assert ((counts - 20) ** 2 / 20).sum() < 1000 + 5 * np.sqrt(2000)
 
 
-def test_the_same_seed_gives_the_same_and_a_greater_share_replaces_more_of_the_same():
-    for change in (repeat_tokens, lambda ids, p, g: random_tokens(ids, p, range(50, 99), g)):
-        few, again, many = (
-            change(IDS, 0.3, rng(4)),
-            change(IDS, 0.3, rng(4)),
-            change(IDS, 0.6, rng(4)),
-        )
-        assert few == again != change(IDS, 0.3, rng(5))
-        assert all(b == a for i, a, b in zip(IDS, few, many, strict=True) if a != i)
-
-
 def test_texts_become_windows_seeded_by_their_names_and_special_tokens_stay():
     tokenizer = tiny.tokenizer(special=True)
     texts = tiny.texts(6)
@@ -100,45 +89,3 @@ def test_a_run_without_replacement_is_the_plain_run_and_another_share_another_ru
     assert (one.metric("prompt_entropy").iloc[1:] < plain.metric("prompt_entropy").iloc[1:]).all()
     with pytest.raises(LayerscopeError, match="holds another run"):
         profile(model.module, data, out=tmp_path / "one", repeat_tokens=0.5, **how)
-
-
-def test_a_cut_text_is_still_counted_and_ends_as_the_tokenizer_ends_it(tmp_path):
-    how = {
-        "processor": tiny.tokenizer(special=True),
-        "metrics": "effective_rank",
-        "max_length": 8,
-        "progress": False,
-    }
-    texts = [" ".join(tiny.WORDS[:n]) for n in range(2, 22)]
-    plain = profile(tiny.bert(), texts, out=tmp_path / "plain", **how)
-    same = profile(tiny.bert(), texts, out=tmp_path / "same", repeat_tokens=0, **how)
-    assert "15 of 20 texts are cut at 8 tokens" in set(plain.info["notes"]) & set(
-        same.info["notes"]
-    )
-    np.testing.assert_allclose(
-        same.metric("effective_rank"), plain.metric("effective_rank"), rtol=1e-5
-    )
-
-
-def test_wrong_shares_and_data_are_told():
-    with pytest.raises(LayerscopeError, match="repeat_tokens is 1.5: give a number from 0 to 1"):
-        profile("minilm", ["a b"], repeat_tokens=1.5)
-    with pytest.raises(LayerscopeError, match="random_tokens is 'x'"):
-        profile("minilm", ["a b"], random_tokens="x")
-    with pytest.raises(LayerscopeError, match="need a run each: give one of the two"):
-        profile("minilm", ["a b"], repeat_tokens=0.5, random_tokens=0.5)
-    with pytest.raises(
-        LayerscopeError, match="`repeat_tokens` is for texts, and .* holds tensor samples"
-    ):
-        profile(tiny.Plain(), tiny.rows(12), repeat_tokens=0.5, progress=False)
-    with pytest.raises(
-        LayerscopeError, match="`random_tokens` makes token ids of them: leave one of the two out"
-    ):
-        profile(
-            tiny.bert(),
-            tiny.texts(12),
-            processor=tiny.tokenizer(special=True),
-            prompt="w1 ",
-            random_tokens=0.5,
-            progress=False,
-        )

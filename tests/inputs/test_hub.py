@@ -7,15 +7,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import hub, open_corpus
-
-
-def refusal(data, **options):
-    with pytest.raises(LayerscopeError) as caught:
-        open_corpus(data, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def reviews():
@@ -42,7 +34,7 @@ def test_a_data_set_in_memory_and_saved(tmp_path):
         assert saved.fingerprint() == corpus.fingerprint()
 
 
-def test_the_split_is_chosen_and_told(tmp_path):
+def test_the_split_is_chosen_and_told(tmp_path, refusal):
     both = datasets.DatasetDict({"train": reviews(), "test": reviews().select([0])})
     both.save_to_disk(tmp_path / "both")
     corpus = open_corpus(f"hf:{tmp_path}/both")
@@ -60,7 +52,9 @@ def test_hidden_test_labels_are_no_labels():
     hidden = reviews().map(lambda row: {"label": -1})
     corpus = open_corpus(hidden)
     assert corpus.labels is None
-    assert corpus.notes[-1] == "no labels: column 'label' is empty"
+    assert any(
+        note.startswith("no labels: column 'label' holds no classes") for note in corpus.notes
+    )
 
 
 def test_images_and_sounds_of_a_data_set(tmp_path):
@@ -81,7 +75,7 @@ def test_images_and_sounds_of_a_data_set(tmp_path):
     assert sounds.samples[0].rate == 8000
 
 
-def test_wrong_names_and_folders(tmp_path, monkeypatch):
+def test_wrong_names_and_folders(tmp_path, refusal):
     assert (
         refusal(f"hf:{tmp_path}/none")
         == f"{tmp_path}/none does not exist: give a folder written by save_to_disk"
@@ -98,9 +92,10 @@ def test_wrong_names_and_folders(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("offline", ["1", "0"])
-def test_no_hub_is_told_at_once(monkeypatch, offline):
+def test_no_hub_is_told_at_once(monkeypatch, offline, refusal):
     monkeypatch.setenv("HF_HUB_OFFLINE", offline)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", offline == "1")
     start = time.monotonic()
     message = refusal("hf:nobody/nothing:test")
     assert time.monotonic() - start < 10

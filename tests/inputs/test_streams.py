@@ -56,7 +56,7 @@ def test_a_stream_holds_what_the_corpus_holds(tmp_path, suffix):
     corpus, stream = open_corpus(path), open_stream(path, rows=10)
     assert joined(stream) == [list(corpus.samples), list(corpus.names), list(corpus.labels)]
     assert (stream.name, stream.modality) == (corpus.name, "text")
-    assert stream.notes[:2] == corpus.notes[:2]
+    assert stream.notes == corpus.notes[:2]
     assert joined(stream) == joined(stream)
     odd = open_stream(path, rows=10).chunks(wanted=lambda number: number % 2 == 1)
     assert [(chunk.number, chunk.read) for chunk in odd] == [(i, i % 2 == 1) for i in range(6)]
@@ -73,51 +73,15 @@ def test_text_keeps_the_numbers_of_its_lines(tmp_path):
     assert stream.head.running and stream.notes == corpus.notes
 
 
-def test_row_groups_that_nobody_wants_are_not_read(tmp_path):
-    path = tmp_path / "many.parquet"
-    pq.write_table(
-        pa.table({"text": [f"text {i}" for i in range(4000)]}), path, row_group_size=1000
-    )
-    assert open_stream(path).length == 4000
-    data = bytearray(path.read_bytes())
-    group = pq.read_metadata(path).row_group(1).column(0)
-    start = group.dictionary_page_offset or group.data_page_offset
-    data[start : start + group.total_compressed_size] = bytes(group.total_compressed_size)
-    path.write_bytes(data)  # the second row group can no longer be read
-    stream = open_stream(path, rows=500)
-    assert [
-        c.number for c in stream.chunks(wanted=lambda number: number not in (2, 3)) if c.read
-    ] == [0, 1, 4, 5, 6, 7]
-    read = []
-    with pytest.raises(LayerscopeError, match="is not a complete Parquet file"):
-        read.extend(chunk.number for chunk in stream.chunks())
-    assert read == [0, 1]
-
-
-def test_a_folder_of_tables_of_two_kinds_says_what_it_holds(tmp_path):
-    for suffix in (".csv", ".parquet"):
-        (tmp_path / suffix[1:]).mkdir(exist_ok=True)
-        written(tmp_path / suffix[1:], suffix)
-    with pytest.raises(LayerscopeError) as caught:
-        open_stream(tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path} holds tables of 2 kinds (1 .csv, 1 .parquet), and a folder is read as one data set where all are "
-        "of one: give one of its files, or move those of a kind to a folder of their own"
-    )
-    assert open_stream(tmp_path / "csv").head.samples, "the mend works"
-
-
 def test_a_folder_of_tables_is_one_stream(tmp_path):
     for i in range(3):
         FRAME[i * 20 : i * 20 + 20].to_parquet(tmp_path / f"part-{i}.parquet")
     stream = open_stream(tmp_path, rows=15)
     assert stream.length == 53 and stream.name == tmp_path.name
     assert joined(stream) == joined(open_stream(FRAME, rows=15))
-    pd.DataFrame({"body": ["x"], "label": [1]}).to_parquet(tmp_path / "part-9.parquet")
-    with pytest.raises(
-        LayerscopeError, match=r"part-9.parquet has no column 'text', which .*part-0.parquet has"
-    ):
-        list(open_stream(tmp_path).chunks())
+    written(tmp_path, ".csv")
+    with pytest.raises(LayerscopeError, match="give one of its files instead"):
+        open_stream(tmp_path)
 
 
 def test_data_sets_that_are_streams(tmp_path):
@@ -135,38 +99,6 @@ def test_data_sets_that_are_streams(tmp_path):
     assert list(itertools.chain.from_iterable(c.samples for c in once.chunks())) == [
         t for t in FRAME["text"] if t
     ]
-
-
-def test_what_datasets_saved_is_read_by_batches(tmp_path):
-    named = datasets.Dataset.from_pandas(FRAME).cast_column(
-        "label", datasets.ClassLabel(names=["a", "b", "c"])
-    )
-    # a sample of the test set has no label, and some columns are not asked for
-    hidden = named.map(lambda row, i: {"label": -1 if i == 7 else row["label"]}, with_indices=True)
-    datasets.DatasetDict({"train": named, "test": hidden}).save_to_disk(
-        tmp_path / "both", max_shard_size="1KB"
-    )
-    named.select(range(40, 0, -1)).save_to_disk(tmp_path / "one")
-    for data, whole, note in (
-        (tmp_path / "both", hidden, ("split: test (of train, test)",)),
-        (f"hf:{tmp_path}/both:train", named, ()),
-        (str(tmp_path / "one"), named.select(range(40, 0, -1)), ()),
-    ):
-        stream, corpus = open_stream(data, rows=10), open_corpus(data)
-        assert stream.length == len(whole) and stream.notes[: len(note)] == note
-        assert joined(stream)[::2] == [list(corpus.samples), list(corpus.labels)]
-        assert (stream.name, stream.modality) == (corpus.name, "text")
-        assert (
-            joined(stream, wanted=lambda n: n == 2)[0]
-            == next(itertools.islice(stream.chunks(), 2, None)).samples
-        )
-    with pytest.raises(LayerscopeError, match="has no split 'trian', did you mean train"):
-        open_stream(f"hf:{tmp_path}/both:trian")
-    file = sorted((tmp_path / "one").glob("*.arrow"))[0]
-    file.write_bytes(file.read_bytes()[:900])
-    with pytest.raises(LayerscopeError) as caught:
-        open_stream(tmp_path / "one")
-    assert "\n" not in str(caught.value)
 
 
 def test_texts_of_the_hub_are_fetched_as_they_are_read(hub, tmp_path, monkeypatch):
@@ -224,7 +156,9 @@ def test_an_iterable_that_fails_in_the_middle():
     assert read == [0, 1, 2]
     line = "the iterable failed at row 1,500 (ConnectionError: reset by peer): fix it and run this again"
     assert str(caught.value) == line
-    with pytest.raises(LayerscopeError, match="row 1 of the iterable is of type int: yield texts"):
+    with pytest.raises(
+        LayerscopeError, match="row 1 of the iterable is 3, of type int: give texts"
+    ):
         open_stream(iter(["a", 3]))
 
 
@@ -234,8 +168,8 @@ def test_an_iterable_that_fails_in_the_middle():
         ("a.jsonl", b'{"text": "a"}\n' * 1200 + b'{"text": "b', "line 1201 is not JSON"),
         ("a.csv", b"text,label\n" + b"a,1\n" * 1200 + b'"b', "line 1202 is broken"),
         ("a.jsonl.gz", gzip.compress(STRINGS)[:-9000], "complete gzip"),
-        ("a.csv", b"text\n" + b"abc\n" * 1200 + b"\xff\n", "is not UTF-8 (byte 4,805 is 0xff)"),
-        ("a.jsonl", b'{"text": "a"}\n' * 1250 + b'{"text": 7}\n', "row 1,250 holds 7 (int)"),
+        ("a.csv", b"text\n" + b"abc\n" * 1200 + b"\xff\n", "no text in UTF-8 (byte 4,805 is 0xff)"),
+        ("a.jsonl", b'{"text": "a"}\n' * 1250 + b'{"text": 7}\n', "holds 7 (int)"),
         ("a.csv", b"", "is empty"),
         ("a.txt", b" \n", "is empty"),
     ],
@@ -286,8 +220,6 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         )
         with (tmp_path / f"{name}.csv").open("w") as file:
             file.write("text\n" + "".join(f"{i} {text}\n" for i in range(n)))
-        rows = datasets.Dataset.from_dict({"text": [f"{i} {text}" for i in range(n)]})
-        rows.save_to_disk(tmp_path / f"{name}.saved")
     code = (
         "import resource, sys\n"
         "from layerscope.inputs import open_stream\n"
@@ -295,15 +227,11 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         "    n = sum(len(chunk.samples) for chunk in open_stream(name).chunks())\n"
         "    print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    paths = [
-        tmp_path / f"{name}.{kind}"
-        for name in ("few", "many")
-        for kind in ("csv", "parquet", "saved")
-    ]
+    paths = [tmp_path / f"{name}.{kind}" for name in ("few", "many") for kind in ("csv", "parquet")]
     done = subprocess.run(
         [sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True
     )
     read = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
-    assert [n for n, _ in read] == [2_000] * 3 + [60_000] * 3
+    assert [n for n, _ in read] == [2_000] * 2 + [60_000] * 2
     unit = 1 if sys.platform == "darwin" else 1024
-    assert (read[5][1] - read[2][1]) * unit < 12e6  # of 27 MB each
+    assert (read[3][1] - read[1][1]) * unit < 12e6  # of 27 MB each

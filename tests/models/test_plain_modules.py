@@ -226,6 +226,8 @@ def test_maps_are_measured_as_the_line_on_them_says(tmp_path):
             layerscope.inspect(model, **named)
     maps = model(torch.randn(24, 3, 32, 32), output_hidden_states=True).hidden_states
     pooled = {f"layer_{i}": one.mean((2, 3)).detach().numpy() for i, one in enumerate(maps)}
-    np.savez(tmp_path / "states.npz", **pooled)
-    run = layerscope.profile(states=tmp_path / "states.npz", out=tmp_path / "run", progress=False)
+    (tmp_path / "states").mkdir()
+    for name, vectors in pooled.items():
+        np.save(tmp_path / "states" / f"{name}.npy", vectors)
+    run = layerscope.profile(states=tmp_path / "states", out=tmp_path / "run", progress=False)
     assert (run.depth, int(run.table()["n"].max())) == (4, 24)

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import tiny
 import torch
-from tokenizers import normalizers
 
 import layerscope
 from layerscope import LayerscopeError
@@ -68,42 +67,6 @@ def test_halves_keep_the_lens_rows_and_views_in_place(tmp_path: Path) -> None:
     halved = profile(bounded(tiny.gpt2(), 128), texts, tmp_path / "b", **options)
     assert halved.folder.events("halved") and not whole.folder.events("halved")
     assert_close(halved.table(), whole.table())
-
-
-def test_a_sample_that_never_fits_is_one_line(tmp_path: Path) -> None:
-    data = [*["w1 w2 w3 w4"] * 20, "w5 " * 60, "w6 " * 9]
-    with pytest.raises(LayerscopeError) as error:
-        profile(
-            bounded(tiny.gpt2(), 50),
-            data,
-            tmp_path / "run",
-            processor=tiny.tokenizer(special=False),
-            metrics="cka",
-        )
-    assert str(error.value) == (
-        "out of memory with a single sample of 60 tokens (20): "
-        "try a smaller `max_length` or `dtype='bfloat16'`; what is finished is kept"
-    )
-
-
-def test_one_sample_with_nan_is_reported_left_out_and_counted(tmp_path: Path, capfd) -> None:
-    data = ROWS.clone()
-    data[17, 0] = 1.0
-    run = profile(tiny.Plain(breaks=2), data, tmp_path / "a", batch_size=1, progress=True)
-    line = "1 of 40 forwards of Plain hold NaN or infinity (first: layer 2, sample 17): they are left out and counted"
-    assert line in told(capfd)
-    table = run.table()
-    measured = table[table["value"].notna()]
-    assert len(measured) == len(table)
-    assert set(table["n"]) == {39}
-    others = profile(
-        tiny.Plain(), torch.cat([data[:17], data[18:]]), tmp_path / "b", batch_size=1
-    ).table()
-    values = ["metric", "variant", "layer", "site", "layer_b", "pooling", "value", "n"]
-    assert_close(table[values], others[values])
-    for name in ("cka", "cosine_similarity", "dataset_entropy", "effective_rank"):
-        assert set(table[table["metric"] == name]["n_skipped"]) == {1}
-    assert np.isnan(run.pooled(2)[17]).any() and np.isfinite(np.delete(run.pooled(2), 17, 0)).all()
 
 
 @pytest.mark.parametrize(
@@ -201,44 +164,6 @@ def test_batch_size_order_and_padding_side_do_not_matter(
     back = shuffled.rename(index=dict(enumerate(order)), level="sample").sort_index()
     pd.testing.assert_series_equal(first, back, atol=1e-5, rtol=1e-5)
     np.testing.assert_allclose(states[order], others, atol=2e-5, rtol=1e-5)
-
-
-def test_one_token_texts_are_defined_and_counted(tmp_path: Path) -> None:
-    texts = [*tiny.texts(21), "w5 w6"]  # texts 0, 10 and 20 are one token, the last is two
-    run = profile(
-        tiny.gpt2(), texts, tmp_path / "run", processor=tiny.tokenizer(special=False), batch_size=1
-    )
-    values = values_by_sample(run)
-    for sample in (0, 10, 20):
-        assert values["prompt_entropy"].xs(sample, level="sample").abs().max() < 1e-5
-        assert values["curvature"].xs(sample, level="sample").isna().all()
-    assert values["curvature"].xs(21, level="sample").isna().all()
-    table = run.table().set_index("metric")
-    short = int(sum(len(text.split()) < 3 for text in texts))
-    assert set(table.loc["curvature", "n_skipped"]) == {short}
-    assert set(table.loc["curvature", "n"]) == {len(texts) - short}
-    assert set(table.loc["prompt_entropy", "n"]) == {len(texts)}
-    assert table["value"].notna().all()
-    mean = values["curvature"].xs("raw", level="site").groupby("layer").mean()
-    np.testing.assert_allclose(run.metric("curvature", site="raw"), mean, rtol=1e-6)
-
-
-def test_texts_without_a_token_are_reported_and_counted(tmp_path: Path, capfd) -> None:
-    texts = ["w1 w2 w3", "\x07", "w4 w5", "w6 w7 w8", "w9", "w1"]
-    tokenizer = tiny.tokenizer(special=False)
-    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\x07", "")
-    assert tokenizer(texts[1])["input_ids"] == []
-    run = profile(
-        tiny.gpt2(),
-        texts,
-        tmp_path / "run",
-        processor=tokenizer,
-        metrics="dataset_entropy",
-        progress=True,
-    )
-    assert "1 of 6 samples have no token: they are left out and counted" in told(capfd)
-    assert len(run.pooled(0)) == 5
-    assert set(run.table()["n"]) == {5} and set(run.table()["n_skipped"]) == {1}
 
 
 def test_a_single_sample_has_a_table(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override, find_layers, identity, load
-from layerscope.models.identity import processing, states_fingerprint
 
 SMALL = {
     "hidden_size": 32,
@@ -72,27 +71,3 @@ def test_a_run_is_not_resumed_with_other_preprocessing(
     assert layerscope.profile(vit, IMAGES, **how).info["data"]["tokens"] is None, (
         "one that does not say is gone on with"
     )
-
-
-def test_a_processor_is_known_by_its_settings(vit: Path, tmp_path: Path) -> None:
-    model = hf.ViTModel.from_pretrained(vit)
-    read = hf.ViTImageProcessor(size={"height": 16, "width": 16})
-    assert processing(found(vit, IMAGES)) == processing(found(model, IMAGES, read)), (
-        "in memory and from its file"
-    )
-    full, same, half = (processing(found(model, IMAGES, Scaled(by))) for by in (1.0, 1.0, 0.5))
-    assert full == same != half
-    bare = [processing(found(model, IMAGES, lambda image: Scaled(1.0)(image))) for _ in range(2)]
-    assert bare[0] == bare[1], "an address says nothing"
-    config = {**SMALL, "conv_dim": (16, 16), "conv_stride": (10, 8), "conv_kernel": (10, 8)}
-    config |= {
-        "num_conv_pos_embeddings": 8,
-        "num_feat_extract_layers": 2,
-        "num_conv_pos_embedding_groups": 2,
-    }
-    ears = tiny.seeded(hf.Wav2Vec2Model, hf.Wav2Vec2Config(**config))
-    loud, plain = (
-        found(ears, WAVES, hf.Wav2Vec2FeatureExtractor(do_normalize=own)) for own in (True, False)
-    )
-    assert states_fingerprint(loud) != states_fingerprint(plain)
-    assert processing(found(tiny.Plain(), tiny.rows(6))) is None

@@ -14,9 +14,7 @@ from layerscope.metrics.pairs import MOST
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.pipeline import check_available
-from layerscope.runs.curves import _stands_out, curves
 from layerscope.runs.registry import METRICS
-from layerscope.show.plots import HeatMap
 
 __all__ = ["one_thread"]
 
@@ -46,15 +44,6 @@ def test_every_pair_is_the_function_of_its_states(run) -> None:
     assert 2 * run.pooled(0).shape[1] >= N, "so that canonical correlations of noise are near 1"
 
 
-def test_the_table_tells_variants_and_numbers(run) -> None:
-    table = run.table()
-    found = dict(zip(table["metric"], table["variant"], strict=True))
-    assert found["mutual_knn"] == "cosine,k=10" and found["cka_rbf"].startswith(
-        "rbf,debiased,median"
-    )
-    assert set(table["n"]) == {N}
-
-
 def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_reported() -> None:
     rng = np.random.default_rng(0)
     noise = {n: (rng.standard_normal((n, 48)), rng.standard_normal((n, 48))) for n in (60, 480)}
@@ -75,17 +64,3 @@ def test_more_samples_than_are_held_are_counted() -> None:
     rows = METRICS["rsa"].how.rows(np.arange(10_000) + 5)
     assert len(rows) == len(set(rows)) == MOST and rows[0] == 5 and rows[-1] > 10_000
     assert len(METRICS["cka"].how.rows(np.arange(10_000))) == 10_000
-
-
-def test_a_distance_stands_out_where_it_stays_low(run) -> None:
-    values = np.array([0.5, 0.05, 0.3, 0.08, 0.0])
-    assert _stands_out("angular_distance", tuple(range(5)), values, None) == 3
-    assert _stands_out("cka", tuple(range(5)), 1 - values, None) == 3
-    angle = next(c for c in curves(run) if c.metric == "angular_distance")
-    assert angle.values[-1] == 0 and angle.stands_out != 1
-
-
-def test_the_page_has_a_map_of_every_similarity_that_has_values(run) -> None:
-    section = next(section for section in run.document().sections if section.name == "similarity")
-    maps = [plot.name for plot in section.parts if isinstance(plot, HeatMap)]
-    assert maps == [name for name in NAMES if name not in CANONICAL]

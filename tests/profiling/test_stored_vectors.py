@@ -31,27 +31,19 @@ def as_npy(vectors: np.ndarray, folder: Path) -> Path:
 def as_layers(vectors: np.ndarray, folder: Path) -> Path:
     for i, layer in enumerate((0, 8, 16)):
         np.save(folder / f"layer_{layer}.npy", vectors[:, i])
-    np.save(folder / "labels.npy", np.array(LABELS))
     return folder
 
 
-def as_npz(vectors: np.ndarray, folder: Path) -> Path:
-    layers = {f"layer_{layer}": vectors[:, i] for i, layer in enumerate((0, 8, 16))}
-    np.savez_compressed(folder / "states.npz", labels=np.array(LABELS), **layers)
-    return folder / "states.npz"
-
-
-@pytest.mark.parametrize("write", [as_npy, as_layers, as_npz])
+@pytest.mark.parametrize("write", [as_npy, as_layers])
 def test_pooled_states_in_any_file_give_one_table(
     tmp_path: Path, vectors: np.ndarray, write: Any
 ) -> None:
     """The reference is a module whose blocks give these states."""
     (tmp_path / "in").mkdir()
     path = write(vectors, tmp_path / "in")
-    labels = LABELS if write is as_npy else None
     layers = [0, 8, 16] if write is as_npy else None
     run = layerscope.profile(
-        states=path, layers=layers, labels=labels, out=tmp_path / "run", progress=False
+        states=path, layers=layers, labels=LABELS, out=tmp_path / "run", progress=False
     )
     for i, layer in enumerate((0, 8, 16)):
         np.testing.assert_array_equal(run.pooled(layer), vectors[:, i])
@@ -63,24 +55,9 @@ def test_pooled_states_in_any_file_give_one_table(
     assert "whole model" not in run.as_dict()["answer"]
 
 
-def test_states_of_one_layer_are_compared_with_nothing(tmp_path: Path) -> None:
-    labels = np.arange(60) % 2
-    np.save(
-        tmp_path / "layer_8.npy", np.random.default_rng(0).normal(labels[:, None] * 4, size=(60, 8))
-    )
-    run = layerscope.profile(
-        states=tmp_path, labels=labels.tolist(), out=tmp_path / "out" / "run", progress=False
-    )
-    value = 100 * float(run.metric("linear_probe").loc[8])
-    found = run.as_dict()["answer"]
-    assert (
-        found.startswith(f"Layer 8 reads your 60 labels at {value:.1f} ")
-        and "no other layer is there" in found
-    )
-
-
 def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarray) -> None:
-    path = as_npz(vectors, tmp_path)
+    (tmp_path / "in").mkdir()
+    path = as_layers(vectors, tmp_path / "in")
     table = pd.DataFrame({"id": [str(i) for i in range(60)], "label": range(60), "text": TEXTS})
     table["label"] = table["label"] % 2 + 5
     mixed = table.sample(frac=1, random_state=0)
@@ -108,7 +85,7 @@ def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarr
     )
     mixed.iloc[3, 2], opened = " ", open_states(path)
     named = corpus_of(opened, mixed, None, Columns())
-    assert named.notes == (f"1 empty text left out: {mixed['id'].iloc[3]}",)
+    assert named.notes == ("1 row without a text left out: 3",)
     requests = replace(opened, names=tuple(f"s{i}" for i in range(60)))
     unnamed = corpus_of(requests, table.drop(columns="id"), None, Columns())
     assert "paired with the states in order, s0 first and s59 last" in unnamed.notes[0]
@@ -124,47 +101,15 @@ def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(
     pd.DataFrame({"layer_8": list(vectors[:, 1])}).to_parquet(tmp_path / "states.parquet")
     with pytest.raises(LayerscopeError) as refused:
         open_states(tmp_path)
-    assert str(refused.value) == (
-        f"{tmp_path} holds Parquet, which is read as states only where `extract` wrote it: give .safetensors, .npy, "
-        ".npz files"
-    )
-
-
-def test_a_sample_with_nan_is_named_left_out_and_counted(
-    tmp_path: Path, vectors: np.ndarray, capfd: Any
-) -> None:
-    broken = vectors.copy()
-    broken[4, 1, 2] = np.nan
-    run = layerscope.profile(
-        states=as_npy(broken, tmp_path), layers=[0, 8, 16], out=tmp_path / "run"
-    )
-    line = "1 of 60 forwards of states hold NaN or infinity (first: layer 8, sample 4): they are left out and counted"
-    assert line in " ".join(capfd.readouterr().err.split())
-    assert set(run.table()["n_skipped"]) == {1}
-
-
-def test_files_that_come_meanwhile_are_noticed(
-    tmp_path: Path, vectors: np.ndarray, monkeypatch: Any
-) -> None:
-    from layerscope.profiling import forward_pass
-
-    path, passes = as_layers(vectors, tmp_path), forward_pass.run_pass
-
-    def grows(*args: Any, **options: Any) -> None:
-        passes(*args, **options)
-        np.save(tmp_path / "layer_24.npy", vectors[:, 0])
-
-    monkeypatch.setattr(forward_pass, "run_pass", grows)
-    with pytest.raises(LayerscopeError, match="changed while it was read"):
-        layerscope.profile(states=path, out=tmp_path / "out" / "run", progress=False)
+    line = f"{tmp_path} holds no states: give .safetensors or .npy files, unpacked"
+    assert str(refused.value) == line
 
 
 def test_verbs_that_need_the_model_say_that_there_is_none(
     tmp_path: Path, vectors: np.ndarray
 ) -> None:
-    run = layerscope.profile(
-        states=as_layers(vectors, tmp_path), out=tmp_path / "r" / "run", progress=False
-    )
+    path = as_layers(vectors, tmp_path)
+    run = layerscope.profile(states=path, labels=LABELS, out=tmp_path / "r" / "run", progress=False)
     with pytest.raises(
         LayerscopeError, match="was made from states of .* without a model: give the model itself"
     ):

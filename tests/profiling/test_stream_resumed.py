@@ -76,7 +76,7 @@ def test_a_run_that_was_killed_before_its_end_is_unfinished_to_those_that_read_i
     folder: Path, forks: Forks, tmp_path: Path
 ):
     out = tmp_path / "run"
-    forks.killed(*command(folder, out), script=SMALL, when=(out / ".owner").is_file)
+    forks.killed(*command(folder, out), script=SMALL, when=(out / ".lock").is_file)
     assert not (out / "run.json").exists()
     line = "is an unfinished run: repeat the command that began it to finish it$"
     for read in (layerscope.select, layerscope.report, layerscope.open_run):

@@ -46,14 +46,6 @@ def test_trap_04_a_massive_token_does_not_rule_the_default_entropy_and_can_be_le
     assert list(left.metric("sinks")) == [0, 1, 1, 1]
 
 
-def test_trap_05_pooled_states_are_the_mean_of_the_tokens_as_they_are(tmp_path: Path) -> None:
-    model, texts = tiny.bert(), MANY[:6]
-    run = profile(model, texts, tmp_path / "run", metrics="dataset_entropy", pooling="mean")
-    for layer in range(L + 1):
-        want = torch.stack([walk(model, text)[0][layer].mean(0) for text in texts])
-        np.testing.assert_allclose(run.pooled(layer), want, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("make", [tiny.bert, tiny.gpt2], ids=["post-norm", "pre-norm"])
 def test_trap_08_layer_l_is_the_block_and_final_what_the_head_reads(
     make: Any, tmp_path: Path

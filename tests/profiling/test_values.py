@@ -1,6 +1,5 @@
 """A whole run against the same metrics computed here, from states that the test's own hooks have seen."""
 
-import io
 import math
 
 import numpy as np
@@ -8,15 +7,12 @@ import pytest
 import torch
 from models import zoo
 from models.tokenizer import word_tokenizer, words
-from rich.console import Console
 
 import layerscope
 from layerscope import metrics, profile
 from layerscope.core.margin import named
 from layerscope.inputs import augment, open_corpus
-from layerscope.reports.figures import draw
 from layerscope.runs import Run
-from layerscope.show import terminal
 
 N, VIEWS = 24, 2
 
@@ -127,17 +123,6 @@ def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
     assert views(corpus, seed=1) != every
 
 
-def test_a_vit_on_digits(tmp_path) -> None:
-    run = profile(zoo.vit(), "digits", out=tmp_path / "run", samples=60, views=1, progress=False)
-    assert run.info["pooling"] == ["first"]
-    table = run.table()
-    assert {"prompt_entropy", "lidar", "cka", "layer_accuracy", "linear_probe"} <= set(
-        table["metric"]
-    )
-    assert run.metric("layer_accuracy").index.tolist() == [0, 1, 2, 3]
-    assert run.pooled(3, "final").shape == (60, zoo.D)
-
-
 def test_a_whisper_encoder_pools_real_frames_only(tmp_path) -> None:
     from transformers import WhisperFeatureExtractor
 
@@ -168,25 +153,6 @@ def test_a_whisper_encoder_pools_real_frames_only(tmp_path) -> None:
             states = model.model.encoder(features).last_hidden_state[0, :frames]
         mine = torch.from_numpy(run.pooled(zoo.L, "final")[i])
         torch.testing.assert_close(mine, states.mean(0), rtol=1e-4, atol=1e-5)
-
-
-def test_a_sound_beyond_the_window_is_reported(tmp_path) -> None:
-    from transformers import WhisperFeatureExtractor
-
-    from layerscope.inputs import Waveform
-
-    long = Waveform(np.zeros(31 * 8000, dtype="float32") + 0.1, 8000)
-    run = profile(
-        zoo.whisper(),
-        [long, Waveform(np.ones(8000, dtype="float32"), 8000)],
-        processor=WhisperFeatureExtractor(),
-        part="encoder",
-        out=tmp_path / "run",
-        views=0,
-        metrics="prompt_entropy",
-        progress=False,
-    )
-    assert "1 of 2 sounds are cut at 30 seconds" in run.info["notes"]
 
 
 def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(tmp_path) -> None:
@@ -291,45 +257,3 @@ def test_the_demo_answers_in_its_first_line(tmp_path, capfd) -> None:
     assert found[2] == (
         f"{named(near)} within the margin" if near else "no earlier layer comes close"
     )
-
-
-def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_and_counted(
-    tmp_path,
-) -> None:
-    """The first token is the same word: before the first block nothing tells the samples apart."""
-    same = [f"w1 {text}" for text in texts()]
-    how = {
-        "processor": word_tokenizer(),
-        "metrics": ["cosine_similarity"],
-        "pooling": "first",
-        "views": 0,
-    }
-    run = profile(zoo.bert(), same, out=tmp_path / "run", progress=False, **how)
-    table = run.table().set_index(["layer", "layer_b"])
-    assert table["value"].isna().sum() == 2 * zoo.L + 1
-    for pair, row in table.iterrows():
-        assert math.isnan(row["value"]) == (0 in pair)
-        assert (row["n"], row["n_skipped"]) == ((0, N) if 0 in pair else (N, 0))
-    samples = run.folder.read_table("samples.cosine_to_last")
-    assert samples["value"].isna().groupby(samples["layer"]).sum().tolist() == [N, *[0] * zoo.L]
-    stream = io.StringIO()
-    terminal.show(run.document(), Console(file=stream, width=120))
-    assert f"N: {N} samples, {N} skipped" in stream.getvalue()
-    assert len(draw(run, tmp_path / "figures")) == 15
-
-
-def test_float64_gives_the_metrics_of_float32(tmp_path):
-    model, given = zoo.bert(), texts()[:6]
-    runs = [
-        profile(
-            model.to(dtype),
-            given,
-            processor=word_tokenizer(),
-            out=tmp_path / str(dtype),
-            views=0,
-            progress=False,
-            metrics="norm_mean,curvature",
-        ).table()["value"]
-        for dtype in (torch.float32, torch.float64)
-    ]
-    np.testing.assert_allclose(runs[1], runs[0], rtol=1e-5, atol=1e-6)

@@ -58,23 +58,24 @@ def test_a_column_of_what_has_none(refused, bert: Path, tmp_path: Path, option: 
         assert line == f"{option} team: {place} has no columns, leave it out"
 
 
+NO_CLASSES = "no labels: column 'label' holds no classes (but scores, lists or nothing)"
 LABELS: dict[str, tuple[list[Any], list[str]]] = {
     "missing": (
         ["a", None, "b", "a"],
-        ["1 row without a label left out: rows 1", "the labels cannot be probed: {}"],
+        ["1 row without a label left out: 1", "the labels cannot be probed: {}"],
     ),
     "nan": (
         ["nan", "a", "NaN", "b"],
-        ["2 rows without a label left out: rows 0, 2", "the labels cannot be probed: {}"],
+        ["2 rows without a label left out: 0, 2", "the labels cannot be probed: {}"],
     ),
-    "all missing": ([None] * 4, ["no labels: column 'label' is empty"]),
+    "all missing": ([None] * 4, [NO_CLASSES]),
     "scores": (
         [0.5, 0.25, 0.1, 0.2],
-        ["no labels: column 'label' holds scores or lists, not classes"],
+        [NO_CLASSES],
     ),
     "lists": (
         [["a"], ["b"], ["a"], ["b"]],
-        ["no labels: column 'label' holds scores or lists, not classes"],
+        [NO_CLASSES],
     ),
     "one each": (["a", "b", "c", "d"], ["the labels cannot be probed: {}"]),
     "long": (["a" * 5000, "b" * 5000, "a" * 5000, "b" * 5000], ["the labels cannot be probed: {}"]),
@@ -104,4 +105,7 @@ def test_a_named_label_column_of_no_classes_is_refused(refused, bert: Path, tmp_
     line = refused(
         "profile", bert, "--data", path, "--out", tmp_path / "run", "--label-column", "score"
     )
-    assert line == f"{path}: column 'score' holds scores or lists, not classes: leave it out"
+    assert (
+        line
+        == f"{path}: column 'score' holds no classes (but scores, lists or nothing): leave it out"
+    )

@@ -1,8 +1,6 @@
-"""Folders and archives of images and sounds, some or all of them broken."""
+"""Folders of images and sounds, some or all of them broken."""
 
 import io
-import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,76 +51,38 @@ def fill(folder: Path, suffix: str, others: dict[str, bytes]) -> Path:
     return folder
 
 
-BROKEN: dict[str, tuple[str, dict[str, bytes], str]] = {
-    "no image": ("png", {"a/x.png": b"nope"}, "1 broken image file left out: a/x.png"),
-    "an empty image": ("png", {"a/x.jpg": b""}, "1 broken image file left out: a/x.jpg"),
-    "a cut png": ("png", {"b/x.png": image(9)[:300]}, "1 broken image file left out: b/x.png"),
-    "a cut jpeg": (
-        "png",
-        {"b/x.jpg": image(9, "jpeg")[:-50]},
-        "1 broken image file left out: b/x.jpg",
-    ),
-    "several": (
-        "png",
-        {f"b/x{i}.png": b"nope" for i in range(7)},
-        "7 broken image files left out: b/x0.png, b/x1.png, b/x2.png, b/x3.png, b/x4.png, …",
-    ),
-    "no sound": ("wav", {"a/x.wav": b"nope"}, "1 broken audio file left out: a/x.wav"),
-    "an empty sound": ("wav", {"a/x.wav": b""}, "1 broken audio file left out: a/x.wav"),
-    "a sound of nothing": (
-        "wav",
-        {"a/x.wav": sound(9, 0)},
-        "1 broken audio file left out: a/x.wav",
-    ),
-    "a cut wav": ("wav", {"a/x.wav": sound(9)[:900]}, "1 broken audio file left out: a/x.wav"),
-    "a short sound": (
-        "wav",
-        {"a/x.wav": sound(9, 3)},
-        "1 of 7 sounds are too short for the model: they are left out and counted (a/x.wav)",
-    ),
-    "a sound of NaN": (
-        "wav",
-        {"a/x.wav": not_finite()},
-        "1 of 7 forwards of tiny-wav2vec2 hold NaN or infinity (first: layer 0, sample a/x.wav): "
-        "they are left out and counted; --dtype float32 may help",
-    ),
-    "images among sounds": (
-        "wav",
-        {"a/x.png": image(1)},
-        "1 image file beside the audio files left out",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_among_good_ones(told: Callable, request, tmp_path: Path, name: str) -> None:
-    suffix, others, line = BROKEN[name]
-    folder = fill(tmp_path / "media", suffix, others)
-    model = request.getfixturevalue("vit" if suffix == "png" else "wav2vec2")
-    assert line in told(model, folder, "--metrics", "curvature,cka", "--views", 0)
-    run = layerscope.open_run(tmp_path / "run")
-    table = run.table()
+@pytest.mark.parametrize("name", ["a short sound", "a sound of NaN"])
+def test_a_sound_that_cannot_be_measured(
+    told: Callable, wav2vec2: Path, tmp_path: Path, name: str
+) -> None:
+    content, line = {
+        "a short sound": (
+            sound(9, 3),
+            "1 of 7 sounds are too short for the model: they are left out and counted (a/x.wav)",
+        ),
+        "a sound of NaN": (
+            not_finite(),
+            "1 of 7 forwards of tiny-wav2vec2 hold NaN or infinity (first: layer 0, sample a/x.wav): "
+            "they are left out and counted; --dtype float32 may help",
+        ),
+    }[name]
+    folder = fill(tmp_path / "media", "wav", {"a/x.wav": content})
+    assert line in told(wav2vec2, folder, "--metrics", "curvature,cka", "--views", 0)
+    table = layerscope.open_run(tmp_path / "run").table()
     assert set(table["n"]) == {6} and table["value"].notna().all()
-    assert set(run.folder.plan["name"]) - set(others) == {
-        f"{'ab'[i % 2]}/{i}.{suffix}" for i in range(6)
-    }
 
 
+NONE = f"holds no {LOOKED_FOR}: give one of its files instead"
 REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
-    "empty": ({}, "{} is an empty folder: it should hold " + LOOKED_FOR),
-    "only hidden": ({".DS_Store": b"x"}, "{} is an empty folder: it should hold " + LOOKED_FOR),
-    "other files": (
-        {"a.docx": b"x", "b/c.csv": b"text\nx\n"},
-        "{} holds no " + LOOKED_FOR + ": give one of its files instead (a.docx, b/c.csv)",
-    ),
-    "all images broken": (
-        {"a.png": b"nope", "b.jpg": b""},
-        "{}: none of its 2 image files can be read (a.png: it is not an image): replace them",
-    ),
-    "all sounds broken": (
-        {"a.wav": b"nope"},
-        "{}: none of its 1 audio file can be read (a.wav: Format not recognised): replace them",
-    ),
+    "empty": ({}, NONE),
+    "only hidden": ({".DS_Store": b"x"}, NONE),
+    "other files": ({"a.docx": b"x", "b/c.csv": b"x"}, f"{NONE} (a.docx, b/c.csv), unpacked"),
+    "no image": ({"a/x.png": b"nope"}, "a/x.png cannot be decoded (cannot identify image file"),
+    "an empty image": ({"x.jpg": b""}, "x.jpg cannot be decoded"),
+    "a cut png": ({"x.png": image(9)[:300]}, "x.png cannot be decoded"),
+    "no sound": ({"x.wav": b"nope"}, "x.wav cannot be decoded"),
+    "a cut wav": ({"x.wav": sound(9)[:20]}, "x.wav cannot be decoded"),
+    "images and sounds": ({"x.wav": sound(9), "x.png": image(1)}, "holds images and sounds"),
 }
 
 
@@ -130,15 +90,13 @@ REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
 def test_a_folder_with_nothing_to_see_or_hear(
     refused, vit: Path, tmp_path: Path, name: str
 ) -> None:
-    files, message = REFUSED[name]
+    files, fault = REFUSED[name]
     folder = tmp_path / "media"
     folder.mkdir()
     for file, content in files.items():
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_bytes(content)
-    assert refused("profile", vit, "--data", folder, "--out", tmp_path / "run") == message.format(
-        folder
-    )
+    assert fault in refused("profile", vit, "--data", folder, "--out", tmp_path / "run")
 
 
 def test_sounds_that_are_all_too_short(refused, wav2vec2: Path, tmp_path: Path) -> None:
@@ -146,59 +104,3 @@ def test_sounds_that_are_all_too_short(refused, wav2vec2: Path, tmp_path: Path) 
         (tmp_path / f"{i}.wav").write_bytes(sound(i, 4))
     line = refused("profile", wav2vec2, "--data", tmp_path, "--out", tmp_path / "run")
     assert line == "the sounds are too short for this model: give longer ones"
-
-
-def packed(names: dict[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, content in names.items():
-            archive.writestr(name, content)
-    return stream.getvalue()
-
-
-def rolled(names: dict[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        for name, content in names.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return stream.getvalue()
-
-
-ARCHIVES: dict[str, tuple[bytes, str]] = {
-    "empty.zip": (b"", "{} is empty: give an archive of " + LOOKED_FOR),
-    "empty.tar.gz": (b"", "{} is empty: give an archive of " + LOOKED_FOR),
-    "junk.zip": (
-        b"junk",
-        "{} is not a complete archive (File is not a zip file): download or pack it again",
-    ),
-    "cut.zip": (
-        packed({"a.png": image(0)})[:900],
-        "{} is not a complete archive (File is not a zip file): download or pack it again",
-    ),
-    "cut.tar.gz": (
-        rolled({"a.png": image(0)})[:900],
-        "{} is not a complete archive (Compressed file ended before the end-of-stream marker was reached): download "
-        "or pack it again",
-    ),
-    "none.zip": (packed({}), "{} holds no " + LOOKED_FOR),
-    "table.zip": (
-        packed({"data.csv": b"text\na\n"}),
-        "{} holds no " + LOOKED_FOR + "; it holds data.csv: unpack it and give that",
-    ),
-    "broken.zip": (
-        packed({"a.png": b"nope"}),
-        "{}: none of its 1 image file can be read (a.png: it is not an image): replace them",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ARCHIVES)
-def test_a_wrong_archive(refused, vit: Path, tmp_path: Path, name: str) -> None:
-    content, message = ARCHIVES[name]
-    path = tmp_path / name
-    path.write_bytes(content)
-    assert refused("profile", vit, "--data", path, "--out", tmp_path / "run") == message.format(
-        path
-    )

@@ -26,21 +26,6 @@ def test_a_place_that_cannot_be(
     assert line == PLACES[name].format(option.removeprefix("--"), str(place), taken)
 
 
-@pytest.mark.parametrize("name", ["~/run", "~nobody-of-that-name/run"])
-def test_a_place_at_home(
-    cli, bert: Path, reviews: Path, tmp_path: Path, monkeypatch, name: str
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    printed = cli("profile", bert, "--data", reviews, "--metrics", "cka", "--out", name)
-    if name.startswith("~/"):
-        assert printed.status == 0 and (tmp_path / "run" / "run.json").is_file()
-    else:
-        told = f"out {name!r} cannot be made (Could not determine home directory.): name a folder"
-        assert (printed.status, printed.line) == (2, told)
-        assert not list(tmp_path.iterdir())
-
-
 def test_a_folder_of_other_files_is_left_alone(
     refused, bert: Path, reviews: Path, tmp_path: Path
 ) -> None:

@@ -1,12 +1,9 @@
 """Models that give NaN or infinity: told with model, layer and sample, counted, and never averaged."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import tiny
@@ -67,14 +64,6 @@ def test_a_model_that_is_broken_for_every_sample(
     assert not list((tmp_path / "run" / "tables").iterdir()), "nothing is averaged"
 
 
-@pytest.mark.parametrize("name", HOPELESS)
-def test_inspect_tells_it_too(cli, request, tmp_path: Path, name: str) -> None:
-    base, change, layer = HOPELESS[name]
-    model = poisoned(request.getfixturevalue(base), tmp_path / "broken", change)
-    (found,) = json.loads(cli("inspect", model, "--json").out)
-    assert f"layer {layer} gives NaN or infinity for the sample of the probe" in found["notes"]
-
-
 NORMS: dict[str, Callable[[Weights], object]] = {
     "one number": lambda w: w["transformer.ln_f.bias"][0].fill_(NAN),
     "all of it": lambda w: w["transformer.ln_f.weight"].fill_(INF),
@@ -95,61 +84,3 @@ def test_a_broken_final_norm_may_be_left_out(
     assert refused("inspect", model) == line
     assert cli(*command, "--norm", "none").status == 0
     assert layerscope.open_run(tmp_path / "run").table()["value"].notna().all()
-
-
-@pytest.mark.parametrize("value", [NAN, INF], ids=["nan", "inf"])
-@pytest.mark.parametrize("base", ["bert", "gpt2"])
-def test_a_word_that_breaks_its_samples(
-    cli, request, reviews: Path, tmp_path: Path, base: str, value: float
-) -> None:
-    def change(weights: Weights) -> None:
-        name = (
-            "bert.embeddings.word_embeddings.weight" if base == "bert" else "transformer.wte.weight"
-        )
-        weights[name][WORD].fill_(value)
-
-    model = poisoned(request.getfixturevalue(base), tmp_path / "broken", change)
-    options = ["--views", 0, "--json"]
-    printed = cli("profile", model, "--data", reviews, "--out", tmp_path / "run", *options)
-    assert printed.status == 0
-    n = len(WITH_WORD)
-    told = (
-        f"{n} of 30 forwards of broken hold NaN or infinity (first: layer 0, sample {{}}): "
-        "they are left out and counted; --dtype float32 may help"
-    )
-    assert any(told.format(i) in printed.err.splitlines() for i in WITH_WORD)
-    rows: list[dict[str, Any]] = json.loads(printed.out)["rows"]
-    assert all(row["value"] is not None for row in rows)
-    assert {row["n"] for row in rows if row["metric"] != "curvature"} == {30 - n}
-    assert {row["n"] + row["n_skipped"] for row in rows} == {30}
-
-    # what is averaged is what the sound model gives for the sound samples
-    sound = pd.read_csv(reviews).drop(WITH_WORD)
-    sound.to_csv(tmp_path / "sound.csv", index=False)
-    whole = cli(
-        "profile",
-        request.getfixturevalue(base),
-        "--data",
-        tmp_path / "sound.csv",
-        "--out",
-        tmp_path / "b",
-        *options,
-    )
-    assert whole.status == 0
-    same = ["prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "cka"]
-    one, two = (layerscope.open_run(tmp_path / run).table() for run in ("run", "b"))
-    one, two = (
-        t[t["metric"].isin(same) & (t["pooling"] != "position")].reset_index(drop=True)
-        for t in (one, two)
-    )
-    np.testing.assert_allclose(one["value"], two["value"], rtol=1e-4, atol=1e-5)
-
-
-def test_a_head_that_is_broken_is_no_lens(told, bert: Path, reviews: Path, tmp_path: Path) -> None:
-    model = poisoned(
-        bert, tmp_path / "broken", lambda w: w["cls.predictions.transform.dense.weight"].fill_(NAN)
-    )
-    lines = told(model, reviews, "--views", 0)
-    assert "the model's head gives NaN or infinity: no lens" in lines
-    table = layerscope.open_run(tmp_path / "run").table()
-    assert table["value"].notna().all() and "saturation_layer" not in set(table["metric"])
