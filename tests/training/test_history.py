@@ -27,22 +27,9 @@ def running(n=13):
     ]
 
 
-def tagged(n=13):
-    rows = tokens(n)
-    for row in rows:
-        ids = row["input_ids"]
-        row["labels"] = torch.where(ids % 5 == 0, -100, ids % 4)
-    return rows
-
-
 def pictures(n=13):
     pixels = torch.randn(n, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     return [{"pixel_values": one, "labels": torch.tensor(i % 3)} for i, one in enumerate(pixels)]
-
-
-def tagger():
-    config = hf.BertConfig(**tiny.COMMON, max_position_embeddings=64, num_labels=4)
-    return tiny.seeded(hf.BertForTokenClassification, config)
 
 
 def vit():
@@ -68,7 +55,6 @@ KINDS = {
         running,
         lambda m: lambda h, last: (h if last else m.transformer.ln_f(h))[:, :-1],
     ),
-    "tagger": (tagger, tagged, lambda m: lambda h, last: h),
     "vit": (vit, pictures, lambda m: lambda h, last: m.vit.layernorm(h)[:, 0]),
 }
 """A model, its data, and what it does after its last block, by its own modules."""
@@ -160,49 +146,6 @@ def test_classifiers_are_read_by_their_own_heads(tmp_path, layers):
         logits = own.get(layer, model.classifier)(states[layer - 1].float())
         assert losses[layer] == pytest.approx(cross_entropy(logits, labels).item(), rel=1e-5)
     assert not torch.equal(model.exit_heads[0].weight, model.classifier.weight)
-
-
-class Notes(hf.TrainerCallback):
-    """Keeps the metrics of every evaluation."""
-
-    def __init__(self) -> None:
-        self.metrics = []
-
-    def on_evaluate(self, args, state, control, metrics, **_):
-        self.metrics.append(metrics)
-
-
-def test_the_trainers_own_ways_hold(tmp_path):
-    def metrics(found):
-        right = found.predictions.argmax(-1) == found.label_ids
-        return {"accuracy": -1.0, "own": float(right.mean())}
-
-    notes, rows = Notes(), classes(13)
-    best = {"load_best_model_at_end": True, "metric_for_best_model": "accuracy_layer_1"}
-    run = trainer(
-        tmp_path / "out",
-        tiny.classifier(),
-        rows,
-        history=tmp_path / "history",
-        eval_dataset=rows,
-        compute_metrics=metrics,
-        callbacks=[notes],
-        save_strategy="steps",
-        save_steps=2,
-        max_steps=6,
-        **best,
-        **EVERY_TWO,
-    )
-    run.train()
-    seen = notes.metrics
-    assert [found["eval_accuracy"] for found in seen] == [-1.0] * 3, "compute_metrics comes first"
-    assert seen[0]["eval_own"] == open_run(tmp_path / "history").metric("layer_accuracy", step=2)[3]
-    assert run.state.best_metric == max(found["eval_accuracy_layer_1"] for found in seen)
-    late = run.evaluate(metric_key_prefix="late")["late_own"]
-    assert late == run.evaluate()["eval_accuracy_layer_3"]
-    assert run.exit_loss.score is None
-    bare = [{key: value for key, value in row.items() if key != "labels"} for row in rows]
-    assert not [name for name in run.predict(bare).metrics if "layer" in name]
 
 
 def test_several_evaluation_sets_have_a_history_each(tmp_path):

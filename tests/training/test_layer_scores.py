@@ -8,9 +8,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from layerscope import LayerscopeError
-from layerscope.metrics import cosine_similarity, neural_collapse
-from layerscope.metrics.neural_collapse import ClassSums
-from layerscope.training.layer_scores import LayerScores, logged, no_collapse
+from layerscope.metrics import cosine_similarity
+from layerscope.training.layer_scores import LayerScores, logged
 from layerscope.training.some_rows import SomeRows
 
 L, D, K = 3, 6, 4
@@ -122,26 +121,6 @@ def test_merged_halves_are_the_whole():
         assert one["value"] == pytest.approx(two["value"], rel=1e-10)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e5])
-@pytest.mark.parametrize("spread", [1.0, 1e-4], ids=["loose", "collapsed"])
-def test_streamed_nc1_is_that_of_all_states(offset, spread):
-    torch.manual_seed(0)
-    labels = torch.randint(0, 7, (200,))
-    labels[labels == 5] = 6  # a class of the head that no sample has
-    points = torch.randn(7, 20, dtype=torch.float64) + offset
-    states = points[labels] + spread * torch.randn(200, 20, dtype=torch.float64)
-    whole, one, two = (ClassSums.empty(classes, 20) for classes in (7, 7, 0))
-    for number, start in enumerate(range(0, 200, 30)):
-        part = slice(start, start + 30)
-        for sums in (whole, two if number % 2 else one):
-            sums.update(states[part], labels[part])
-    wanted = plain_nc1(states.numpy(), labels.numpy())
-    exact = float(neural_collapse(states, labels).nc1)
-    assert exact == pytest.approx(wanted, rel=1e-6)
-    for sums in (whole, one + two):
-        assert float(sums.collapse().nc1) == pytest.approx(exact, rel=1e-8)
-
-
 def test_tokens_are_shifted_and_ignored_ones_left_out():
     torch.manual_seed(1)
     states = torch.randn(L, 2, 5, D, dtype=torch.float64)
@@ -195,10 +174,3 @@ def test_nothing_counted_is_no_row_and_wrong_labels_are_told():
             scored([(states, wrong)], heads)
     one_class = scored([(states, torch.zeros(3, dtype=torch.long))], heads, collapse=(K, D))
     assert not [row for row in one_class.compute() if row["metric"] == "nc1"]
-
-
-def test_nc1_is_left_out_where_it_would_not_fit():
-    assert no_collapse(12, 10, 768, language_model=False) is None
-    assert no_collapse(12, 1000, 768, language_model=False) is None
-    assert "classes are its tokens" in no_collapse(12, 10, 768, language_model=True)
-    assert "MiB" in no_collapse(32, 10, 4096, language_model=False)

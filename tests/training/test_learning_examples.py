@@ -34,11 +34,6 @@ def test_every_text_comes_once_and_little_is_padded():
     assert abs(np.corrcoef(means, np.arange(62))[0, 1]) < 0.3, "long texts come at any time"
 
 
-def test_an_order_follows_from_seed_and_epoch():
-    assert order(texts()) == order(texts())
-    assert order(texts()) != order(texts(epoch=1)) and order(texts()) != order(texts(seed=4))
-
-
 def test_what_has_no_lengths_is_known():
     assert Examples("windows", [SimpleNamespace(ids=(1, 2))] * 4, None).lengths() is None
     assert Examples("images", [object()] * 4, [0] * 4).lengths() is None

@@ -14,7 +14,7 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
-from layerscope.core.files import read_json, write_json
+from layerscope.core.files import read_json
 from layerscope.training.data import read
 
 __all__ = ["cli", "one_thread"]
@@ -134,36 +134,6 @@ def test_images_of_one_channel(tmp_path: Path, processor: bool):
     assert (out / "preprocessor_config.json").is_file() is processor
     run = layerscope.profile(out, photos, out=tmp_path / "run", progress=False)
     assert run.metric("layer_accuracy").notna().all()
-
-
-def test_what_was_reported_outlives_the_checkpoints(tmp_path: Path):
-    model, data = learning.encoder(tmp_path / "bert"), learning.table(tmp_path / "texts.csv", 12)
-    out = layerscope.train(model, data, out=tmp_path / "out", **ONE)
-    assert not (out / "checkpoints").exists()
-    about = out / "training.json"
-    write_json(about, read_json(about) | {"finished": False})
-    # where the Trainer has TensorBoard write
-    reported = out / "checkpoints" / "runs" / "host" / "events"
-    reported.parent.mkdir(parents=True)
-    reported.write_text("curves")
-    layerscope.train(model, data, out=out, **ONE)
-    assert reported.read_text() == "curves"
-    assert [path.name for path in (out / "checkpoints").iterdir()] == ["runs"]
-
-
-def test_a_model_is_called_by_what_was_given(tmp_path: Path):
-    data, folder = learning.table(tmp_path / "texts.csv", 12), learning.encoder(tmp_path / "reader")
-    (tmp_path / "other.json").write_text((folder / "config.json").read_text())
-    for model, name, more in (
-        (folder, "reader", {}),
-        (folder / "config.json", "reader", {"from_config": True}),
-        (tmp_path / "other.json", "other", {"from_config": True, "processor": folder}),
-    ):
-        out = layerscope.train(model, data, out=tmp_path / f"out-{model.name}", **ONE, **more)
-        for file in ("training.json", "history/run.json"):
-            assert read_json(out / file)["model"]["name"] == name
-        assert f"# {name}, classification" in (out / "README.md").read_text()
-        assert "_name_or_path" not in (out / "config.json").read_text()
 
 
 def test_pairs_are_read_together(tmp_path: Path):

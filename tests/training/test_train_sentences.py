@@ -188,14 +188,3 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_layer(folder: Path, t
     files = folder / "encoder", folder / "pairs.csv"
     with pytest.raises(layerscope.LayerscopeError, match=line):
         layerscope.train(*files, out=tmp_path / "out", max_steps=3, learning_rate=1e30, **HOW)
-
-
-def test_few_exits_with_weights_of_their_own_in_mixed_precision(folder: Path, tmp_path: Path):
-    frame = pd.read_csv(folder / "pairs.csv").set_axis(["sentence1", "sentence2", "label"], axis=1)
-    how = HOW | {"layers": [1, 3], "weights": [1, 2], "dims": [4], "dtype": "bf16", "max_steps": 1}
-    out = layerscope.train(
-        folder / "encoder", frame, out=tmp_path / "out", label_column="label", **how
-    )
-    assert (
-        layerscope.open_run(out / "history").metric("pair_spearman", variant="dims=4").notna().all()
-    )

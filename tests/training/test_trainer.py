@@ -37,19 +37,6 @@ def test_the_loss_of_a_step_is_that_of_its_exits(tmp_path: Path, make):
     assert losses(run) == [pytest.approx((one + 2 * two + 3 * last) / 6, rel=1e-4)]
 
 
-@pytest.mark.parametrize("make", [tiny.gpt2, tiny.classifier], ids=["tokens", "classes"])
-def test_accumulated_batches_are_one_batch(tmp_path: Path, make):
-    data = tokens() if make is tiny.gpt2 else classes()
-    how = {"max_steps": 2, "optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0}
-    trained = []
-    for size, parts in ((8, 1), (2, 4)):
-        batches = {"per_device_train_batch_size": size, "gradient_accumulation_steps": parts}
-        run = trainer(tmp_path, still(make()), data, **how, **batches)
-        run.train()
-        trained.append(weights(run.model))
-    assert same(*trained, tolerance=1e-5) and not same(trained[0], weights(make()), tolerance=1e-4)
-
-
 def test_odd_steps_of_alternate_are_the_models_own(tmp_path: Path):
     objective, steps = Objective(schedule="alternate"), []
     run = trainer(tmp_path, tiny.classifier(), classes(), objective, gradient_accumulation_steps=2)
@@ -123,3 +110,16 @@ def test_how_often_a_model_is_evaluated_does_not_change_its_weights(tmp_path: Pa
         run.train()
         trained.append(weights(model))
     assert same(*trained) and often.times == 4
+
+
+@pytest.mark.parametrize("make", [tiny.gpt2, tiny.classifier], ids=["tokens", "classes"])
+def test_accumulated_batches_are_one_batch(tmp_path: Path, make):
+    data = tokens() if make is tiny.gpt2 else classes()
+    how = {"max_steps": 2, "optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0}
+    trained = []
+    for size, parts in ((8, 1), (2, 4)):
+        batches = {"per_device_train_batch_size": size, "gradient_accumulation_steps": parts}
+        run = trainer(tmp_path, still(make()), data, **how, **batches)
+        run.train()
+        trained.append(weights(run.model))
+    assert same(*trained, tolerance=1e-5) and not same(trained[0], weights(make()), tolerance=1e-4)

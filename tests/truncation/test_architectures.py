@@ -67,14 +67,6 @@ def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(
     assert sum(tuple(tensor.shape) == (zoo.V, zoo.D) for tensor in stored.values()) == 1
 
 
-def test_modernbert_keeps_which_layers_see_everything(tmp_path: Path) -> None:
-    model = made("modernbert")
-    pattern = list(model.config.layer_types)
-    out = truncate(saved(model, tmp_path / "full"), K, tmp_path / "cut")
-    assert len(set(pattern)) == 2
-    assert hf.AutoConfig.from_pretrained(out).layer_types == pattern[:K]
-
-
 @torch.no_grad()
 def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its_depth(
     tmp_path: Path,
@@ -225,29 +217,6 @@ def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> Non
         cut.config.vision_config.num_hidden_layers,
     ) == (3, 2)
     assert "part vision\\_model" in (out / "README.md").read_text()
-
-
-@torch.no_grad()
-def test_a_real_language_model(shared: Path, tmp_path: Path) -> None:
-    folder = shared / "models/stories260K"
-    out = truncate(folder, 3, tmp_path / "cut")
-    model, cut = (
-        hf.AutoModelForCausalLM.from_pretrained(folder).eval(),
-        loaded(hf.AutoModelForCausalLM, out),
-    )
-    text = "Once upon a time there was a dog"
-    ids = hf.AutoTokenizer.from_pretrained(out)(text, return_tensors="pt")["input_ids"]
-    assert ids[0].tolist() == hf.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
-    state = layer(walks.rotated(model, ids), 3)
-    close(cut.model(input_ids=ids).last_hidden_state, state)
-    close(cut(input_ids=ids).logits, model.lm_head(state))
-
-
-def test_the_last_layer_is_the_model_itself(tmp_path: Path) -> None:
-    model = made("llama")
-    out = truncate(saved(model, tmp_path / "full"), L, tmp_path / "cut")
-    mine, own = loaded(hf.AutoModelForCausalLM, out).state_dict(), model.state_dict()
-    assert mine.keys() == own.keys() and all(torch.equal(mine[key], own[key]) for key in own)
 
 
 def test_the_model_given_as_an_object_is_left_as_it_was(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ import transformers as hf
 from models import zoo
 from models.tokenizer import word_tokenizer
 from models.zoo import build
-from safetensors.torch import load_file
 from truncation.cutting import MINILM, TEXTS, close, cut, loaded, saved, serve
 from truncation.droppable import COMMON, GROUPED, IDS, MODELS, N, bypass, case, logits
 
 from layerscope import LayerscopeError
-from layerscope.truncation import depth, truncate_layers
+from layerscope.truncation import truncate_layers
 
 
 def skip(*blocks: torch.nn.Module) -> None:
@@ -78,16 +77,6 @@ def test_a_sentence_transformer_and_an_onnx_file(tmp_path: Path) -> None:
     close(session.run(None, inputs)[0], model(input_ids=IDS).last_hidden_state, near=1e-4)
 
 
-def test_weights_keep_their_precision(tmp_path: Path) -> None:
-    full = saved(MODELS["llama"][0]().to(torch.bfloat16), tmp_path / "full")
-    out = cut(full, drop=[2, 3], out=tmp_path / "cut")
-    whole, kept = (load_file(folder / "model.safetensors") for folder in (full, out))
-    name = "model.layers.{}.mlp.up_proj.weight"
-    for new, old in enumerate([0, 3, 4, 5]):
-        assert kept[name.format(new)].dtype == torch.bfloat16
-        assert torch.equal(kept[name.format(new)], whole[name.format(old)])
-
-
 GPT2 = {"vocab_size": 99, "n_embd": 32, "n_layer": N, "n_head": 4, "n_positions": 64}
 T5 = {"vocab_size": 99, "d_model": 32, "num_layers": N, "num_heads": 4, "d_ff": 64, "d_kv": 8}
 JAMBA = {"attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
@@ -120,12 +109,3 @@ def test_blocks_that_cannot_be_left_out(name: str, tmp_path: Path) -> None:
     with pytest.raises(LayerscopeError, match=why):
         cut(make(), drop=drop, out=tmp_path / "cut", processor=word_tokenizer(), **options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_blocks_in_a_wrong_order_are_refused(tmp_path: Path, monkeypatch) -> None:
-    moved = depth.moved
-    wrong = lambda stack, kept: moved(stack, sorted(kept, key=lambda i: (i == 4, i)))  # noqa: E731  # planted
-    monkeypatch.setattr(depth, "moved", wrong)
-    line = "its blocks compute something else than in the full model"
-    with pytest.raises(LayerscopeError, match=line):
-        cut(saved(MODELS["llama"][0](), tmp_path / "full"), drop=[2], out=tmp_path / "cut")

@@ -102,17 +102,6 @@ def test_the_card_shows_how_states_become_vectors(pooling: str) -> None:
     np.testing.assert_allclose(names["vectors"], wanted.get(pooling, states[:, 0]))
 
 
-@torch.no_grad()
-def test_an_image_model_takes_any_number_of_images(tmp_path: Path) -> None:
-    model, processor = zoo.vit(), hf.ViTImageProcessor(size={"height": 16, "width": 16})
-    out = cut(model, 2, tmp_path / "cut", "onnx", processor=processor)
-    for images in (1, 5):
-        pixels = torch.randn(images, 3, 16, 16, generator=torch.Generator().manual_seed(images))
-        states, norm = walks.vit(model, pixels)
-        logits = session(out).run(["logits"], {"pixel_values": pixels.numpy()})[0]
-        close(logits, model.classifier(norm(states[2])[:, 0]), near=1e-4)
-
-
 @pytest.mark.parametrize(
     ("make", "part", "why"),
     [

@@ -77,12 +77,6 @@ def test_a_pooling_that_is_named_is_shipped(cli, pooling: str, tmp_path: Path) -
     assert line.startswith(f"pooling {pooling} needs --format sentence-transformers: ")
 
 
-def test_a_sentence_transformer_is_shipped_with_another_pooling(tmp_path: Path) -> None:
-    out = cut("minilm", 2, tmp_path / "cut", "sentence-transformers", pooling="cls")
-    wanted = unit(pooled(MINILM, TEXTS, 2, lambda states: states[:, 0]))
-    close(serve(out).encode(TEXTS), wanted)
-
-
 def test_an_image_model_has_no_texts_to_encode(tmp_path: Path) -> None:
     line = "reads no texts: `format='transformers'` writes it"
     with pytest.raises(layerscope.LayerscopeError, match=line):

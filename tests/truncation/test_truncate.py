@@ -16,7 +16,6 @@ from truncation.cutting import cut, serve
 import layerscope
 from layerscope.selection import Candidate, Selection
 from layerscope.truncation import pipeline, truncate_layers
-from layerscope.truncation.costs import REBUILD, document
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +66,6 @@ def test_several_depths_and_json(cli, run: layerscope.Run, tmp_path: Path) -> No
         assert entry["milliseconds"] > 0 and entry["full_milliseconds"] > 0
     table = cli("truncate", run.path, "--layers", "1", "--out", tmp_path / "again").out
     assert "linear probe" in table and "1 of 3" in table
-
-
-@pytest.mark.parametrize(("make", "warned"), [(tiny.classifier, False), (tiny.bert, True)])
-def test_only_vectors_need_another_index(tmp_path: Path, make, warned: bool) -> None:
-    folder = tiny.saved(make(), tmp_path / "full", special=True)
-    made = truncate_layers(folder, [1], tmp_path / "cut", progress=False)
-    assert document(made).notes == ((REBUILD,) if warned else ())
-    assert ("not comparable" in (Path(made[0].path) / "README.md").read_text()) == warned
 
 
 def test_the_card_tells_numbers_and_warns(run: layerscope.Run, tmp_path: Path) -> None:
@@ -200,23 +191,6 @@ def test_a_hostile_name_does_nothing_in_the_card(tmp_path: Path) -> None:
         r"# a\|b &lt;img src=x&gt; \`c\` \[d\](e)\\n---\\n\# f \\u202e, layer 1 of 3"
     ]
     assert card.count("\n---\n") == 1
-
-
-def test_a_run_brings_its_part(tmp_path: Path) -> None:
-    config = hf.T5Config(vocab_size=94, d_model=32, num_layers=3, num_heads=4, d_ff=48, d_kv=8)
-    t5 = tiny.seeded(hf.T5ForConditionalGeneration, config)
-    run = profiled(tiny.saved(t5, tmp_path / "t5", special=True), tmp_path, part="encoder")
-    out = cut(run.path, 2, tmp_path / "cut")
-    assert run.info["model"]["part"] == "encoder"
-    assert hf.AutoModelForTextEncoding.from_pretrained(out).config.num_layers == 2
-    assert "part encoder" in (out / "README.md").read_text()
-
-
-def test_a_run_of_a_model_in_memory(tmp_path: Path) -> None:
-    profiled(tiny.bert(), tmp_path, processor=tiny.tokenizer(special=True))
-    line = r"made from a model in memory \(BertForMaskedLM\)"
-    with pytest.raises(layerscope.LayerscopeError, match=line):
-        cut(tmp_path / "run", 1, tmp_path / "cut")
 
 
 def test_nothing_is_left_of_a_killed_truncation(bert: Path, tmp_path: Path, monkeypatch) -> None:

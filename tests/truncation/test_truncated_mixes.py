@@ -10,7 +10,6 @@ import transformers as hf
 from truncation.cutting import MINILM, TEXTS, close, cut, pooled, serve, unit
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.truncation.mixing import mix_of
 
 
 def test_a_sentence_transformer_weighs_its_layers(tmp_path: Path) -> None:
@@ -50,11 +49,6 @@ def test_onnx_mixes_states_after_the_final_norm_or_before(site: str, tmp_path: P
     one, two = (base.norm(state) if site == "normed" else state for state in states)
     close(mixed, 0.25 * one + 0.75 * two, near=1e-4)
     assert not np.allclose(mixed, (0.75 * one + 0.25 * two).numpy(), atol=1e-2)
-
-
-def test_weights_are_those_of_a_mean() -> None:
-    assert mix_of({"3": 1.0, "6": 3.0}, 6) == {3: 0.25, 6: 0.75}
-    assert mix_of({2: 2, 1: 2, 0: 0}, 2) == {1: 0.5, 2: 0.5}
 
 
 @pytest.mark.parametrize(
