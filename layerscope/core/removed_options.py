@@ -15,6 +15,7 @@ NO_DRAFT_OPTION = (
 )
 
 GONE = {
+    ("exits", "criterion='patience'"): "give confidence, margin or entropy",
     ("exits", "draft_lens"): NO_DRAFT_OPTION,
     ("generate", "draft_lens"): NO_DRAFT_OPTION,
     ("generate", "draft_threshold"): NO_DRAFT_OPTION,

@@ -63,7 +63,7 @@ def run(
         for block in map(module.get_submodule, dict.fromkeys(model.stack.blocks)):
             hooks.enter_context(block.register_forward_pre_hook(forward.before, with_kwargs=True))
             hooks.enter_context(block.register_forward_hook(forward.after))
-        for name in head.layout.front if head.skips else ():
+        for name in () if head.steps else head.layout.front:
             hooks.enter_context(
                 module.get_submodule(name).register_forward_hook(partial(forward.keep_front, name))
             )

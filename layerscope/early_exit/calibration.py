@@ -129,14 +129,10 @@ def path(criterion: str, classes: int, exits: Sequence[int]) -> tuple[float, ...
     """Return the thresholds that are tested, the most careful first; no data decides them.
 
     Evenly spaced in the log-odds of the score, from 1 down to the least that the criterion gives.
-    For one that counts agreement, whole numbers from E − 1, the most exits in a row that can agree
-    with the one before, down to 1.
     """
     OneOf(tuple(CRITERIA)).take("criterion", criterion)
     if not exits:
         return ()
-    if CRITERIA[criterion].counts_agreement:
-        return tuple(float(agreeing) for agreeing in range(len(exits) - 1, 0, -1))
     least = CRITERIA[criterion].least(classes)
     lowest = -math.log(1 / least - 1) if least > 0 else LOWEST
     grid = expit(np.arange(HIGHEST, lowest + STEP / 2, -STEP))

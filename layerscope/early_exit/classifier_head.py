@@ -18,14 +18,13 @@ class ClassifierHead:
 
     Where that is one module after another on one tensor, or on its first token alone, these `steps`
     are called: the path of each, and whether it reads the first token. Else it is the model's own
-    code, the blocks bypassed; with `skips` the modules before the first block do not run for it (a
+    code, the blocks bypassed, and the modules before the first block do not run for it (a
     convolution over sound costs as much as blocks). Layers with a head of their own, in `heads`
     under their number, are read by that instead of the one at `path`.
     """
 
     lens: Lens
     layout: Layout
-    skips: bool
     steps: tuple[tuple[str, bool], ...] = ()
     heads: nn.ModuleDict = field(default_factory=nn.ModuleDict)
     path: str = ""
@@ -37,7 +36,7 @@ class ClassifierHead:
         module, instead = self.lens.module, {}
         if str(layer) in self.heads:
             instead[module.get_submodule(self.path)] = self.heads[str(layer)].forward
-        for name, shapes in front.items() if self.skips else ():
+        for name, shapes in front.items():
             instead[module.get_submodule(name)] = partial(self._stand_in, name, shapes, left)
         with replaced(instead):
             if not self.steps:

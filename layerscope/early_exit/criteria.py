@@ -1,8 +1,7 @@
 """When an exit is sure enough for a sample to leave: the stopping criteria of `exits`, a record each.
 
 A criterion scores the log-probabilities of one exit, and a sample leaves at the first exit whose
-score reaches the threshold. One that `counts_agreement` asks several exits: there the threshold is
-for how many exits in a row the prediction has not changed.
+score reaches the threshold.
 
 A new criterion is a function and one entry of `CRITERIA`. The option, its help and checks, the
 thresholds that calibration tries, the exit model and its file read it there:
@@ -44,19 +43,16 @@ class Criterion:
     Attributes:
         score: from log-probabilities `[..., K]`, float64, to a score `[...]` in 0 … 1.
         least: the lowest score that K classes allow.
-        counts_agreement: whether the threshold is a number of exits that agree, instead of a score.
 
     """
 
     score: Callable[["Tensor"], "Tensor"]
     least: Callable[[int], float] = lambda classes: 0.0
-    counts_agreement: bool = False
 
 
 CRITERIA = {
     "confidence": Criterion(maximal_probability, least=lambda classes: 1 / classes),
     "margin": Criterion(margin_of_top_two),
     "entropy": Criterion(certainty),
-    "patience": Criterion(maximal_probability, counts_agreement=True),
 }
 """By the name that `exits --criterion` takes; the paper's is confidence."""

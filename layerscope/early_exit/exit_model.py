@@ -25,12 +25,11 @@ from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.early_exit.head_probe import find_head
 from layerscope.early_exit.options import ModelOptions
-from layerscope.early_exit.predictions import NEVER, Rule, check_threshold, sureness
+from layerscope.early_exit.predictions import NEVER, check_threshold, sureness
 from layerscope.early_exit.saving import (
     FILE,
     STORE,
     class_like,
-    empty_like,
     files_in,
     fingerprint,
     load_exits,
@@ -56,8 +55,7 @@ class ExitOutput(ModelOutput):  # type: ignore[misc]  # transformers is not type
     """The output of each row of a batch, from the layer at which it left.
 
     `logits` [B, K], float32; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], how sure
-    the exit was by the model's criterion (for "patience" its maximal probability); `loss` only
-    where labels were given.
+    the exit was by the model's criterion; `loss` only where labels were given.
 
     >>> from layerscope.early_exit import ExitModel
     >>> model = ExitModel("tiny-bert")
@@ -130,10 +128,8 @@ class ExitModel(nn.Module):
             model: a hub name, a local folder, or a loaded transformers classifier; of a loaded one
                 the layers have no heads of their own, unless it is an `ExitModel`.
             exits: the layers to be checked, 1 … L − 1; None is all of them.
-            threshold: from which a row leaves: 0 … 1, of "patience" a whole number of exits;
-                infinite is never.
-            criterion: "confidence", "margin", "entropy" or "patience" (see
-                `layerscope.early_exit.criteria`).
+            threshold: from which a row leaves: 0 … 1; infinite is never.
+            criterion: "confidence", "margin" or "entropy" (see `layerscope.early_exit.criteria`).
             processor: tokenizer, image processor or feature extractor of a model given as an
                 object.
             **loading: how the model is loaded, and where its layers are: `Loading`.
@@ -201,7 +197,7 @@ class ExitModel(nn.Module):
         self.exits = (
             tuple(range(1, self.depth)) if exits is None else check_exits(exits, self.depth)
         )
-        self.threshold = check_threshold(threshold, criterion)
+        self.threshold = check_threshold(threshold)
         self.criterion = criterion
         return self
 
@@ -253,6 +249,10 @@ class ExitModel(nn.Module):
             raise LayerscopeError(
                 f"{str(out)!r} cannot be written ({error.strerror}): name another folder"
             ) from error
+        except RuntimeError as error:  # torch, of a weight without a storage that could be written
+            raise LayerscopeError(
+                f"the weights of {type(self.model).__name__} cannot be written again, as quantised ones"
+            ) from error
         names = ("exits", "criterion", "threshold", "override", "calibration")
         facts = {name: getattr(self, name) for name in names}
         facts |= {"fingerprint": self.fingerprint(), "sha256": {}}
@@ -291,8 +291,11 @@ class ExitModel(nn.Module):
                     f"{name}: rows leave at different layers, call .model for what all layers hold"
                 )
         exits = () if self.threshold == NEVER else self.exits
-        rule = Rule(self.criterion, self.threshold)
-        outcome = self.run(_inputs(named, self.model), exits, rule, **named)
+
+        def is_sure(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
+            return sureness(logits, self.criterion, f"layer {layer}") >= self.threshold
+
+        outcome = self.run(_inputs(named, self.model), exits, is_sure, **named)
         # a copy: gradients of what follows could not start from a tensor of inference mode
         logits = outcome.logits.clone()
         sure = sureness(logits, self.criterion, "this model").to(logits.device, torch.float32)
@@ -337,10 +340,6 @@ class ExitModel(nn.Module):
             logits = logits_of(call())
         assert logits is not None
         return Outcome(logits.float(), torch.full((len(logits),), self.depth))
-
-    def __reduce__(self) -> Any:
-        """Return what copies and pickles are made of: the class is made for the model, and nobody can look it up."""
-        return empty_like, (ExitModel, type(self.model), type(self).__name__), self.__dict__
 
     def __getattr__(self, name: str) -> Any:
         """Give what the wrapped model has, such as its config."""

@@ -29,8 +29,8 @@ def find_head(model: LayeredModel) -> ClassifierHead:
     """Return what reads the rows of a batch at every exit; raises `LayerscopeError` where rows cannot leave batches.
 
     Of four samples each leaves at another layer, the longest first; each must have the logits it
-    has alone. Where that fails with the shortcuts (sequences trimmed, steps called one by one, the
-    front skipped), it is tried without.
+    has alone. Where that fails with the shortcuts (sequences trimmed, steps called one by one), it
+    is tried without.
     """
     lens, module, stack = _lens(model), model.module, model.stack
     long = probe_sample(model.encoder, made_up_samples(model.loaded)[1])
@@ -48,9 +48,9 @@ def find_head(model: LayeredModel) -> ClassifierHead:
             [_alone(model, lens, *each) for each in zip(samples, layers, strict=True)]
         )
         steps = find_steps(module, stack, inputs)
-        ways = [(False, steps)] * bool(steps) + [(True, ()), (False, ())]  # the quickest first
-        for trims, (skips, some) in product([True, False] if layout.trims else [False], ways):
-            head = ClassifierHead(lens, replace(layout, trims=trims), skips, some)
+        ways = [steps, ()] if steps else [()]  # the quickest first
+        for trims, some in product([True, False] if layout.trims else [False], ways):
+            head = ClassifierHead(lens, replace(layout, trims=trims), some)
             try:
                 call = partial(forward, module, inputs)
                 logits = run(model, head, call, inputs, sorted(exits), decide).logits.float()

@@ -39,7 +39,6 @@ from layerscope.early_exit.options import (
 from layerscope.early_exit.predictions import NEVER, Layers, Recorded, check_threshold
 from layerscope.early_exit.saving import (
     STORE as MODELS,
-    check_can_be_saved,
     foreign_files,
     precision,
 )
@@ -79,7 +78,7 @@ def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
     if options.out is not None and not draft_report.STORE.is_in(options.out):
         _folder(options.out)  # what is wrong with it is said before the model is loaded
     if options.threshold is not None:
-        check_threshold(options.threshold, options.criterion)
+        check_threshold(options.threshold)
         for bound in ("max_disagreement", "min_accuracy"):
             if bound in options.changed:
                 raise LayerscopeError(
@@ -105,7 +104,6 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
     out, goal = options.out, options.goal
     if out is not None:
         _folder(out)
-        check_can_be_saved(model.model, model.layered.loaded.name)
     samples = read_validation(
         model,
         options.data,
@@ -203,17 +201,17 @@ def _saved(
     report.save(out)
     if (out / MODEL).is_dir():
         shutil.rmtree(out / MODEL)
-    if report.pays and not hasattr(model.model, "save_pretrained"):
-        note = f"{type(model.model).__name__} is a plain torch module, so no exit model is written: wrap it yourself"
-        report = replace(report, notes=(*report.notes, note))
-        report.save(out)
-    elif report.pays:
+    if report.pays:
         model.leave(report.exits, report.threshold, report.criterion)
-        with folder_aside(out / MODEL) as aside:
-            (model if calibration is None else model.use(calibration)).save_pretrained(
-                aside, report
-            )
-        report = replace(report, path=str(out / MODEL))
+        if calibration is not None:
+            model.use(calibration)
+        try:
+            with folder_aside(out / MODEL) as aside:
+                model.save_pretrained(aside, report)
+            report = replace(report, path=str(out / MODEL))
+        except LayerscopeError as error:
+            note = f"no exit model is written: {error}"
+            report = replace(report, notes=(*report.notes, note))
         report.save(out)
     return report
 

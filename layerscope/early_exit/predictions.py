@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import Number, Whole
+from layerscope.core.option_kinds import Number
 from layerscope.early_exit.criteria import CRITERIA
 
 NEVER = math.inf
@@ -21,13 +21,11 @@ Layers = NDArray[np.int64]
 """The layer at which each sample leaves, [N]."""
 
 
-def check_threshold(value: Any, criterion: str) -> float:
-    """Return a threshold that a criterion can reach, or `NEVER`; raises `LayerscopeError` for another."""
-    kind = Whole(1) if CRITERIA[criterion].counts_agreement else Number(0, 1)
-    number = int(value) if isinstance(value, float) and value.is_integer() else value
-    if number != NEVER and not kind.fits(number):
+def check_threshold(value: Any) -> float:
+    """Return a threshold that a score can reach, or `NEVER`; raises `LayerscopeError` for another."""
+    if value != NEVER and not Number(0, 1).fits(value):
         raise LayerscopeError(
-            f"threshold of {criterion} is {value!r}: give {kind.title}{kind.bounds}, or infinity for never"
+            f"threshold is {value!r}: give a number from 0 to 1, or infinity for never"
         )
     return float(value)
 
@@ -35,43 +33,12 @@ def check_threshold(value: Any, criterion: str) -> float:
 def sureness(logits: Tensor, criterion: str, source: str = "an exit") -> Tensor:
     """Return how sure logits `[..., K]` of a `source` are by a criterion of one exit, float64 `[...]` in 0 … 1.
 
-    A float32 softmax would be 1 for everything beyond 1 − 6e-8. A criterion that counts agreement,
-    which asks several exits (see `unchanged`), says of one its maximal probability.
+    A float32 softmax would be 1 for everything beyond 1 − 6e-8.
     """
     log_p = logits.detach().to("cpu", torch.float64).log_softmax(-1)
     if bool(log_p.isnan().any()):
         raise LayerscopeError(f"{source} gives logits that are NaN: check its weights and inputs")
     return CRITERIA[criterion].score(log_p)
-
-
-def unchanged(predictions: Tensor) -> Tensor:
-    """Return for how many exits in a row each prediction has not changed, int64 `[..., E]`; 0 at the first exit."""
-    counts = torch.zeros_like(predictions)
-    for exit in range(1, predictions.shape[-1]):
-        same = predictions[..., exit] == predictions[..., exit - 1]
-        counts[..., exit] = torch.where(same, counts[..., exit - 1] + 1, 0)
-    return counts
-
-
-class Rule:
-    """The rule of one forward: a row leaves where its exit is sure enough."""
-
-    def __init__(self, criterion: str, threshold: float) -> None:
-        self.criterion, self.threshold = criterion, threshold
-        self.last: Tensor | None = None
-
-    def __call__(self, layer: int, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return which rows leave, bool [b], on the processor."""
-        sure = sureness(logits, self.criterion, f"layer {layer}")
-        if not CRITERIA[self.criterion].counts_agreement:
-            return sure >= self.threshold
-        predicted, here = logits.argmax(-1).cpu(), rows.cpu()
-        if self.last is None:
-            self.last, self.counts = predicted, torch.zeros_like(predicted)
-        else:
-            counts = torch.where(predicted == self.last[here], self.counts[here] + 1, 0)
-            self.last[here], self.counts[here] = predicted, counts
-        return self.counts[here] >= self.threshold
 
 
 @dataclass(frozen=True)
@@ -109,11 +76,7 @@ class Recorded:
 
     def scores_at(self, exits: Sequence[int]) -> NDArray[np.float64]:
         """Return what is compared with the threshold at these exits (layers 1 … L − 1), [N, E]."""
-        columns = np.asarray(exits, dtype=np.int64) - 1
-        if CRITERIA[self.criterion].counts_agreement:
-            counts = unchanged(torch.from_numpy(self.predictions[:, columns]))
-            return counts.double().numpy()
-        return self.scores[:, columns]
+        return self.scores[:, np.asarray(exits, dtype=np.int64) - 1]
 
     def leaves(self, exits: Sequence[int], threshold: float) -> Layers:
         """Return the layer at which each sample leaves: the first exit whose score reaches the threshold, else L."""

@@ -1,10 +1,9 @@
-"""An exit model as a folder: the classifier's own checkpoint, with one file on where rows leave; and as a pickle."""
+"""An exit model as a folder: the classifier's own checkpoint, with one file on where rows leave."""
 
 import functools
 import hashlib
 import json
 import math
-import tempfile
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -13,15 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.core.hub import HERE
 from layerscope.core.saved import Store
 from layerscope.early_exit.calibration import Calibration
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.early_exit.options import Goal
-from layerscope.models.loading import without_bars
 from layerscope.models.mean_head import is_mean_head
-from layerscope.models.weights import is_quantised, numbers_of
+from layerscope.models.weights import numbers_of
 from layerscope.show.plain import escape
 from layerscope.truncation.card import head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
@@ -54,19 +51,6 @@ def fingerprint(classifier: nn.Module, heads: nn.Module) -> str:
 def precision(module: nn.Module) -> str:
     """Return the dtype of a model's weights, such as "float32"."""
     return str(next(module.parameters()).dtype).removeprefix("torch.")
-
-
-def check_can_be_saved(classifier: Any, name: str) -> None:
-    """Raise `LayerscopeError` before the work where transformers cannot write the quantised weights of a model."""
-    if not is_quantised(classifier):
-        return
-    try:
-        with tempfile.TemporaryDirectory() as folder, without_bars():
-            classifier.save_pretrained(folder)
-    except RuntimeError as error:  # torch, of a weight without a storage that could be written
-        raise LayerscopeError(
-            f"the quantised weights of {name} cannot be written again: leave `out` out"
-        ) from error
 
 
 def write_exit_card(model: Any, out: Path, report: ExitReport | None) -> None:
@@ -132,9 +116,3 @@ def class_like(base: Any, kind: Any, name: str) -> Any:
         return base.forward(self, *args, **named)
 
     return type(name, (base,), {"__module__": base.__module__, "forward": forward})
-
-
-def empty_like(base: Any, kind: Any, name: str) -> Any:
-    """Return an object of such a class before its state is restored, as copying and pickling do."""
-    made = class_like(base, kind, name)
-    return made.__new__(made)

@@ -1,6 +1,5 @@
 """Samples that exits are chosen, calibrated and measured on, with class numbers where their labels name classes."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,6 @@ from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
 from layerscope.models.weights import HEADS
-
-ABOUT = "training.json"
-"""What `train` leaves beside a checkpoint, with a digest of each of its data sets."""
 
 
 @dataclass(frozen=True)
@@ -159,24 +155,15 @@ def read_layers(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarra
 def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
     """Warn where what lies beside a trained checkpoint says that it learnt some of these samples."""
     folder = Path(str(getattr(getattr(model.model, "config", None), "_name_or_path", "")))
-    name, notes = model.layered.loaded.name, []
-    try:
-        data = json.loads((folder / ABOUT).read_text(encoding="utf-8"))["data"]
-        same = data["train"]["digest"] == data["eval"]["digest"]
-    except (OSError, ValueError, KeyError, TypeError):  # trained elsewhere
-        same = False
-    if same:
-        notes.append(
-            f"{name} was trained and evaluated on the same data: its training scores say nothing about new samples"
-        )
     seen, comparable = seen_of(corpus, folder)
-    if seen:
-        compared = "" if comparable == len(corpus) else " that can be compared"
-        notes.append(
-            f"{seen:,} of {count(comparable, 'sample')}{compared} are among those that {name} was trained on: it is "
-            f"surer of these than of new ones, so the guarantee does not hold; give samples that it has not seen"
-        )
-    return notes
+    if not seen:
+        return []
+    compared = "" if comparable == len(corpus) else " that can be compared"
+    return [
+        f"{seen:,} of {count(comparable, 'sample')}{compared} are among those that {model.layered.loaded.name} was "
+        "trained on: it is surer of these than of new ones, so the guarantee does not hold; give samples that it has "
+        "not seen"
+    ]
 
 
 def _labels(corpus: Corpus, model: ExitModel) -> tuple[Rows | None, str]:

@@ -88,11 +88,10 @@ def open_decoder(model: LayeredModel, layer: int) -> Decoder:
     seeded = torch.Generator().manual_seed(0)
     tokens = min(PROBE_TOKENS, model.max_length)
     ids = torch.randint(model.lens.classes, (2, tokens), generator=seeded)
-    for alone in (False, True) if model.batching else (True,):
-        decoder = Decoder(module, layer, alone=alone)
-        if _steps_agree(decoder, ids[: 1 if alone else 2].to(decoder.device)):
-            return decoder
-    return Decoder(module, layer, cached=False, alone=not model.batching)
+    decoder = Decoder(module, layer, alone=not model.batching)
+    if _steps_agree(decoder, ids[: 1 + model.batching].to(decoder.device)):
+        return decoder
+    return Decoder(module, layer, cached=False, alone=True)
 
 
 @torch.inference_mode()

@@ -16,7 +16,6 @@ from layerscope.show.document import (
     Column,
     Document,
     Facts,
-    Frame,
     Section,
     Sentences,
     Table,
@@ -129,7 +128,7 @@ class Generation(Stored):
         data = [] if self.data is None else [plain(self.data)]
         facts = Facts(tuple(_settings(self)), "How the texts were made")
         measured = Section("measures", "How good each depth is", "", (*charts, *table))
-        written = Section("texts", "What each depth writes", "", (*_texts(self), _frame(self)))
+        written = Section("texts", "What each depth writes", "", tuple(_texts(self)))
         return Document(
             self.summary,
             title=(plain(self.model), *data),
@@ -260,12 +259,3 @@ def _texts(found: Generation) -> Iterator[Table]:
             for one in own.to_dict(orient="records")
         )
         yield Table(plain(own["prompt"].iloc[0]), columns, rows, name=f"generated-{sample}")
-
-
-def _frame(found: Generation) -> Frame:
-    names = ["layer", "sample", "prompt", "text", *(PER_TEXT if not found.measures.empty else ())]
-    frame = found.texts[names].assign(
-        **{name: found.texts[name].map(plain) for name in ("prompt", "text")}
-    )
-    lead = "One row for each layer and text; choose a layer, or click a heading to sort by it."
-    return Frame("Every text", lead, "generated-texts", frame, ("layer", "sample"))

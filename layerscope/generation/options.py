@@ -1,4 +1,4 @@
-"""The options of `generate` and `score`."""
+"""The options of `generate`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,12 +52,3 @@ class GenerateOptions(Options):
     load: LoadOptions
     override: Override
     reading: Reading
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreOptions(Options):
-    """The options of `score`."""
-
-    layers: list[int] | None
-    load: LoadOptions
-    override: Override

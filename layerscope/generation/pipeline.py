@@ -90,7 +90,6 @@ def run_generate(options: GenerateOptions) -> Generation:
             raise LayerscopeError("drafts speed up the last layer's text: leave `layers` out")
         chosen = drafting.draft_layer, drafting.draft_tokens
         speculation = SelfSpeculation(model.module, *chosen, fall_back="auto" in chosen)
-        speculation.scored = True
         ids, report = drafted(model, speculation, subjects.prompts, sampling, reporter)
         made = {model.stack.depth: ids}
         rate = report.tokens / report.seconds

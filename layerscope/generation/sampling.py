@@ -21,7 +21,7 @@ Choose = Callable[[Tensor, Tensor], Tensor]
 
 
 class Continued(NamedTuple):
-    """The new tokens of a prompt, and the log-probability of each before temperature and nucleus."""
+    """The new tokens of a prompt, and the log-probability of each before temperature and nucleus; of drafts none."""
 
     ids: tuple[int, ...]
     log_probs: tuple[float, ...]
@@ -150,9 +150,8 @@ def drafted(
                 config,
                 attention_mask=mask.long().to(device),
             )
-            for i, row, log_probs in zip(batch, made, speculation.log_probs, strict=True):
-                new = row[longest : longest + len(log_probs)].tolist()
-                by_prompt[i] = Continued(tuple(new), tuple(log_probs))
+            for i, row in zip(batch, made[:, longest:].tolist(), strict=True):
+                by_prompt[i] = Continued(tuple(until_end(row[: sampling.max_new_tokens], ends)), ())
             total += speculation.report
             advance(len(batch))
     return [by_prompt[i] for i in range(len(prompts))], total

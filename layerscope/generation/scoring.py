@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import IN_CODE, Several, Whole
-from layerscope.core.options import Loading, checked
-from layerscope.core.progress import Reporter, reporting
-from layerscope.generation.decoder import check_room, layers_of, open_language_model, token_ids
-from layerscope.generation.options import ScoreOptions
+from layerscope.core.progress import Reporter
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel
 from layerscope.models.batching import batches_of
@@ -33,7 +29,7 @@ class Scores:
     and `correct` [K, T − 1] whether the most probable token was the right one. `layers` names the
     layers, in order.
 
-    >>> from layerscope.generation import Scores
+    >>> from layerscope.generation.scoring import Scores
     >>> scores = Scores((1, 2), (np.log([[4.0, 4.0], [2.0, 2.0]]),), (np.array([[False, True], [True, True]]),))
     >>> scores.tokens, scores.accuracy, scores.perplexity
     (2, array([0.5, 1. ]), array([4., 2.]))
@@ -73,46 +69,6 @@ def _ratio_stderr(values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     if n < 2:
         return np.full(sums.shape[1], np.nan)
     return np.asarray(np.sqrt(n / (n - 1) * np.square(residuals).sum(0)) / sizes.sum())
-
-
-def score(
-    model: Any,
-    texts: Sequence[str],
-    layers: Annotated[int | Sequence[int] | None, Several(Whole(), such_as="3, or 3 and 6")] = None,
-    *,
-    processor: Annotated[Any, IN_CODE] = None,
-    progress: Annotated[bool, IN_CODE] = True,
-    **loading: Unpack[Loading],
-) -> Scores:
-    """Return how well the model, cut at each of these layers, predicts every token of texts from those before it.
-
-    One forward gives all layers; each is read by the model's own final norm and head, as in the
-    truncated model.
-
-    Args:
-        model: hub name, local folder, or a loaded transformers model with `processor`.
-        texts: texts of at least two tokens, and of no more than the model has positions.
-        layers: one or more of 1 … L; by default all.
-        processor: tokenizer of a model given as an object.
-        progress: show progress on standard error.
-        **loading: how the model is loaded: `Loading`.
-
-    Raises:
-        LayerscopeError: for every wrong input, and for logits that are NaN.
-
-    Example:
-        >>> from layerscope.generation import score
-        >>> scores = score("tiny-gpt2", ["the food was good"], layers=[1, 3], progress=False)
-        >>> scores.layers, scores.perplexity.shape
-        ((1, 3), (2,))
-
-    """
-    options = checked(score, locals(), ScoreOptions)
-    opened = open_language_model(model, processor, options.load, options.override)
-    kept = layers_of(opened, options.layers or "all")
-    rows = token_ids(opened, texts, "text")
-    check_room(opened, rows, "text")
-    return scores_of(opened, rows, kept, reporting(progress))
 
 
 def scores_of(

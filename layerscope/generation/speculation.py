@@ -97,8 +97,6 @@ class SelfSpeculation:
         self.tokens = None if draft_tokens == "auto" else int(draft_tokens)
         self.scheduler, self.report = self._new_scheduler(), Speculated()
         self.split.check(self.scheduler.layers[0])
-        self.scored, self.log_probs = False, list[list[float]]()
-        """Whether to keep the log-probabilities of new tokens by the model, before temperature and nucleus."""
 
     def _new_scheduler(self) -> DraftScheduler:
         return DraftScheduler(
@@ -142,17 +140,13 @@ class SelfSpeculation:
             stopping_criteria,
             generation_config,
             streamer,
-            scored=self.scored,
         )
         padding = int((mask == 0).all(0).sum())
         made = texts.generate(input_ids[:, padding:], mask[:, padding:], input_ids)
-        self.log_probs = texts.log_probs
         if streamer is not None:
             streamer.end()
         report = self.report
         report.seconds = time.perf_counter() - started
-        if report.rounds and report.plain:
-            report.expected = self.scheduler.speedup(report.layer, report.draft_tokens + 1)
         pad = getattr(generation_config, "_pad_token_tensor", None)
         ids = torch.nn.utils.rnn.pad_sequence(
             made, batch_first=True, padding_value=0 if pad is None else int(pad)

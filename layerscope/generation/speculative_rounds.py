@@ -34,7 +34,7 @@ class Speculated:
     """What a call drafted: `accepted` of `drafted` tokens in `rounds`, `tokens` new in all.
 
     `layer` and `draft_tokens` are those of the last round, 0 tokens where plain decoding was
-    faster; `expected` is the speed over plain decoding predicted from acceptance and timings.
+    faster.
 
     >>> from layerscope.generation import Speculated
     >>> print(Speculated(layer=4, draft_tokens=3, rounds=10, drafted=30, accepted=24, tokens=34))
@@ -48,7 +48,6 @@ class Speculated:
     accepted: int = 0
     tokens: int = 0
     plain: int = 0
-    expected: float = 1.0
     seconds: float = 0.0
 
     @property
@@ -84,7 +83,6 @@ class SpeculativeTexts:
     criteria: Any
     config: Any
     streamer: Any
-    scored: bool
 
     def __post_init__(self) -> None:
         from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
@@ -105,7 +103,6 @@ class SpeculativeTexts:
         """Return each prompt with its continuation."""
         split, scheduler, last = self.split, self.scheduler, ids[:, -1:]
         self.texts, self.left = [*whole], [*range(len(ids))]
-        self.log_probs = [list[float]() for _ in ids]
         scheduler.texts = np.zeros((len(ids), 3))
         scheduler.length += self.longest - ids.shape[1] - 1  # the prompts write the first
         with split.open():
@@ -119,7 +116,7 @@ class SpeculativeTexts:
                 self._compare(mask[:, -self._surveyed(ids) :].bool())
             split.keep = ()
             good, following = self._accepted(self._processed(logits, last), last, [])
-            pending = self._written(logits, last, good, following)
+            pending = self._written(last, good, following)
             while self.left:
                 pending = self._round(pending)
         return self.texts
@@ -242,7 +239,7 @@ class SpeculativeTexts:
             columns = torch.arange(new, device=kept.device)
             self._compare(columns < kept[:, None], tokens, scores)
         self.split.cut(kept, new)
-        return self._written(logits, tokens, good, following)
+        return self._written(tokens, good, following)
 
     def _accepted(
         self, scores: Tensor, tokens: Tensor, laws: Sequence[Tensor]
@@ -255,19 +252,13 @@ class SpeculativeTexts:
         good = (targets[:, :-1] == tokens[:, 1:]).long().cumprod(1).sum(1)
         return good, targets.gather(1, good[:, None])
 
-    def _written(self, logits: Tensor, tokens: Tensor, good: Tensor, following: Tensor) -> Tensor:
+    def _written(self, tokens: Tensor, good: Tensor, following: Tensor) -> Tensor:
         """Append what was accepted to each text, and go on with those that have not ended."""
         fresh = torch.cat([tokens[:, 1:], following], 1).scatter(1, good[:, None], following)
-        log_p = None
-        if self.scored:
-            log_p = logits.log_softmax(-1).gather(2, fresh[..., None])[..., 0]
         going = []
         for i, row in enumerate([*self.left]):
-            before = len(self.texts[row])
             if self._extended(row, fresh[i, : int(good[i]) + 1].tolist()):
                 going.append(i)
-            if log_p is not None:
-                self.log_probs[row] += log_p[i, : len(self.texts[row]) - before].tolist()
         if len(going) < len(self.left):
             self.left = [self.left[i] for i in going]
             rows = torch.tensor(going, dtype=torch.long, device=following.device)

@@ -26,16 +26,8 @@ from layerscope.early_exit.predictions import Recorded
 
 
 def left_at(row: Recorded, exits: tuple[int, ...], threshold: float) -> int:
-    agreeing = 0
-    for number, layer in enumerate(exits):
-        if number and row.predictions[0, layer - 1] == row.predictions[0, exits[number - 1] - 1]:
-            agreeing += 1
-        else:
-            agreeing = 0
-        score = agreeing if row.criterion == "patience" else row.scores[0, layer - 1]
-        if score >= threshold:
-            return layer
-    return row.depth
+    sure = (layer for layer in exits if row.scores[0, layer - 1] >= threshold)
+    return next(sure, row.depth)
 
 
 def by_hand(
@@ -76,17 +68,12 @@ def test_the_path_goes_from_careful_to_greedy_in_even_log_odds(criterion, classe
     assert path(criterion, classes, [4]) == tuple(found)
 
 
-def test_the_path_of_patience_counts_down():
-    assert path("patience", 2, [1, 2, 3, 5, 8]) == (4.0, 3.0, 2.0, 1.0)
-    assert (
-        path("patience", 2, [1]) == ()
-        and path("patience", 2, []) == ()
-        and path("margin", 2, []) == ()
-    )
+def test_no_exits_have_no_path():
+    assert path("margin", 2, []) == ()
     with pytest.raises(
-        LayerscopeError, match="criterion 'patient' does not exist, did you mean patience"
+        LayerscopeError, match="criterion 'margins' does not exist, did you mean margin"
     ):
-        path("patient", 2, [1])
+        path("margins", 2, [1])
 
 
 # the walk

@@ -56,8 +56,6 @@ def test_no_exits_never_leave():
         made.exits == () and made.threshold == NEVER and made.tested == 0 and made.mean_layer == 2
     )
     assert str(made) == "no sample leaves early: no exit is checked"
-    alone = calibrate_recorded(replace(constant(299, 0), criterion="patience"), [1], ONE_PERCENT)
-    assert alone.threshold == NEVER and alone.tested == 0
 
 
 def test_an_accuracy_that_the_full_model_lacks_is_refused_with_one_that_it_has():

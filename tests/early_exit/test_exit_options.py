@@ -16,7 +16,4 @@ def test_two_bounds_and_no_data_are_refused(cli):
     )
     assert cli("exits").line == "layerscope exits needs a model, such as layerscope exits minilm"
     beyond = cli(*given, "--threshold", "1.5")
-    assert (
-        beyond.line
-        == "threshold of confidence is 1.5: give a number from 0 to 1, or infinity for never"
-    )
+    assert beyond.line == "--threshold is 1.5: give a number from 0 to 1, or infinity for never"

@@ -122,23 +122,19 @@ def test_models_that_have_no_exits(make: Any, line: str) -> None:
         ({"exits": (1, 1)}, "exits [1, 1] name a layer twice: name each once"),
         (
             {"threshold": 1.5},
-            "threshold of confidence is 1.5: give a number from 0 to 1, or infinity for never",
+            "threshold is 1.5: give a number from 0 to 1, or infinity for never",
         ),
         (
             {"threshold": math.nan},
-            "threshold of confidence is nan: give a number from 0 to 1, or infinity for never",
+            "threshold is nan: give a number from 0 to 1, or infinity for never",
         ),
         (
             {"threshold": "high"},
-            "threshold of confidence is 'high': give a number from 0 to 1, or infinity for never",
-        ),
-        (
-            {"threshold": 0.5, "criterion": "patience"},
-            "threshold of patience is 0.5: give a whole number of at least 1, or infinity for never",
+            "threshold is 'high': give a number from 0 to 1, or infinity for never",
         ),
         (
             {"criterion": "sureness"},
-            "criterion 'sureness' does not exist: choose confidence, margin, entropy, patience",
+            "criterion 'sureness' does not exist: choose confidence, margin, entropy",
         ),
     ],
 )

@@ -13,7 +13,11 @@ from models.tokenizer import word_tokenizer, words
 from models.zoo import COMMON, L
 from torch import Tensor, nn
 
+from layerscope.core.progress import Reporter
 from layerscope.generation import generate
+from layerscope.generation.decoder import open_language_model, token_ids
+from layerscope.generation.scoring import Scores, scores_of
+from layerscope.models import LoadOptions, Override
 
 NEW = 24
 GREEDY: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
@@ -118,6 +122,11 @@ def forced(model: Any, prompt: tuple[int, ...], ids: tuple[int, ...]) -> Tensor:
         model(torch.tensor([[*prompt, *ids]]), use_cache=False).logits[0].double().log_softmax(-1)
     )
     return log_p[len(prompt) - 1 : -1].gather(1, torch.tensor(ids)[:, None])[:, 0]
+
+
+def score(model: Any, texts: list[str], layers: tuple[int, ...] = (1, 2, 3)) -> Scores:
+    opened = open_language_model(model, TOKENIZER, LoadOptions(), Override())
+    return scores_of(opened, token_ids(opened, texts, "text"), layers, Reporter())
 
 
 def told(model: Any, texts: list[str], layer: int | None = None, **options: Any) -> list[Any]:

@@ -214,7 +214,7 @@ def test_texts_alone_have_a_page_and_no_figures(cli: Any, shared: Path, tmp_path
         out,
     )
     assert done.status == 0 and "2 texts continued at layer 5 of 5" in done.out, done.err
-    assert "Every text" in (out / "report.html").read_text(encoding="utf-8")
+    assert "What each depth writes" in (out / "report.html").read_text(encoding="utf-8")
     refused = cli("generate", model, "--prompt", "Once", "--figures", tmp_path / "figures")
     assert (refused.status, refused.line) == (
         2,

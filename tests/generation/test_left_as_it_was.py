@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from generation.talkers import TOKENIZER, loud, prompts, told
+from generation.talkers import loud, prompts, score, told
 from models import zoo
 
 from layerscope import LayerscopeError
-from layerscope.generation import score
 
 
 def state(model: Any) -> tuple[Any, ...]:
@@ -48,7 +47,7 @@ def test_the_model_is_left_as_it_was_whatever_happens(call: str) -> None:
 
     def work() -> None:
         if call == "score":
-            score(model, prompts(), processor=TOKENIZER, progress=False)
+            score(model, prompts())
         else:
             told(model, prompts(), None if call == "full depth" else 1)
 

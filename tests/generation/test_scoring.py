@@ -3,19 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from generation.talkers import TOKENIZER, Family, loud, prompts, told
+from generation.talkers import Family, loud, prompts, score, told
 from models import zoo
 from models.tokenizer import words
 from torch import Tensor, nn
 
 from layerscope import LayerscopeError
-from layerscope.generation import score
 
 
 @torch.no_grad()
 def test_scores_are_those_of_the_truncated_models(family: Family) -> None:
     texts = prompts((7, 2, 30, 12))
-    found = score(family.model, texts, processor=TOKENIZER, progress=False)
+    found = score(family.model, texts)
     assert found.layers == (1, 2, 3) and found.tokens == 6 + 1 + 29 + 11
     every: dict[int, list[Tensor]] = {1: [], 2: [], 3: []}
     for text, nll, correct in zip(texts, found.nll, found.correct, strict=True):
@@ -43,10 +42,7 @@ def test_what_a_model_says_itself_its_score_puts_first() -> None:
         if all(3 <= token < 90 for token in one.ids)
     ]
     texts = [f"{one.prompt} {words(list(one.ids))}" for one in known]
-    found = score(model, texts, (3, 2), processor=TOKENIZER, progress=False)
-    assert found.layers == (2, 3) and score(
-        model, texts, 2, processor=TOKENIZER, progress=False
-    ).layers == (2,)
+    found = score(model, texts, (2, 3))
     new = [len(one.ids) for one in known]
     assert sum(new) > 18
     hits = [correct[:, -n:] for correct, n in zip(found.correct, new, strict=True)]
@@ -59,11 +55,7 @@ def test_what_a_model_says_itself_its_score_puts_first() -> None:
 
 def test_texts_that_cannot_be_scored() -> None:
     for texts, line in (
-        ([], "texts are a list of texts"),
         (["w3 w4", "w3"], "text 1 has one token, and nothing to predict: leave it out"),
-        ([words([5] * 65)], "text 0 has 65 tokens: the model has 64 positions, shorten it$"),
     ):
         with pytest.raises(LayerscopeError, match=line):
-            score(zoo.gpt2(), texts, processor=TOKENIZER, progress=False)
-    with pytest.raises(LayerscopeError, match="layers is empty: give whole numbers"):
-        score(zoo.gpt2(), ["w3 w4"], [], processor=TOKENIZER, progress=False)
+            score(zoo.gpt2(), texts)
