@@ -137,14 +137,12 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
             self._refuse_another(folder)
 
     def _refuse_another(self, folder: RunFolder) -> None:
-        there, name = folder.manifest, repr(str(folder.path))
-        if there.get("kind") != KIND:
-            raise LayerscopeError(f"{name} holds a run that is not a training: give another folder")
+        there = folder.manifest
         for group, key in SAME:
             old, new = there[group].get(key), self.manifest[group].get(key)
-            if old != new:
+            if old != new or there.get("kind") != KIND:
                 raise LayerscopeError(
-                    f"{name} holds the history of another training ({key}: {old} there, {new} here): give another "
+                    f"{str(folder.path)!r} holds another training ({key}: {old} there, {new} here): give another "
                     "folder, or delete it"
                 )
 

@@ -8,14 +8,11 @@ from typing import Any
 import engines
 import peft
 import pytest
-import tiny
 import torch
 from commands import Forks
 from tiny import one_thread
 from torch import nn
-from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
-from trainers import still
 
 from layerscope.training import aligned_loss
 from layerscope.training.objectives import linear_cka, mean_cosine, similarity_loss
@@ -116,31 +113,6 @@ def test_an_adapter_trains_at_every_layer(tmp_path: Path, kind: str, monkeypatch
     batch = engines.batch_of(engines.rows(name, 4))
     batch.pop("labels")
     assert_close(again(**batch).logits, model.eval()(**batch).logits)
-
-
-def test_exits_reach_the_adapters_of_every_layer_as_a_plain_sum_does():
-    model = still(adapted(tiny.gpt2(), "CAUSAL_LM", ["c_attn", "lm_head"])).train()
-    for key, value in model.named_parameters():
-        if "lora_B" in key:
-            nn.init.normal_(value, std=0.1)
-    batch = engines.batch_of(engines.rows("tokens", 12)[4:])
-    base, states = model.get_base_model(), []
-    for block in base.transformer.h:
-        block.register_forward_hook(
-            lambda _, __, out: states.append(out[0] if isinstance(out, tuple) else out)
-        )
-    base(batch["input_ids"])
-    plain, labels = torch.zeros(()), batch["labels"][:, 1:].flatten()
-    for layer, state in enumerate(states[:3], start=1):
-        logits = base.lm_head(base.transformer.ln_f(state))[:, :-1].flatten(0, 1)
-        plain = plain + layer / 6 * cross_entropy(logits, labels)
-    named = {key: value for key, value in model.named_parameters() if value.requires_grad}
-    wanted = torch.autograd.grad(plain, list(named.values()))
-    loss = engines.exit_loss(model)
-    assert loss.exits.head is None  # the adapter of the head adds to it
-    found = torch.autograd.grad(model(**batch).loss, list(named.values()))
-    for key, one, two in zip(named, found, wanted, strict=True):
-        assert_close(one, two, rtol=1e-4, atol=1e-6, msg=key)
 
 
 @pytest.mark.parametrize("name", ["tokens, alternate", "classes, alternate"])

@@ -7,13 +7,11 @@ import pytest
 import torch
 import transformers as hf
 from models.test_capture import TEXTS, layered
-from models.zoo import COMMON, TEXT, build, vit
+from models.zoo import COMMON, TEXT, build
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.forward import Inputs
-from layerscope.models.inspection import made_up_samples
 from layerscope.training import aligned_loss
 from layerscope.training.exits import Exits
 
@@ -115,16 +113,3 @@ def test_gradients_of_classifiers_are_those_of_their_own_heads(kind: str):
     labels = torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(0))
     exits = check(model, scope, named, labels, head(model, named["attention_mask"]))
     assert exits._at_once == (kind != "llama")  # it looks its last token up in the batch
-
-
-def test_gradients_of_an_image_classifier():
-    model = vit()
-    loaded = load(model, LoadOptions(), None)
-    images = made_up_samples(loaded)[1]
-    scope = find_layers(loaded, "image", images, Override(), max_length=None, prompt="")
-    generator = torch.Generator().manual_seed(0)
-    pixels = torch.randn(5, 3, 16, 16, dtype=torch.float64, generator=generator)
-    model.double()
-    norm = model.vit.layernorm
-    named = {"pixel_values": pixels}
-    check(model, scope, named, torch.arange(5), lambda h: model.classifier(norm(h)[:, 0]))

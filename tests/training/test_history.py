@@ -1,6 +1,5 @@
 """Evaluations of a real training: every layer's scores, and their history, against plain passes of the same model."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,7 @@ from tiny import one_thread
 from torch.nn.functional import cosine_similarity, cross_entropy
 from trainers import V, classes, tokens, trainer
 
-from layerscope import LayerscopeError, open_run, report, select, truncate
-from layerscope.core.files import read_json, write_json
+from layerscope import LayerscopeError, open_run, select, truncate
 from layerscope.metrics import neural_collapse
 
 __all__ = ["one_thread"]
@@ -208,8 +206,6 @@ def test_a_history_is_a_run(tmp_path):
     ):
         with pytest.raises(LayerscopeError, match="is the history of a training"):
             wrong()
-    assert report(history).stat().st_size > 1e5
-    assert not [file.name for file in path.rglob(".*part")]
 
 
 def test_another_training_is_refused(tmp_path):
@@ -223,18 +219,6 @@ def test_another_training_is_refused(tmp_path):
     line = r"another training \(objective: aligned there, standard here\)"
     with pytest.raises(LayerscopeError, match=line):
         run(tiny.classifier(), "standard")
-    with pytest.raises(LayerscopeError, match=r"another training \(class: BertForSequence"):
-        run(tiny.gpt2())
-    manifest = read_json(path / "run.json")
-    del manifest["kind"]
-    write_json(path / "run.json", manifest)
-    with pytest.raises(LayerscopeError, match="holds a run that is not a training"):
-        run(tiny.classifier())
-    shutil.rmtree(path)
-    path.mkdir()
-    (path / "mine.txt").write_text("")
-    with pytest.raises(LayerscopeError, match=r"holds other files \(mine.txt\)"):
-        run(tiny.classifier()).evaluate()
 
 
 SCRIPT = f"""

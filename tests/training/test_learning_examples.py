@@ -34,11 +34,6 @@ def test_every_text_comes_once_and_little_is_padded():
     assert abs(np.corrcoef(means, np.arange(62))[0, 1]) < 0.3, "long texts come at any time"
 
 
-def test_what_has_no_lengths_is_known():
-    assert Examples("windows", [SimpleNamespace(ids=(1, 2))] * 4, None).lengths() is None
-    assert Examples("images", [object()] * 4, [0] * 4).lengths() is None
-
-
 def test_images_are_shifted_flipped_and_turned_by_their_seed_alone():
     pixels = np.zeros((32, 32, 3), np.uint8)
     pixels[12:20, 4:8] = 255

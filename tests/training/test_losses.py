@@ -202,29 +202,6 @@ def test_wrong_input_is_told(change: dict[str, Any], line: str):
         aligned_loss(narrow, case.labels, case.head)
 
 
-@pytest.mark.parametrize("layers", [[1, 2, 3], [2, 3, 7]])
-@pytest.mark.parametrize("weights", ["linear", (0.2, 0.5, 0.3)])
-def test_an_objective_hands_on_all_its_settings(weights: Any, layers: list[int]):
-    case, more = Case(), {"weights": weights, "layers": layers}
-    given = case.states, case.labels
-    distil = {"distillation": 0.4}
-    wanted = {
-        Objective("aligned", weights=weights): aligned_loss(*given, case.head, **more),
-        Objective("cosine", weights=weights, beta=0.3): similarity_loss(
-            *given, case.head, mean_cosine, 0.3, **more
-        ),
-        Objective("cka", weights=weights, beta=2.0): similarity_loss(
-            *given, case.head, linear_cka, 2.0, **more
-        ),
-        Objective("classifiers", weights=weights, **distil): classifiers_loss(
-            *given, case.heads, **distil, **more
-        ),
-    }
-    for objective, loss in wanted.items():
-        found = objective.loss(*given, case.head, layers, nn.ModuleList(case.heads[:2]))
-        assert found.item() == pytest.approx(loss.item(), rel=1e-12), objective.name
-
-
 def test_schedules_count_optimiser_steps_from_one():
     for objective, wanted in (
         (Objective(schedule="alternate"), [False, True, False, True]),

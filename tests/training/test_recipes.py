@@ -58,11 +58,3 @@ def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path: Path, capsy
         f"{100 * table['aligned', 0].iloc[-1]:.1f}" in told
         and "did NOT hold: a claim: 1.00 by seed" in told
     )
-
-
-def test_a_training_that_is_refused_ends_the_recipe_with_its_line(tmp_path: Path):
-    given = Namespace(out=tmp_path / "runs", seeds=1, jobs=1)
-    with pytest.raises(SystemExit, match="nowhere"):
-        grid.run(
-            given, ["nowhere/model", "--train", "nowhere.csv"], {"standard": []}, "layer_accuracy"
-        )

@@ -10,7 +10,6 @@ import transformers as hf
 from tiny import one_thread
 from typed import cli, flagged
 
-import layerscope
 from layerscope.core.folder_lock import locked
 from layerscope.inputs import open_corpus
 from layerscope.training.data import prepare
@@ -76,7 +75,7 @@ CASES = {
         "label 'new' of other is not in the training data texts (high, low): a model cannot learn it, leave such "
         "samples out",
     "bert alike.csv --eval alike.csv": "every label of alike is 'low': give at least two classes",
-    "bert texts.csv --eval empty.csv": "{place}/empty.csv has a header but no rows: give at least one text",
+    "bert texts.csv --eval empty.csv": "{place}/empty.csv has no rows: give at least one text",
     "gpt2 line.txt": "line has one sample, and none can be held out: give --eval",
     "broken.json photos --from-config":
         "'{place}/broken.json' has no model_type in its config: is this a transformers model?",
@@ -126,19 +125,6 @@ def test_a_finished_training_is_left_as_it_is(cli, place: Path, tmp_path: Path):
     assert weights.read_bytes() == before[weights]
 
 
-def test_folders_that_are_no_trainings_are_left_alone(cli, place: Path, tmp_path: Path):
-    mine, file = tmp_path / "mine", tmp_path / "file"
-    mine.mkdir()
-    (mine / "notes.txt").write_text("mine")
-    file.write_text("mine")
-    for out, line in (
-        (mine, f"--out {mine} exists and holds no training: name a new folder"),
-        (file, f"out '{file}' cannot be made ({file} is a file): name a folder"),
-        (file / "out", f"out '{file}/out' cannot be made ({file} is a file): name a folder"),
-    ):
-        assert train(cli, place, "bert texts.csv", "--out", out).line == line
-
-
 def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(cli, place: Path, tmp_path: Path):
     words = "bert texts.csv --max-steps 6 --learning-rate 1e30 --eval-every 1 --scheduler constant"
     printed = train(cli, place, words, "--out", tmp_path / "out")
@@ -162,12 +148,3 @@ def test_a_rare_class_may_be_held_out_whole(place: Path):
     for seed in range(8):
         corpus = open_corpus(place / "numbers.csv")
         assert prepare(corpus, None, "classification", seed)[2] == ("0", "1", "7")
-
-
-def test_python_names_a_setting_that_does_not_exist(place: Path, tmp_path: Path):
-    with pytest.raises(
-        layerscope.LayerscopeError, match="train has no option 'obective', did you mean objective"
-    ):
-        layerscope.train(
-            place / "bert", place / "texts.csv", out=tmp_path / "out", obective="aligned"
-        )

@@ -157,16 +157,6 @@ def test_the_checkpoints_own_precision_stays_and_another_can_be_named(cli, tmp_p
         cut(tiny.llama(), 2, tmp_path / "no", dtype="float16", processor=text)
 
 
-def test_a_run_knows_its_model_in_another_precision_and_when_it_has_changed(cli, tmp_path) -> None:
-    full = tiny.saved(tiny.bert().to(torch.bfloat16), tmp_path / "full", special=True)
-    profiled(full, tmp_path, dtype="float32")
-    cut(tmp_path / "run", 1, tmp_path / "cut")
-    tiny.saved(tiny.bert(seed=1).to(torch.bfloat16), full, special=True)
-    printed = cli("truncate", tmp_path / "run", "--layer", 1, "--out", tmp_path / "again")
-    assert printed.status == 2 and "has changed since: profile it again" in printed.line
-    assert not (tmp_path / "again").exists()
-
-
 def test_a_selection_names_the_model(cli, bert: Path, tmp_path: Path) -> None:
     about = {"model": "m", "depth": 3, "site": "raw", "rule": "best", "why": "", "pooling": "cls"}
     gain = {"gain": None, "gain_error": None, "baseline_name": "the last layer"}

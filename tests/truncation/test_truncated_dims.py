@@ -7,8 +7,6 @@ import pytest
 import tiny
 import torch
 import transformers as hf
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling, Transformer
 from truncation.cutting import MINILM, TEXTS, close, cut, pooled, saved, serve, unit
 
 from layerscope.core.errors import LayerscopeError
@@ -33,12 +31,6 @@ def test_the_prefix_of_a_layer_is_what_is_written(tmp_path: Path) -> None:
     assert [type(module).__name__ for module in whole] == ["Transformer", "Pooling", "Normalize"]
 
 
-def test_a_plain_encoder_becomes_a_sentence_encoder_of_few_dimensions(tmp_path: Path) -> None:
-    bert, texts = tiny.saved(tiny.bert(), tmp_path / "bert", special=True), tiny.texts(4)
-    out = cut(bert, 2, tmp_path / "cut", "sentence-transformers", dim=8)
-    close(serve(out).encode(texts), pooled(bert, texts, 2)[:, :8])
-
-
 def test_with_dropped_blocks_a_mix_and_half_precision(tmp_path: Path) -> None:
     mixed = cut("minilm", mix=[2, 4], out=tmp_path / "mixed", dim=64)
     both = pooled(MINILM, TEXTS, 2) + pooled(MINILM, TEXTS, 4)
@@ -50,19 +42,6 @@ def test_with_dropped_blocks_a_mix_and_half_precision(tmp_path: Path) -> None:
     assert half[2].linear.weight.dtype == torch.bfloat16
     wanted = unit(pooled(MINILM, TEXTS, 4)[:, :64])
     np.testing.assert_allclose(half.encode(TEXTS), wanted, atol=0.05)
-
-
-def test_onnx_gives_them_too(tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    bert, texts = tiny.saved(tiny.bert(), tmp_path / "bert", special=True), tiny.texts(3)
-    modules = [Transformer(str(bert)), Pooling(32), Normalize()]
-    SentenceTransformer(modules=modules).save(str(tmp_path / "served"))
-    out = cut(tmp_path / "served", 2, tmp_path / "onnx", format="onnx", dim=8)
-    session = onnxruntime.InferenceSession(str(out / "model.onnx"))
-    batch = hf.AutoTokenizer.from_pretrained(out)(texts, padding=True, return_tensors="np")
-    inputs = {entry.name: batch[entry.name] for entry in session.get_inputs()}
-    vectors = session.run(["sentence_embedding"], inputs)[0]
-    close(vectors, unit(pooled(bert, texts, 2)[:, :8]))
 
 
 def test_what_has_no_such_vectors_is_refused_in_one_line(tmp_path: Path) -> None:
