@@ -81,7 +81,18 @@ def _have_different_tokens(sides: Sequence[Side]) -> bool:
     return is_language and len({info["data"].get("tokens") for info in infos}) > 1
 
 
-def curves_of(side: Side) -> Curves:
+def curves_by_run(sides: Sequence[Side], pooling: str | None) -> list[Curves]:
+    """Return of each run its metrics by layer.
+
+    Where no `pooling` was chosen, metrics whose values by sample are kept of one pooling are taken
+    of it, if all runs keep the same.
+    """
+    kept = {[*side.run.info["pair_pooling"], *side.run.info["pooling"]][0] for side in sides}
+    common = kept.pop() if pooling is None and len(kept) == 1 else None
+    return [_curves(side, common) for side in sides]
+
+
+def _curves(side: Side, kept: str | None) -> Curves:
     """Return a run's metrics by layer, each at one pooling and site, similarities to the last layer among them.
 
     `place` is the layer, or the last one after its norm.
@@ -94,9 +105,8 @@ def curves_of(side: Side) -> Curves:
         entry = about(str(metric))
         poolings = list(rows["pooling"].dropna().unique())
         preferred = [side.pooling, *poolings]
-        if metric in KEPT and not side.is_chosen:
-            # values by sample are kept of this one
-            preferred = [*run.info["pair_pooling"], *preferred]
+        if metric in KEPT and kept is not None:
+            preferred.insert(0, kept)
         pooling = next((name for name in preferred if name in poolings), None)
         rows = rows[rows["pooling"].isna() if pooling is None else rows["pooling"] == pooling]
         sites = [site for site in ("raw", run.final, PROJECTED) if site in set(rows["site"])]

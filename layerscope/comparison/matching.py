@@ -43,8 +43,6 @@ class Side:
     pooling: str
     columns: tuple[Column, ...]
     rows: Rows
-    is_chosen: bool = False
-    """Whether the pooling was named."""
 
     @property
     def depth(self) -> int:
@@ -142,7 +140,7 @@ def sides_of(
         if site == PROJECTED:
             chosen = OWN
         rows = np.array([rows_by_sample[sample] for sample in order])
-        sides.append(Side(run, name, chosen, _columns(run, site), rows, pooling is not None))
+        sides.append(Side(run, name, chosen, _columns(run, site), rows))
     return sides, list(_notes(runs, sides[0].left_out))
 
 

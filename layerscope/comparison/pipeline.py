@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from layerscope.comparison.comparison import STORE, Comparison, Member
-from layerscope.comparison.differences import chosen_metrics, curves_of, difference_rows
+from layerscope.comparison.differences import chosen_metrics, curves_by_run, difference_rows
 from layerscope.comparison.matching import Side, is_series, opened, sides_of, steps
 from layerscope.comparison.options import CompareOptions
 from layerscope.core.errors import LayerscopeError, choices
@@ -37,7 +37,7 @@ def compare_runs(options: CompareOptions) -> Comparison:
         by_step = sorted(zip(numbers, runs, strict=True), key=itemgetter(0))
         numbers, runs = [step for step, _ in by_step], [run for _, run in by_step]
     sides, notes = sides_of(runs, options.pooling, options.site)
-    curves = [curves_of(side) for side in sides]
+    curves = curves_by_run(sides, options.pooling)
     keys, not_compared = chosen_metrics(sides, curves, options.metrics)
     forms = [
         (name, form)
