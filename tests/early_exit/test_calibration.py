@@ -14,7 +14,6 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.calibration import (
     NEVER,
     Goal,
-    along,
     calibrate_recorded,
     path,
     upper_bound,
@@ -68,32 +67,7 @@ def test_the_path_goes_from_careful_to_greedy_in_even_log_odds(criterion, classe
     assert path(criterion, classes, [4]) == tuple(found)
 
 
-def test_no_exits_have_no_path():
-    assert path("margin", 2, []) == ()
-    with pytest.raises(
-        LayerscopeError, match="criterion 'margins' does not exist, did you mean margin"
-    ):
-        path("margins", 2, [1])
-
-
 # the walk
-
-
-@pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize("exits", [(1, 2, 3, 4), (2,), (1, 4)])
-def test_sums_along_the_path_equal_a_loop(criterion, exits):
-    thresholds = (NEVER, *path(criterion, 3, exits)[::9])
-    draw = np.random.default_rng(1)
-    # ties, between rows and with thresholds
-    scores = draw.choice([*thresholds[1:], 0.0, 0.5, 0.97], size=(80, 5))
-    data = recorded(scores, draw.integers(3, size=(80, 5)), None, criterion, 3)
-    values = draw.integers(-9, 9, size=(80, len(exits) + 1))
-    found = along(data, exits, thresholds, values)
-    columns = {layer: number for number, layer in enumerate((*exits, 5))}
-    for threshold, total in zip(thresholds, found, strict=True):
-        left = [left_at(data.take(np.array([row])), exits, threshold) for row in range(80)]
-        assert total == sum(values[row, columns[layer]] for row, layer in enumerate(left))
-        assert left == data.leaves(exits, threshold).tolist()
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
@@ -132,12 +106,6 @@ def test_the_walk_stops_at_the_first_threshold_that_fails():
     assert made.errors == 0 and made.mean_layer == 3
     alone = calibrate_recorded(data, [1], ONE_PERCENT)
     assert alone.threshold == 0.5 and alone.mean_layer == 1
-
-
-def test_a_score_that_equals_the_threshold_leaves():
-    thresholds = path("confidence", 2, [1])
-    made = calibrate_recorded(constant(299, 1, thresholds[100]), [1], ONE_PERCENT)
-    assert made.threshold == thresholds[99] and made.tested == 101
 
 
 def test_what_a_calibration_tells():

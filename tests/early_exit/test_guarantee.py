@@ -42,16 +42,6 @@ def test_least_samples_are_the_least(risk, confidence):
     assert n == 1 or exact_tail(0, n - 1, risk) > delta
 
 
-def test_least_samples_of_common_goals():
-    assert least_samples(Goal(max_disagreement=0.01)) == 299
-    assert least_samples(Goal(max_disagreement=0.05)) == 59
-    assert least_samples(Goal(min_accuracy=0.9)) == 29
-    assert least_samples(Goal(max_disagreement=0.01, confidence=0.99)) == 459
-    assert least_samples(Goal(max_disagreement=0.5, confidence=0.75)) == 2  # 1/4 is δ itself
-    assert least_samples(Goal(max_disagreement=1e-9)) == pytest.approx(2.9957e9, rel=1e-4)
-    assert least_samples(Goal(max_disagreement=0.5, confidence=1e-9)) == 1
-
-
 def test_the_bound_is_clopper_and_pearsons():
     for errors, n in ((0, 299), (4, 1000), (999, 1000), (1000, 1000)):
         bound = upper_bound(errors, n, 0.95)
@@ -84,14 +74,6 @@ def test_a_goal_is_one_of_two():
     with pytest.raises(LayerscopeError, match="^confidence is None: give a number between 0 and 1"):
         Goal(max_disagreement=0.01, confidence=None)  # wrong on purpose
     assert Goal(max_disagreement=np.float32(0.5)) == Goal(max_disagreement=0.5)
-
-
-def test_goals_in_words_and_numbers():
-    one, other = Goal(max_disagreement=0.01), Goal(min_accuracy=0.75, confidence=0.9)
-    assert (one.risk, other.risk) == (0.01, 0.25)
-    assert one.delta == pytest.approx(0.05) and other.delta == pytest.approx(0.1)
-    assert str(one) == "max_disagreement 0.01 with 95 % confidence"
-    assert str(other) == "min_accuracy 0.75 with 90 % confidence"
 
 
 def test_split_keeps_the_tested_rows_apart():

@@ -2,9 +2,7 @@
 
 import copy
 import threading
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -115,28 +113,6 @@ def test_threads_wait_for_each_other(bert: ExitModel) -> None:
     for thread in threads:
         thread.join()
     assert all(torch.equal(found[i], wanted[i]) for i in range(8))
-
-
-def test_a_trainer_predicts_with_it(tmp_path: Path) -> None:
-    module, processor = CASES["bert"]()
-    model = ExitModel(module, processor=processor)
-    first = plain(truncated(model, 1), batch_for(model, 20)).softmax(-1).amax(-1)
-    model.leave(threshold=float(first.median()))
-    rows = [
-        dict(processor(text), labels=i % CLASSES) for i, text in enumerate(samples_for(model, 20))
-    ]
-    arguments = hf.TrainingArguments(
-        tmp_path, per_device_eval_batch_size=8, report_to="none", use_cpu=True
-    )
-    trainer = hf.Trainer(model, arguments, processing_class=processor)
-    found = trainer.predict(rows)
-    logits, layers = found.predictions[0], found.predictions[2]
-    wanted = [model(**processor(text, return_tensors="pt")) for text in samples_for(model, 20)]
-    np.testing.assert_allclose(logits, torch.cat([out.logits for out in wanted]).numpy(), atol=1e-5)
-    assert (
-        layers.tolist() == [int(out.exit_layer) for out in wanted] and len(set(layers.tolist())) > 1
-    )
-    assert found.metrics["test_loss"] > 0
 
 
 def test_copies_and_gradients_after_it(bert: ExitModel) -> None:

@@ -10,7 +10,7 @@ from generation.test_speculation import made
 from models import zoo
 
 from layerscope.generation import SelfSpeculation, draft_scheduler
-from layerscope.generation.draft_scheduler import PRICE, SURVEYS, DraftScheduler, RoundCosts
+from layerscope.generation.draft_scheduler import PRICE, SURVEYS, DraftScheduler
 
 
 def paced(layers: list[int]) -> DraftScheduler:
@@ -101,18 +101,6 @@ def test_layers_are_compared_where_the_text_is_kept(
     ours = [value for layer, values in seen[2:] if layer == 1 for value in values]
     assert len(ours) >= 20
     assert ours == pytest.approx(every[4 : 4 + len(ours)].tolist(), abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("agrees", "tokens", "drafts"),
-    [(0.98, None, range(6, 12)), (0.6, None, range(1, 4)), (0.98, 3, [3])],
-)
-def test_the_number_of_drafts_follows_acceptance_and_cost(
-    agrees: float, tokens: int | None, drafts: Any
-) -> None:
-    scheduler = pace_of(tokens)
-    scheduler.observe(6, (i % 50 < 50 * agrees for i in range(500)))
-    assert scheduler.next()[0] == 6 and scheduler.next()[1] - 1 in drafts
 
 
 @pytest.mark.parametrize(("tokens", "trial"), [(None, 1), (3, 3)])
@@ -207,54 +195,6 @@ def test_finding_out_that_drafts_do_not_pay_costs_little(
 ) -> None:
     """At most 3 % of plain decoding, also where the prompt promised much: head and depth as of GPT-2 and larger."""
     assert 0 < price_of(monkeypatch, depth, head, length, prompt) <= PRICE == 0.03
-
-
-def test_what_is_lost_is_that_of_the_forwards_that_ran(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each forward of a real text is counted at its cost: what they come to beyond plain decoding is lost."""
-    model: Any = made(zoo.llama, 0.5)
-    speculation = SelfSpeculation(model, "auto")
-    depth, head = speculation.split.depth, speculation.split.head_work
-    spent = list[float]()
-    add, account = RoundCosts.add, DraftScheduler.account
-
-    def timed(self: RoundCosts, part: str, blocks: int, tokens: int, seconds: float) -> None:
-        add(self, part, blocks, tokens, cost_of(depth, head, part, blocks, tokens))
-
-    def counted(part: str, run: Any) -> Any:
-        def forward(tokens: torch.Tensor, layer: int = 0, *args: Any, **options: Any) -> Any:
-            name = "bare" if options.get("head") is False else part
-            blocks = layer if part == "early" else depth - layer
-            spent.append(cost_of(depth, head, name, blocks, tokens.shape[1]))
-            return run(tokens, layer, *args, **options) if layer else run(tokens)
-
-        return forward
-
-    def noted(self: DraftScheduler, layer: int, tokens: int, written: float) -> None:
-        for part, blocks, n in (
-            ("early", layer, 1),
-            ("bare", layer, 1),
-            ("late", depth - layer, tokens),
-        ):
-            for _ in range(3):  # no cost is fitted
-                timed(self.costs, part, blocks, n, 0.0)
-        account(self, layer, tokens, written)
-
-    monkeypatch.setattr(RoundCosts, "add", timed)
-    monkeypatch.setattr(DraftScheduler, "account", noted)
-    for part, name in (("early", "early"), ("late", "late"), ("late", "all")):
-        monkeypatch.setattr(
-            speculation.split, name, counted(part, getattr(speculation.split, name))
-        )
-    text = model.generate(
-        torch.tensor([[5, 6, 7, 8]]),
-        custom_generate=speculation,
-        max_new_tokens=48,
-        eos_token_id=None,
-    )
-    scheduler, steps = speculation.scheduler, text.shape[1] - 5
-    assert scheduler.length == steps == 47 and speculation.report.rounds
-    plain = cost_of(depth, head, "late", depth, 1)
-    assert scheduler.lost == pytest.approx(sum(spent) - steps * plain, abs=1e-6 * plain)
 
 
 def pace_of(tokens: int | None) -> DraftScheduler:

@@ -1,6 +1,5 @@
 """Self-speculation that is interrupted or fails: one line, and the model is left as it was."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,6 @@ import transformers as hf
 from generation import talkers
 from generation.test_speculation import DRAFTED, LAYER, QUIET, made, prompts
 from models import zoo
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
 
 from layerscope import LayerscopeError
 from layerscope.generation import SelfSpeculation, generate
@@ -87,50 +82,3 @@ def test_lengths_that_differ_much_and_the_last_position_of_a_model() -> None:
     assert torch.equal(
         model.generate(ids, attention_mask=mask, **options, custom_generate=speculation), wanted
     )
-
-
-def test_an_encoder_decoder_cannot_draft() -> None:
-    config = hf.T5Config(
-        vocab_size=zoo.V, d_model=zoo.D, d_kv=8, d_ff=64, num_layers=3, num_heads=4
-    )
-    with pytest.raises(LayerscopeError):
-        SelfSpeculation(hf.T5ForConditionalGeneration(config), 1)
-
-
-def test_a_tokenizer_without_a_pad_token_and_prompts_of_very_different_lengths() -> None:
-    tokenizer, model, texts = (
-        copy.deepcopy(talkers.TOKENIZER),
-        made(zoo.llama),
-        talkers.prompts((1, 40, 2, 17)),
-    )
-    tokenizer.pad_token = None
-    options: dict[str, Any] = {"max_new_tokens": 12, "processor": tokenizer, "progress": False}
-    plain, drafted = (
-        generate(model, texts, **how, **options).texts["ids"] for how in ({}, {"draft_layer": 2})
-    )
-    assert drafted.tolist() == plain.tolist()
-
-
-def test_stop_strings_hold_as_a_criterion() -> None:
-    model, given = made(zoo.llama), prompts(1)
-    letters = {letter: i for i, letter in enumerate(sorted(ByteLevel.alphabet())[: zoo.V])}
-    byte_wise = Tokenizer(BPE(letters, []))
-    byte_wise.pre_tokenizer, byte_wise.decoder = (
-        ByteLevel(add_prefix_space=False),
-        ByteLevelDecoder(),
-    )
-    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=byte_wise)
-    plain = model.generate(**given, **OPTIONS)[0, given["input_ids"].shape[1] :]
-    stop = tokenizer.decode(plain[5])
-    criteria = hf.StoppingCriteriaList([hf.StopStringCriteria(tokenizer, [stop])])
-    how = OPTIONS | {"stopping_criteria": criteria}
-    wanted = model.generate(**given, **how)
-    assert (
-        given["input_ids"].shape[1]
-        < wanted.shape[1]
-        < given["input_ids"].shape[1] + OPTIONS["max_new_tokens"]
-    )
-    found = model.generate(
-        **given, **how, custom_generate=SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
-    )
-    assert torch.equal(found, wanted)

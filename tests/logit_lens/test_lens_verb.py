@@ -171,16 +171,6 @@ def test_data_are_read_as_profile_reads_them_and_the_mean_has_its_error(tmp_path
     assert note in lines and not reading.document().notes, "each is said once"
 
 
-def test_pictures_are_named_by_their_files(tmp_path):
-    from PIL import Image
-
-    for name in ("a", "b"):
-        Image.effect_noise((16, 16), 60).convert("RGB").save(tmp_path / f"{name}.png")
-    reading = read(vit(), data=str(tmp_path))
-    assert [name.rpartition("/")[2] for name in reading.samples] == ["a.png", "b.png"]
-    assert len(reading.saturation) == 2
-
-
 def test_long_samples_are_cut_and_empty_ones_left_out():
     reading = read(
         tiny.gpt2(),

@@ -10,15 +10,12 @@ import pytest
 import tiny
 import torch
 from logit_lens.readers import PLAIN, SPECIAL, read
-from models.tokenizer import word_tokenizer
-from models.zoo import t5
 from safetensors.torch import load_file
 from tiny import one_thread
 from torch import nn
 from typed import cli
 
 from layerscope import LayerscopeError, lens
-from layerscope.core.saved import read_facts, write_facts
 from layerscope.inputs import Corpus, draw
 from layerscope.logit_lens import translators
 from layerscope.logit_lens.reading import open_reading
@@ -193,47 +190,6 @@ def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeyp
     assert steps == [*range(17, 40)]
 
 
-def test_half_precision_trains_in_float32_and_fits_the_model_in_any_dtype(trained, tmp_path):
-    tuned(tiny.llama().bfloat16(), tmp_path / "half")
-    found = load_file(tmp_path / "half" / WEIGHTS)
-    assert {weight.dtype for weight in found.values()} == {torch.float32}
-    half, whole = (
-        tuned(tiny.llama().bfloat16().float(), tmp_path / "half", train=None).tuned,
-        trained[0].tuned,
-    )
-    assert (half["kl_tuned"] < 1.1 * whole["kl_tuned"]).all()
-
-
-def test_no_more_logits_are_held_than_a_chunk(trained, tmp_path, monkeypatch):
-    sizes, predicted = [], translators._predicted
-    monkeypatch.setattr(translators, "CHUNK", 94 * 50)
-
-    def seen(model, inputs, states):
-        sizes.append(len(states))
-        return predicted(model, inputs, states)
-
-    monkeypatch.setattr(translators, "_predicted", seen)
-    found = tuned(tiny.llama(), tmp_path / "new", steps=2).tuned
-    monkeypatch.undo()
-    assert max(sizes) == 50
-    whole = tuned(tiny.llama(), tmp_path / "whole", steps=2).tuned
-    pd.testing.assert_frame_equal(found, whole, rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("make", "how"),
-    [
-        (tiny.gpt2, {}),
-        (tiny.bert, {"special": True}),
-        (t5, {"part": "decoder", "processor": word_tokenizer()}),
-    ],
-    ids=["gpt2", "bert", "t5"],
-)
-def test_any_model_that_predicts_tokens(make, how, tmp_path):
-    found = tuned(make(), tmp_path / "new", steps=12, **how).tuned
-    assert (found["kl_tuned"] < found["kl_plain"]).all()
-
-
 def test_a_reading_is_saved_opened_and_shown(trained, tmp_path):
     reading, _ = trained
     reading.save(tmp_path / "lens")
@@ -274,12 +230,3 @@ def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path)
     assert len(json.loads(done.out)["tuned"]) == 5
     done = cli("lens", model, "--prompt", "Once", "--train", tmp_path / "train.txt")
     assert done.status == 2 and "--train needs --tuned" in done.line
-
-
-def test_a_reading_saved_before_there_was_a_tuned_lens_opens(tmp_path):
-    reading = read(tiny.llama(), "w1 w2 w3", processor=PLAIN)
-    path = reading.save(tmp_path / "old") / "lens.json"
-    facts = read_facts(path, "reading of the lens", "")
-    old = {name: value for name, value in facts.items() if name not in ("tuned", "format", "kind")}
-    write_facts(path, "reading of the lens", old)
-    assert open_reading(tmp_path / "old").tuned is None
