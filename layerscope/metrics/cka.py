@@ -194,7 +194,7 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
     sides = (left,) if right is left else (left, right)
     device = left.scale.device
     cross = torch.zeros(left.layers, right.layers, dtype=torch.float64, device=device)
-    owns = [torch.zeros(side.layers, dtype=torch.float64, device=device) for side in sides]
+    squares = [torch.zeros(side.layers, dtype=torch.float64, device=device) for side in sides]
     # Fresh memory for each block and tile would cost a third of the time in page faults.
     rows = [side.read(left.spans[0]) for side in sides]
     columns = [torch.empty_like(block) for block in rows]
@@ -212,11 +212,11 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
             ]
             cross += weight * (tiles[0] @ tiles[-1].mT)
             if right is not left:
-                for own, tile in zip(owns, tiles, strict=True):
-                    own += weight * torch.linalg.vecdot(tile, tile)
+                for square, tile in zip(squares, tiles, strict=True):
+                    square += weight * torch.linalg.vecdot(tile, tile)
     if right is left:
-        owns = [cross.diagonal()]
-    return cross, owns[0], owns[-1]
+        squares = [cross.diagonal()]
+    return cross, squares[0], squares[-1]
 
 
 def _tile(rows: Tensor, columns: Tensor, memory: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class Tokens:
         rows: Sequence[str] = ("unit",),
     ) -> None:
         self.states, self.mask, self.without_sinks, self.rows = states, mask, without_sinks, rows
-        self._found: dict[Callable[[Tokens], Any], Any] = {}
+        self._computed: dict[Callable[[Tokens], Any], Any] = {}
 
     @classmethod
     def of(cls, tokens: "Array | Tokens", mask: Array | None) -> "Tokens":
@@ -90,9 +90,9 @@ class Tokens:
 
     def once(self, factor: "Callable[[Tokens], T]") -> T:
         """Return what a metric's own factor gives, computed when it is first needed."""
-        if factor not in self._found:
-            self._found[factor] = factor(self)
-        factored: T = self._found[factor]
+        if factor not in self._computed:
+            self._computed[factor] = factor(self)
+        factored: T = self._computed[factor]
         return factored
 
     def first(self, prefix: int) -> "Tokens":
@@ -176,15 +176,15 @@ class Rows:
             "around": self._around_mean,
             "centered": lambda block: unit_rows(self._around_mean(block)),
         }
-        if rows not in self._found:
-            self._found[rows] = self._factor(scaled[rows])
-        return self._found[rows]
+        if rows not in self._computed:
+            self._computed[rows] = self._factor(scaled[rows])
+        return self._computed[rows]
 
     def _spectrum(self, rows: str) -> Tensor:
         return singular_values(self.factor(rows))[..., : min(self.count, self.width)]
 
     @cached_property
-    def _found(self) -> dict[str, Tensor]:
+    def _computed(self) -> dict[str, Tensor]:
         return {}
 
     def _around_mean(self, rows: Tensor) -> Tensor:

@@ -1,5 +1,4 @@
 import math
-from hashlib import blake2b
 
 import torch
 from torch import Tensor
@@ -11,8 +10,8 @@ from layerscope.metrics.metric import Metric
 
 DISCARD = 0.1
 """As published."""
-TILE = 2048
-"""Rows and columns of the distances that are in memory at a time."""
+TILE = 1024
+"""Rows whose distances to all others are in memory at a time."""
 
 
 def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
@@ -22,8 +21,8 @@ def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
     neighbour distance has F(mu) = 1 - mu^-d; d is the slope through the origin of -log(1 - F) on
     log mu, with the share `discard` of the largest ratios left out (and always the very last, whose
     F is 1). Equal rows count once, so that no distance is zero. The value `[...]` is above 0; NaN
-    where fewer than three different rows remain, or all ratios are 1, as on a grid. Memory is that
-    of a tile of distances whatever N. Raises `LayerscopeError` unless 0 <= discard < 1.
+    where fewer than three different rows remain, or all ratios are 1, as on a grid. Raises
+    `LayerscopeError` unless 0 <= discard < 1.
 
     Source: Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood
     information.
@@ -54,49 +53,23 @@ def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
 
 def _ratios(stored: Rows) -> Tensor:
     """Return the ratio of second to first neighbour distance of every different row; none below three of them."""
-    count = stored.count
-    spans = [slice(low, min(low + TILE, count)) for low in range(0, count, TILE)]
-    first, seen = torch.zeros(count, dtype=torch.bool), set()
-    total: float | Tensor = 0.0
-    for span in spans:
-        rows = stored.read(span)
-        total = total + rows.sum(0)
-        for i, row in enumerate((rows + 0.0).cpu().numpy()):  # + 0.0: minus zero is zero
-            key = blake2b(row.tobytes(), digest_size=16).digest()
-            first[span.start + i] = key not in seen
-            seen.add(key)
-    origin = torch.as_tensor(total) / count
-    if len(seen) < 3:
-        return origin.new_empty(0)
-
-    def different(span: slice) -> Tensor:
-        rows = stored.read(span)
-        # Far from zero, products of rows would lose the distances between them.
-        return rows[first[span].to(rows.device)] - origin
-
-    ratios = []
-    for i, span in enumerate(spans):
-        rows = different(span)
-        nearest = rows.new_full((len(rows), 2), torch.inf)
-        for j, other in enumerate(spans):
-            columns = rows if i == j else different(other)
-            nearest = (
-                torch.cat([nearest, _two_nearest(rows, columns, i == j)], 1).sort(1).values[:, :2]
-            )
-        ratios.append(nearest[:, 1] / nearest[:, 0])
+    whole = stored.read(slice(0, stored.count)) + 0.0  # minus zero is zero
+    rows: Tensor = torch.unique(whole, dim=0)
+    if len(rows) < 3:
+        return rows.new_empty(0)
+    # Far from zero, products of rows would lose the distances between them.
+    rows = rows - rows.mean(0)
+    norms, ratios = rows.square().sum(1), []
+    for start in range(0, len(rows), TILE):
+        part = rows[start : start + TILE]
+        squared = norms - 2.0 * (part @ rows.mT)  # the row's own norm changes no order
+        squared.diagonal(start).fill_(torch.inf)
+        nearest = squared.topk(2, 1, largest=False).indices
+        # The products find the nearest; the distances to them are taken without their rounding.
+        pair = [torch.linalg.vector_norm(part - rows[index], dim=1) for index in nearest.unbind(1)]
+        first, second = torch.stack(pair).sort(0).values
+        ratios.append(second / first)
     return torch.cat(ratios)
-
-
-def _two_nearest(rows: Tensor, columns: Tensor, same: bool) -> Tensor:
-    """Return the distances of each row to its two nearest columns (fewer where there are fewer), itself left out."""
-    # the row's own norm changes no order
-    squared = columns.square().sum(1) - 2.0 * (rows @ columns.mT)
-    if same:
-        squared.fill_diagonal_(torch.inf)
-    nearest = squared.topk(max(0, min(2, len(columns) - same)), 1, largest=False).indices
-    # The products find the nearest; the distances to them are taken without the products' rounding.
-    parts = [torch.linalg.vector_norm(rows - columns[index], dim=1) for index in nearest.unbind(1)]
-    return torch.stack(parts, 1) if parts else rows.new_empty(len(rows), 0)
 
 
 INTRINSIC_DIMENSION = Metric(

@@ -131,7 +131,7 @@ class ClassSums:
         return cls(*(torch.zeros(part, dtype=torch.float64) for part in parts))
 
     def update(self, states: Tensor, labels: Tensor) -> None:
-        """Add finite states `[..., n, D]` with their classes `[n]`; there may be classes that are not yet known."""
+        """Add finite states `[..., n, D]` with their classes `[n]`; there may be new classes."""
         if states.device.type != "mps":  # which knows no float64
             self.to(states.device)
         rows, labels = states.to(self.moment.device).double(), labels.to(self.moment.device)
@@ -154,9 +154,9 @@ class ClassSums:
         """Return the same sums over more classes."""
         more = ClassSums.empty(classes, *self.moment.shape[:-1])
         more.to(self.moment.device)
-        known = slice(len(self.counts))
-        more.counts[known], more.moment = self.counts, self.moment
-        more.shifts[..., known, :], more.sums[..., known, :] = self.shifts, self.sums
+        before = slice(len(self.counts))
+        more.counts[before], more.moment = self.counts, self.moment
+        more.shifts[..., before, :], more.sums[..., before, :] = self.shifts, self.sums
         return more
 
     def to(self, device: torch.device | str) -> None:

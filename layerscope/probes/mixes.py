@@ -55,12 +55,12 @@ class MixScore:
 
 def fixed_mixes(layers: Sequence[int], depth: int) -> dict[str, Weights]:
     """Return the mixes of equal weights whose layers are all there: of the last ones, of the first and the last."""
-    wanted = {f"last {k}": tuple(range(depth - k + 1, depth + 1)) for k in LAST} | {
+    layers_of = {f"last {k}": tuple(range(depth - k + 1, depth + 1)) for k in LAST} | {
         "first+last": (1, depth)
     }
     distinct = {
         of: name
-        for name, of in reversed(wanted.items())
+        for name, of in reversed(layers_of.items())
         if 0 < of[0] < of[1] and set(of) <= set(layers)
     }
     return {name: dict.fromkeys(of, 1 / len(of)) for of, name in reversed(distinct.items())}
@@ -83,7 +83,7 @@ def linear_mixes(
     read: Read,
     layers: Sequence[int],
     depth: int,
-    known: Mapping[int, ProbeScore],
+    scored: Mapping[int, ProbeScore],
     folds: int = 5,
     seed: int = 0,
     share: Callable[..., Iterator[Any]] = map,
@@ -94,7 +94,7 @@ def linear_mixes(
     rival, the layer whose probe has the lowest log-loss over the other folds. The weights are those
     of the lowest leave-one-out log-loss of a ridge classifier on at most 512 samples of the other
     folds, states of every layer scaled to equal size first. Layer 0 may be in a mix and is no
-    single layer to choose. `known` are scores of layers that were judged before; `share` maps as
+    single layer to choose. `scored` are scores of layers that were judged before; `share` maps as
     `map` does, in several processes. Raises `LayerscopeError` for layers of unlike width.
 
     Source: Peters et al. 2018, Deep contextualized word representations, for the scalar mix (a
@@ -111,7 +111,7 @@ def linear_mixes(
     """
     data = _Data(read, layers, folds, seed)
     alone = {
-        i: known[i] if i in known and known[i].losses else data.probe({i: 1.0})
+        i: scored[i] if i in scored and scored[i].losses else data.probe({i: 1.0})
         for i in layers
         if i > 0
     }

@@ -10,8 +10,6 @@ import tiny
 import torch
 import transformers as hf
 from sklearn.datasets import load_digits
-from sklearn.model_selection import StratifiedKFold
-from sklearn.preprocessing import normalize
 from tiny import one_thread
 from typed import cli
 
@@ -19,37 +17,9 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.inputs import draw, open_corpus
-from layerscope.probes import linear_probe
+from layerscope.probes import knn_probe, linear_probe
 
 __all__ = ["cli", "one_thread"]
-
-
-def judged(classifier: object, states: np.ndarray, labels: np.ndarray) -> float:
-    folds = StratifiedKFold(5, shuffle=True, random_state=0).split(states, labels)
-    return sum(
-        (classifier.fit(states[a], labels[a]).predict(states[b]) == labels[b]).sum()
-        for a, b in folds
-    ) / len(labels)
-
-
-class Voting:
-    """The ten nearest by cosine vote; a tie goes to the class that first comes up among them."""
-
-    def fit(self, states: np.ndarray, labels: np.ndarray) -> "Voting":
-        self.states, self.labels = normalize(states), labels
-        return self
-
-    def predict(self, states: np.ndarray) -> np.ndarray:
-        nearest = self.labels[
-            np.argsort(-normalize(states) @ self.states.T, axis=1, kind="stable")[:, :10]
-        ]
-        ranks = 0.5 ** np.arange(1, 11)
-        return np.array(
-            [
-                max(set(row), key=lambda c: (row == c).sum() + ranks[row == c].sum())
-                for row in nearest
-            ]
-        )
 
 
 def test_linear_and_nearest_neighbour_probes_read_every_layer(
@@ -81,7 +51,7 @@ def test_linear_and_nearest_neighbour_probes_read_every_layer(
             linear_probe(rows[layer], labels).mean, abs=0.015
         )
         assert table.loc[layer, "digits (kNN probe)"] == pytest.approx(
-            judged(Voting(), rows[layer], labels), abs=0.015
+            knn_probe(rows[layer], labels).mean, abs=0.015
         )
     scores = found.scores
     assert (

@@ -48,10 +48,6 @@ STATES: dict[str, Callable[[], Tensor]] = {
     "massive": massive,
     "flat": flat,
     "fewer samples than features": lambda: plain(20, 48),
-    "as many": lambda: plain(48, 48),
-    "one class after another": lambda: (
-        plain(300, 24) + 50 * plain(3, 24, 1).repeat_interleave(100, 0)
-    ),
 }
 
 
