@@ -23,7 +23,6 @@ COUNTED = ("monotone_triples",)
 COARSE = {
     "pwcca": 3e-2,
     "rsa": 1e-4,
-    "entropy_dip": 1e-3,
     "mutual_knn": 3e-2,
     "linear_probe": 0.1,
     "knn_probe": 0.1,
