@@ -262,6 +262,16 @@ def test_cosines_to_the_last_layer_are_paired(spoken):
     assert set(rows["pooling"]) == {"position"} and rows["paired"].all()
 
 
+def test_cosines_of_tokens_and_of_pooled_states_are_not_mixed(spoken, tmp_path):
+    model = tiny.saved(tiny.bert(), tmp_path / "bert", special=False)
+    encoder = layerscope.profile(
+        str(model), tiny.texts(40), out=tmp_path / "run", views=0, progress=False
+    )
+    found = layerscope.compare([spoken[0], encoder], metrics="cosine_similarity", progress=False)
+    rows = found.table("difference")
+    assert set(rows["pooling"]) | set(rows["pooling_b"]) == {"mean"} and not rows["paired"].any()
+
+
 def test_a_choice_that_is_not_the_default_stands_in_names(three):
     found = layerscope.compare(
         three[:2],
