@@ -329,7 +329,8 @@ def positions(module: nn.Module) -> float:
     """Return the number of positions a model has, without the first rows that RoBERTa leaves empty, else infinity."""
     config = getattr(module, "config", None)
     names = ("max_position_embeddings", "n_positions", "max_seq_len")
-    rows = next(filter(None, (getattr(config, name, None) for name in names)), math.inf)
+    sizes = (getattr(config, name, None) or 0 for name in names)
+    rows = next((size for size in sizes if size > 0), math.inf)  # some say -1 of no limit
     tables = (table for table in embeddings(module) if table.num_embeddings == rows)
     padding = (table.padding_idx for table in tables if table.padding_idx is not None)
     return float(rows) - max((index + 1 for index in padding), default=0)
