@@ -68,7 +68,7 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
     for prefix, entry in _entries(module, inputs):
         every = trace(entry, prefix, inputs)
         calls = [call for call in every if _has_every_token(call, inputs)]
-        seen += calls
+        seen += every
         finder = BlockFinder(entry, prefix, calls, refused)
         found_by, rows = finder.find(blocks)
         beside = finder.beside(rows, every) if blocks is None else []
@@ -215,6 +215,9 @@ def _what_instead(module: nn.Module, calls: Calls) -> str:
             "its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]: pool the "
             "maps of one width to vectors yourself, and measure these with `profile(states=...)`"
         )
+    states = [call.output for call in calls if call.is_compound and call.output.ndim == 3]
+    if any(state.shape[1] == 1 < len(state) for state in states):
+        return "its modules read tokens before samples, [T, B, D], and layers are states [B, T, D]"
     return f"name the module that holds them with `blocks`{_such_as(module)}"
 
 

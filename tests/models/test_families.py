@@ -6,7 +6,7 @@ import torch
 import transformers as hf
 from models import zoo
 from models.test_capture import IDS, TEXTS, layered, states
-from models.zoo import D, L, build, close, refused
+from models.zoo import HEADS, D, L, V, build, close, refused
 
 one_thread = tiny.one_thread
 
@@ -86,3 +86,9 @@ def test_a_model_without_states_of_tokens_between_its_blocks_is_reported(family)
     model = build(lambda: getattr(hf, f"{family}Model")(config(family)))
     with refused(match="no stack of blocks was found in this model: "):
         layered(model)
+
+
+def test_a_model_that_reads_tokens_before_samples_is_refused():
+    make = hf.XLNetConfig(vocab_size=V, d_model=D, n_layer=L, n_head=HEADS, d_inner=64)
+    with refused(match=r"its modules read tokens before samples, \[T, B, D\]"):
+        layered(build(lambda: hf.XLNetModel(make)))
