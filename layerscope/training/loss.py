@@ -20,23 +20,21 @@ def aligned_loss(
     states: Tensor | Sequence[Tensor],
     labels: Tensor,
     head: nn.Linear | Callable[[Tensor], Tensor],
-    norm: Callable[[Tensor], Tensor] | None = None,
     weights: str | Sequence[float] = "linear",
     layers: Sequence[int] | None = None,
     *,
     shift: bool = False,
     items: Tensor | float | None = None,
 ) -> Tensor:
-    """Return Σ λ_ℓ CE(head(norm(h_ℓ)), labels) over exits, a scalar.
+    """Return Σ λ_ℓ CE(head(h_ℓ), labels) over exits, a scalar.
 
     Args:
-        states: those of each exit, `[E, …, D]` or a sequence of `[…, D]`, the deepest last;
-            embeddings are not an exit.
+        states: those of each exit, after the model's final norm where it has one, `[E, …, D]` or a
+            sequence of `[…, D]`, the deepest last; embeddings are not an exit.
         labels: `[…]`, class or token ids; those equal to −100 do not count.
         head: the shared classifier. Through an `nn.Linear` logits are made chunk by chunk and their
             gradient in the forward, so that no more than a chunk of them exists; any other callable
             goes through plain autograd.
-        norm: the module between the last block and the head; applied to every exit.
         weights: "linear", "uniform", or one number per exit: see `exit_weights`.
         layers: layer of each exit, where not every layer is one; by default 1 … E.
         shift: labels are the inputs, and position t predicts label t + 1 (states and labels `[…,
@@ -60,7 +58,6 @@ def aligned_loss(
 
     """
     rows, truth, shares = counted(states, labels, layers, weights, shift=shift, items=items)
-    rows = rows if norm is None else [norm(row) for row in rows]
     if isinstance(head, nn.Linear):
         check_classes(truth, head.out_features)
         total: Any = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)

@@ -254,7 +254,7 @@ def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
 
 def _encoded(served: Any, source: Source) -> NDArray[np.float32]:
     """Return the embeddings of the samples, each alone: in half precision batch-mates show."""
-    found = served.encode(
+    vectors = served.encode(
         list(source.samples), batch_size=1, convert_to_numpy=True, show_progress_bar=False
     )
-    return np.asarray(found, dtype=np.float32)
+    return np.asarray(vectors, dtype=np.float32)

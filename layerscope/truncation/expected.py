@@ -57,18 +57,18 @@ def expected_at(model: LayeredModel, kept: Sequence[int], samples: Sequence[Any]
     batches = tuple(model.encoder.batch([sample]).to(model.device) for sample in samples)
     with evaluating(module):
         with skipping(module, stack, gaps_in(kept)):
-            found = [states_at(module, stack, inputs, kept[-1] + 1) for inputs in batches]
+            by_site = [states_at(module, stack, inputs, kept[-1] + 1) for inputs in batches]
         last, output = (
             last_states(module, stack, batches[0]),
             forward(base_of(module, stack), batches[0]),
         )
         logits = tuple(
             None if lens is None else lens.sequence_logits(states["raw"], inputs)
-            for states, inputs in zip(found, batches, strict=True)
+            for states, inputs in zip(by_site, batches, strict=True)
         )
     shown = any(agrees(tensor, last) for tensor in tensors_in(output))
     return Expected(
-        tuple(kept), batches, tuple(states[model.final] for states in found), logits, shown
+        tuple(kept), batches, tuple(states[model.final] for states in by_site), logits, shown
     )
 
 

@@ -17,10 +17,10 @@ from layerscope.probes.mixes import Weights
 GIVE = "give layers, such as 3,6, or weights with them, as in 3=0.4,6=0.6"
 
 
-def mix_of(given: Mapping[Any, Any], depth: int) -> Weights:
+def mix_of(mix: Mapping[Any, Any], depth: int) -> Weights:
     """Return the weights of layers, of sum 1; raises `LayerscopeError` for what no mix of a model can be made of."""
     weights: Weights = {}
-    for name, value in given.items():
+    for name, value in mix.items():
         try:
             layer, weight = int(name), float(value)
         except (TypeError, ValueError):
@@ -88,11 +88,11 @@ def layer_pooling(built: Any, width: int, layer: int, weights: Weights) -> nn.Mo
 
     built.config.output_hidden_states = True
     start = min(weights)
-    given = torch.tensor([weights.get(i, 0.0) for i in range(start, layer + 1)])
+    layer_weights = torch.tensor([weights.get(i, 0.0) for i in range(start, layer + 1)])
     pooling: nn.Module = WeightedLayerPooling(
         width,
         num_hidden_layers=layer,
         layer_start=start,
-        layer_weights=nn.Parameter(given, requires_grad=False),
+        layer_weights=nn.Parameter(layer_weights, requires_grad=False),
     )
     return pooling

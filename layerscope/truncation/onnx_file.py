@@ -132,14 +132,14 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
         for i in range(samples)
     ]
     pads = getattr(processor, "pad_token", None) is not None
-    given = processor(
+    encoded = processor(
         texts if pads else texts[:1] * samples,  # without a pad token a batch is of one length
         padding=pads,
         truncation=True,
         max_length=getattr(encoder, "max_length", None),
         return_tensors="pt",
     )
-    return {name: tensor for name, tensor in given.items() if isinstance(tensor, Tensor)}
+    return {name: tensor for name, tensor in encoded.items() if isinstance(tensor, Tensor)}
 
 
 def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str) -> None:
@@ -148,12 +148,12 @@ def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str)
     ranks = [tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()]
     shapes = tuple(dict(enumerate(AXES[:rank])) for rank in ranks)
     device = next(exported.parameters()).device
-    given = tuple(tensor.to(device) for tensor in batch.values())
+    inputs = tuple(tensor.to(device) for tensor in batch.values())
     try:
         with _silent(), torch.no_grad():
             program: Any = torch.onnx.export(
                 exported,
-                given,
+                inputs,
                 input_names=list(exported.inputs),
                 output_names=list(exported.outputs),
                 dynamic_shapes=(shapes,),

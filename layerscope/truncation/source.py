@@ -204,15 +204,15 @@ def mean_length(run: Run) -> int | None:
     return max(1, round(float(lengths.mean())))
 
 
-def whereabouts(given: str, revision: str | None) -> Whence:
+def whereabouts(model: str, revision: str | None) -> Whence:
     """Return a model's name on the hub and the folder of its files (of the hub's: card, terms, heads), None without."""
-    if given == EMBEDDED:
-        return EMBEDDED_HUB, Path(embedded(given))
-    folder = Path(given).expanduser()
-    if not given or folder.exists():
-        return None, folder if given and folder.is_dir() else None
-    files = hub_files(given, revision, ("config.json", CARD, HEADS, *TERMS))
-    return (None, None) if files is None else (given, files)
+    if model == EMBEDDED:
+        return EMBEDDED_HUB, Path(embedded(model))
+    folder = Path(model).expanduser()
+    if not model or folder.exists():
+        return None, folder if model and folder.is_dir() else None
+    files = hub_files(model, revision, ("config.json", CARD, HEADS, *TERMS))
+    return (None, None) if files is None else (model, files)
 
 
 def copy_terms(beside: Path | None, folder: Path) -> None:
