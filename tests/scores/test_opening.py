@@ -26,7 +26,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     ),
     "twice.csv": (
         b"model,revision,layer,task,task,main_score\nm,r,0,a,a,1\n",
-        "has the column 'task' twice",
+        "two columns named 'task'",
     ),
     "all-empty.csv": ((HEADER + "m,r,0,a,\nm,r,1,a,\n").encode(), "has no main_score at all"),
     "nan.csv": (
@@ -45,7 +45,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
         "has two rows for model m, revision r, layer 1, task a",
     ),
     "ragged.csv": ((GOOD + "m,r,2,a,0,5\n").encode(), "line 6 has 6 fields where the header has 5"),
-    "latin.csv": (GOOD.replace("m,", "mé,").encode("latin-1"), r"is not UTF-8 \(byte"),
+    "latin.csv": (GOOD.replace("m,", "mé,").encode("latin-1"), r"is no text in UTF-8 \(byte"),
     "cut.csv.gz": (gzip.compress(GOOD.encode())[:40], "is not a complete gzip file"),
     "scores.txt": (GOOD.encode(), "is not an evaluation: give a CSV"),
 }

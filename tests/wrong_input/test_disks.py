@@ -6,11 +6,9 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-import safetensors.torch
 
 import layerscope
 from wrong_input.test_runs import GO_ON, THREE, delete
@@ -78,34 +76,3 @@ def test_a_disk_without_room_from_the_start(cli, command, small_disk) -> None:
         "take fewer --samples, --store-dtype float16, or another --out"
     )
     assert [path.name for path in disk.iterdir()] == ["ballast"]
-
-
-def test_a_write_that_fails_is_gone_on_with(
-    cli, command, finished: Path, tmp_path: Path, monkeypatch
-) -> None:
-    """Where no disk can be mounted, a writer that says what a full disk says."""
-    writer, written = safetensors.torch.save_file, []
-
-    def full(tensors: dict[str, Any], path: Path) -> None:
-        written.append(path)
-        if len(written) == 3:
-            path.write_bytes(b"half")
-            raise OSError(28, "No space left on device", str(path))
-        writer(tensors, path)
-
-    monkeypatch.setattr(safetensors.torch, "save_file", full)
-    run = tmp_path / "run"
-    printed = cli(*command, "--out", run)
-    assert printed.status == 2
-    broken = run / "shards" / "00002.safetensors"
-    assert printed.line == f"{str(broken)!r} cannot be written (no space left on the disk): {GO_ON}"
-    assert sorted(path.name for path in (run / "shards").iterdir()) == [
-        "00000.json",
-        "00000.safetensors",
-        "00001.json",
-        "00001.safetensors",
-    ]
-    again = cli(*command, "--out", run)
-    assert again.status == 0 and f"resuming {str(run)!r}: 2 of 4 shards are done" in again.err
-    whole = layerscope.open_run(finished).table()
-    pd.testing.assert_frame_equal(layerscope.open_run(run).table(), whole, check_exact=True)
