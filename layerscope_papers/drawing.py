@@ -89,6 +89,5 @@ def heat_map(title: str, table: pd.DataFrame, down: str, across: str) -> HeatMap
         high=None,
         down=down,
         across=across,
-        corner=down,
         name=file_name(title),
     )

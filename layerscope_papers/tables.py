@@ -60,12 +60,7 @@ def claims(found: Iterable[tuple[str, Verdict]], in_words: bool = False) -> Tabl
             else (Cell(str(interval.n), value=interval.n),)
         )
         rows.append(row(*cells, *counts))
-    narrow = (
-        ()
-        if in_words
-        else (Table("Claims", heads[:-1], tuple(row(*each.cells[:-1]) for each in rows)),)
-    )
-    return Table("Claims", heads, tuple(rows), name="claims", narrow=narrow)
+    return Table("Claims", heads, tuple(rows), name="claims")
 
 
 def in_sentences(found: Iterable[tuple[str, Verdict]]) -> tuple[Sentences, ...]:

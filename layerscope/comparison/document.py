@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from layerscope.comparison.findings import (
     SURE,
@@ -13,6 +14,7 @@ from layerscope.comparison.findings import (
     by_metric,
     headline,
     largest,
+    most_alike,
     pairs,
     shown,
     signed,
@@ -91,7 +93,7 @@ def _of_series(comparison: "Comparison") -> Document:
     return Document(
         answer,
         title=(_name(comparison),),
-        parts=maps,
+        parts=(_course(*courses[0]),),
         sections=(Section("checkpoints", "By checkpoint", COURSE, maps),),
         kind="series",
         depth=comparison.runs[0].depth,
@@ -110,7 +112,7 @@ def _of_pair(pair: Pair) -> Document:
     return Document(
         headline(pair),
         title=(pair.name,),
-        parts=(*maps[:1], table),
+        parts=(_nearest(pair), table),
         sections=(
             Section("compared", "Layers across runs", BESIDE, maps),
             Section("differences", "Differences by depth", APART, (*charts, table)),
@@ -132,6 +134,32 @@ def _details(comparison: "Comparison", runs: "tuple[Member, ...]") -> tuple[Fact
 
 def _size(member: "Member") -> str:
     return f"{member.depth} layers, {member.width:,} wide, {member.pooling} pooling"
+
+
+def _nearest(pair: Pair) -> Table:
+    """Return for each layer of the first run the one of the other that is most like it."""
+    metric, variant = pair.comparison.forms[0]
+    square = pair.square(metric, variant)
+    rows = []
+    for number, ring in enumerate(most_alike(square, metric)):
+        nearest = [EMPTY, EMPTY]
+        if ring is not None:
+            value = float(square.iat[number, ring])
+            nearest = [Cell(str(square.columns[ring])), Cell(shown(value), value=value)]
+        rows.append(row(str(square.index[number]), *nearest))
+    heads = columns(
+        (f"layer of {pair.a.name}", f"most like, of {pair.b.name}", named(metric, variant))
+    )
+    return Table("Most alike layers", heads, tuple(rows), name="nearest")
+
+
+def _course(metric: str, title: str, values: pd.DataFrame) -> Table:
+    """Return the first similarity of each layer by checkpoint."""
+    rows = (
+        row(str(layer), *(Cell(shown(value), value=value) for value in line))
+        for layer, line in zip(values.index, values.to_numpy().tolist(), strict=True)
+    )
+    return Table(title, columns(("layer", *map(str, values.columns))), tuple(rows), name=metric)
 
 
 def _differences(pair: Pair) -> Table:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from layerscope.comparison.findings import Pair, headline, largest, most_alike, shown, signed
+from layerscope.comparison.findings import Pair, headline, largest, most_alike, signed
 from layerscope.runs.registry import (
     about,
     capital,
@@ -33,10 +33,6 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
     """Return the similarity of every layer of A with every one of B; the most similar of B is ringed."""
     square = pair.square(metric, variant)
     rings = most_alike(square, metric)
-    nearest = [
-        "" if ring is None else f"{square.columns[ring]} ({shown(square.iat[row, ring])})"
-        for row, ring in enumerate(rings)
-    ]
     # all pairs share a scale
     of_all = pair.comparison.table("similarity")
     of_form = of_all[(of_all["metric"] == metric) & (of_all["variant"] == variant)]
@@ -47,14 +43,12 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
         about=meaning_of(metric),
         note=RINGS if math.isfinite(low) else f"the states of {pair.b.name} do not vary",
         name=f"compared_{file_name(metric, variant)}",
-        corner="layer",
         rows=tuple(map(str, square.index)),
         columns=tuple(map(str, square.columns)),
         values=tuple(map(tuple, square.to_numpy().tolist())),
         low=float(low) if math.isfinite(low) else None,
         high=float(high) if math.isfinite(high) else None,
         least=LEAST,
-        aside=("most like", tuple(nearest)),
         down=f"layer of {pair.a.name}",
         across=f"layer of {pair.b.name}",
         rings=tuple(rings),
@@ -112,7 +106,6 @@ def checkpoint_map(metric: str, title: str, values: pd.DataFrame) -> HeatMap:
         note="" if len(finite) else "no value: the states do not vary",
         name=f"checkpoints_{metric}",
         sheet="checkpoints",
-        corner="layer",
         rows=tuple(map(str, values.index)),
         columns=tuple(values),
         values=tuple(map(tuple, numbers.tolist())),

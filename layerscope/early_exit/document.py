@@ -3,8 +3,6 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from layerscope.early_exit.findings import (
     findings,
     qualities,
@@ -75,7 +73,6 @@ def _speed(report: "ExitReport") -> Chart:
     cut = truncations(report)
     cut = cut[cut["quality"] >= curve["quality"].min()]
     what = "Accuracy" if report.labelled else "Agreement"
-    labels = tuple(map(str, cut["layer"]))
     x, y = "measured", "quality"
     return Chart(
         title=f"{what} against speed",
@@ -83,33 +80,29 @@ def _speed(report: "ExitReport") -> Chart:
         x=Axis("measured speed-up (×)"),
         y=Axis(f"{what.lower()} (%)", scale=100),
         series=(
-            Series.of(cut, x, y, "truncated at a layer", labels=labels, tone="rival"),
+            Series.of(cut, x, y, "truncated at a layer", tone="rival"),
             Series.of(curve, x, y, "exits, a point for each threshold"),
             Series("plain model", (1.0,), (plain,), mark="points", tone="ink"),
         ),
         summary=f"{percent(chosen)} at {times(report.measured)}",
         about=SPEED,
         note="Truncated models below all exits are only in the table.",
-        height=2.3,
     )
 
 
 def _leaving(report: "ExitReport") -> Chart:
     rows = report.layers
-    pale = tuple(np.flatnonzero(~rows["checked"]).tolist())
-    name = "leave at an exit (pale: at the end)"
     return Chart(
         title="Where samples leave",
         name="exits_where_samples_leave",
         x=Axis("layer", (0.4, report.depth + 0.6), whole=True),
         y=Axis(f"% of {report.samples:,} samples", (0.0, 105.0), scale=100),
         series=(
-            Series.of(rows, "layer", "share", name, mark="bars", pale=pale),
+            Series.of(rows, "layer", "share", "leave at a layer", mark="bars"),
             Series.of(rows, "layer", "cumulative", "left so far", tone="rival"),
         ),
         summary="Bars: the share of samples that leaves at each layer; a line: the share that has left so far",
         about=LEAVING,
-        height=1.8,
     )
 
 
@@ -155,7 +148,7 @@ def _layers(report: "ExitReport") -> Table:
         return words("end" if row["layer"] == report.depth else "yes" if row["checked"] else "–")
 
     def share(row: Any) -> Cell:
-        return Cell(percent(row["share"]), value=100 * row["share"], share=row["share"])
+        return Cell(percent(row["share"]), value=100 * row["share"])
 
     columns = [
         Column("layer", field="layer"),

@@ -14,7 +14,6 @@ from layerscope.core.saved import Store
 from layerscope.logit_lens import fidelity
 from layerscope.runs.registry import meaning_of
 from layerscope.show.document import (
-    Cell,
     Column,
     Document,
     Head,
@@ -196,7 +195,6 @@ class Reading(Stored):
         columns = (
             Column("layer", field="layer"),
             Column("settled", field="share", form="{:.0%}".format),
-            Column("", "left", cell=_bar),
         )
         title = f"Settled by layer (of {total})"
         return Table.of(self.cumulative, columns, title, legend=(FROM_1,), name="settled-by-layer")
@@ -243,10 +241,6 @@ def open_reading(folder: str | Path) -> Reading:
 def visible(text: str) -> str:
     """Return a token with its spaces and line ends to be seen, and what would steer a terminal spelt out."""
     return plain(text.translate(SIGNS))
-
-
-def _bar(row: Any) -> Cell:
-    return Cell("", share=row["share"])
 
 
 def _curve(reading: Reading, total: str) -> Chart:

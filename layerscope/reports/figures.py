@@ -17,8 +17,7 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
     Every figure is there as PNG, PDF and SVG: `NAME`, 5.5 inches wide as the text of ICLR's style,
     and laid out anew as `NAME-column` for the 3.25 inches of a column of ICML's: `curves`; where
     pairs of layers were compared, a map for each similarity by its name, as `cka`; `sublayers` of
-    one run that has them; `saturation` where a model has a head. Beside them each metric alone, as
-    wide as a column: `curve-METRIC`.
+    one run that has them; `saturation` where a model has a head.
 
     Several runs lie over each other, models of several depths by depth in percent, each in its own
     colour, dash and marker; they are called `names`, or what they differ by; maps and

@@ -1,6 +1,6 @@
 """Results of any kind, opened from their folders and put on one page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,7 @@ from layerscope.runs.details import run_names
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.opening import merged, open_run_or_scores
-from layerscope.scores.plots import averages, is_of
 from layerscope.selection import removal, selection
-from layerscope.show.document import Document, overlaid
 from layerscope.show.notebook import Shown
 from layerscope.show.page.content import Named
 from layerscope.show.plain import plain
@@ -58,51 +56,29 @@ def write_report(shown: Any, out: str | Path | None) -> Path:
 def _rendered(runs: list[Run], evaluations: list[Evaluation], others: list[Shown]) -> str:
     from layerscope.show.page.page import render
 
-    given = [Named(entry.document()) for entry in others]
-    title, notes, over = "", [unlike(runs)] if unlike(runs) else [], {}
-    for evaluation in evaluations:
-        scores = evaluation.document()
-        given += _looks(scores, evaluation, runs) if runs else [Named(scores)]
-        title, over = " on ".join(map(plain, scores.title)), averages(evaluation, runs)
-        notes += scores.warnings if runs and scores.members else ()
-    for number, (run, name) in enumerate(zip(runs, run_names(runs), strict=True)):
-        document = overlaid(run.document(), over[number]) if number in over else run.document()
-        given.append(
-            Named(document, name if len(runs) > 1 else "", number if evaluations else None)
-        )
+    documents = [entry.document() for entry in (*others, *evaluations)]
+    named = [Named(document) for document in documents]
+    names = run_names(runs) if len(runs) > 1 else [""] * len(runs)
+    named += [Named(run.document(), name) for run, name in zip(runs, names, strict=True)]
+    title = ""
     if runs:
-        title = (
-            f"{len(runs)} runs compared"
-            if len(runs) > 1
-            else " on ".join(map(plain, given[-1].document.title))
-        )
+        of_one = " on ".join(map(plain, named[-1].document.title))
+        title = f"{len(runs)} runs compared" if len(runs) > 1 else of_one
     # trainings of several depths are rivals at the same cost: there a layer is a layer
     percent = False if runs and all(run.steps for run in runs) else None
-    return render(given, title, notes, percent=percent)
+    return render(named, title, list(filter(None, [unlike(runs)])), percent=percent)
 
 
 def unlike(runs: Sequence[Run]) -> str:
     """Return one sentence on what keeps the values of runs from being compared, empty where nothing does."""
-    known = [
-        {(group, name): run.info[group].get(name) or None for group, name in DECISIVE}
-        for run in runs
-    ]
-    names = [
-        title for key, title in DECISIVE.items() if len({repr(facts[key]) for facts in known}) > 1
-    ]
-    if not names:
+    titles = []
+    for (group, name), title in DECISIVE.items():
+        if len({repr(run.info[group].get(name) or None) for run in runs}) > 1:
+            titles.append(title)
+    if not titles:
         return ""
-    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-    return f"These runs differ in {listed}: compare their shapes, not one value with another."
-
-
-def _looks(scores: Document, evaluation: Evaluation, runs: Sequence[Run]) -> Iterator[Named]:
-    """Yield each series of scores, in the colour of a run of its model where there is one."""
-    free = list(range(len(runs)))
-    for document, grid in zip(scores.members or (scores,), evaluation.grids(), strict=True):
-        look = next((i for i in free if is_of(runs[i], grid)), None)
-        free = [i for i in free if i != look]
-        yield Named(document, look=look)
+    differing = " and ".join(filter(None, [", ".join(titles[:-1]), titles[-1]]))
+    return f"These runs differ in {differing}: compare their shapes, not one value with another."
 
 
 def opened(shown: Any) -> tuple[list[Run], list[Evaluation], list[Shown]]:

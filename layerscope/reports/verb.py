@@ -12,12 +12,11 @@ def report(
     """Write one HTML page about results of any kind; it opens offline.
 
     The page fetches nothing; text from models and data is shown as it is and never run. Several
-    runs are overlaid, by percent of depth where their models differ in it; on the page you can also
-    see them side by side. Evaluations add scores by layer and task and, beside a run of the same
-    model, how its metrics correlate with them. Reports of exits add accuracy against speed;
-    comparisons, layers of one run by layers of another and differences by depth; selections, the
-    chosen layer and its alternatives; readings of the lens, what every layer predicts; generated
-    texts, what every depth writes. Returns the path of the page.
+    runs are overlaid, by percent of depth where their models differ in it. Evaluations add scores
+    by layer and task. Reports of exits add accuracy against speed; comparisons, layers of one run
+    by layers of another and differences by depth; selections, the chosen layer and its
+    alternatives; readings of the lens, what every layer predicts; generated texts, what every depth
+    writes. Returns the path of the page.
 
     Args:
         shown: folders of runs, evaluations, exits, comparisons, selections, readings of the lens

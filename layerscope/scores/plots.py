@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layerscope.scores.correlation import same_model
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import SHIPPED, decimal
 from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Series
 
 if TYPE_CHECKING:
-    from layerscope.runs.run import Run
-    from layerscope.scores.evaluation import Evaluation
+    pass
 
-OVER = "average score on tasks"
 EVALUATED = Meaning(
     "The main score of each task with the vectors of every layer, and its average over the tasks.",
     "High: the layer serves these tasks well.",
@@ -35,7 +32,7 @@ def average_chart(grid: Grid) -> Chart:
     if math.isfinite(grid.shipped):
         text = f"as shipped: {unit.text(grid.shipped)}"
         ends = (0.0, float(depth)), (grid.shipped,) * 2
-        series.append(Series(SHIPPED, *ends, (text, text), mark="level"))
+        series.append(Series(SHIPPED, *ends, note=text))
     summary = ""
     if grid.best is not None:
         summary = f"{unit.text(average[grid.best])} at layer {grid.best}, the best"
@@ -69,7 +66,6 @@ def task_map(grid: Grid, grids: Sequence[Grid]) -> HeatMap:
         note=f"Colour: score of a layer less that of the model {SHIPPED}, else of the deepest layer with a score, on "
         "the same task; beyond the ends of the scale lies one cell in twenty. ○ the best layer.",
         name="scores_by_task",
-        corner="task",
         rows=tuple(grid.tasks),
         columns=tuple(map(str, grid.layers)),
         values=tuple(map(tuple, gains.tolist())),
@@ -82,27 +78,3 @@ def task_map(grid: Grid, grids: Sequence[Grid]) -> HeatMap:
         diverging=True,
         depth=max(1, grid.depth),
     )
-
-
-def is_of(run: "Run", grid: Grid) -> bool:
-    """Return whether scores are of a run's model."""
-    model = run.info["model"]
-    return same_model({"model": model["name"], "revision": model.get("revision")}, grid.about)
-
-
-def averages(evaluation: "Evaluation", runs: "Sequence[Run]") -> dict[int, Series]:
-    """Return for each run whose model has scores their average by layer, to lie over its metrics."""
-    series = {}
-    for i, run in enumerate(runs):
-        grid = next((grid for grid in evaluation.grids() if is_of(run, grid)), None)
-        if grid is None or grid.average.empty:
-            continue
-        series[i] = Series(
-            OVER,
-            tuple(map(float, grid.average.index)),
-            tuple(grid.unit.scale * grid.average),
-            mark="guide",
-            tone="muted" if len(runs) == 1 else "own",
-            right=True,
-        )
-    return series

@@ -11,7 +11,6 @@ from layerscope.core.margin import tied
 from layerscope.scores.naming import Unit
 from layerscope.show.document import (
     Cell,
-    Code,
     Column,
     Document,
     Facts,
@@ -45,8 +44,8 @@ def document(selection: "Selection") -> Document:
         selection.pooling and f"{selection.pooling} pooling",
         selection.scored_on,
     )
-    names = ("rule", "site", "pooling", "scores", "costs")
-    facts = zip(names, (selection.rule, *about, selection.measured), strict=True)
+    names = ("rule", "site", "pooling", "scores", "costs", "write this model")
+    facts = zip(names, (selection.rule, *about, selection.measured, command), strict=True)
     return Document(
         answer(selection),
         title=(selection.model,),
@@ -56,10 +55,7 @@ def document(selection: "Selection") -> Document:
         notes=(*selection.notes, *([reason] if reason else [])),
         commands=(command,) if command else (),
         sections=(Section("selection", "Layers to choose from", LEAD, tables),),
-        details=(
-            Facts(tuple((name, fact or "–") for name, fact in facts)),
-            *([Code("Write this model", command)] if command else []),
-        ),
+        details=(Facts(tuple((name, fact) for name, fact in facts if fact)),),
         warnings=selection.notes,
         kind="selections",
         depth=selection.depth,

@@ -1,10 +1,10 @@
 """What a result says of itself: the answer, sentences, tables and charts, without a word on how they are drawn."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from layerscope.show.plots import Bars, Chart, HeatMap, Series
+from layerscope.show.plots import Bars, Chart, HeatMap
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,16 +21,13 @@ class Cell:
     `text` is what is shown, `detail` what stands beside it (a standard error), `value` the number
     behind it, for sorting and for CSV, which has the numbers of `more` by name too; a page leaves a
     cell without one blank (`words` gives a text its own), but for the first of a row. A `marked`
-    cell stands out from its column; `share` (0 … 1) is drawn as a bar, `shape` as a spark line before
-    the text.
+    cell stands out from its column.
     """
 
     text: str
     detail: str = ""
     value: float | str | None = None
     marked: bool = False
-    share: float | None = None
-    shape: tuple[float, ...] = ()
     more: tuple[tuple[str, float], ...] = ()
 
 
@@ -39,7 +36,7 @@ EMPTY = Cell("")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its heading, how its cells are aligned, and the series it draws as a spark line, if any.
+    """A column of a table: its heading, and how its cells are aligned.
 
     A column of a frame has the name of that as its `field`, and a `form` that writes a value;
     `factor` leads from values to those that a page sorts by and saves. Where a cell is more than
@@ -48,9 +45,6 @@ class Column:
 
     title: str
     align: Align = "right"
-    shape: tuple[float, ...] = ()
-    log: bool = False
-    """Whether only a logarithmic spark line shows the shape."""
     unit: str = ""
     wraps: bool = False
     """Whether its cells are sentences, which may be broken into lines."""
@@ -78,17 +72,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under columns, of which the first names the row; `legend` says how to read them.
-
-    Where a screen is too narrow for it, the tables of `narrow` are shown in its place, if there are
-    any; else its columns are shown in groups, the first column with each.
-    """
+    """Rows of cells under columns, of which the first names the row; `legend` says how to read them."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     legend: tuple[str, ...] = ()
-    narrow: "tuple[Table, ...]" = ()
     name: str = ""
     """What a file of it is called; tables of one name in a section are one on a page."""
 
@@ -119,19 +108,10 @@ class Facts:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences that stand by themselves, as findings do; `quoted` ones are examples, of several lines each."""
+    """Sentences that stand by themselves, as findings do."""
 
     title: str
     texts: tuple[str, ...]
-    quoted: bool = False
-
-
-@dataclass(frozen=True)
-class Code:
-    """What is typed or called, under a title."""
-
-    title: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -223,7 +203,7 @@ class Document:
     notes: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()
-    details: tuple[Facts | Sentences | Code, ...] = ()
+    details: tuple[Facts | Sentences, ...] = ()
     warnings: tuple[str, ...] = ()
     kind: str = "results"
     depth: int | None = None
@@ -246,19 +226,3 @@ def words(text: str) -> Cell:
 def columns(titles: Iterable[str], align: Align = "right") -> tuple[Column, ...]:
     """Return columns that are all aligned alike."""
     return tuple(Column(title, align) for title in titles)
-
-
-def overlaid(document: Document, series: Series) -> Document:
-    """Return a document with a series over every chart by layer whose results lie over each other."""
-
-    def over(part: Part | Frame) -> Part | Frame:
-        if not (isinstance(part, Chart) and part.overlaid and part.x.depth):
-            return part
-        # the right axis has no scale
-        own = replace(series, y=tuple(value / part.y.scale for value in series.y))
-        return replace(part, series=(*part.series, own))
-
-    sections = (
-        replace(section, parts=tuple(map(over, section.parts))) for section in document.sections
-    )
-    return replace(document, sections=tuple(sections))

@@ -12,8 +12,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
-from layerscope.show.encoding import Json
-from layerscope.show.looks import SIZE, config
+from layerscope.show.looks import SIZE, Json, config
 
 DPI = 300
 POINTS = 72

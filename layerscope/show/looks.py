@@ -1,10 +1,14 @@
-"""How charts look: colours that colour-blind people can tell apart, dashes and shapes, on white and on dark paper."""
+"""How charts look: colours that colour-blind people can tell apart, dashes and shapes, on white and on dark paper.
+
+And the words of a Vega-Lite specification, as short as they are said: fields, layers, tooltips.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 from layerscope.show.plots import Chart, Plot, Series
 
+Json = dict[str, Any]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#B8578E", "#8A6D00", "#5A5A5A", "#332288")
 DASHES = ((1, 0), (6, 3), (2, 2), (6, 2, 2, 2), (9, 3))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
@@ -75,6 +79,33 @@ def config(size: float = SIZE) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def quantity(field: str, **more: Any) -> Json:
+    """Return the encoding of a column of numbers."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def category(field: str, **more: Any) -> Json:
+    """Return the encoding of a column of names, in the order of the rows."""
+    return {"field": field, "type": "nominal", "sort": None, **more}
+
+
+def hover(field: str, title: str | None = None) -> Json:
+    """Return what a pointer is told of a row: a name, or a number where it has a title."""
+    if title is None:
+        return {"field": field, "type": "nominal", "title": field}
+    return quantity(field, title=title, format=".4~r")
+
+
+def layer(mark: Json, test: str, encoding: Json) -> Json:
+    """Return one layer of a view, of the rows that pass a test; a mark's name is that of the layer."""
+    return {"transform": [{"filter": test}], "mark": mark, "encoding": encoding}
+
+
+def nothing(text: str) -> Json:
+    """Return a view that says why there is nothing to see."""
+    return {"layer": [{"mark": {"type": "text", "text": text, "color": MUTED}}]}
+
+
 @dataclass(frozen=True)
 class Owned:
     """A plot of a result: what the result is called, its number among the others, and whether it is alone."""
@@ -107,10 +138,7 @@ def look(owned: Owned, series: Series, names: list[str]) -> Look:
     if series.tone in TONES:
         return Look(TONES[series.tone], DASHES[0], SHAPES[3])
     alone = owned.alone and series.mark == "line"
-    found = replace(numbered(kind if alone else owned.number), dash=DASHES[kind % len(DASHES)])
-    if series.mark == "level":
-        return replace(found, dash=DASHES[4])
-    return replace(found, dash=DASHES[2], shape=SHAPES[1]) if series.detail else found
+    return replace(numbered(kind if alone else owned.number), dash=DASHES[kind % len(DASHES)])
 
 
 def numbered(number: int) -> Look:
@@ -123,6 +151,6 @@ def numbered(number: int) -> Look:
 def series_names(plots: list[Plot]) -> list[str]:
     """Return the series that lie over each other anywhere, in one order; what has no name looks like the only one."""
     charts = [plot for plot in plots if isinstance(plot, Chart) and plot.overlaid]
-    found = dict.fromkeys(series.name for chart in charts for series in chart.series)
-    named = [name for name in found if name]
-    return ["", *named] if "" in found and len(named) > 1 else named
+    names = dict.fromkeys(series.name for chart in charts for series in chart.series)
+    named = [name for name in names if name]
+    return ["", *named] if "" in names and len(named) > 1 else named

@@ -1,14 +1,11 @@
 """A document in a notebook: HTML in which every text is escaped."""
 
-import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from layerscope.core.extras import require
 from layerscope.show.document import MARK, Document
-from layerscope.show.numbers import bar, spark
 from layerscope.show.plain import plain
-from layerscope.show.plots import ends
 
 if TYPE_CHECKING:
     from layerscope.show.figure import Figure
@@ -73,5 +70,4 @@ def html(document: Document) -> str:
         lstrip_blocks=True,
     )
     room.filters["plain"] = plain
-    names = {"MARK": MARK, "bar": bar, "spark": spark, "ends": ends, "isfinite": math.isfinite}
-    return room.get_template("notebook.html").render(document=document, **names)
+    return room.get_template("notebook.html").render(document=document, MARK=MARK)

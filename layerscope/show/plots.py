@@ -31,37 +31,29 @@ class Axis:
     least: float = 0.0
 
 
-Mark = Literal["line", "points", "bars", "guide", "level"]
+Mark = Literal["line", "points", "bars", "guide"]
 Tone = Literal["own", "rival", "ink", "muted"] | int
 """The result's own colour, that of its rival, none, or a colour by its number."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points of a chart that belong together; a `detail` tells those of one name apart, as a bound.
+    """Points of a chart that belong together; `note` says how many samples they rest on.
 
-    `texts` say in full what each point is, `labels` stand beside them, `note` says how many samples
-    they rest on. `errors` are drawn as a band, of `points` as bars. Points in `marked` stand out;
-    those in `pale` recede; those in `after` follow the line, as what comes after the final norm
-    does. A `right` series has an axis of its own.
+    `errors` are drawn as a band, of `points` as bars. Points in `marked` stand out; those in
+    `after` follow the line, as what comes after the final norm does. A `guide` is no value: it is
+    drawn faintly, to compare with.
     """
 
     name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
-    texts: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
     errors: tuple[float, ...] = ()
     mark: Mark = "line"
     tone: Tone = "own"
     marked: tuple[int, ...] = ()
-    pale: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
     note: str = ""
-    right: bool = False
-    detail: str = ""
-    depth: int | None = None
-    """Of the model, where it is not that of the axis."""
 
     @classmethod
     def of(
@@ -109,22 +101,14 @@ class Plot:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart(Plot):
-    """Series over two axes; `overlaid`: those of several results lie over each other, else they stand side by side.
-
-    `lines` are numbers across it with their names, as a mean.
-    """
+    """Series over two axes; `overlaid`: those of several results lie over each other, else they stand side by side."""
 
     x: Axis
     y: Axis
     series: tuple[Series, ...]
     overlaid: bool = False
-    lines: tuple[tuple[float, str], ...] = ()
-    height: float = 2.0
-    """Height in a figure for print, in inches."""
     marked: str = "chosen"
     """What a point that stands out is."""
-    spread: str = ""
-    """What the errors of its series are, where they are no standard errors."""
 
     @classmethod
     def of(
@@ -165,25 +149,20 @@ class HeatMap(Plot):
 
     What lies less than `least` apart is no difference, and gets colours that are close.
 
-    A terminal draws shades where there is no room for digits, `corner` says what rows and columns
-    are, `aside` is a heading and a few words on each row. On a page `down` and `across` name rows
-    and columns; a map is a `square` where both are layers, `upward` where the first row is the
-    lowest, `diverging` where its numbers lie around 0, `reversed` where less is better. Of each row
-    one column may be ringed (`rings`); `texts` say what each cell is, `shown` what is printed in
-    it. `depth` is that of the model whose layers are rows or columns.
+    `down` and `across` name rows and columns; a map is a `square` where both are layers, `upward`
+    where the first row is the lowest, `diverging` where its numbers lie around 0, `reversed` where
+    less is better. Of each row one column may be ringed (`rings`); `shown` is what is printed in
+    its cells. `depth` is that of the model whose layers are rows or columns.
     """
 
-    corner: str = ""
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[float, ...], ...]
     low: float | None = 0.0
     high: float | None = 1.0
-    aside: tuple[str, tuple[str, ...]] = ("", ())
     across: str = ""
     down: str = ""
     rings: tuple[int | None, ...] = ()
-    texts: tuple[tuple[str, ...], ...] = ()
     shown: tuple[tuple[str, ...], ...] = ()
     log: bool = False
     square: bool = False

@@ -1,35 +1,33 @@
-"""The table behind a plot: a row for each point, cell or bar, whatever draws it."""
+"""The table behind a plot, whatever draws it: a row for each point, cell or bar, with the name of its result."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from layerscope.show.looks import Owned
 from layerscope.show.numbers import NIL
 from layerscope.show.plain import plain
 from layerscope.show.plots import Bars, Chart, HeatMap, Plot, Series
 
 Row = dict[str, Any]
-FLAGS = ("marked", "pale")
+MARKED = 26
+"""Lines of more points than this carry about this many dots."""
 
 
-def rows(plot: Plot) -> list[Row]:
+def rows(one: Owned) -> list[Row]:
     """Return the rows of a plot; what a row does not have is left out of it, values that are not finite are None."""
-    return list(ROWS[type(plot)](plot))
+    return [{"run": one.name, **row} for row in ROWS[type(one.plot)](one)]
 
 
 def titles(plot: Plot) -> Mapping[str, str]:
     """Return what the columns of the table behind a plot are called; the others are for drawing alone."""
     if isinstance(plot, Chart):
-        error = plot.spread or "stderr"
-        return {
-            "series": "series", "x": plot.x.title, "y": plot.y.title or "value", "error": error,
-            "marked": plot.marked, "point": "point",
-        }  # fmt: skip
+        x, y = plot.x.title, plot.y.title or "value"
+        return {"series": "series", "x": x, "y": y, "error": "stderr", "marked": plot.marked}
     if isinstance(plot, HeatMap):
         down, across = plot.down or "row", plot.across or "column"
-        return {
-            "row": down, "column": f"{across}_b" if across == down else across, "value": "value",
-        }  # fmt: skip
+        column = f"{across}_b" if across == down else across
+        return {"row": down, "column": column, "value": "value"}
     assert isinstance(plot, Bars)
     return {"name": "name", "value": plot.x.title, "low": "low", "high": "high"}
 
@@ -41,36 +39,34 @@ def finite(value: float) -> float | None:
     return 0.0 if abs(value) < NIL else float(f"{value:.6g}")
 
 
-def label(series: Series) -> str:
-    """Return what a series is called in a legend."""
-    return plain(", ".join(filter(None, (series.name, series.detail))))
+def _chart(one: Owned) -> Iterator[Row]:
+    for number, series in enumerate(one.plot.series):
+        for row in _points(one.plot, series, one.number):
+            yield row | {"line": f"{one.number}.{number}"}
 
 
-def points(chart: Chart, series: Series) -> Iterator[Row]:
-    """Yield a row for each point of a series, as it is shown."""
+def _points(chart: Chart, series: Series, offset: int) -> Iterator[Row]:
+    step = math.ceil(len(series.x) / MARKED)
     for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
-        row: Row = {"series": label(series), "x": finite(x), "y": finite(y * chart.y.scale)}
+        mark = "after" if i in series.after else series.mark
+        row: Row = {"series": plain(series.name), "x": finite(x), "y": finite(y * chart.y.scale)}
+        row["mark"] = mark
         if series.errors:
             row["error"] = finite(series.errors[i] * chart.y.scale)
-        if series.texts:
-            row["point"] = plain(series.texts[i])
-        if series.labels:
-            row["label"] = plain(series.labels[i])
-        row |= {flag: True for flag in FLAGS if i in getattr(series, flag)}
+        if chart.x.depth:
+            row["depth"] = chart.x.depth
+        if i in series.marked:
+            row["marked"] = True
+        if (i + offset) % step == 0:
+            row["dot"] = True
         yield row
 
 
-def _chart(chart: Chart) -> Iterator[Row]:
-    for series in chart.series:
-        yield from points(chart, series)
-
-
-def _map(part: HeatMap) -> Iterator[Row]:
+def _map(one: Owned) -> Iterator[Row]:
+    part: HeatMap = one.plot
     for i, (name, line) in enumerate(zip(part.rows, part.values, strict=True)):
         for j, (column, value) in enumerate(zip(part.columns, line, strict=True)):
             row: Row = {"row": plain(name), "column": plain(column), "value": finite(value)}
-            if part.texts:
-                row["point"] = part.texts[i][j]
             if part.shown:
                 row["text"] = plain(part.shown[i][j])
             if part.rings and part.rings[i] == j:
@@ -78,7 +74,8 @@ def _map(part: HeatMap) -> Iterator[Row]:
             yield row
 
 
-def _bars(part: Bars) -> Iterator[Row]:
+def _bars(one: Owned) -> Iterator[Row]:
+    part: Bars = one.plot
     for i, (name, value) in enumerate(zip(part.rows, part.values, strict=True)):
         row: Row = {"name": plain(name), "value": finite(value)}
         if part.low:
@@ -86,7 +83,7 @@ def _bars(part: Bars) -> Iterator[Row]:
         yield row
 
 
-ROWS: dict[type[Plot], Callable[[Any], Iterator[Row]]] = {
+ROWS: dict[type[Plot], Callable[[Owned], Iterator[Row]]] = {
     Chart: _chart,
     HeatMap: _map,
     Bars: _bars,

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache
 from importlib.metadata import metadata
 from importlib.resources import files
 
-from layerscope.show.document import Document
 from layerscope.show.plots import Plot
 
 SOFTWARE = """@software{{layerscope,
@@ -19,31 +18,17 @@ SOFTWARE = """@software{{layerscope,
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its entry in BibTeX, the family names of its authors, the year, and its title."""
+    """A paper: its entry in BibTeX, the family name of its first author, the year, and its title."""
 
     bibtex: str
-    families: tuple[str, ...]
+    first: str
     year: str
     title: str
-
-    @property
-    def name(self) -> str:
-        """Its authors and year as a text names them."""
-        first, *others = self.families
-        return (
-            f"{' and '.join(self.families) if len(others) < 2 else f'{first} et al.'} {self.year}"
-        )
-
-    @property
-    def words(self) -> str:
-        """Its title as a page shows it."""
-        signs = {r"\&": "&", r"$\alpha$": "α", "---": "—", "--": "–"}
-        return reduce(lambda title, sign: title.replace(*sign), signs.items(), self.title)
 
     def is_in(self, source: str) -> bool:
         """Return whether words on a source name this paper: its first author and year, or its title up to a colon."""
         short, colon, _ = self.title.partition(":")
-        by_author = rf"{re.escape(self.families[0])}\b[^;\d]*\b{self.year}\b"
+        by_author = rf"{re.escape(self.first)}\b[^;\d]*\b{self.year}\b"
         return bool(colon and short in source) or re.search(by_author, source) is not None
 
 
@@ -55,32 +40,17 @@ def papers() -> tuple[Paper, ...]:
 
 
 def _paper(entry: str) -> Paper:
-    names = ("author", "title", "year")
-    author, title, year = (re.search(rf"^  {name} = {{+(.+?)}}+,$", entry, re.M) for name in names)
-    if not (author and title and year):
-        raise ValueError(f"an entry lacks author, title or year: {entry}")
-    families = (name.partition(",")[0] for name in author[1].split(" and "))
-    return Paper(entry, tuple(families), year[1], title[1])
+    fields = dict(re.findall(r"^  (\w+) = {+(.+?)}+,$", entry, re.M))
+    return Paper(entry, fields["author"].partition(",")[0], fields["year"], fields["title"])
 
 
-def cited(documents: Iterable[Document]) -> list[tuple[Paper, list[str]]]:
-    """Return the papers that the plots of documents name as their sources, each with the titles of these plots."""
-    found: dict[Paper, dict[str, None]] = {paper: {} for paper in papers()}
-    plots = [
-        p
-        for document in documents
-        for section in document.sections
-        for p in section.parts
-        if isinstance(p, Plot)
-    ]
-    for title, source in dict.fromkeys((plot.title, plot.about.source) for plot in plots):
-        for paper in papers():
-            if paper.is_in(source):
-                found[paper][title] = None
-    return [(paper, list(titles)) for paper, titles in found.items() if titles]
+def cited(plots: Iterable[Plot]) -> list[Paper]:
+    """Return the papers that plots name as their sources."""
+    sources = {plot.about.source for plot in plots}
+    return [paper for paper in papers() if any(paper.is_in(source) for source in sources)]
 
 
-def bibtex(known: Iterable[Paper]) -> str:
+def bibtex(cited: Iterable[Paper]) -> str:
     """Return layerscope's own entry and those of papers, as a file of BibTeX has them."""
     software = SOFTWARE.format(version=metadata("layerscope")["Version"])
-    return "\n\n".join([software, *(paper.bibtex for paper in known)])
+    return "\n\n".join([software, *(paper.bibtex for paper in cited)])

@@ -1,6 +1,5 @@
-"""A document in a terminal: sentences, tables, heat maps and grids of predictions."""
+"""A document in a terminal: sentences, tables and grids of predictions."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,25 +13,18 @@ from rich.text import Text
 
 from layerscope.core.errors import count, listed, spelled
 from layerscope.show import document as doc
-from layerscope.show.numbers import BAR_WIDTH, bar, spark
 from layerscope.show.plain import folded, plain
-from layerscope.show.plots import HeatMap, ends
 
 HEADING = 16
 """Characters of a line of a heading at most."""
 NAME = 24
-"""Characters of a line of a row's name where room is short."""
+"""Characters of a line of a row's name at most."""
 FREE = 10_000
 """Columns of a screen on which nothing is too wide."""
 SENTENCE = 20
 """Characters of a line that a wrapped column needs at least."""
 MOST_TITLES, TITLE = 4, 40
 """How many titles of parts that are left out are named, and their characters at most."""
-SHADES = "·░▒▓█"
-CELL = 6
-"""Characters of a value and the space before it."""
-ASIDE = 16
-"""Characters that the words beside a row take."""
 WIDEST = 10
 """Columns of the terminal that a token takes at most."""
 TEXT = 300
@@ -104,15 +96,17 @@ def _print_opening(document: doc.Document, console: Console) -> None:
 def _left_out(parts: Sequence[doc.Part], shown: Sequence[doc.Part]) -> str:
     """Return the titles of the parts that are not shown, in words; nothing where all are."""
     numbers = {id(part) for part in shown}
-    titles = [plain(part.title) for part in parts if id(part) not in numbers]
-    if not titles:
+    printed = (doc.Table, doc.Facts, doc.Sentences, doc.TokenGrid)
+    rest = [part for part in parts if isinstance(part, printed) and id(part) not in numbers]
+    if not rest:
         return ""
-    names = dict.fromkeys(title.partition(" · ")[0] for title in titles if title)
+    names = dict.fromkeys(plain(part.title).partition(" · ")[0] for part in rest if part.title)
     short = [name if len(name) <= TITLE else f"{name[: TITLE - 1]}…" for name in names]
     return listed(short, MOST_TITLES) or "the rest"
 
 
 def _print_part(part: doc.Part, console: Console, long: bool) -> None:
+    """Print a part; plots are for pages and figures alone."""
     if isinstance(part, doc.Table) and part.rows:
         _print_table(part, console, long)
     elif isinstance(part, doc.Facts):
@@ -128,9 +122,6 @@ def _print_part(part: doc.Part, console: Console, long: bool) -> None:
         for text in part.texts:
             grid.add_row("  •", Text(plain(spelled(text))))
         console.print(grid)
-    elif isinstance(part, HeatMap):
-        _print_title(part.title, console)
-        console.print(_heat_map(part, console.width))
     elif isinstance(part, doc.TokenGrid):
         _print_predictions(part, console)
 
@@ -141,22 +132,16 @@ def _print_title(title: str, console: Console) -> None:
 
 
 def _print_table(table: doc.Table, console: Console, long: bool) -> None:
-    """Print a table; where it is too wide for the console, its narrow form instead, or its columns in groups.
+    """Print a table; where it is too wide for the console, its columns in groups.
 
     Unless all is wanted, only the first group is printed, and how many columns are left out.
     """
     table = _filled(table)
-    tight = _width(table, console) > console.width
-    fits = not tight or _width(table, console, tight) <= console.width
-    if not fits and table.narrow:
-        for narrow in table.narrow:
-            _print_part(narrow, console, long)
-        return
-    groups = [table] if fits else list(_groups(table, console))
+    groups = list(_groups(table, console))
     for number, group in enumerate(groups if long else groups[:1]):
         title = f"{table.title}, continued" if number else table.title
         console.print(Text(f"\n{plain(title)}", style="bold") if title else "")
-        console.print(_grid(group, tight))
+        console.print(_grid(group))
     legend = [*table.legend]
     if len(groups) > 1 and not long:
         left_out = len(table.columns) - len(groups[0].columns)
@@ -168,77 +153,59 @@ def _print_table(table: doc.Table, console: Console, long: bool) -> None:
 
 def _filled(table: doc.Table) -> doc.Table:
     """Return a table without the columns in which no row has anything."""
-
-    def is_filled(cell: doc.Cell) -> bool:
-        return bool(cell.text or cell.shape or cell.share)
-
-    kept = [
-        i
-        for i in range(len(table.columns))
-        if i == 0 or any(is_filled(row.cells[i]) for row in table.rows)
-    ]
-    rows = tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
+    rest = range(1, len(table.columns))
+    return _part(table, [i for i in rest if any(row.cells[i].text for row in table.rows)])
 
 
 def _groups(table: doc.Table, console: Console) -> Iterator[doc.Table]:
     """Yield a table's columns in groups that fit, the first column with each."""
-    start = 1
-    while start < len(table.columns):
-        end = start + 1
-        while (
-            end < len(table.columns)
-            and _width(_part(table, start, end + 1), console, True) <= console.width
-        ):
-            end += 1
-        yield _part(table, start, end)
-        start = end
+    group: list[int] = []
+    for column in range(1, len(table.columns)):
+        wider = _part(table, [*group, column])
+        if group and _width(wider, console) > console.width:
+            yield _part(table, group)
+            group = []
+        group.append(column)
+    yield _part(table, group)
 
 
-def _part(table: doc.Table, start: int, end: int) -> doc.Table:
-    rows = tuple(
-        doc.Row((row.cells[0], *row.cells[start:end]), row.marked, row.quiet) for row in table.rows
-    )
-    return doc.Table(table.title, (table.columns[0], *table.columns[start:end]), rows)
+def _part(table: doc.Table, columns: Sequence[int]) -> doc.Table:
+    """Return the first column of a table, and these ones."""
+    kept = (0, *columns)
+    rows = tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
-def _width(table: doc.Table, console: Console, tight: bool = False) -> int:
+def _width(table: doc.Table, console: Console) -> int:
     """Return the columns of the screen that a table needs, sentences broken into short lines."""
-    wide = console.measure(_grid(table, tight), options=console.options.update(width=FREE)).maximum
+    wide = console.measure(_grid(table), options=console.options.update(width=FREE)).maximum
     for number, column in enumerate(table.columns):
-        longest = max(len(row.cells[number].text) for row in table.rows) if column.wraps else 0
-        wide -= max(0, longest - SENTENCE)
+        if column.wraps:
+            longest = max(len(row.cells[number].text) for row in table.rows)
+            wide -= max(0, longest - SENTENCE)
     return wide
 
 
-def _grid(table: doc.Table, tight: bool = False) -> Grid:
-    """Return a table as rich draws it; a `tight` one folds headings to the width of their columns, and long names."""
+def _grid(table: doc.Table) -> Grid:
+    """Return a table as rich draws it, headings folded to the width of their columns, and long names."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    drawn = [
-        _column(column, [row.cells[i] for row in table.rows])
-        for i, column in enumerate(table.columns)
-    ]
-    if tight and table.columns[0].align == "left":
-        drawn[0] = [Text(folded(text.plain, NAME)) for text in drawn[0]]
+    columns = []
     for number, column in enumerate(table.columns):
+        cells = _column(column, [row.cells[number] for row in table.rows])
+        is_name = number == 0 and column.align == "left"
+        if is_name:
+            cells = [Text(folded(text.plain, NAME)) for text in cells]
+        columns.append(cells)
         justify: Literal["left", "right"] = "right" if column.align == "right" else "left"
-        # a name that leaves no room for the rest is broken, a number never
-        folds = column.wraps or (number == 0 and column.align == "left")
-        title, room = plain(column.title), HEADING
-        if tight:  # no wider than the cells, unless a word is
-            room = min(
-                room, max([0, *(cell.cell_len for cell in drawn[number]), *map(len, title.split())])
-            )
-        grid.add_column(
-            Text(folded(title, room)), justify=justify, no_wrap=not folds, overflow="fold"
-        )
-    for row, cells in zip(table.rows, zip(*drawn, strict=True), strict=True):
-        grid.add_row(*cells, style="bold" if row.marked else "dim" if row.quiet else "")
-    if any(column.shape for column in table.columns):
-        shapes = (
-            Text(spark(column.shape, column.log), style="cyan") for column in table.columns[1:]
-        )
-        grid.add_row(Text("shape", style="dim"), *shapes)
+        # a name that leaves no room for the rest is broken, a number never; a heading is no wider
+        # than its cells, unless a word is
+        title = plain(column.title)
+        widths = [0, *(text.cell_len for text in cells), *map(len, title.split())]
+        heading = Text(folded(title, min(HEADING, max(widths))))
+        can_break = column.wraps or is_name
+        grid.add_column(heading, justify=justify, no_wrap=not can_break, overflow="fold")
+    for row, line in zip(table.rows, zip(*columns, strict=True), strict=True):
+        grid.add_row(*line, style="bold" if row.marked else "dim" if row.quiet else "")
     return grid
 
 
@@ -247,12 +214,10 @@ def _column(column: doc.Column, cells: list[doc.Cell]) -> list[Text]:
     texts = [plain(cell.text) for cell in cells]
     if column.align == "decimal":
         texts = _aligned_at_points(texts)
-    texts = [
-        f"{spark(cell.shape)} {text}" if cell.shape else text
-        for cell, text in zip(cells, texts, strict=True)
-    ]
-    texts = _with_details(texts, [plain(cell.detail) for cell in cells])
-    texts = _with_bars(texts, [cell.share or 0.0 for cell in cells])
+    width = max(len(plain(cell.detail)) for cell in cells)
+    if width:
+        pairs = zip(texts, cells, strict=True)
+        texts = [f"{text} {plain(cell.detail):<{width}}" for text, cell in pairs]
     if not any(cell.marked for cell in cells):
         return [Text(text) for text in texts]
     return [
@@ -267,54 +232,6 @@ def _aligned_at_points(texts: list[str]) -> list[str]:
     left = max(len(whole) for whole, _, _ in parts)
     right = max(len(point + rest) for _, point, rest in parts)
     return [f"{whole:>{left}}{point + rest:<{right}}" for whole, point, rest in parts]
-
-
-def _with_details(texts: list[str], details: list[str]) -> list[str]:
-    """Return texts with their details beside them, where there are any."""
-    width = max(map(len, details), default=0)
-    if not width:
-        return texts
-    return [f"{text} {detail:<{width}}" for text, detail in zip(texts, details, strict=True)]
-
-
-def _with_bars(texts: list[str], shares: list[float]) -> list[str]:
-    """Return texts with bars beside them, the longest for the largest share, where there are any."""
-    if not any(shares):
-        return texts
-    width = max(map(len, texts))
-    bars = [bar(share, max(shares)) for share in shares]
-    return [
-        f"{text:>{width}} {drawn:<{BAR_WIDTH}}" for text, drawn in zip(texts, bars, strict=True)
-    ]
-
-
-def _heat_map(part: HeatMap, width: int) -> Text:
-    """Return a map with digits where the window is wide enough, else with a shade for each value."""
-    title, words = part.aside
-    low, high = ends([part])
-    left = max(CELL, *map(cell_len, (part.corner, *part.rows)))
-    fits = left + CELL * len(part.columns) + ASIDE <= width
-    across = f" {part.columns[0]} to {part.columns[-1]} across, {SHADES} from {low:g} to {high:g}"
-    if fits:
-        across = "".join(f"{name:>{CELL}}" for name in part.columns) + f"   {title}"
-
-    def shown(value: float) -> str:
-        if fits:
-            # + 0.0: no minus before nothing
-            digits = f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"
-            return f"{digits:>{CELL}}"
-        share = (value - low) / (high - low) if math.isfinite(value) else math.nan
-        return (
-            " "
-            if math.isnan(share)
-            else SHADES[max(0, min(len(SHADES) - 1, int(share * len(SHADES))))]
-        )
-
-    lines = [f"{part.corner:>{left}}{across}"]
-    for number, (name, values) in enumerate(zip(part.rows, part.values, strict=True)):
-        cells = ("" if fits else " ") + "".join(map(shown, values))
-        lines.append(f"{name:>{left}}{cells}   {words[number] if words else ''}".rstrip())
-    return Text("\n".join(map(plain, lines)), no_wrap=True)
 
 
 def _print_predictions(grid: doc.TokenGrid, console: Console) -> None:

@@ -179,7 +179,6 @@ def test_files_have_both_widths_real_fonts_and_the_same_bytes(labelled, tmp_path
         "curves-column",
         "cka",
         "saturation",
-        "curve-effective_rank",
     } <= names
     assert sorted(path.name for path in paths) == sorted(
         path.name for path in (tmp_path / "a").iterdir()

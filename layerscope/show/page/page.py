@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
-from itertools import chain
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,17 +15,15 @@ from markupsafe import Markup, escape
 
 from layerscope.core.saved import jsonable
 from layerscope.show.document import Document, Facts, Frame, Section, Table, TokenGrid
-from layerscope.show.looks import DARK, config, series_names
+from layerscope.show.looks import DARK, Json, config, series_names
 from layerscope.show.numbers import chance
 from layerscope.show.page.bundle import bundle
 from layerscope.show.page.content import (
     DRAWN,
     SIZE,
-    Json,
     Named,
     anchor,
     figures,
-    groups,
     in_order,
     tables,
 )
@@ -35,7 +32,9 @@ from layerscope.show.plots import Chart, Plot
 from layerscope.show.sources import bibtex, cited
 
 SCRIPTS = ("values.js", "table.js", "charts.js", "grid.js", "page.js", "anchors.js")
-OWN = ("findings", "runs", "cite", "contents", "controls", "content", "theme", "overlay")
+FOLDED = 12
+"""Figures of a section beyond which the others are folded."""
+OWN = ("findings", "runs", "cite", "contents", "controls", "content", "theme")
 """The anchors that every page has."""
 
 
@@ -60,7 +59,6 @@ def render(
     title = title or _title(named)
     scripts = [_own("theme.js"), "\n".join(map(_own, SCRIPTS))]
     vega = bundle()
-    papers = cited([m.document for m in members])
     page = _environment().get_template("page.html")
     return page.render(
         title=title,
@@ -70,8 +68,7 @@ def render(
         notes=[*notes, *_warnings_of_wholes(named)],
         differences={kind: _differences(alike) for kind, alike in kinds.items()},
         sections=sections,
-        papers=papers,
-        bibtex=bibtex(paper for paper, _ in papers),
+        bibtex=bibtex(cited(plots)),
         **_switches(members, percent),
         content=_packed(_json(_content(title, members, sections))),
         vega=_packed(vega),
@@ -110,18 +107,10 @@ def _warnings_of_wholes(named: Sequence[Named]) -> list[str]:
 
 
 def _switches(members: Sequence[Named], percent: bool | None) -> Json:
-    """Return which switches of all charts there are, and how they stand at first."""
-    charts = [(m, plot) for m in members for plot in _plots([m]) if isinstance(plot, Chart)]
-    overlays = [
-        (m.number, series.name) for m, chart in charts for series in chart.series if series.right
-    ]
+    """Return whether layers can be counted in percent, and whether they are at first."""
     depths = {m.document.depth for m in members if m.document.depth}
-    return {
-        "by_layer": any(chart.x.depth for _, chart in charts),
-        "percent": len(depths) > 1 if percent is None else percent,
-        "overlays": overlays[0][1] if overlays else "",
-        "overlaid": len({number for number, _ in overlays}) == 1,
-    }
+    by_layer = any(isinstance(plot, Chart) and plot.x.depth for plot in _plots(members))
+    return {"by_layer": by_layer, "percent": len(depths) > 1 if percent is None else percent}
 
 
 def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> Json:
@@ -184,22 +173,20 @@ def _section(owned: Sequence[tuple[Named, Section]], series: list[str], taken: s
     name = sections[0].name
     section_tables = list(tables(_of_kind(owned, Table | Frame)))
     for table in section_tables:
-        table["id"] = anchor(taken, table["name"], f"{table['name']} table")
+        table["id"] = anchor(taken, table["name"])
     section_figures = list(figures(_of_kind(owned, Plot), series))
     for figure in section_figures:
-        figure["id"] = anchor(taken, figure["name"], figure["variant"], figure["title"])
+        figure["id"] = anchor(taken, figure["name"])
     grids = [(m, grid) for m, parts in _of_kind(owned, TokenGrid) for grid in parts]
-    grouped = groups(section_figures)
-    rows = chain.from_iterable(grouped)
     return {
         "id": name,
         "title": sections[0].title,
         "lead": " ".join(dict.fromkeys(section.lead for section in sections)),
         "legend": list(dict.fromkeys(text for section in sections for text in section.legend)),
-        "groups": grouped,
-        "figures": list(chain.from_iterable(rows)),
+        "groups": [part for part in (section_figures[:FOLDED], section_figures[FOLDED:]) if part],
+        "figures": section_figures,
         "tables": section_tables,
-        "grids": [(m, grid, anchor(taken, name, str(i))) for i, (m, grid) in enumerate(grids, 1)],
+        "grids": [(m, grid, anchor(taken, f"{name} {i}")) for i, (m, grid) in enumerate(grids, 1)],
     }
 
 
@@ -210,23 +197,15 @@ def _of_kind(owned: Sequence[tuple[Named, Section]], kind: Any) -> list[tuple[Na
 
 def _differences(shown: Sequence[Named]) -> list[tuple[str, list[str]]] | None:
     """Return the facts in which results of a kind differ, each with its value in every one; None without facts."""
-    groups = [
-        [part for part in m.document.details if isinstance(part, Facts) and part.title]
-        for m in shown
-    ]
-    known = [
-        {f"{part.title.lower()}.{name}": fact for part in own for name, fact in part.entries}
-        for own in groups
-    ]
-    rows = {
-        name: [facts.get(name, "–") for facts in known]
-        for name in in_order([list(facts) for facts in known])
-    }
-    return (
-        [(name, values) for name, values in rows.items() if len(set(values)) > 1]
-        if any(known)
-        else None
-    )
+    facts: list[dict[str, str]] = []
+    for member in shown:
+        parts = [part for part in member.document.details if isinstance(part, Facts) and part.title]
+        facts.append({name: fact for part in parts for name, fact in part.entries})
+    if not any(facts):
+        return None
+    names = in_order([list(of_one) for of_one in facts])
+    values = {name: [of_one.get(name, "–") for of_one in facts] for name in names}
+    return [(name, of_each) for name, of_each in values.items() if len(set(of_each)) > 1]
 
 
 def _environment() -> Environment:
@@ -239,7 +218,6 @@ def _environment() -> Environment:
     )
     found.filters |= {
         "plain": plain,
-        "plain_lines": lambda text: "\n".join(map(plain, text.split("\n"))),
         "sentence": _sentence,
         "chance": chance,
     }

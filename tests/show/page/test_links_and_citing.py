@@ -108,7 +108,7 @@ def test_every_entry_is_of_a_source_and_whole():
     keys = [re.match(r"@\w+\{(\w+),$", paper.bibtex.split("\n")[0])[1] for paper in papers()]
     assert len(keys) == len(set(keys))
     for paper in papers():
-        assert paper.bibtex.count("{") == paper.bibtex.count("}"), paper.name
+        assert paper.bibtex.count("{") == paper.bibtex.count("}"), paper.title
 
 
 def test_the_entries_say_what_the_citation_file_says():

@@ -132,7 +132,7 @@ def test_values_that_are_not_finite_stay_off_the_json(written, by_layer, tmp_pat
         "effective_rank", [1.0, math.nan, math.inf, 2.0, 3.0], [0.1, math.nan, math.inf, 0.1, 0.1]
     )
     content = content_of(report(written(rows), tmp_path / "page.html"))
-    (column,) = (c for c in content["figures"][0]["choices"][0]["columns"] if c["name"] == "y")
+    (column,) = (c for c in content["figures"][0]["parts"][0]["columns"] if c["name"] == "y")
     assert column["values"] == [1, None, None, 2, 3]
 
 

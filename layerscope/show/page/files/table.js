@@ -13,7 +13,7 @@ function makeTable(root, { label, columns, fields, count, file, isShown }) {
   const tools = element("div", { class: "tools" }, search, ...columns.filter((c) => c.choose).map(chooser), save, status);
   const headings = columns.map(heading);
   const body = element("tbody");
-  const head = element("thead", {}, ...above(columns), element("tr", {}, ...headings));
+  const head = element("thead", {}, element("tr", {}, ...headings));
   const scroll = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
     element("table", {}, head, body));
   const more = element("button", { type: "button", class: "quiet more" }, "More rows");
@@ -91,16 +91,6 @@ function makeTable(root, { label, columns, fields, count, file, isShown }) {
 
   show();
   return { show };
-}
-
-// The row above the headings, where some of these belong together.
-function above(columns) {
-  if (!columns.some(({ group }) => group)) return [];
-  const spans = [];
-  columns.forEach(({ group = "" }) => {
-    if (group && spans.at(-1)?.group === group) spans.at(-1).count += 1; else spans.push({ group, count: 1 });
-  });
-  return [element("tr", { class: "over" }, ...spans.map(({ group, count }) => element(group ? "th" : "td", { colspan: count, ...(group && { scope: "colgroup" }) }, group)))];
 }
 
 // A name that may break between its words, not inside one, and so takes no more room than it needs.

@@ -48,12 +48,3 @@ function download(name, text) {
 function runName(index) {
   return page.runs[index].name;
 }
-
-// What tells a result from the others of its kind: nothing where there is no other.
-function calledBy(index) {
-  return page.runs[index].alone ? "" : runName(index);
-}
-
-function digits(value, most) {
-  return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(most)));
-}
