@@ -22,11 +22,10 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
     Several runs lie over each other, models of several depths by depth in percent, each in its own
     colour, dash and marker; they are called `names`, or what they differ by; maps and
     saturation have a panel for each run. An evaluation adds `scores` (the average by depth) and
-    `scores_by_task`; exits add `exits_accuracy_against_speed` (truncated models beside it),
-    `exits_where_samples_leave` and `exits_predicted_and_measured_speed`; comparisons add
-    `compared_METRIC` for each similarity of layers across runs, `differences`, and for a series of
-    checkpoints `checkpoints`; a reading of the lens a grid for each sample; generated texts that
-    were measured, `generated`.
+    `scores_by_task`; exits add `exits_accuracy_against_speed` (truncated models beside it) and
+    `exits_where_samples_leave`; comparisons add `compared_METRIC` for each similarity of layers
+    across runs, `differences`, and for a series of checkpoints `checkpoints`; a reading of the lens
+    a grid for each sample; generated texts that were measured, `generated`.
 
     Raises `LayerscopeError` where vl-convert is missing, the folder cannot be written, or there is
     nothing to draw.
