@@ -63,7 +63,7 @@ def push_to_hub(
     """Push the folder of a model that `truncate`, `train` or `exits` wrote, and return its name on the hub.
 
     Its card then loads it by that name, `user/name`; a model that is there is updated. Every file
-    of the folder goes along but hidden ones and a training's history, checkpoints and baselines;
+    of the folder goes along but hidden ones and a training's history and checkpoints;
     where layerscope wrote the path of a file of this machine, its name alone. A new model is
     private unless `private=False`; `token` may write, by default that of `hf auth login`. Raises
     `LayerscopeError` for a folder without a model, for links, and where the hub refuses or cannot
