@@ -388,19 +388,22 @@ class Bench:
 
     def label_probabilities(self, kind: Kind) -> list[pd.DataFrame]:
         """Return the probability of each test image's label, `[image, layer 1 … L]`, for each seed."""
-        grids = [self._grid(Predicted(model)) for model in kind.seeds(self.setup)]
-        tables = [
-            grid[grid["is_label"]].pivot(index="sample", columns="layer", values="probability")
-            for grid in grids
-        ]
-        return [table.loc[:, 1:] for table in tables]
+        found = []
+        for model in kind.seeds(self.setup):
+            asset = Predicted(model)
+            grid = self._grid(asset)
+            table = grid[grid["is_label"]].pivot(
+                index="sample", columns="layer", values="probability"
+            )
+            found.append(table.loc[list(asset.images(self.assets.data).names), 1:])
+        return found
 
     def _grid(self, asset: Predicted) -> pd.DataFrame:
         """Return what the lens read, with a column that says whether a prediction is the image's label."""
-        grid = open_reading(self.assets.get(asset)).grid
-        labels = [str(label) for label in asset.images(self.assets.data).labels or ()]
-        truth = grid["sample"].map(labels.__getitem__)
-        return grid.assign(is_label=grid["prediction"].astype(str) == truth)
+        grid, corpus = open_reading(self.assets.get(asset)).grid, asset.images(self.assets.data)
+        grid = grid.astype({"sample": str, "prediction": str})
+        labels = dict(zip(corpus.names, map(str, corpus.labels or ()), strict=True))
+        return grid.assign(is_label=grid["prediction"] == grid["sample"].map(labels))
 
     def exits(self, kind: Kind) -> list[ExitReport]:
         """Return the report of exits of each seed."""

@@ -62,15 +62,15 @@ class MadeUp:
         )
 
 
-def predictions(labels, about, of_training):
+def predictions(images, about, of_training):
     """Return what a lens reads of images: right for a share of the training images, else the chance of the label."""
     rows = []
-    for sample, label in enumerate(labels):
+    for i, (sample, label) in enumerate(zip(images.names, images.labels, strict=True)):
         for layer in range(DEPTH + 1):
             row = {"sample": sample, "layer": layer, "prediction": str(label), "probability": 0.0}
             at = max(layer, 1) - 1
             if of_training:
-                right = (sample + 0.5) / len(labels) < about["training_accuracy"][at]
+                right = (i + 0.5) / len(images) < about["training_accuracy"][at]
                 row["prediction"] = str(label) if right else "another"
             else:
                 row["probability"] = about["label_probability"][at]
@@ -110,8 +110,9 @@ class Made:
             return found["exits"]
         made = MadeUp({name: values + noise for name, values in found.items() if name != "exits"})
         if isinstance(self.asset, Predicted):
-            labels = self.asset.images(None).labels[: len(found.get("states", range(500)))]
-            made.grid = predictions(labels, found, self.asset.of_training)
+            images = self.asset.images(None)
+            images = images.take(range(len(found.get("states", images.samples))))
+            made.grid = predictions(images, found, self.asset.of_training)
         return made
 
 
