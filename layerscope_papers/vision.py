@@ -395,7 +395,8 @@ class Bench:
             table = grid[grid["is_label"]].pivot(
                 index="sample", columns="layer", values="probability"
             )
-            found.append(table.loc[list(asset.images(self.assets.data).names), 1:])
+            order = list(asset.images(self.assets.data).names)
+            found.append(table.loc[[name for name in order if name in table.index], 1:])
         return found
 
     def _grid(self, asset: Predicted) -> pd.DataFrame:

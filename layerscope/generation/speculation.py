@@ -12,9 +12,9 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Whole, shown
 from layerscope.generation.draft_scheduler import DraftScheduler
 from layerscope.generation.speculative_rounds import Speculated, SpeculativeTexts
-from layerscope.generation.split_model import CACHE, SplitModel, positions_of
+from layerscope.generation.split_model import CACHES, SplitModel, positions_of
 
-HANDED_ON = {"attention_mask", "position_ids", CACHE, "use_cache", "logits_to_keep"}
+HANDED_ON = {*CACHES, "attention_mask", "position_ids", "use_cache", "logits_to_keep"}
 REFUSED = (
     "output_scores",
     "output_logits",
@@ -202,7 +202,7 @@ def _other_caches(model: Any, options: dict[str, Any]) -> Iterator[str]:
     default = getattr(model.generation_config, "use_cache", None)
     if options.get("use_cache") is False and default is not False:
         yield "`use_cache=False`"
-    past = options.get(CACHE)
+    past = next((options[name] for name in CACHES if options.get(name) is not None), None)
     if past is not None and type(past).__name__ != "DynamicCache":
         yield f"a {type(past).__name__}"
     elif past is not None and any(each.is_initialized for each in past.layers):

@@ -17,7 +17,8 @@ from layerscope.models.forward import FAILURES, Inputs, accepts, hidden_of, is_o
 from layerscope.models.lens import Lens, replaced
 from layerscope.models.stack import Stack, choose, find_stacks
 
-CACHE = "past_key_values"
+CACHES = ("past_key_values", "cache")
+"""What a forward calls its cache: in transformers before 5.24, and since."""
 SURVEY = 32
 """Last tokens of the prompts, of all texts together, at which layers are compared."""
 
@@ -37,7 +38,7 @@ class SplitModel:
         self.depth = len(self.blocks)
         if len({*self.blocks}) < self.depth:
             raise refusal(module, "which runs one block several times")
-        if not accepts(module, CACHE):
+        if not any(accepts(module, name) for name in CACHES):
             raise refusal(module, "which has no cache that can be cut back")
         self.first, self.last, self.head = 0, self.depth, True
         self.entering = self.state = torch.empty(0)
@@ -223,7 +224,8 @@ class SplitModel:
             self.first, self.last, self.head = 0, self.depth, True
 
     def _forward(self, inputs: dict[str, Any], cache: Any, positions: Tensor) -> Tensor:
-        options = inputs | {CACHE: cache, "use_cache": True, "position_ids": positions}
+        options = inputs | {"use_cache": True, "position_ids": positions}
+        options |= dict.fromkeys(CACHES, cache)
         output = self.module(
             **{name: value for name, value in options.items() if accepts(self.module, name)}
         )
