@@ -21,9 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from sklearn.model_selection import train_test_split
 
 import layerscope
-from layerscope.probes.linear import held_out, linear_probe_hits
+from layerscope.probes.linear import APART, linearly_judged
+from layerscope.probes.scores import stratified, usable_rows
 from layerscope.selection.choice import Case, choose_layer
 from layerscope.selection.scored import of_samples
 
@@ -54,7 +56,10 @@ def hits_of(
     names, sizes = np.unique(labels, return_counts=True)
     common = np.isin(labels, names[sizes >= 2 * FOLDS])
     labels, states = labels[common], [rows[common] for rows in states]
-    other = held_out(labels, 0.5, seed)
+    halves = train_test_split(
+        np.arange(len(labels)), test_size=0.5, stratify=labels, random_state=seed
+    )
+    other = np.isin(np.arange(len(labels)), halves[1])
     hits, fold = hits_at(states, labels, seed, other)
     kept = fold != seed % FOLDS
     four, fold_of_four = hits_at([rows[kept] for rows in states], labels[kept], seed, other[kept])
@@ -65,8 +70,13 @@ def hits_at(
     states: list[np.ndarray], labels: np.ndarray, seed: int, other: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return which samples each layer's probe gets right [n, layers], and their folds, -1 for others."""
-    judged = [linear_probe_hits(rows, labels, FOLDS, seed, other) for rows in states]
-    return np.stack([right for right, *_ in judged], 1).astype(np.float64), judged[0][1]
+    hits = []
+    for layer in states:
+        rows, classes, _ = usable_rows(layer, labels, FOLDS, least=3)
+        fold = np.full(len(rows), APART)
+        fold[~other] = stratified(classes[~other], FOLDS, seed)
+        hits.append(linearly_judged(rows, classes, fold, seed)[0])
+    return np.stack(hits, 1).astype(np.float64), fold
 
 
 def gains(
