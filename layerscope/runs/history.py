@@ -88,7 +88,6 @@ def _scores_by_step(run: "Run") -> Iterator[HeatMap]:
             log=about(name).log,
             reversed=about(name).log,
             upward=True,
-            depth=run.depth,
         )
 
 

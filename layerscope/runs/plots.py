@@ -170,7 +170,6 @@ def every_two_layers(run: "Run", measured: Sequence[Curve]) -> Iterator[HeatMap]
                 down="layer",
                 square=True,
                 upward=True,
-                depth=run.depth,
             )
 
 

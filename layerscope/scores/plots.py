@@ -76,5 +76,4 @@ def task_map(grid: Grid, grids: Sequence[Grid]) -> HeatMap:
         rings=tuple(None if layer is None else grid.layers.index(layer) for layer in best),
         shown=tuple(tuple(decimal(gain, 1, sign=True) for gain in line) for line in gains),
         diverging=True,
-        depth=max(1, grid.depth),
     )

@@ -152,7 +152,7 @@ class HeatMap(Plot):
     `down` and `across` name rows and columns; a map is a `square` where both are layers, `upward`
     where the first row is the lowest, `diverging` where its numbers lie around 0, `reversed` where
     less is better. Of each row one column may be ringed (`rings`); `shown` is what is printed in
-    its cells. `depth` is that of the model whose layers are rows or columns.
+    its cells.
     """
 
     rows: tuple[str, ...]
@@ -169,7 +169,6 @@ class HeatMap(Plot):
     upward: bool = False
     diverging: bool = False
     reversed: bool = False
-    depth: int | None = None
     least: float = 0.0
 
 

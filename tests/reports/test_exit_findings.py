@@ -151,6 +151,3 @@ def test_what_is_drawn_beside_exits():
     far = report.depths.assign(accuracy=[0.0, 0.0, 0.0, 0.01, *report.depths["accuracy"].iloc[4:]])
     below = made(depths=far).plot().data
     assert len(below) == len(drawn) - 1, "a model that is far below takes no room"
-
-
-REPORTS = {"one": [made()], "all": [made(), made(labelled=False, model="other"), never()]}

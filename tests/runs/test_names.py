@@ -21,23 +21,18 @@ def named(written, by_layer, tmp_path):
     return write
 
 
-def test_one_run_is_called_as_its_model(named):
-    assert run_names([named("bert", "news", "a")]) == ["bert"]
-    assert run_names([]) == []
-
-
-def test_models_on_the_same_data(named):
-    assert run_names([named("bert", "news", "a"), named("gpt", "news", "b")]) == ["bert", "gpt"]
-
-
-def test_data_that_differ_are_named(named):
-    runs = [named("bert", "news", "a"), named("bert", "mail", "b"), named("gpt", "mail", "c")]
-    assert run_names(runs) == ["bert on news", "bert on mail", "gpt on mail"]
-
-
-def test_only_runs_that_share_a_name_are_told_by_their_folder(named):
-    runs = [named("bert", "news", "a"), named("bert", "news", "b"), named("gpt", "news", "c")]
-    assert run_names(runs) == ["bert (a)", "bert (b)", "gpt"]
+@pytest.mark.parametrize(
+    ("runs", "names"),
+    [
+        ([], []),
+        (["bert news a"], ["bert"]),
+        (["bert news a", "gpt news b"], ["bert", "gpt"]),
+        (["bert news a", "bert mail b"], ["bert on news", "bert on mail"]),
+        (["bert news a", "bert news b", "gpt news c"], ["bert (a)", "bert (b)", "gpt"]),
+    ],
+)
+def test_runs_have_the_shortest_names_that_tell_them_apart(named, runs, names):
+    assert run_names([named(*run.split()) for run in runs]) == names
 
 
 def test_folders_of_one_name_are_told_by_their_path(named):

@@ -99,11 +99,6 @@ def test_what_was_run_stands_on_the_page(language, tmp_path):
             assert said.replace("'", "&#39;").replace(">", "&gt;") in text, name
 
 
-def test_a_call_from_python_is_told_as_a_call(labelled):
-    assert labelled.info["command"].startswith("layerscope.profile(<Sequential of ")
-    assert "progress" not in labelled.info["command"]
-
-
 def test_runs_that_differ_say_in_what(labelled, language, tmp_path):
     text = report([labelled, language], tmp_path / "page.html").read_text("utf-8")
     assert "These runs differ in their data and the number of samples: compare their shapes" in text
