@@ -71,7 +71,7 @@ def test_several_recipes_begin_with_the_total_and_say_each_claim_with_its_unit(
         f"{sentence} Measured: 2.16 (gain in score over the last layer, percentage points, mean"
         in text
     )
-    assert "95 % interval" not in text and "95 % interval" in cli(*words, "--long").out
+    assert "0.311 … 4.01" not in text and "0.311 … 4.01" in cli(*words, "--long").out
 
 
 def test_every_claim_that_is_written_has_a_judge() -> None:
