@@ -128,7 +128,10 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
         "pooled": is_text and cost_model.is_pooled_by_us(pooling),
         "notes": (*notes, *no_costs),
     }
-    case = Case(about, tuple(run.layers), run.depth, scored, costs, options.budget)
+    is_language_model = bool(run.info["model"].get("language_model"))
+    case = Case(
+        about, tuple(run.layers), run.depth, scored, costs, options.budget, is_language_model
+    )
     return choose_layer(case, options.rule)
 
 

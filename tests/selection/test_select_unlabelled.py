@@ -1,13 +1,25 @@
-"""Without labels or scores: the model as shipped, and one line for the rules that are gone."""
+"""Without labels or scores: the model as shipped, a share of a language model, one line for the rules that are gone."""
 
+from pathlib import Path
+
+import pandas as pd
 import pytest
+import tiny
 from test_select_scores import quick
 
 import layerscope
+import layerscope_papers
 from layerscope import LayerscopeError
+from layerscope.scores import open_evaluation, rules_table
+from layerscope.selection import choice
+
+PUBLISHED = Path(layerscope_papers.__file__).parent / "published"
 
 
-def test_without_labels_it_is_the_model_as_shipped(bare, cli):
+def test_without_labels_it_is_the_model_as_shipped(tmp_path, cli):
+    model = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
+    options = {"samples": 20, "views": 0, "metrics": "effective_rank", "progress": False}
+    bare = layerscope.profile(model, tiny.texts(40), out=tmp_path / "run", **options)
     found = quick(bare)
     assert found.as_shipped and found.gain == 0 and found.rule == "baseline"
     why = "without labels or scores of tasks nothing tells which layer serves best"
@@ -26,6 +38,30 @@ def test_bounds_without_labels(bare):
         quick(bare, max_loss=1.0)
     with pytest.raises(LayerscopeError, match="this run has no labels"):
         quick(bare, rule="best")
+
+
+def test_without_labels_a_language_model_ends_at_four_fifths_of_its_depth(tmp_path, cli):
+    model = tiny.saved(tiny.gpt2(), tmp_path / "gpt", special=False)
+    options = {"samples": 20, "views": 0, "metrics": "effective_rank", "progress": False}
+    run = layerscope.profile(model, tiny.texts(40), out=tmp_path / "run", **options)
+    chosen = quick(run)
+    assert (chosen.layer, chosen.rule, chosen.as_shipped) == (2, "share-of-depth", False)
+    shown = " ".join(cli("select", run.path, "--no-cost").out.split())
+    assert "80 % of the depth" in shown and "judge it by labels of yours" in shown
+    smallest = layerscope.select(run, progress=False).layers[1].megabytes
+    assert layerscope.select(run, max_mb=smallest, progress=False).layer == 1
+
+
+def test_what_four_fifths_gained_is_what_the_released_scores_say():
+    tables = [
+        rules_table(open_evaluation(PUBLISHED / file))
+        for file in ("mteb_scores.csv.gz", "mteb_scores_families.csv.gz")
+    ]
+    rows = pd.concat(tables).query("share == @choice.SHARE").set_index("model")["gain"]
+    names = {"LLM2Vec-8B": "llm2vec-mntp-unsup-simcse-8b"}
+    gains = {model.lower(): 100 * gain for model, gain in rows.items()}
+    for model, points in choice.GAINS.items():
+        assert gains[names.get(model, model.lower())] == pytest.approx(points, abs=0.05)
 
 
 @pytest.mark.parametrize(
