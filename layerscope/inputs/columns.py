@@ -169,12 +169,17 @@ def class_labels(cells: Sequence[Any]) -> Labels | None:
         return None
     if not all(isinstance(value, str) or math.isfinite(value) for value in values):
         return None
-    if not any(isinstance(value, str) for value in values):
-        is_whole = all(float(value).is_integer() for value in values)
-        return tuple(map(int, values)) if is_whole else None
-    texts = tuple(without_surrogates(str(value)) for value in values)
+    if any(isinstance(value, str) for value in values):
+        return _of_texts([without_surrogates(str(value)) for value in values])
+    is_whole = all(float(value).is_integer() for value in values)
+    return tuple(map(int, values)) if is_whole else None
+
+
+def _of_texts(texts: Sequence[str]) -> Labels | None:
+    """Return texts as class labels, as `int` where all are whole numbers; None if they are fractions."""
     if all(map(_WHOLE.fullmatch, texts)):
         return tuple(int(text.partition(".")[0]) for text in texts)
-    if all(map(_NUMBER.fullmatch, texts)):
-        return texts if all(float(text).is_integer() for text in texts) else None
-    return texts
+    is_number = all(map(_NUMBER.fullmatch, texts))
+    if is_number and not all(float(text).is_integer() for text in texts):
+        return None
+    return tuple(texts)

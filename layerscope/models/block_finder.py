@@ -142,23 +142,31 @@ class BlockFinder:
     def _left_out(self, stack: Calls, stacks: list[Calls], named: bool) -> str:
         """Return which module in a list around a block, or of its kind, is in none of the stacks."""
         blocks = [call for each in stacks for call in each]
-        kinds = {type(call.module) for call in stack if call.is_compound and not named}
-        like = [call for call in self.calls if type(call.module) in kinds and call not in blocks]
-        beside = [call for call in like if not call.holds(stack)]
-        modules = {call.module for call in stack}
-        for container in self._lists():
-            siblings = [c for c in members(container, self.calls) if not c.holds(blocks)]
-            if modules.intersection(container.children()):
-                beside += [call for call in siblings if call not in stack]
-            elif named or isinstance(container, nn.Sequential):
-                continue
-            elif modules.intersection(container.modules()):
-                beside += [call for call in siblings if call not in blocks]
-        for call in beside:
+        beside = [] if named else self._of_its_kind(stack, blocks)
+        for call in beside + self._in_its_lists(stack, blocks, named):
             if call.has_weights and not call.is_inside(blocks) and not is_norm(call):
                 row = stack[0].path if len(stack) == 1 else f"{stack[0].path} … {stack[-1].path}"
                 return f"{call.path} is run as well as {row}, and not in a row with it: {NAME}"
         return ""
+
+    def _of_its_kind(self, stack: Calls, blocks: Calls) -> Calls:
+        """Return the calls of modules of a stack's classes that are no blocks, nor hold the stack."""
+        kinds = {type(call.module) for call in stack if call.is_compound}
+        alike = [call for call in self.calls if type(call.module) in kinds and call not in blocks]
+        return [call for call in alike if not call.holds(stack)]
+
+    def _in_its_lists(self, stack: Calls, blocks: Calls, named: bool) -> Calls:
+        """Return the calls beside a stack in its list; of blocks that were not named, in lists around it too."""
+        modules, found = {call.module for call in stack}, list[Call]()
+        for container in self._lists():
+            siblings = [c for c in members(container, self.calls) if not c.holds(blocks)]
+            if modules.intersection(container.children()):
+                found += [call for call in siblings if call not in stack]
+            elif named or isinstance(container, nn.Sequential):
+                continue
+            elif modules.intersection(container.modules()):
+                found += [call for call in siblings if call not in blocks]
+        return found
 
     def _lists(self) -> list[nn.Module]:
         return [module for module in self.entry.modules() if isinstance(module, LISTS)]
