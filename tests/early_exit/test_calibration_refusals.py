@@ -74,6 +74,18 @@ def test_an_accuracy_that_the_full_model_lacks_is_refused_with_one_that_it_has()
     assert made.threshold == NEVER and str(made).endswith("(180 of 200 were; no sample left early)")
 
 
+@pytest.mark.parametrize(
+    ("change", "goal", "line"),
+    [
+        ({"labels": None}, Goal(min_accuracy=0.9), "^`min_accuracy` needs labels, and the data"),
+        ({"classes": 1}, ONE_PERCENT, "^the model has one class, of which every exit is sure"),
+    ],
+)
+def test_data_that_tell_nothing_are_refused(change, goal, line):
+    with pytest.raises(LayerscopeError, match=line):
+        calibrate_recorded(replace(constant(299, 0), **change), [1], goal)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_scores_that_are_not_finite_are_refused(value):
     data = constant(299, 0)

@@ -79,3 +79,16 @@ def test_a_damaged_folder_is_refused_in_one_line(name, line, tmp_path):
     with pytest.raises(LayerscopeError, match=line) as refused:
         open_exit_report(tmp_path)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("file", "file'` is a file: name a new folder$"),
+        ("file/exits", r"exits' cannot be made \(Not a directory\): name another folder$"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_refused(place, line, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(LayerscopeError, match=line):
+        made().save(tmp_path / place)
