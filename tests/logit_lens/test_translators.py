@@ -10,6 +10,8 @@ import pytest
 import tiny
 import torch
 from logit_lens.readers import PLAIN, SPECIAL, read
+from models.tokenizer import word_tokenizer
+from models.zoo import t5
 from safetensors.torch import load_file
 from tiny import one_thread
 from torch import nn
@@ -157,6 +159,22 @@ def test_the_first_step_is_that_of_the_paper(tmp_path):
             torch.testing.assert_close(
                 found[f"{k}.{name}"].double(), -1.9 * parameter.grad, rtol=1e-3, atol=1e-5
             )
+
+
+@pytest.mark.parametrize(
+    ("make", "how"),
+    [
+        (tiny.bert, {"special": True}),
+        (t5, {"part": "decoder", "processor": word_tokenizer()}),
+        (lambda: tiny.llama().bfloat16(), {}),
+    ],
+    ids=["bert", "t5", "bfloat16"],
+)
+def test_other_models_and_half_precision(make, how, tmp_path):
+    found = tuned(make(), tmp_path / "new", steps=12, **how).tuned
+    assert (found["kl_tuned"] < found["kl_plain"]).all()
+    weights = load_file(tmp_path / "new" / WEIGHTS).values()
+    assert {weight.dtype for weight in weights} == {torch.float32}
 
 
 def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeypatch):
