@@ -249,6 +249,18 @@ def test_a_stop_of_the_caller_and_a_streamer() -> None:
         model.generate(**options | prompts(3), custom_generate=speculation)
 
 
+def test_a_stop_string_across_tokens_holds_as_a_criterion() -> None:
+    model, options, tokenizer = made(zoo.llama), prompts(1) | LONG, hf.ByT5Tokenizer()
+    full = model.generate(**options)[0]
+    stop = tokenizer.decode(full[PROMPT + 5 : PROMPT + 7])
+    options["stopping_criteria"] = [hf.StopStringCriteria(tokenizer, [stop])]
+    wanted = model.generate(**options)
+    assert PROMPT < wanted.shape[1] <= PROMPT + 7
+    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    assert torch.equal(model.generate(**options, custom_generate=speculation), wanted)
+    assert speculation.report.drafted
+
+
 REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"num_beams": 2}, "num_beams=2"),
     ({"output_scores": True, "return_dict_in_generate": True}, "output_scores=True"),
