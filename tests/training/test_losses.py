@@ -231,3 +231,15 @@ def test_no_more_than_a_chunk_of_logits_exists(monkeypatch):
     monkeypatch.setattr(nn.functional, "linear", lambda *a: sizes.append(len(a[0])) or linear(*a))
     aligned_loss(case.states, case.labels, case.head).backward()
     assert max(sizes) == 5 and sum(sizes) == E * int(case.counts.sum())
+
+
+@pytest.mark.parametrize("frozen", ["head", "states"])
+def test_frozen_parts_get_no_gradient(frozen: str):
+    case = Case()
+    parts = {"head": [*case.head.parameters()], "states": case.states}
+    for leaf in parts.pop(frozen):
+        leaf.requires_grad_(False)
+    (trained,) = parts.values()
+    leaves = [*case.head.parameters(), *case.states]
+    aligned_loss(case.states, case.labels, case.head).backward()
+    assert {id(leaf) for leaf in leaves if leaf.grad is not None} == {id(leaf) for leaf in trained}

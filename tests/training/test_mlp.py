@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from learning import stopped_after
 from safetensors.torch import load_file
 from sklearn.datasets import load_digits
 from tiny import one_thread
@@ -69,6 +70,20 @@ def test_an_mlp_is_trained_profiled_and_left_early(tmp_path: Path, block: type[n
     assert not (tmp_path / "exits" / "model").exists()
     card = (out / "README.md").read_text()
     assert "load_model(model, " in card and "AutoModel" not in card
+
+
+def test_an_mlp_that_was_stopped_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch, caplog):
+    data = digits(0, 300), digits(300, 400)
+    how = {"max_steps": 12, "eval_every": 4, "progress": False, "learning_rate": 1e-3}
+    whole, again = mlp(), mlp()
+    layerscope.train(whole, *data, out=tmp_path / "whole", **how)
+    with stopped_after(9, monkeypatch):
+        layerscope.train(mlp(), *data, out=tmp_path / "cut", **how)
+    with caplog.at_level("INFO"):
+        layerscope.train(again, *data, out=tmp_path / "cut", **how)
+    assert "checkpoint-8" in caplog.text
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(again.state_dict()[name], weight), name
 
 
 @pytest.mark.parametrize(
