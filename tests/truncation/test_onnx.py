@@ -10,7 +10,7 @@ import transformers as hf
 from models import walks, zoo
 from models.tokenizer import word_tokenizer
 from models.zoo import TEXT
-from truncation.cutting import close, cut, serve
+from truncation.cutting import MINILM, TEXTS, close, cut, pooled, serve, unit
 
 from layerscope import LayerscopeError
 from layerscope.truncation.card import filled
@@ -86,6 +86,12 @@ def test_a_sentence_transformer_gives_sentences(tmp_path: Path) -> None:
     assert axes == {("batch", "sequence"), ("batch", "sequence", 384), ("batch", 384)}
     wanted = served.encode(["a text", "another, which is longer"])
     close(used(out)["vectors"], wanted, near=1e-4)
+
+
+def test_fewer_dimensions(tmp_path: Path) -> None:
+    out = cut("minilm", 2, tmp_path / "cut", "onnx", dim=64)
+    wanted = unit(pooled(MINILM, TEXTS, 2)[:, :64])
+    close(run(out, "sentence_embedding", TEXTS), wanted, near=1e-4)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])

@@ -59,6 +59,11 @@ def test_dense_normalize_prompts_and_length_stay_and_the_object_is_left_as_it_wa
     assert not (plain / "modules.json").exists()
 
 
+def test_another_pooling_takes_the_place_of_the_models(tmp_path: Path) -> None:
+    out = cut("minilm", 2, tmp_path / "cut", "sentence-transformers", pooling="cls")
+    close(serve(out).encode(TEXTS), unit(pooled(MINILM, TEXTS, 2, lambda states: states[:, 0])))
+
+
 @torch.no_grad()
 def test_a_plain_model_gets_a_pooling(tmp_path: Path) -> None:
     folder, texts = tiny.saved(tiny.llama(), tmp_path / "llama", special=False), tiny.texts(5)
