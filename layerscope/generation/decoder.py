@@ -89,13 +89,15 @@ def open_decoder(model: LayeredModel, layer: int) -> Decoder:
     tokens = min(PROBE_TOKENS, model.max_length)
     ids = torch.randint(model.lens.classes, (2, tokens), generator=seeded)
     decoder = Decoder(module, layer, alone=not model.batching)
-    if _steps_agree(decoder, ids[: 1 + model.batching].to(decoder.device)):
+    texts = ids if model.batching else ids[:1]
+    if _steps_agree(decoder, texts.to(decoder.device)):
         return decoder
     return Decoder(module, layer, cached=False, alone=True)
 
 
 @torch.inference_mode()
 def _steps_agree(decoder: Decoder, ids: Tensor) -> bool:
+    """Return whether steps from the cache give the logits that each text gives when it is read alone and whole."""
     first = max(1, ids.shape[1] // 2)
     tolerance = EXACT if decoder.module.dtype in (torch.float32, torch.float64) else HALF
     try:

@@ -81,15 +81,18 @@ def continued(
 ) -> dict[int, Continued]:
     """Return what continues each prompt (shortest first), by its index; refuse NaN."""
     sizes = [len(prompt) for prompt in prompts.values()]
-    total, device = sizes[-1] + new, decoder.device
+    total = sizes[-1] + new
+    device = decoder.device
     rows = [[*prompt, *[0] * (total - len(prompt))] for prompt in prompts.values()]
-    ids, lengths = torch.tensor(rows, device=device), torch.tensor(sizes, device=device)
+    ids = torch.tensor(rows, device=device)
+    lengths = torch.tensor(sizes, device=device)
     ends = torch.tensor(decoder.ends, dtype=torch.long, device=device)
     log_probs = torch.zeros(ids.shape, device=device)
     ended = torch.zeros_like(lengths, dtype=torch.bool)
     logits = decoder.prefill(ids[:, : sizes[0]])
     for at in range(sizes[0], total):
-        log_p, done = logits.log_softmax(-1), at - lengths
+        log_p = logits.log_softmax(-1)
+        done = at - lengths  # below 0 while a longer prompt is still being read
         broken = log_p[:, 0].isnan() & ~ended  # one NaN among the logits makes NaN of all
         if bool(broken.any()):
             where = f"after {at} tokens of prompt {[*prompts][int(broken.int().argmax())]}"
@@ -97,9 +100,10 @@ def continued(
                 f"layer {decoder.layer} gives NaN {where}: check its weights, or try another `dtype`"
             )
         token = choose(log_p, done)
-        if at < sizes[-1]:  # longer prompts are still being read
+        if at < sizes[-1]:
             token = torch.where(done < 0, ids[:, at], token)
-        ids[:, at], log_probs[:, at] = token, log_p.gather(1, token[:, None])[:, 0]
+        ids[:, at] = token
+        log_probs[:, at] = log_p.gather(1, token[:, None])[:, 0]
         ended |= (done >= 0) & (torch.isin(token, ends) | (done >= new - 1))
         if bool(ended.all()):
             break

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,13 @@ from layerscope.models.lens import CHUNK
 from layerscope.models.stack import Stack
 
 KIND, ABOUT, WEIGHTS, STEP = "translators", "translators.json", "translators.safetensors", "step"
-AGAIN = "train them again in a new folder"
-TOKENS = 1024
+RETRAIN_HINT = "train them again in a new folder"
+LEAST_STEP_TOKENS = 1024
 """Tokens of a training step, at least."""
-RATE, MOMENTUM, NORM = 1.0, 0.9, 1.0
+LEARNING_RATE, MOMENTUM, MAX_GRADIENT_NORM = 1.0, 0.9, 1.0
 """Of gradient descent, as in the paper: behind a norm, gradients shrink as states grow, so that one rate fits models of
-any scale. It falls to 0 linearly; each layer's gradient is cut at this norm."""
-SECONDS = 60.0
-"""Between two checkpoints."""
+any scale. The rate falls to 0 linearly; each layer's gradient is cut at the norm."""
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
 Sums = NDArray[np.float64]
 
 
@@ -103,7 +102,7 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
     if finite != shapes:
         layers = f"layers 0 to {len(translators) - 1} of width {stack.width}"
         raise LayerscopeError(
-            f"{str(folder)!r} does not hold finite translators for {layers}: {AGAIN}"
+            f"{str(folder)!r} does not hold finite translators for {layers}: {RETRAIN_HINT}"
         )
     translators.load_state_dict(tensors)
     return translators.to(next(module.parameters()).device)
@@ -121,7 +120,7 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
         raise LayerscopeError(
             f"{str(folder)!r} holds no complete translators ({first_line(error)}): train some with `train`"
         ) from error
-    return read_facts(folder / ABOUT, KIND, AGAIN), tensors
+    return read_facts(folder / ABOUT, KIND, RETRAIN_HINT), tensors
 
 
 def _about(module: nn.Module, stack: Stack) -> dict[str, Any]:
@@ -151,9 +150,10 @@ def _trained(model: LayeredModel, folder: Path, text: Any, steps: int, reporter:
     corpus = open_corpus(text)
     windows = pack(corpus, encoder.tokenizer, encoder.max_length)
     size = len(windows.samples[0].ids)
-    if (total := len(windows) * size) < TOKENS:
+    total = len(windows) * size
+    if total < LEAST_STEP_TOKENS:
         raise LayerscopeError(
-            f"{corpus.name} has {total:,} tokens to train on: give {TOKENS:,} or more"
+            f"{corpus.name} has {total:,} tokens to train on: give {LEAST_STEP_TOKENS:,} or more"
         )
     own_folder(folder, KIND, ABOUT, "tuned")
     job = {
@@ -163,27 +163,36 @@ def _trained(model: LayeredModel, folder: Path, text: Any, steps: int, reporter:
         "steps": steps,
     }
     if (folder / WEIGHTS).is_file():
-        _refuse_other(folder, read_facts(folder / ABOUT, KIND, AGAIN), job)
+        _refuse_other(folder, read_facts(folder / ABOUT, KIND, RETRAIN_HINT), job)
     else:
         with writing(folder):
             write_facts(folder / ABOUT, KIND, {"model": model.loaded.name, **job})
-    per = math.ceil(TOKENS / size)
-    _train(model, folder, windows, steps, per, reporter)
+    windows_per_step = math.ceil(LEAST_STEP_TOKENS / size)
+    _train(model, folder, windows, steps, windows_per_step, reporter)
+    passes = steps * windows_per_step / len(windows)
     return (
-        f"translators trained on {corpus.name}: {steps:,} steps of {per * size:,} tokens, "
-        f"{steps * per / len(windows):.1f} passes over the text"
+        f"translators trained on {corpus.name}: {steps:,} steps of {windows_per_step * size:,} tokens, "
+        f"{passes:.1f} passes over the text"
     )
 
 
 def _train(
-    model: LayeredModel, folder: Path, windows: Corpus, steps: int, per: int, reporter: Reporter
+    model: LayeredModel,
+    folder: Path,
+    windows: Corpus,
+    steps: int,
+    windows_per_step: int,
+    reporter: Reporter,
 ) -> None:
-    """Train from the start or the last checkpoint, `per` windows a step, in float32 whatever the model's dtype."""
-    translators, begun = Translators(model.stack.depth, model.stack.width).to(model.device), 0
-    descent = torch.optim.SGD(translators.parameters(), lr=RATE, momentum=MOMENTUM, nesterov=True)
+    """Train from the start or the last checkpoint, in float32 whatever the model's dtype."""
+    translators = Translators(model.stack.depth, model.stack.width).to(model.device)
+    descent = torch.optim.SGD(
+        translators.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, nesterov=True
+    )
+    begun = 0
     if (folder / WEIGHTS).is_file():
         _, tensors = _read(folder)
-        if STEP not in tensors:
+        if STEP not in tensors:  # trained to the end: only a checkpoint holds a step
             return
         begun = int(tensors[STEP])
         for name, weight in translators.named_parameters():
@@ -200,26 +209,37 @@ def _train(
             tensors[STEP] = torch.tensor(done)
         aside(folder / WEIGHTS, lambda part: save_file(tensors, part))
 
-    order = cache(lambda epoch: np.random.default_rng(epoch).permutation(len(windows)))
     last = time.monotonic()
     with reporter.bar("translators", steps, "steps") as advance:
         advance(begun)
         for step in range(begun, steps):
-            turns = (divmod(number, len(windows)) for number in range(step * per, (step + 1) * per))
-            loss = _backward(
-                model,
-                translators,
-                [windows.samples[int(order(epoch)[i])].ids for epoch, i in turns],
-                step,
-            )
+            rows = _step_windows(windows, step, windows_per_step)
+            loss = _backward(model, translators, rows, step)
             for layer in translators:
-                nn.utils.clip_grad_norm_(layer.parameters(), NORM)
-            descent.param_groups[0]["lr"] = RATE * (1 - step / steps)
+                nn.utils.clip_grad_norm_(layer.parameters(), MAX_GRADIENT_NORM)
+            descent.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / steps)
             descent.step()
-            if step + 1 == steps or time.monotonic() - last >= SECONDS:
+            is_due = time.monotonic() - last >= SECONDS_BETWEEN_CHECKPOINTS
+            if is_due or step + 1 == steps:
                 save(step + 1)
                 last = time.monotonic()
             advance(1, f"KL {loss:.3f}")
+
+
+def _step_windows(windows: Corpus, step: int, per_step: int) -> list[Sequence[int]]:
+    """Return the tokens of a step's windows: drawn without replacement, reshuffled with the epoch as seed."""
+    rows = []
+    for number in range(step * per_step, (step + 1) * per_step):
+        epoch, position = divmod(number, len(windows))
+        drawn = int(_order(epoch, len(windows))[position])
+        rows.append(windows.samples[drawn].ids)
+    return rows
+
+
+@lru_cache(maxsize=1)
+def _order(epoch: int, count: int) -> NDArray[np.int64]:
+    """Return the order of the windows in an epoch."""
+    return np.random.default_rng(epoch).permutation(count)
 
 
 @torch.enable_grad()
@@ -231,15 +251,12 @@ def _backward(
     translators.zero_grad()
     # alone: a batch's others cannot matter
     batches = [model.encoder.batch_ids([row]).to(model.device) for row in rows]
-    every = [
-        torch.cat(each, 1)[0]
-        for each in zip(*(layer_states(model, batch)[1] for batch in batches), strict=True)
-    ]
+    by_window = [layer_states(model, batch)[1] for batch in batches]
+    by_layer = [torch.cat(states, 1)[0] for states in zip(*by_window, strict=True)]
     sums = torch.zeros(len(translators), device=model.device)
-    for k, target, states in _layers(model, batches[0], every):
-        loss = _divergence(
-            target, _predicted(model, batches[0], translators.translated(k, states))
-        ).sum() / len(every[0])
+    for k, target, states in _layers(model, batches[0], by_layer):
+        predicted = _predicted(model, batches[0], translators.translated(k, states))
+        loss = _divergence(target, predicted).sum() / len(by_layer[0])
         if loss.requires_grad:
             torch.autograd.backward(loss, inputs=[*translators[k].parameters()])
         sums[k] += loss.detach()

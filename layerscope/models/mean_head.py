@@ -34,7 +34,7 @@ def mean_headed(module: Any) -> Any:
             "pt": ["AutoModelForTokenClassification"],
         }
         module.config.custom_pipelines = dict.fromkeys(TASKS, pipeline)
-        module.__class__ = _pooled(kind)
+        module.__class__ = _mean_pooled_class(kind)
     return module
 
 
@@ -49,7 +49,11 @@ def standard_class(kind: Any) -> Any:
 
 
 @cache
-def _pooled(base: Any) -> type:
+def _mean_pooled_class(base: Any) -> type:
+    """Return a subclass that pools before its head and keeps the class's name.
+
+    With that name its config and its checkpoint stay standard.
+    """
     signature = inspect.signature(base.forward)
 
     @functools.wraps(base.forward)
@@ -66,8 +70,9 @@ def _pooled(base: Any) -> type:
         def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
             return (mean(inputs[0], mask),) if inputs[0].ndim == 3 else None
 
-        # an exit runs a second forward within the first: the inner one pools, and its rows are its
-        # own
+        # Reading an exit calls forward again inside forward, with other rows, and the head then has
+        # two of these hooks. The inner one runs first (`prepend`), with the mask of its own rows;
+        # the outer one gets means, which have two dimensions, and leaves them as they are.
         (head,) = (child for child in self.children() if isinstance(child, nn.Linear))
         with head.register_forward_pre_hook(pool, prepend=True):
             output = base.forward(self, **arguments, **rest | {"return_dict": True})

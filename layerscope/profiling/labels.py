@@ -49,6 +49,8 @@ def _collapse_rows(
 def _probe_rows(source: Source, labels: np.ndarray, pooling: str, column: Column) -> Iterator[Row]:
     """Yield the scores of probes at a layer, and keep each sample's."""
     rows = source.probed
+    # probed samples, and those left out as copies or not finite; a sample above the most that are
+    # probed counts for neither
     total = len(rows) + source.total - len(source.distinct)
     judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
     states = source.run.states(pooling, (column,), rows)[:][:, 0]

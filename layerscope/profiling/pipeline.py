@@ -1,5 +1,6 @@
 """The work of `profile`: model and corpus in, a run folder with states and tables out."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -46,19 +47,20 @@ def run_profile(options: ProfileOptions) -> Run:
     measuring, team = options.measuring, processes.team()
     reporter = reporting(options.progress and team.leads)
     _check(options)
-    if options.states is not None:
+    reads_states = options.states is not None
+    if reads_states:
         job, stream = of_states(options), None
         data = options.states if options.data is None else options.data
     else:
         job, stream, data = _ready(options)
     summed = job if stream is None else of_stream(job)
     lines = check_available(summed.options, job.model, job.corpus)
-    if options.states is not None:  # what the run does not hold is noted in it
+    if reads_states:  # what the run does not hold is noted in it
         job = replace(job, model=replace(job.model, notes=(*job.model.notes, *lines)))
     else:
         for line in lines:
             reporter.say(line)
-    described = partial(
+    describe_job = partial(
         describe,
         source=as_named(options.head if options.model is None else options.model),
         data=as_named(data),
@@ -66,32 +68,47 @@ def run_profile(options: ProfileOptions) -> Run:
         text_column=options.text_column,
         label_column=options.label_column,
     )
-    manifest = described(job)
+    manifest = describe_job(job)
     if stream is not None:
         manifest = of_data(manifest, stream)
     path = options.out or _folder_for(job, data, manifest)
     with locked(path) if team.leads else nullcontext():
         if stream is None:
             return _run(path, job, manifest, measuring, reporter, team)
-        sums = sum_stream(summed, stream, path, manifest, reporter, team)
-        if sums is None:
-            return Run(path)
-        corpus = sums.corpus(stream, measuring.reservoir or 0)
-        for line in check_available(measuring, job.model, corpus):
-            reporter.say(line)
-        of_sums = summed.options.metrics
-        lacks = {
-            metric.name: _lack(metric, measuring, job.model, corpus) for metric in measuring.chosen
-        }
-        rest = tuple(name for name in lacks if name not in of_sums and not lacks[name])
-        notes = *corpus.notes, *sums.notes(job, of_sums, rest, len(corpus))
-        kept = replace(job, corpus=replace(corpus, notes=notes))
-        about = {"samples": sums.seen, "data": manifest["data"]}
-        described_run = {**described(kept), "stream": about}
-        run = _run(path, kept, described_run, replace(measuring, metrics=rest), reporter, team)
-        if team.leads:
-            finish(run, summed, sums)
-        team.meet()
+        return _run_stream(path, job, stream, manifest, describe_job, reporter, team)
+
+
+def _run_stream(
+    path: Path,
+    job: Job,
+    stream: Stream,
+    manifest: dict[str, Any],
+    describe_job: Callable[[Job], dict[str, Any]],
+    reporter: Reporter,
+    team: Team,
+) -> Run:
+    """Sum every chunk of a stream, then measure on the kept sample what sums cannot give."""
+    measuring = job.options
+    summed_job = of_stream(job)
+    summed_metrics = summed_job.options.metrics
+    sums = sum_stream(summed_job, stream, path, manifest, reporter, team)
+    if sums is None:
+        return Run(path)
+    corpus = sums.corpus(stream, measuring.reservoir or 0)
+    for line in check_available(measuring, job.model, corpus):
+        reporter.say(line)
+    reasons = _reasons(measuring, job.model, corpus)
+    available = [name for name, reason in reasons.items() if not reason]
+    from_sample = tuple(name for name in available if name not in summed_metrics)
+    notes = *corpus.notes, *sums.notes(job, summed_metrics, from_sample, len(corpus))
+    sampled_job = replace(job, corpus=replace(corpus, notes=notes))
+    stream_facts = {"samples": sums.seen, "data": manifest["data"]}
+    sampled_manifest = {**describe_job(sampled_job), "stream": stream_facts}
+    from_sample_options = replace(measuring, metrics=from_sample)
+    run = _run(path, sampled_job, sampled_manifest, from_sample_options, reporter, team)
+    if team.leads:
+        finish(run, summed_job, sums)
+    team.meet()
     return run
 
 
@@ -178,7 +195,7 @@ def check_available(options: PassOptions, model: LayeredModel, corpus: Corpus) -
     probed. Of states that were read there is a line on all that are left out, and one that is named
     alone is refused.
     """
-    reasons = {metric.name: _lack(metric, options, model, corpus) for metric in options.chosen}
+    reasons = _reasons(options, model, corpus)
     missing = {name: reason for name, reason in reasons.items() if reason}
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
     if len(missing) == len(options.metrics):
@@ -191,6 +208,11 @@ def check_available(options: PassOptions, model: LayeredModel, corpus: Corpus) -
     if corpus.labels is not None and "linear_probe" in missing:
         return [f"the labels cannot be probed: {missing['linear_probe']}"]
     return []
+
+
+def _reasons(options: PassOptions, model: LayeredModel, corpus: Corpus) -> dict[str, str | None]:
+    """Return by metric why it is not available, and the mend; None where it is."""
+    return {metric.name: _lack(metric, options, model, corpus) for metric in options.chosen}
 
 
 def _lack(metric: Metric, options: PassOptions, model: LayeredModel, corpus: Corpus) -> str | None:

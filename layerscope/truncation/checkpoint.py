@@ -47,13 +47,13 @@ def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: P
     # weights that were mapped from files go to files without a copy in memory
     built.save_pretrained(folder)
     save_processors(source, folder)
+    # a cache may need a block that was dropped
+    may_lack_cache = bool(gaps_in(expected.kept)) and source.model.is_language_model
     try:
         module, report = getattr(transformers, auto_class(built)).from_pretrained(
             folder, dtype=source.dtype, local_files_only=True, output_loading_info=True
         )
-        if (
-            gaps_in(expected.kept) and source.model.is_language_model
-        ):  # a cache may need a block that was dropped
+        if may_lack_cache:
             ids = expected.inputs[0].named["input_ids"].to(module.device)
             module.generate(ids, max_new_tokens=2, do_sample=False, pad_token_id=0)
     except Exception as error:
@@ -97,9 +97,9 @@ def check_states(module: nn.Module, source: Source, expected: Expected) -> float
     """
     stack = source.model.stack.until(len(expected.kept))
 
-    def compare(what: str, own: Tensor | None, wanted: Tensor, *tolerance: Any) -> float:
-        apart = difference(own, wanted)
-        if own is None or not agrees(own, wanted, *tolerance):
+    def compare(what: str, read: Tensor | None, wanted: Tensor, *tolerance: Any) -> float:
+        apart = difference(read, wanted)
+        if read is None or not agrees(read, wanted, *tolerance):
             raise LayerscopeError(
                 f"the {what} of the truncated {source.name} differs from {expected.name} (by {apart:.1e}): it cannot "
                 "be a standard checkpoint, and nothing was written"
@@ -113,15 +113,19 @@ def check_states(module: nn.Module, source: Source, expected: Expected) -> float
         ):
             if expected.shown:
                 shown = list(tensors_in(forward(base_of(module, stack), inputs)))
-                same = [tensor for tensor in shown if agrees(tensor, states)] or shown
-                nearest = min(same, key=partial(difference, two=states), default=None)
-                compare("output", nearest, states)
+                compare("output", _nearest(shown, states), states)
             apart = compare("states", last_states(module, stack, inputs), states)
             if logits is not None:
                 read = logits_of(forward(module, inputs))
                 compare("head", read, logits, HEAD, HEAD_STEPS)
             largest = max(largest, apart)
     return largest
+
+
+def _nearest(outputs: Sequence[Tensor], states: Tensor) -> Tensor | None:
+    """Return the output that agrees with some states; where none does the nearest, to say how far it is."""
+    agreeing = [output for output in outputs if agrees(output, states)]
+    return min(agreeing or outputs, key=partial(difference, two=states), default=None)
 
 
 def auto_class(module: Any) -> str:
@@ -189,9 +193,10 @@ def _save_plain(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
-    mode, reads = source.pooled_by, source.model.encoder.modality == "text"
-    if not reads or expected.states[0].ndim != 3 or mode not in MODES:
-        why = "gives no states of tokens to pool" if reads else "reads no texts"
+    mode = source.pooled_by
+    reads_text = source.model.encoder.modality == "text"
+    if not reads_text or expected.states[0].ndim != 3 or mode not in MODES:
+        why = "gives no states of tokens to pool" if reads_text else "reads no texts"
         raise LayerscopeError(f"{source.name} {why}: `format='transformers'` writes it")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".plain-") as plain:
         getattr(built, "base_model", built).save_pretrained(plain)
@@ -210,14 +215,20 @@ def _save_plain(
 def _save_served(
     served: Any, built: Any, source: Source, folder: Path, mixing: Sequence[nn.Module]
 ) -> NDArray[np.float32]:
-    """Write a SentenceTransformer that holds the truncated model, pooled as named, and return its embeddings."""
-    first, pooling = served[0], source.pooling or source.scored
-    outer, inner = dict(served._modules), dict(first._modules)
+    """Write a SentenceTransformer that holds the truncated model, pooled as named, and return its embeddings.
+
+    Modules of the model that was loaded are exchanged in place while it is written, then put back.
+    """
+    first = served[0]
+    pooling = source.pooling or source.scored
+    own_modules = dict(served._modules)
+    own_inner_modules = dict(first._modules)
     if pooling in MODES and (pooling,) != source.model.loaded.pooling:
-        name = next(name for name, part in outer.items() if type(part).__name__ == "Pooling")
-        pool = outer[name]
+        name = next(name for name, part in own_modules.items() if type(part).__name__ == "Pooling")
+        pool = own_modules[name]
         served._modules[name] = type(pool)(pool.embedding_dimension, pooling_mode=MODES[pooling])
-    first._modules[next(name for name, part in inner.items() if part is source.module)] = built
+    truncated = next(name for name, part in own_inner_modules.items() if part is source.module)
+    first._modules[truncated] = built
     try:
         wanted = _encoded(served, source)
         if mixing or source.dim is not None:
@@ -229,8 +240,8 @@ def _save_served(
         return wanted
     finally:
         served._modules.clear()
-        served._modules.update(outer)
-        first._modules.update(inner)
+        served._modules.update(own_modules)
+        first._modules.update(own_inner_modules)
 
 
 def vector_width(served: Any, pooled: int) -> int:

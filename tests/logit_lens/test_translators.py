@@ -185,7 +185,7 @@ def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeyp
             raise KeyboardInterrupt
         return training(model, found, rows, step)
 
-    monkeypatch.setattr(translators, "SECONDS", 0.0)
+    monkeypatch.setattr(translators, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     monkeypatch.setattr(translators, "_backward", dies)
     with pytest.raises(KeyboardInterrupt):
         tuned(tiny.llama(), folder)
