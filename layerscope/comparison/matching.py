@@ -70,11 +70,11 @@ class Side:
         return self.run.states(self.pooling, self.columns, self.rows)
 
 
-def opened(given: Sequence[Run | str | Path], paired: bool = False) -> list[Run]:
+def opened(entries: Sequence[Run | str | Path], paired: bool = False) -> list[Run]:
     """Return the runs to compare, all of the same samples, or two of `paired` ones; anything else is an error."""
-    if isinstance(given, (Run, str, Path)) or len(given) < 2:
+    if isinstance(entries, (Run, str, Path)) or len(entries) < 2:
         raise LayerscopeError("compare needs two runs or more: give the folder of each")
-    runs = [entry if isinstance(entry, Run) else open_run(entry) for entry in given]
+    runs = [entry if isinstance(entry, Run) else open_run(entry) for entry in entries]
     paths = [run.path.resolve() for run in runs]
     for run, path in zip(runs, paths, strict=True):
         run.need_states()

@@ -37,11 +37,12 @@ def near(name: str, names: Iterable[str]) -> str:
     return f", did you mean {by_lower[matches[0]]}?" if matches else ""
 
 
-def choices(name: str, known: Iterable[str], lead: str = "choose") -> str:
+def choices(name: str, available: Iterable[str], lead: str = "choose") -> str:
     """Return the end of a line on a name that does not exist: the near one, if any, and all there are."""
-    names = list(known)
-    hint, every = near(name, names), f"{lead} {', '.join(names)}"
-    return f"{hint} ({every})" if hint else f": {every}"
+    names = list(available)
+    hint = near(name, names)
+    listing = f"{lead} {', '.join(names)}"
+    return f"{hint} ({listing})" if hint else f": {listing}"
 
 
 def first_line(error: BaseException, limit: int = 120) -> str:

@@ -221,10 +221,10 @@ def _give_back() -> None:
     pa.default_memory_pool().release_unused()
 
 
-def existing(path: str | Path, what: str, known: Collection[str] = ()) -> Path:
+def existing(path: str | Path, what: str, alternatives: Collection[str] = ()) -> Path:
     """Return the path of a file or folder that is there; raises `LayerscopeError` with the near name where not.
 
-    `known` are names that may be given instead of a path.
+    `alternatives` are names that may be given instead of a path.
     """
     there = Path(path)
     try:
@@ -242,10 +242,10 @@ def existing(path: str | Path, what: str, known: Collection[str] = ()) -> Path:
     except PermissionError as error:
         raise unreadable(there, error) from error
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
-        mend = "give texts as a list" if known else "give a file or a folder"
+        mend = "give texts as a list" if alternatives else "give a file or a folder"
         raise LayerscopeError(f"{what} {str(path)[:40]!r}… is not a path: {mend}") from error
-    hint = near(there.name, [*beside, *known]) or ": check the path"
-    also = f" (without a path: {', '.join(known)})" if known else ""
+    hint = near(there.name, [*beside, *alternatives]) or ": check the path"
+    also = f" (without a path: {', '.join(alternatives)})" if alternatives else ""
     raise LayerscopeError(f"{what} {str(path)!r} does not exist{hint}{also}")
 
 

@@ -153,24 +153,25 @@ def _filled(kind: type[T], values: Mapping[str, Any]) -> T:
     return kind(**arguments)
 
 
-def every(verb: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def every(verb: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of every option of a verb; one that is not given has its default."""
     options = declared(verb)
     parameters = inspect.signature(verb).parameters.values()
     rest = next(
         (parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), ""
     )
-    flat = {name: value for name, value in given.items() if name != rest} | given.get(rest, {})
+    named = {name: value for name, value in arguments.items() if name != rest}
+    flat = named | arguments.get(rest, {})
     for name in flat:
         if name not in options:
             raise LayerscopeError(f"{verb.__name__} has no option {name!r}{choices(name, options)}")
     return {name: flat.get(name, option.default) for name, option in options.items()}
 
 
-def spoken(verb: Callable[..., Any], given: Mapping[str, Any], *without: str) -> str:
+def spoken(verb: Callable[..., Any], arguments: Mapping[str, Any], *without: str) -> str:
     """Return a call of a verb as Python code, without the arguments left at their defaults and some others."""
     parts = []
-    for name, value in every(verb, given).items():
+    for name, value in every(verb, arguments).items():
         default = declared(verb)[name].default
         if name not in ("progress", "command", *without) and not is_same(value, default):
             parts.append(

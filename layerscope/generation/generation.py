@@ -105,8 +105,8 @@ class Generation(Stored):
 
     def measure(self, name: str) -> pd.Series:
         """Return one measure by layer, such as "accuracy"; empty where nothing was measured."""
-        own = self.measures[self.measures["measure"] == name]
-        return own.set_index("layer")["value"].rename(name)
+        rows = self.measures[self.measures["measure"] == name]
+        return rows.set_index("layer")["value"].rename(name)
 
     @property
     def summary(self) -> str:
@@ -179,56 +179,60 @@ def _shown(name: str, value: float) -> str:
     )
 
 
-def _drawn(found: Generation) -> str:
+def _drawn(generation: Generation) -> str:
     """Return in words how tokens were chosen."""
-    how = found.sampling
+    how = generation.sampling
     if how["top_p"] is None:
         return "greedy"
     warmth = "" if how["temperature"] == 1 else f", temperature {how['temperature']:g}"
     return f"nucleus p = {how['top_p']:g}{warmth}, seed {how['seed']}"
 
 
-def _settings(found: Generation) -> Iterator[tuple[str, str]]:
-    yield "tokens", _drawn(found)
-    yield "new tokens", f"{found.sampling['max_new_tokens']} at most"
-    if found.prefix is not None:
-        yield "prompt", f"the first {count(found.prefix, 'token')} of each text"
-    if not found.measures.empty:
-        yield "sentence encoder", found.encoder
+def _settings(generation: Generation) -> Iterator[tuple[str, str]]:
+    yield "tokens", _drawn(generation)
+    yield "new tokens", f"{generation.sampling['max_new_tokens']} at most"
+    if generation.prefix is not None:
+        yield "prompt", f"the first {count(generation.prefix, 'token')} of each text"
+    if not generation.measures.empty:
+        yield "sentence encoder", generation.encoder
 
 
-def _by_layer(found: Generation) -> Table:
+def _by_layer(generation: Generation) -> Table:
     rows = []
-    for layer, own in found.measures.groupby("layer"):
+    for layer, at_layer in generation.measures.groupby("layer"):
         cells = [
             Cell(_shown(name, value), error(stderr * scale), value=value * scale)
-            for name, value, stderr in zip(own["measure"], own["value"], own["stderr"], strict=True)
+            for name, value, stderr in zip(
+                at_layer["measure"], at_layer["value"], at_layer["stderr"], strict=True
+            )
             for scale in (100.0 if name == "accuracy" else 1.0,)
         ]
-        rows.append(row(Cell(str(layer), value=int(layer)), *cells, quiet=layer == found.depth))
+        rows.append(
+            row(Cell(str(layer), value=int(layer)), *cells, quiet=layer == generation.depth)
+        )
     columns = (
         Column("layer"),
         *(Column(name, unit="%" if name == "accuracy" else "") for name in ABOUT),
     )
     tokens, texts = (
-        found.measures["n"][found.measures["measure"] == name].max()
+        generation.measures["n"][generation.measures["measure"] == name].max()
         for name in ("accuracy", "diversity")
     )
     legend = (
         f"Accuracy and perplexity of {tokens:,} next tokens of the given texts; coherence and diversity of "
-        f"{count(int(texts), 'continuation')}, {_drawn(found)}. ±: one standard error, of texts drawn anew.",
+        f"{count(int(texts), 'continuation')}, {_drawn(generation)}. ±: one standard error, of texts drawn anew.",
     )
     return Table("By layer", columns, tuple(rows), legend, name="generated-by-layer")
 
 
-def _chart(found: Generation, name: str) -> Chart:
-    own = found.measures[found.measures["measure"] == name]
+def _chart(generation: Generation, name: str) -> Chart:
+    measured = generation.measures[generation.measures["measure"] == name]
     scale, unit = (100.0, "%") if name == "accuracy" else (1.0, "")
     counted = "tokens" if name in ("accuracy", "perplexity") else "continuations"
-    values = zip(own["layer"], own["value"], strict=True)
+    values = zip(measured["layer"], measured["value"], strict=True)
     return Chart.of(
-        own,
-        ("layer", Axis("layer", whole=True, depth=found.depth)),
+        measured,
+        ("layer", Axis("layer", whole=True, depth=generation.depth)),
         (
             "value",
             Axis(name + (f" ({unit})" if unit else ""), log=name == "perplexity", scale=scale),
@@ -238,24 +242,24 @@ def _chart(found: Generation, name: str) -> Chart:
         summary=", ".join(f"{layer}: {_shown(name, value)}" for layer, value in values),
         unit=unit,
         about=ABOUT[name],
-        note="" if counted == "tokens" else _drawn(found),
+        note="" if counted == "tokens" else _drawn(generation),
         name=f"generated_{name}",
         sheet="generated",
         overlaid=True,
     )
 
 
-def _texts(found: Generation) -> Iterator[Table]:
+def _texts(generation: Generation) -> Iterator[Table]:
     """Yield a table for each of the first samples: what every depth writes after its prompt."""
-    per_text = [name for name in PER_TEXT if not found.measures.empty]
+    per_text = [name for name in PER_TEXT if not generation.measures.empty]
     columns = (Column("layer"), Column("continuation", "left", wraps=True), *map(Column, per_text))
-    for sample, own in islice(found.texts.groupby("sample", sort=False), SHOWN):
+    for sample, of_sample in islice(generation.texts.groupby("sample", sort=False), SHOWN):
         rows = tuple(
             row(
                 Cell(str(one["layer"]), value=one["layer"]),
                 Cell(plain(one["text"]), value=one["text"]),
                 *(Cell(_shown(name, one[name]), value=one[name]) for name in per_text),
             )
-            for one in own.to_dict(orient="records")
+            for one in of_sample.to_dict(orient="records")
         )
-        yield Table(plain(own["prompt"].iloc[0]), columns, rows, name=f"generated-{sample}")
+        yield Table(plain(of_sample["prompt"].iloc[0]), columns, rows, name=f"generated-{sample}")

@@ -157,16 +157,17 @@ class BlockFinder:
 
     def _in_its_lists(self, stack: Calls, blocks: Calls, named: bool) -> Calls:
         """Return the calls beside a stack in its list; of blocks that were not named, in lists around it too."""
-        modules, found = {call.module for call in stack}, list[Call]()
+        modules = {call.module for call in stack}
+        beside = list[Call]()
         for container in self._lists():
             siblings = [c for c in members(container, self.calls) if not c.holds(blocks)]
             if modules.intersection(container.children()):
-                found += [call for call in siblings if call not in stack]
+                beside += [call for call in siblings if call not in stack]
             elif named or isinstance(container, nn.Sequential):
                 continue
             elif modules.intersection(container.modules()):
-                found += [call for call in siblings if call not in blocks]
-        return found
+                beside += [call for call in siblings if call not in blocks]
+        return beside
 
     def _lists(self) -> list[nn.Module]:
         return [module for module in self.entry.modules() if isinstance(module, LISTS)]

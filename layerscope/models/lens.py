@@ -160,9 +160,9 @@ def replaced(forwards: Mapping[nn.Module, Callable[..., object]]) -> Iterator[No
     try:
         yield
     finally:
-        for module, own in before.items():
+        for module, attributes in before.items():
             del vars(module)["forward"]
-            vars(module).update(own)
+            vars(module).update(attributes)
 
 
 def _packed(inputs: Inputs, states: Tensor) -> Inputs:

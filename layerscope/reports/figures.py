@@ -39,12 +39,12 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
         )
     documents = [entry.document() for entry in (*others, *evaluations)]
     members = [member for document in documents for member in document.members or (document,)]
-    given = [(name, run.document()) for name, run in zip(called, runs, strict=True)]
+    named = [(name, run.document()) for name, run in zip(called, runs, strict=True)]
     alone = len(members) == 1 and not runs
-    given += [("" if alone else " on ".join(member.title), member) for member in members]
-    if not any(figures(given)):
-        kinds = " and ".join(dict.fromkeys(document.kind for _, document in given))
+    named += [("" if alone else " on ".join(member.title), member) for member in members]
+    if not any(figures(named)):
+        kinds = " and ".join(dict.fromkeys(document.kind for _, document in named))
         raise LayerscopeError(
             f"the given {kinds} have no plot, so there is nothing to draw: `report` shows them"
         )
-    return drawn(given, folder)
+    return drawn(named, folder)

@@ -47,10 +47,10 @@ def write_report(shown: Any, out: str | Path | None) -> Path:
         *(run.path for run in runs),
         *(getattr(entry, "folder", None) or Path() for entry in others),
     ]
-    own = page_folder(folders[0]) if len(folders) == 1 and not scores else Path()
-    return write_page(
-        own / "report.html" if out is None else out, lambda: _rendered(runs, scores, others)
-    )
+    is_single = len(folders) == 1 and not scores
+    default_folder = page_folder(folders[0]) if is_single else Path()
+    page = default_folder / "report.html" if out is None else out
+    return write_page(page, lambda: _rendered(runs, scores, others))
 
 
 def _rendered(runs: list[Run], evaluations: list[Evaluation], others: list[Shown]) -> str:
@@ -83,22 +83,22 @@ def unlike(runs: Sequence[Run]) -> str:
 
 def opened(shown: Any) -> tuple[list[Run], list[Evaluation], list[Shown]]:
     """Return results, or those that paths hold: the runs, all evaluations as one, and the others."""
-    given = [shown] if isinstance(shown, (Shown, str, Path)) else list(shown)
-    if not given:
+    entries = [shown] if isinstance(shown, (Shown, str, Path)) else list(shown)
+    if not entries:
         raise LayerscopeError("no result is named: give the folder of one, or of several")
-    found = [entry if isinstance(entry, Shown) else _opened(entry) for entry in given]
-    runs = [entry for entry in found if isinstance(entry, Run)]
+    results = [entry if isinstance(entry, Shown) else _opened(entry) for entry in entries]
+    runs = [result for result in results if isinstance(result, Run)]
     paths = [run.path.resolve() for run in runs]
     for run, path in zip(runs, paths, strict=True):
         if paths.count(path) > 1:
             raise LayerscopeError(f"run {str(run.path)!r} is given twice: name each run once")
-    scores = [entry for entry in found if isinstance(entry, Evaluation)]
-    others = [entry for entry in found if not isinstance(entry, (Run, Evaluation))]
+    scores = [result for result in results if isinstance(result, Evaluation)]
+    others = [result for result in results if not isinstance(result, (Run, Evaluation))]
     return runs, [merged(scores)] if scores else [], others
 
 
-def _opened(given: str | Path) -> Shown:
-    path = existing(given, "result")
+def _opened(name: str | Path) -> Shown:
+    path = existing(name, "result")
     for store, open_kept in KEPT:
         if store.is_in(path):
             return open_kept(path)

@@ -112,8 +112,10 @@ def shifts_of(grid: Grid) -> Iterator[Shift]:
     rows, right = grid.rows, rights_of(grid)
     rows = rows[rows["task"].isin(list(right))]
     for target, source in dict(zip(rows["task"], rows["shifted_from"], strict=True)).items():
-        there, here = right[target], right.get(source, {})
-        layers = sorted(here.keys() & there.keys(), key=lambda layer: (layer is None, layer))
+        of_target = right[target]
+        of_source = right.get(source, {})
+        shared = of_source.keys() & of_target.keys()
+        layers = sorted(shared, key=lambda layer: (layer is None, layer))
         if len(layers) > 1 and layers[-1] is None:
-            values = (np.stack([found[layer] for layer in layers], 1) for found in (here, there))
+            values = [np.stack([side[k] for k in layers], 1) for side in (of_source, of_target)]
             yield Shift(source, target, tuple(layers), *values)

@@ -44,8 +44,8 @@ def grid_of(evaluation: Evaluation, variant: Variant, tasks: Tasks) -> Grid:
     about = _one(rows.loc[rows["kind"] == "layer", list(VARIANT)].drop_duplicates(), variant)
     of_model = scores[where(scores, {key: about[key] for key in ("model", "revision")})]
     depths = {name: origin.depth for name, origin in evaluation.origins.items()}
-    found = grids(_of_tasks(of_model, tasks), depths)
-    return next(grid for grid in found if grid.about == about)
+    candidates = grids(_of_tasks(of_model, tasks), depths)
+    return next(grid for grid in candidates if grid.about == about)
 
 
 def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:

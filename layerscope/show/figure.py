@@ -140,7 +140,7 @@ def _renumbered(svg: str) -> str:
     """Return a drawing whose names of clips and gradients do not depend on what was drawn before it."""
     names = dict.fromkeys(re.findall(r'id="(\w+)"', svg))
     numbers = {name: f"part{number}" for number, name in enumerate(names)}
-    return re.sub(r'(?<=id=")\w+(?=")|(?<=url\(#)\w+(?=\))', lambda found: numbers[found[0]], svg)
+    return re.sub(r'(?<=id=")\w+(?=")|(?<=url\(#)\w+(?=\))', lambda match: numbers[match[0]], svg)
 
 
 def _placed(

@@ -100,9 +100,8 @@ class Stored(Saved):
         names = [
             field.name for field in fields(self) if field.name not in (*self.STORE.frames, "folder")
         ]
-        facts, frames = (
-            {name: getattr(self, name) for name in own} for own in (names, self.STORE.frames)
-        )
+        facts = {name: getattr(self, name) for name in names}
+        frames = {name: getattr(self, name) for name in self.STORE.frames}
         return facts, frames
 
     @classmethod

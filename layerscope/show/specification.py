@@ -79,12 +79,12 @@ def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
         "y": category("row", axis=names, scale={"reverse": not named}),
     }
     key = {"orient": "right", "title": part.unit or None, "gradientThickness": 8, "tickCount": 4}
-    told = [] if one.alone else [hover("run")]
-    told += [hover("row") | {"title": part.down or "row"}]
-    told += [hover("column") | {"title": f"{part.across or 'column'} across"}]
+    tooltips = [] if one.alone else [hover("run")]
+    tooltips += [hover("row") | {"title": part.down or "row"}]
+    tooltips += [hover("column") | {"title": f"{part.across or 'column'} across"}]
     cells = {
         "color": quantity("value", scale=_colors(part, low, high), legend=key),
-        "tooltip": [*told, hover("value", part.unit or "value")],
+        "tooltip": [*tooltips, hover("value", part.unit or "value")],
     }
     layers = [layer({"type": "rect", "width": WHOLE, "height": WHOLE}, VALUE, place | cells)]
     if part.rings:

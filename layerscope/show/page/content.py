@@ -108,8 +108,8 @@ def _figure(
     long_names = isinstance(first, HeatMap) and any(len(name) > SHORT for name in first.rows)
     parts = []
     for (member, _), one in zip(owned, plots, strict=True):
-        found = rows(one)
-        parts.append({"run": member.number, "columns": _columns(found), "count": len(found)})
+        marks = rows(one)
+        parts.append({"run": member.number, "columns": _columns(marks), "count": len(marks)})
     return {
         "title": title,
         "name": first.name or title,
@@ -156,9 +156,9 @@ def _printed_width(plot: Plot) -> int:
     return 130 + 7 * digits(plot) * len(plot.columns) if isinstance(plot, HeatMap) else 0
 
 
-def _columns(found: Sequence[Json]) -> list[Json]:
+def _columns(records: Sequence[Json]) -> list[Json]:
     """Return rows by columns, each as short as it can be written."""
-    frame = pd.DataFrame(found)
+    frame = pd.DataFrame(records)
     return [column(str(name), frame[name]) for name in frame if name != "run"]
 
 

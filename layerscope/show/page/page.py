@@ -130,12 +130,11 @@ def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> 
 
 def _members(entry: Named) -> list[Named]:
     """Return the results that one is made of, the first in its colour; a result that is one is itself."""
-    known = entry.document.members
-    return (
-        [Named(member, look=None if i else entry.look) for i, member in enumerate(known)]
-        if known
-        else [entry]
-    )
+    members = entry.document.members
+    if not members:
+        return [entry]
+    first, *others = members
+    return [Named(first, look=entry.look), *map(Named, others)]
 
 
 def _name(entry: Named) -> str:
@@ -147,12 +146,12 @@ def _numbered(named: Sequence[Named]) -> list[Named]:
     names = [_name(entry) for entry in named]
     kinds = [entry.document.kind for entry in named]
     free = (i for i in range(2 * len(named)) if i not in {entry.look for entry in named})
-    found = []
+    result = []
     for i, (name, entry) in enumerate(zip(names, named, strict=True)):
-        called = f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name
+        shown_name = f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name
         color = next(free) if entry.look is None else entry.look
-        found.append(Named(entry.document, called, color, i, kinds.count(kinds[i]) == 1))
-    return found
+        result.append(Named(entry.document, shown_name, color, i, kinds.count(kinds[i]) == 1))
+    return result
 
 
 def _sections(members: Sequence[Named], series: list[str]) -> list[Json]:
@@ -209,19 +208,19 @@ def _differences(shown: Sequence[Named]) -> list[tuple[str, list[str]]] | None:
 
 
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("layerscope.show.page", "files"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    environment.filters |= {
         "plain": plain,
         "sentence": _sentence,
         "chance": chance,
     }
-    return found
+    return environment
 
 
 def _sentence(text: str) -> Markup:
