@@ -107,17 +107,19 @@ class Source:
         return _scores("linear probe", self.run, rows.drop_duplicates("layer"))
 
 
-def open_source(given: Any, processor: Any, override: Override, options: LoadOptions) -> Source:
+def open_source(
+    model_or_run: Any, processor: Any, override: Override, options: LoadOptions
+) -> Source:
     """Open a model, or that of a run as it was profiled, in its own dtype, or the one of the options.
 
     Raises `LayerscopeError` for what cannot be loaded, and for models that transformers alone could
     not load again.
     """
-    run = run_of(given)
+    run = run_of(model_or_run)
     if run is not None:
-        given, override, options = model_of(run, override, options)
-    named = isinstance(given, (str, Path))
-    loaded = load(given, replace(options, as_stored=True), processor)
+        model_or_run, override, options = model_of(run, override, options)
+    named = isinstance(model_or_run, (str, Path))
+    loaded = load(model_or_run, replace(options, as_stored=True), processor)
     _check_module(loaded)
     weight = next(loaded.module.parameters(), None)
     dtype = options.dtype if weight is None else str(weight.dtype).removeprefix("torch.")
@@ -129,7 +131,7 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
     model, samples = _found(loaded, override)
     if run is not None:
         check_unchanged(run, model, as_stored=options.dtype == "auto")
-    path = str(given) if named else str(getattr(loaded.module.config, "_name_or_path", ""))
+    path = str(model_or_run) if named else str(getattr(loaded.module.config, "_name_or_path", ""))
     hub, beside = whereabouts(path, loaded.revision)
     source = Source(
         model, samples, run, hub, beside, tokens=None if run is None else mean_length(run)
