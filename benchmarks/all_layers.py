@@ -27,7 +27,7 @@ BAR = 1.05
 GROUP = 512
 TASKS = {
     "banking77": "classification", "trec": "classification", "sst2": "classification", "stsbenchmark": "sts",
-    "stackoverflow_titles": "clustering",
+    "stackoverflow_titles/all.csv": "clustering",
 }  # fmt: skip
 
 

@@ -47,9 +47,13 @@ SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
 """Which kinds of metrics stand under which heading."""
 SUBLAYERS = "sublayers"
 INSIDE = "After each norm, attention, MLP and residual addition, and what the block gives."
-STANDS_OUT = (
-    f"{MARK} stands out among layers 1 and up: the highest, or the lowest where the metric says so, and no verdict; "
-    f"a similarity: from there on it stays above {SIMILAR}."
+STANDS_OUT = {
+    "labels": "the highest of layers 1 and up",
+    "similarity": f"from there on it stays above {SIMILAR}",
+}
+"""What the mark of a table means, by section; elsewhere some metrics stand out where they are low."""
+ELSEWHERE = (
+    "the highest of layers 1 and up, or the lowest where that is what stands out; no verdict"
 )
 LEAST = 0.05
 """Of the values' size: where no error is known an axis is at least this long, not to magnify what hardly differs."""
@@ -232,7 +236,7 @@ def layer_table(
     numbers = "; ".join(dict.fromkeys(counted(curve, run) for curve in members))
     legend = [f"N: {numbers}."]
     if any(curve.stands_out is not None for curve in members):
-        legend.append(STANDS_OUT)
+        legend.append(f"{MARK} {STANDS_OUT.get(section, ELSEWHERE)}.")
     name = f"{section}-by-layer"
     return Table(title, tuple(columns), tuple(rows), tuple(legend), name=name)
 

@@ -15,6 +15,8 @@ from layerscope.core.errors import count, listed, spelled
 from layerscope.show import document as doc
 from layerscope.show.plain import folded, plain
 
+SHORT = 8
+"""Characters of a heading that stays in one line."""
 HEADING = 16
 """Characters of a line of a heading at most."""
 NAME = 24
@@ -200,7 +202,7 @@ def _grid(table: doc.Table) -> Grid:
         # a name that leaves no room for the rest is broken, a number never; a heading is no wider
         # than its cells, unless a word is
         title = plain(column.title)
-        widths = [0, *(text.cell_len for text in cells), *map(len, title.split())]
+        widths = [SHORT, *(text.cell_len for text in cells), *map(len, title.split())]
         heading = Text(folded(title, min(HEADING, max(widths))))
         can_break = column.wraps or is_name
         grid.add_column(heading, justify=justify, no_wrap=not can_break, overflow="fold")

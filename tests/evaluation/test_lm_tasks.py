@@ -222,7 +222,7 @@ def test_the_verb_scores_layers_and_goes_on_to_a_model(
     assert evaluation.scores.equals(scores) and evaluation.missing == 0
     chosen = layerscope.select(out, pooling="tokens", cost=False, progress=False)
     assert chosen.layer in (1, 2, 3) and "token by token" in said.out
-    cut = layerscope.truncate(out, 2, tmp_path / "cut", progress=False)
+    cut = layerscope.truncate(model, 2, tmp_path / "cut", progress=False)
     shallow, _ = judged(backend(cut), paths[0])
     table = evaluation.table(pooling="tokens")
     assert table.loc[2, "choices (acc)"] == shallow["choices"]["acc,none"]

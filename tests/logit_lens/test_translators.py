@@ -243,11 +243,8 @@ def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path)
     ).min() > 0.15
     better = found["kl_plain"] - found["kl_tuned"] > 5 * found["stderr"]
     assert (better & (found["agreement_tuned"] > found["agreement_plain"])).all()
-    folded = done.out.partition("Divergence and agreement by layer")[2].splitlines()[1:3]
-    assert [line.split() for line in folded] == [
-        ["KL", "KL", "agree", "agree"],
-        ["layer", "plain", "tuned", "change", "plain", "tuned"],
-    ]
+    words = " ".join(done.out.partition("Divergence and agreement by layer")[2].split())
+    assert all(name in words for name in ("KL plain", "KL tuned", "change", "layer"))
     assert max(map(len, done.out.splitlines()[:-4])) <= 80
     done = cli("lens", model, *options, "--json")
     assert len(json.loads(done.out)["tuned"]) == 5

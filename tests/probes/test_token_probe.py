@@ -152,11 +152,11 @@ def test_first_tokens_of_tokenizers_that_take_the_blank_along(kind: str):
         ),
         (
             [{"tokens": ["a"], "tags": ["X"]}] * 9,
-            "{}: every token has the label 'X': give two or more",
+            "pos: fewer than 2 labels occur in 5 sentences: give more sentences",
         ),
         (
             [{"tokens": ["a", "b"], "tags": ["X", "Y"]}] * 4,
-            "{}: fewer than 2 labels occur in 5 sentences: give more sentences",
+            "pos: fewer than 2 labels occur in 5 sentences: give more sentences",
         ),
     ],
 )

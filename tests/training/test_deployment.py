@@ -86,7 +86,8 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path, te
     # opened again
     loose = {"max_length": 32, "max_disagreement": 0.6, "min_speedup": 0.01, "exits": [1]}
     left = layerscope.exits(ExitModel(out), held, out=tmp_path / "exits", progress=False, **loose)
-    assert left.layers["layer_accuracy"].tolist() == pytest.approx([reported[1], reported[2]])
+    accuracy = left.depths.set_index("layer")["accuracy"]
+    assert accuracy.loc[[1, 2]].tolist() == pytest.approx([reported[1], reported[2]])
     early = ExitModel.from_pretrained(left.path).leave([1], 0.0)
     batch = early.processor(sentences, return_tensors="pt", **HOW)
     output = early(**batch)
