@@ -35,6 +35,7 @@ floors: RESOLUTION = lowest-direct  # the oldest libraries that pyproject.toml a
 newest: RESOLUTION = highest  # the newest libraries there are, and every command tried with them
 floors newest: | $(BIN)/python
 	$(PIP) uv
+	rm -rf build/lib
 	$(BIN)/uv venv --quiet --clear --python $(PYTHON) build/$@
 	$(BIN)/uv pip install --quiet --python build/$@ --resolution $(RESOLUTION) --extra all -r pyproject.toml .
 	build/$@/bin/python tests/installed.py all
