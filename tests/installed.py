@@ -87,7 +87,7 @@ def make_inputs() -> None:
 
 
 def call(line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *line.split()], capture_output=True, text=True, timeout=1800)
+    return subprocess.run([COMMAND, *line.split()], capture_output=True, text=True, timeout=600)
 
 
 def refused(line: str, named: str) -> str:
