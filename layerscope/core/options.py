@@ -297,9 +297,15 @@ class Loading(TypedDict, total=False):
 class Reading(TypedDict, total=False):
     """How a table of samples is read."""
 
-    text_column: Annotated[str | None, Line("Column of the texts; by default it is guessed."), DATA]
+    text_column: Annotated[
+        str | None,
+        Line("Column of the texts; by default the one with a usual name, such as text."),
+        DATA,
+    ]
     label_column: Annotated[
-        str | None, Line("Column of the labels; by default it is guessed."), DATA
+        str | None,
+        Line("Column of the labels; by default the one with a usual name, such as label."),
+        DATA,
     ]
     max_length: Annotated[
         int | None,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from layerscope.core.errors import count
 from layerscope.core.saved import Store
 from layerscope.show.document import Column, Document, Facts, Section, Sentences, Table
 from layerscope.show.numbers import error, number, percent, times
@@ -109,7 +110,7 @@ class DraftReport(Stored):
         return Document(
             self.verdict,
             title=(plain(self.model), plain(self.data)),
-            facts=(f"{self.depth} layers", f"{self.prompts:,} prompts"),
+            facts=(f"{self.depth} layers", count(self.prompts, "prompt")),
             parts=(Sentences("", texts), table),
             notes=self.notes,
             commands=(self.command,) if self.pays else (),

@@ -76,7 +76,7 @@ class RoundCosts:
         return self.part("late", self.depth)
 
     def rounds(self, layer: int, tokens: np.ndarray) -> np.ndarray:
-        """Return the seconds of rounds in which so many tokens are verified."""
+        """Return the seconds that a round takes, for each number of tokens that it verifies."""
         drafting = (tokens - 1) * self.part("early", layer) + self.part("bare", layer)
         late = [self.part("late", self.depth - layer, each) for each in tokens.tolist()]
         return np.asarray(drafting + late)

@@ -153,7 +153,8 @@ def _files(paths: list[Path], labels: Labels) -> Corpus:
     odd = [path for path in paths if media_kind(path.name) != kind or not path.is_file()]
     if kind is None or odd:
         raise LayerscopeError(
-            f"{(odd or paths)[0]} is no file, or not of the kind of the first: give images, or sounds, that exist"
+            f"{(odd or paths)[0]} is not a file, or not of the same kind as the first: give existing files, "
+            "all images or all sounds"
         )
     corpus = media_corpus([(str(path), path) for path in paths], kind, "files")
     return replace(corpus, labels=None if labels is None else needed_classes(labels))

@@ -1,4 +1,4 @@
-"""What was run, in a table for the page, what a run still lacks, and the names by which runs are told apart."""
+"""A table of what was run, what a run still lacks, and names that tell runs apart."""
 
 import datetime as dt
 from collections import Counter

@@ -159,7 +159,7 @@ def _steps(chart: Chart) -> list[Json]:
 
 
 def _hover(owned: Sequence[Owned]) -> list[Json]:
-    """Return what a pointer is told of a point: whose it is, and its numbers."""
+    """Return what a tooltip shows for a point: its series, and its numbers."""
     first: Chart = owned[0].plot
     series = [series for one in owned for series in one.plot.series]
     fields = [] if owned[0].alone else [hover("run")]

@@ -90,7 +90,7 @@ def category(field: str, **more: Any) -> Json:
 
 
 def hover(field: str, title: str | None = None) -> Json:
-    """Return what a pointer is told of a row: a name, or a number where it has a title."""
+    """Return what a tooltip shows for a row: a name, or a number if it has a title."""
     if title is None:
         return {"field": field, "type": "nominal", "title": field}
     return quantity(field, title=title, format=".4~r")

@@ -40,8 +40,8 @@ def train(
         eval: evaluation data, in the same forms; by default a tenth of the training data, drawn
             with the seed.
         out: folder of the checkpoint; repeating the call resumes the training.
-        text_column: column of the texts; by default it is guessed.
-        label_column: column of the labels; by default it is guessed.
+        text_column: column of the texts; by default the one with a usual name, such as text.
+        label_column: column of the labels; by default the one with a usual name, such as label.
         from_config: start from random weights of the model's config.
         processor: tokenizer or processor, if the model has none.
         preset: published settings; options override them.

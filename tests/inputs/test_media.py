@@ -111,7 +111,9 @@ def test_a_list_of_paths_keeps_its_order_and_labels(tmp_path, refusal):
     assert open_corpus(paths).names == tuple(map(str, paths))
     assert open_corpus((paths, [2, 1, 3])).labels == (2, 1, 3)
     missing = tmp_path / "none.png"
-    assert refusal([missing]).startswith(f"{missing} is no file, or not of the kind of the first")
+    assert refusal([missing]).startswith(
+        f"{missing} is not a file, or not of the same kind as the first: give existing files"
+    )
 
 
 def test_resample_keeps_a_tone_and_its_length():
