@@ -69,7 +69,8 @@ def _csv(path: Path, columns: str, rows: list[tuple[object, ...]]) -> None:
 def _reviews(folder: Path) -> None:
     labels = dict.fromkeys(PRAISE, "praise") | dict.fromkeys(BLAME, "blame")
     rows = [
-        (f"{subject} {word}", labels[word]) for subject, word in itertools.product(SUBJECTS, labels)
+        (f"{subject} {word}", labels[word])
+        for subject, word in itertools.product(SUBJECTS, labels)
     ]
     _csv(folder / "reviews.csv", "text,label", rows)
 
@@ -125,7 +126,12 @@ def _tiny(folder: Path, name: str) -> None:
     torch.manual_seed(0)
     if name == "tiny-gpt2":
         config = hf.GPT2Config(
-            vocab_size=len(words), n_embd=16, n_layer=3, n_head=2, bos_token_id=3, eos_token_id=3
+            vocab_size=len(words),
+            n_embd=16,
+            n_layer=3,
+            n_head=2,
+            bos_token_id=3,
+            eos_token_id=3,
         )
         model = hf.GPT2LMHeadModel(config)
     else:
@@ -135,18 +141,24 @@ def _tiny(folder: Path, name: str) -> None:
             "num_attention_heads": 2,
             "intermediate_size": 32,
         }
-        config = hf.BertConfig(vocab_size=len(words), **sizes, id2label={0: "blame", 1: "praise"})
+        config = hf.BertConfig(
+            vocab_size=len(words), **sizes, id2label={0: "blame", 1: "praise"}
+        )
         model = hf.BertForSequenceClassification(config)
     for part in (
         model,
-        hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **special),
+        hf.PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, model_max_length=64, **special
+        ),
     ):
         part.save_pretrained(folder / name)
 
 
 def _run(folder: Path, name: str, model: str) -> None:
     _reviews(folder)
-    layerscope.profile(model, folder / "reviews.csv", out=folder / name, views=0, progress=False)
+    layerscope.profile(
+        model, folder / "reviews.csv", out=folder / name, views=0, progress=False
+    )
 
 
 def _exits(folder: Path) -> None:
@@ -170,7 +182,9 @@ def _drafts(folder: Path) -> None:
 def _steps(folder: Path) -> None:
     for step in (1, 20, 300):
         _tiny(folder / "saved-steps", "tiny-bert")
-        (folder / "saved-steps" / "tiny-bert").rename(folder / "saved-steps" / f"step{step}")
+        (folder / "saved-steps" / "tiny-bert").rename(
+            folder / "saved-steps" / f"step{step}"
+        )
 
 
 MAKERS: dict[str, Callable[[Path], None]] = {

@@ -38,13 +38,17 @@ def chunked(states: Sequence[Tensor], labels: Tensor, head: nn.Linear) -> None:
 def summed(states: Sequence[Tensor], labels: Tensor, head: nn.Linear) -> None:
     """A loss a layer, one backward over their sum."""
     weights = exit_weights(range(1, len(states) + 1))
-    losses = [nn.functional.cross_entropy(head(state).float(), labels) for state in states]
+    losses = [
+        nn.functional.cross_entropy(head(state).float(), labels) for state in states
+    ]
     sum(weight * loss for weight, loss in zip(weights, losses, strict=True)).backward()
 
 
 def one_by_one(states: Sequence[Tensor], labels: Tensor, head: nn.Linear) -> None:
     """A loss and a backward a layer."""
-    for weight, state in zip(exit_weights(range(1, len(states) + 1)), states, strict=True):
+    for weight, state in zip(
+        exit_weights(range(1, len(states) + 1)), states, strict=True
+    ):
         (weight * nn.functional.cross_entropy(head(state).float(), labels)).backward()
 
 
@@ -61,7 +65,8 @@ def measure(way: Way, given: argparse.Namespace) -> dict[str, float]:
     kind = {"device": given.device, "dtype": getattr(torch, given.dtype)}
     head = nn.Linear(given.width, given.classes, bias=False, **kind)
     states = [
-        torch.randn(given.tokens, given.width, **kind).requires_grad_() for _ in range(given.exits)
+        torch.randn(given.tokens, given.width, **kind).requires_grad_()
+        for _ in range(given.exits)
     ]
     labels = torch.randint(0, given.classes, (given.tokens,), device=given.device)
     on_gpu = given.device.startswith("cuda")
@@ -85,9 +90,14 @@ def measure(way: Way, given: argparse.Namespace) -> dict[str, float]:
     before = peak()
     once()
     grown = max(peak() - before, 1e-3)  # what is small may fit into what was free
-    found = {"megabytes": grown, "seconds": statistics.median(once() for _ in range(given.repeats))}
+    found = {
+        "megabytes": grown,
+        "seconds": statistics.median(once() for _ in range(given.repeats)),
+    }
     if given.gradients:
-        torch.save([head.weight.grad, *(state.grad for state in states)], given.gradients)
+        torch.save(
+            [head.weight.grad, *(state.grad for state in states)], given.gradients
+        )
     return found
 
 
@@ -98,7 +108,8 @@ def check_equal(files: Sequence[Path], dtype: torch.dtype) -> None:
     allowed = max(1e-5, 4 * torch.finfo(dtype).eps)
     for other in others:
         worst = max(
-            float((a - b).abs().max() / a.abs().max()) for a, b in zip(first, other, strict=True)
+            float((a - b).abs().max() / a.abs().max())
+            for a, b in zip(first, other, strict=True)
         )
         if not worst < allowed:
             raise SystemExit(f"the gradients of two ways differ by {worst:.1e}")
@@ -143,7 +154,9 @@ def main() -> int:
                 str(file),
             ]
             found[name] = json.loads(
-                subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout
+                subprocess.run(
+                    words, stdout=subprocess.PIPE, check=True, text=True
+                ).stdout
             )
             print(
                 f"{name}: {found[name]['megabytes']:,.0f} MB, {found[name]['seconds']:.2f} s",
@@ -156,7 +169,10 @@ def main() -> int:
         f"1/{each['megabytes'] / own['megabytes']:.1f} of a backward per exit (bar 1/5); time "
         f"{own['seconds'] / plain['seconds']:.2f} x and {own['seconds'] / each['seconds']:.2f} x (bar 1)"
     )
-    met = own["megabytes"] * 20 <= plain["megabytes"] and own["megabytes"] * 5 <= each["megabytes"]
+    met = (
+        own["megabytes"] * 20 <= plain["megabytes"]
+        and own["megabytes"] * 5 <= each["megabytes"]
+    )
     return 0 if met and own["seconds"] <= min(plain["seconds"], each["seconds"]) else 1
 
 

@@ -60,7 +60,12 @@ def model_time(texts: list[str]) -> bool:
 
     loaded = load("minilm", LoadOptions(device="cpu"), None)
     model = find_layers(
-        loaded, "text", made_up_samples(loaded)[1], Override(), max_length=None, prompt=""
+        loaded,
+        "text",
+        made_up_samples(loaded)[1],
+        Override(),
+        max_length=None,
+        prompt="",
     )
     module, encoder, depth = model.module, model.encoder, model.stack.depth
 
@@ -72,7 +77,9 @@ def model_time(texts: list[str]) -> bool:
             if layer == depth:
                 tokens = module(**inputs.named).last_hidden_state
             else:
-                tokens = module(**inputs.named, output_hidden_states=True).hidden_states[layer]
+                tokens = module(
+                    **inputs.named, output_hidden_states=True
+                ).hidden_states[layer]
             found[rows] = pool(tokens, inputs.mask, "mean")
         return found
 
@@ -102,7 +109,8 @@ def model_time(texts: list[str]) -> bool:
             check_equal(gave[0], gave[1], depth)
             if number % 5 == 0:
                 runs = [
-                    timed(lambda g=group, k=layer: one_layer(g, k)) for layer in range(depth + 1)
+                    timed(lambda g=group, k=layer: one_layer(g, k))
+                    for layer in range(depth + 1)
                 ]
                 apart.append(sum(each for each, _ in runs) / took[0])
                 for layer, (_, alone) in enumerate(runs):
@@ -142,9 +150,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument(
+        "--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data"
+    )
     parser.add_argument("--samples", type=int, default=2000)
-    parser.add_argument("--texts", type=int, help="texts of all tasks together, at most")
+    parser.add_argument(
+        "--texts", type=int, help="texts of all tasks together, at most"
+    )
     parser.add_argument("--no-judging", action="store_true")
     given = parser.parse_args()
     if not given.data.is_dir():
@@ -157,7 +169,10 @@ def main() -> int:
     texts = list(dict.fromkeys(text for task in tasks for text in texts_of(task)))
     met = model_time(texts[: given.texts])
     if not given.no_judging:
-        judging([f"{kind}:{given.data / name}" for name, kind in TASKS.items()], given.samples)
+        judging(
+            [f"{kind}:{given.data / name}" for name, kind in TASKS.items()],
+            given.samples,
+        )
     return 0 if met else 1
 
 

@@ -48,21 +48,25 @@ def exit_model(device: str, dtype: str, width: int = 768) -> Any:
         .eval()
         .to(device, getattr(torch, dtype))
     )
-    return ExitModel(model, processor=hf.AutoTokenizer.from_pretrained(embedded("minilm")))
+    return ExitModel(
+        model, processor=hf.AutoTokenizer.from_pretrained(embedded("minilm"))
+    )
 
 
 def batch(rows: int, device: str) -> Any:
     """Return rows of 128 tokens, all real."""
     from layerscope.models.forward import Inputs
 
-    ids = torch.randint(1000, 20000, (rows, TOKENS), generator=torch.Generator().manual_seed(0)).to(
-        device
-    )
+    ids = torch.randint(
+        1000, 20000, (rows, TOKENS), generator=torch.Generator().manual_seed(0)
+    ).to(device)
     mask = torch.ones_like(ids)
     return Inputs({"input_ids": ids, "attention_mask": mask}, mask=mask)
 
 
-def forced(layers: torch.Tensor) -> Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]:
+def forced(
+    layers: torch.Tensor,
+) -> Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]:
     """Return the rule by which each row leaves at its own layer; what it says is computed all the same."""
     from layerscope.early_exit.predictions import sureness
 
@@ -87,7 +91,10 @@ def check_equal(model: Any, inputs: Any, layers: torch.Tensor) -> None:
         raise SystemExit("rows leave at other layers than they are made to")
     # products of fewer rows are summed in another order
     allowed = 1e-4 if plain.dtype.itemsize > 2 else 5e-2
-    for want, found in ((left, outcome.logits), (output.logits, model(**inputs.named).logits)):
+    for want, found in (
+        (left, outcome.logits),
+        (output.logits, model(**inputs.named).logits),
+    ):
         worst = float((want - found).abs().max() / want.abs().max())
         if not worst < allowed:
             raise SystemExit(f"the two sides differ by {worst:.1e}")
@@ -134,7 +141,9 @@ def measure(model: Any, rows: int, repeats: int, device: str) -> bool:
             left.append(times["plain"] / times["exits"])
             off.append(times["off"] / times["plain"])
             ideal.append(DEPTH * len(layers) * rows / float(torch.cat(layers).sum()))
-    share = statistics.median(one / other for one, other in zip(left, ideal, strict=True))
+    share = statistics.median(
+        one / other for one, other in zip(left, ideal, strict=True)
+    )
     print(
         f"batch {rows}: plain {1e3 * statistics.median(plain):.1f} ms, exits {statistics.median(left):.2f} x, ideal "
         f"{statistics.median(ideal):.2f} x: {100 * share:.1f} % of it (bar {100 * BARS[rows]:.0f}); switched off "
@@ -160,9 +169,9 @@ def once(kind: str) -> float:
     """Return the peak of a fresh process, whose allocator gives back what is freed: what counts is what is alive."""
     variables = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
     return float(
-        subprocess.check_output([sys.executable, __file__, "--peak", kind], env=variables).split()[
-            -1
-        ]
+        subprocess.check_output(
+            [sys.executable, __file__, "--peak", kind], env=variables
+        ).split()[-1]
     )
 
 
@@ -183,7 +192,10 @@ def main() -> None:
         peak(given.peak)
         return
     if given.memory:
-        peaks = {kind: [once(kind) for _ in range(given.repeats)] for kind in ("plain", "exits")}
+        peaks = {
+            kind: [once(kind) for _ in range(given.repeats)]
+            for kind in ("plain", "exits")
+        }
         told = {kind: statistics.median(found) for kind, found in peaks.items()}
         print(
             f"peak of the process: plain {told['plain']:.1f} MB, with exits {told['exits']:.1f} MB"
@@ -192,7 +204,8 @@ def main() -> None:
     model = exit_model(given.device, given.dtype, given.width)
     torch.manual_seed(0)
     met = [
-        measure(model, int(rows), given.repeats, given.device) for rows in given.batches.split(",")
+        measure(model, int(rows), given.repeats, given.device)
+        for rows in given.batches.split(",")
     ]
     sys.exit(not all(met))
 

@@ -72,7 +72,9 @@ def main() -> None:
             violations += bool(truth.disagrees(leaving).mean() > given.max_disagreement)
             never += bool((leaving == recorded.depth).all())
             layers.append(
-                exit_speedup(np.bincount(leaving, minlength=recorded.depth + 1)[1:].astype(float))
+                exit_speedup(
+                    np.bincount(leaving, minlength=recorded.depth + 1)[1:].astype(float)
+                )
             )
             ends = np.full(len(truth), truth.depth)
             plain = costs.seconds(ends, (), truth.depth, 32)

@@ -37,9 +37,9 @@ def texts(n: int) -> list[str]:
     from layerscope.models.checks import embedded
 
     tokenizer = AutoTokenizer.from_pretrained(embedded("minilm"))
-    ids = tokenizer(" ".join(open_corpus("stdlib-docs").samples), add_special_tokens=False)[
-        "input_ids"
-    ]
+    ids = tokenizer(
+        " ".join(open_corpus("stdlib-docs").samples), add_special_tokens=False
+    )["input_ids"]
     found, at = [], 0
     while len(found) < n:
         text = tokenizer.decode(ids[at % len(ids) :][: TOKENS - 2])
@@ -64,10 +64,14 @@ def overhead(data: Path, repeats: int) -> list[float]:
     from layerscope.models.forward import forward
 
     stream, batches, compute = open_stream(data), [], pipeline.compute
-    model = find_layers(load("minilm", LoadOptions()), "text", stream.head.samples, Override())
+    model = find_layers(
+        load("minilm", LoadOptions()), "text", stream.head.samples, Override()
+    )
     for chunk in stream.chunks():
         rows = batches_of(model, model.encoder.lengths(chunk.samples))
-        batches += [model.encoder.batch([chunk.samples[i] for i in batch]) for batch in rows]
+        batches += [
+            model.encoder.batch([chunk.samples[i] for i in batch]) for batch in rows
+        ]
 
     def bare() -> float:
         start = time.process_time()
@@ -85,7 +89,9 @@ def overhead(data: Path, repeats: int) -> list[float]:
 
     def extracted() -> float:
         with tempfile.TemporaryDirectory() as folder:
-            layerscope.extract("minilm", data, LAYERS, out=Path(folder) / "states", progress=False)
+            layerscope.extract(
+                "minilm", data, LAYERS, out=Path(folder) / "states", progress=False
+            )
         return spent[-1]
 
     torch.set_num_threads(1)
@@ -118,7 +124,8 @@ def workers(data: Path, folder: Path, shards: int) -> tuple[float, float]:
         for i in range(shards)
     ]
     starts, ends, spent = zip(
-        *(map(float, process.communicate()[0].split()[-3:]) for process in running), strict=True
+        *(map(float, process.communicate()[0].split()[-3:]) for process in running),
+        strict=True,
     )
     return max(ends) - min(starts), max(spent)
 
@@ -130,7 +137,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-workers", action="store_true")
     args = parser.parse_args()
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    os.environ |= {
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1",
+    }
     import pandas as pd
 
     with tempfile.TemporaryDirectory() as made:

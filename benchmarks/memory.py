@@ -41,20 +41,26 @@ def peak(data: str, keep_states: str = "all", width: int = WIDTH) -> float:
     )
     out = Path(data).parent / "run"
     taken = {"samples": "all"} if keep_states == "all" else {"keep_states": keep_states}
-    profile(BertModel(config), data, processor=tokenizer, out=out, progress=False, **taken)
+    profile(
+        BertModel(config), data, processor=tokenizer, out=out, progress=False, **taken
+    )
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def write_texts(path: Path, samples: int, length: int = WORDS) -> None:
     """Write that many seeded texts of ordinary words, of five labels."""
     words = [
-        f"{a}{b}{c}" for a in "bdfglmnprst" for b in "aeiou" for c in ("", "n", "rk", "st", "ll")
+        f"{a}{b}{c}"
+        for a in "bdfglmnprst"
+        for b in "aeiou"
+        for c in ("", "n", "rk", "st", "ll")
     ]
     rng = random.Random(0)
     with path.open("w") as file:
         file.write("text,label\n")
         file.writelines(
-            f"{' '.join(rng.choices(words, k=length))},{i % 5}\n" for i in range(samples)
+            f"{' '.join(rng.choices(words, k=length))},{i % 5}\n"
+            for i in range(samples)
         )
 
 

@@ -36,7 +36,11 @@ class OneByOne:
     """Seven metrics as separate scripts compute them: a model forward for every sample of every metric."""
 
     def __init__(self, model: LayeredModel, corpus: Corpus) -> None:
-        self.model, self.texts, self.forwards = model, [str(text) for text in corpus.samples], 0
+        self.model, self.texts, self.forwards = (
+            model,
+            [str(text) for text in corpus.samples],
+            0,
+        )
         # views are drawn by a sample's name
         self.ids = [zlib.crc32(name.encode()) for name in corpus.names]
 
@@ -45,13 +49,17 @@ class OneByOne:
         self.forwards += 1
         states: list[Tensor] = []
         inputs = self.model.encoder.batch([text]).to(self.model.device)
-        self.model.run(inputs, lambda _, site, x: states.append(x[0]) if site == "raw" else None)
+        self.model.run(
+            inputs, lambda _, site, x: states.append(x[0]) if site == "raw" else None
+        )
         return states
 
     def view(self, i: int, view: int) -> str:
         """Return view 0 (the text itself), 1 or 2."""
         return (
-            str(augment(self.texts[i], "text", seed=0, sample_id=self.ids[i], view=view))
+            str(
+                augment(self.texts[i], "text", seed=0, sample_id=self.ids[i], view=view)
+            )
             if view
             else self.texts[i]
         )
@@ -60,29 +68,47 @@ class OneByOne:
         """Return mean states [layers, N, views, D]."""
         rows = [
             [
-                torch.stack([pool(x[None], None, "mean")[0] for x in self.tokens(self.view(i, v))])
+                torch.stack(
+                    [
+                        pool(x[None], None, "mean")[0]
+                        for x in self.tokens(self.view(i, v))
+                    ]
+                )
                 for v in views
             ]
             for i in range(len(self.texts))
         ]
-        return torch.stack([torch.stack(row) for row in rows]).permute(2, 0, 1, 3).double()
+        return (
+            torch.stack([torch.stack(row) for row in rows]).permute(2, 0, 1, 3).double()
+        )
 
     def run(self) -> dict[str, list[float]]:
         """Return every metric by layer."""
         block = [
-            np.random.default_rng([0, 2]).permutation(len(self.texts))[: min(len(self.texts), 256)]
+            np.random.default_rng([0, 2]).permutation(len(self.texts))[
+                : min(len(self.texts), 256)
+            ]
         ]
         out: dict[str, list[float]] = {}
         for name, per_sample in (
             ("prompt_entropy", metrics.prompt_entropy),
             ("curvature", metrics.curvature),
         ):
-            values = [[float(per_sample(x)) for x in self.tokens(text)] for text in self.texts]
+            values = [
+                [float(per_sample(x)) for x in self.tokens(text)] for text in self.texts
+            ]
             out[name] = np.nanmean(values, axis=0).tolist()
-        out["dataset_entropy"] = [float(metrics.dataset_entropy(z[:, 0])) for z in self.pooled([0])]
-        out["effective_rank"] = [float(metrics.effective_rank(z[:, 0])) for z in self.pooled([0])]
+        out["dataset_entropy"] = [
+            float(metrics.dataset_entropy(z[:, 0])) for z in self.pooled([0])
+        ]
+        out["effective_rank"] = [
+            float(metrics.effective_rank(z[:, 0])) for z in self.pooled([0])
+        ]
         for name, paired in (("infonce", metrics.infonce), ("dime", metrics.dime)):
-            values = [[float(paired(z[b, 0], z[b, 1])) for b in block] for z in self.pooled([0, 1])]
+            values = [
+                [float(paired(z[b, 0], z[b, 1])) for b in block]
+                for z in self.pooled([0, 1])
+            ]
             out[name] = np.mean(values, axis=1).tolist()
         out["lidar"] = [float(metrics.lidar(z)) for z in self.pooled([0, 1, 2])]
         return out
@@ -99,7 +125,9 @@ def main() -> None:
     device = str(torch_device(LoadOptions(device=args.device)))
     served = SentenceTransformer(embedded("minilm"), device=device)
     loaded = load(served, LoadOptions(device=args.device))
-    model = find_layers(loaded, "text", corpus.samples[:8], Override(), max_length=None, prompt="")
+    model = find_layers(
+        loaded, "text", corpus.samples[:8], Override(), max_length=None, prompt=""
+    )
     ratios: list[float] = []
     for repeat in range(args.repeats):
         with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +149,9 @@ def main() -> None:
             values = other.run()
         apart = time.perf_counter() - start
         ratios.append(apart / once)
-        worst = max(_difference(table, name, by_layer) for name, by_layer in values.items())
+        worst = max(
+            _difference(table, name, by_layer) for name, by_layer in values.items()
+        )
         if not worst < 1e-5:
             raise SystemExit(f"the two sides differ by {worst:.1e}")
         print(
@@ -133,7 +163,9 @@ def main() -> None:
 
 
 def _difference(table: Any, name: str, by_layer: list[float]) -> float:
-    rows = table[(table["metric"] == name) & (table["site"] == "raw")].sort_values("layer")
+    rows = table[(table["metric"] == name) & (table["site"] == "raw")].sort_values(
+        "layer"
+    )
     return max(
         abs(a - b) / max(abs(b), 1e-6)
         for a, b in zip(rows["value"], by_layer, strict=True)

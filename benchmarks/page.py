@@ -50,7 +50,9 @@ def opening(page: Path, tabs: int) -> tuple[float, float]:
     from playwright.sync_api import sync_playwright
 
     names = ("chromium", "chromium-browser", "google-chrome")
-    path = os.environ.get("LAYERSCOPE_CHROMIUM") or next(filter(None, map(shutil.which, names)))
+    path = os.environ.get("LAYERSCOPE_CHROMIUM") or next(
+        filter(None, map(shutil.which, names))
+    )
     loaded, drawn = [], []
     with sync_playwright() as playwright:
         browser: Any = playwright.chromium.launch(
@@ -77,7 +79,10 @@ def main(runs: int, depth: int, tabs: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = [
             layerscope.profile(
-                stack(depth, seed), data, out=Path(folder) / f"run-{seed}", progress=False
+                stack(depth, seed),
+                data,
+                out=Path(folder) / f"run-{seed}",
+                progress=False,
             )
             for seed in range(runs)
         ]
@@ -90,7 +95,9 @@ def main(runs: int, depth: int, tabs: int) -> None:
             f"{runs} runs of {depth} layers: {page.stat().st_size / 1e6:.2f} MB (bar 2), written in {seconds:.1f} s"
         )
         loaded, drawn = opening(page, tabs)
-        print(f"opened: loaded in {loaded:.2f} s, every plot drawn in {drawn:.2f} s (bar 3)")
+        print(
+            f"opened: loaded in {loaded:.2f} s, every plot drawn in {drawn:.2f} s (bar 3)"
+        )
 
 
 if __name__ == "__main__":

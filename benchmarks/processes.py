@@ -46,7 +46,8 @@ def call(verb: str, data: Path, samples: int, out: Path) -> None:
         )
     else:
         tasks = [
-            f"{kind}:{data / name}" for kind, _, name in (task.partition(":") for task in TASKS)
+            f"{kind}:{data / name}"
+            for kind, _, name in (task.partition(":") for task in TASKS)
         ]
         layerscope.evaluate(
             "minilm", tasks, out, samples=samples, jobs=1, progress=False, device="cpu"
@@ -58,12 +59,19 @@ def child(verb: str, data: Path, samples: int, folder: Path) -> None:
     call(verb, data, min(samples, 120), folder / "small")
     wall, processor = time.perf_counter(), time.process_time()
     call(verb, data, samples, folder / "full")
-    took = {"wall": time.perf_counter() - wall, "processor": time.process_time() - processor}
+    took = {
+        "wall": time.perf_counter() - wall,
+        "processor": time.process_time() - processor,
+    }
     (folder / f"took-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(took))
-    print(f"{verb}: {took['wall']:.1f} s on the wall, {took['processor']:.1f} s of a processor")
+    print(
+        f"{verb}: {took['wall']:.1f} s on the wall, {took['processor']:.1f} s of a processor"
+    )
 
 
-def timed(given: argparse.Namespace, verb: str, processes: int) -> tuple[float, float, Any]:
+def timed(
+    given: argparse.Namespace, verb: str, processes: int
+) -> tuple[float, float, Any]:
     """Return the seconds on the wall and the most of one processor, and the scores."""
     import layerscope
 
@@ -77,19 +85,37 @@ def timed(given: argparse.Namespace, verb: str, processes: int) -> tuple[float, 
         "--verb",
         verb,
     ]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(processes),
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, *(launcher if processes > 1 else []), *words, "--folder", folder]
+        command = [
+            sys.executable,
+            *(launcher if processes > 1 else []),
+            *words,
+            "--folder",
+            folder,
+        ]
         one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
         subprocess.run(command, check=True, env=one_thread, stdout=subprocess.DEVNULL)
-        took = [json.loads(path.read_text()) for path in Path(folder).glob("took-*.json")]
+        took = [
+            json.loads(path.read_text()) for path in Path(folder).glob("took-*.json")
+        ]
         full = Path(folder) / "full"
         found: Any = (
             layerscope.open_run(full).table()
             if verb == "profile"
             else layerscope.open_evaluation(full).table()
         )
-    return max(one["wall"] for one in took), max(one["processor"] for one in took), found
+    return (
+        max(one["wall"] for one in took),
+        max(one["processor"] for one in took),
+        found,
+    )
 
 
 def main() -> int:
@@ -97,7 +123,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument(
+        "--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data"
+    )
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--verb", choices=("profile", "evaluate"))
@@ -127,8 +155,12 @@ def main() -> int:
             print(
                 f"{verb}: one process {one[0]:.1f} s (processor {one[1]:.1f}), two {two[0]:.1f} s ({two[1]:.1f})"
             )
-        wall, processor = (statistics.median(column) for column in zip(*ratios, strict=True))
-        print(f"{verb}: {wall:.2f} x on the wall, {processor:.2f} x by processor time (bar {BAR})")
+        wall, processor = (
+            statistics.median(column) for column in zip(*ratios, strict=True)
+        )
+        print(
+            f"{verb}: {wall:.2f} x on the wall, {processor:.2f} x by processor time (bar {BAR})"
+        )
         met &= wall >= BAR
     return 0 if met else 1
 

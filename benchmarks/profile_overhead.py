@@ -28,7 +28,13 @@ TOKENS = 128
 def case(name: str) -> tuple[Any, Any, int]:
     """Return (model, tokenizer, number of texts) of a case."""
     import torch
-    from transformers import AutoTokenizer, BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+    from transformers import (
+        AutoTokenizer,
+        BertConfig,
+        BertModel,
+        GPT2Config,
+        GPT2LMHeadModel,
+    )
 
     from layerscope.models.checks import embedded
 
@@ -73,7 +79,10 @@ def measure(name: str, repeats: int, most: int) -> dict[str, Any]:
     job = Job(model, corpus, options, vectors_for(model, "auto"))
     plan = make_plan(job)
     batches = [rows for _, rows in plan.groupby("batch")]
-    inputs = [model.encoder.batch([corpus.samples[i] for i in rows["sample"]]) for rows in batches]
+    inputs = [
+        model.encoder.batch([corpus.samples[i] for i in rows["sample"]])
+        for rows in batches
+    ]
     backbone = getattr(model.module, model.module.base_model_prefix, model.module)
 
     def bare() -> float:
@@ -125,7 +134,9 @@ def _check_equal(output: Any, mask: Any, kept: dict[str, Any], model: Any) -> No
 
     name = model.pooling[0]
     want = pool(output.last_hidden_state, mask, name)
-    worst = float((kept[f"{model.final}.{name}"][-1] - want).abs().max() / want.abs().max())
+    worst = float(
+        (kept[f"{model.final}.{name}"][-1] - want).abs().max() / want.abs().max()
+    )
     if not worst < 1e-4:
         raise SystemExit(f"the two sides differ by {worst:.1e} at the last layer")
 
@@ -145,7 +156,10 @@ def end_to_end(samples: int) -> None:
         max_length=None,
         prompt="",
     )
-    batches = [model.encoder.batch(corpus.samples[i : i + 32]) for i in range(0, len(corpus), 32)]
+    batches = [
+        model.encoder.batch(corpus.samples[i : i + 32])
+        for i in range(0, len(corpus), 32)
+    ]
     start = time.perf_counter()
     for batch in batches:
         model.run(batch, lambda *_: None)
@@ -154,7 +168,9 @@ def end_to_end(samples: int) -> None:
         start = time.perf_counter()
         profile("minilm", corpus, out=Path(folder) / "run", progress=False)
         whole = time.perf_counter() - start
-    print(f"end to end, {len(corpus)} docstrings, two views, all metrics and probes: {whole:.1f} s")
+    print(
+        f"end to end, {len(corpus)} docstrings, two views, all metrics and probes: {whole:.1f} s"
+    )
     print(f"one forward of the originals: {bare:.1f} s")
 
 
@@ -163,7 +179,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", choices=BARS)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--texts", type=int, default=256, help="texts of a case at most")
+    parser.add_argument(
+        "--texts", type=int, default=256, help="texts of a case at most"
+    )
     parser.add_argument("--child", action="store_true")
     args = parser.parse_args()
     if args.child:
@@ -182,12 +200,14 @@ def main() -> None:
         ]
         command += ["--texts", str(args.texts)]
         out = json.loads(
-            subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[
-                -1
-            ]
+            subprocess.run(
+                command, check=True, capture_output=True, text=True
+            ).stdout.splitlines()[-1]
         )
         print(out.pop("where"))
-        print(f"{name}: {out['ratio']:.3f} x (bar {out['bar']}), repeats {out['ratios']}")
+        print(
+            f"{name}: {out['ratio']:.3f} x (bar {out['bar']}), repeats {out['ratios']}"
+        )
         print(
             f"bare {out['bare_s']:.2f} s, profile {out['profile_s']:.2f} s, {out['texts']} x {out['tokens']} tokens\n"
         )

@@ -110,15 +110,21 @@ def work(mode: str, name: str, data: Path) -> int:
     if mode == "forward":
         loaded = load(model, LoadOptions(), processor)
         texts = data.read_text().splitlines()[1:]
-        layered = find_layers(loaded, "text", texts, Override(), max_length=None, prompt="")
+        layered = find_layers(
+            loaded, "text", texts, Override(), max_length=None, prompt=""
+        )
         with torch.inference_mode():
             for batch in batches_of(layered, layered.encoder.lengths(texts)):
-                layered.run(layered.encoder.batch([texts[i] for i in batch]), lambda *_: None)
+                layered.run(
+                    layered.encoder.batch([texts[i] for i in batch]), lambda *_: None
+                )
         return 0
     if mode.startswith("extract"):
         layerscope.extract(model, data, out=out, progress=False, **options, **own)
     else:
-        layerscope.profile(model, data, samples="all", out=out, progress=False, **options, **own)
+        layerscope.profile(
+            model, data, samples="all", out=out, progress=False, **options, **own
+        )
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
 
 
@@ -130,9 +136,9 @@ def measured(mode: str, name: str, texts: int) -> tuple[float, int]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, __file__, "--child", mode, name, str(data)]
         size = int(
-            subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[
-                -1
-            ]
+            subprocess.run(
+                command, check=True, capture_output=True, text=True
+            ).stdout.splitlines()[-1]
         )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, size

@@ -38,7 +38,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
         self.held, self.most = 0, 0
         self.known = weakref.WeakSet[Any]()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         # what is given was there before
         before = {
             id(each.untyped_storage())
@@ -85,13 +87,22 @@ def model_of(shape: str, quiet: float, layers: int, width: int) -> Any:
             "hidden_size": width,
             "intermediate_size": 8 * width // 3,
         }
-        model: Any = hf.LlamaForCausalLM(hf.LlamaConfig(num_attention_heads=12, **sizes, **ends))
-        written = [[block.self_attn.o_proj, block.mlp.down_proj] for block in model.model.layers]
+        model: Any = hf.LlamaForCausalLM(
+            hf.LlamaConfig(num_attention_heads=12, **sizes, **ends)
+        )
+        written = [
+            [block.self_attn.o_proj, block.mlp.down_proj]
+            for block in model.model.layers
+        ]
     else:
         model = hf.GPT2LMHeadModel(
-            hf.GPT2Config(n_layer=layers, n_embd=width, n_head=12, n_positions=512, **ends)
+            hf.GPT2Config(
+                n_layer=layers, n_embd=width, n_head=12, n_positions=512, **ends
+            )
         )
-        written = [[block.attn.c_proj, block.mlp.c_proj] for block in model.transformer.h]
+        written = [
+            [block.attn.c_proj, block.mlp.c_proj] for block in model.transformer.h
+        ]
     with torch.no_grad():
         for linear in (each for block in written[DRAFT:] for each in block):
             for parameter in linear.parameters():
@@ -107,7 +118,9 @@ def own(model: Any, ids: Any, tokens: int, top_p: float | None) -> Any:
 
     prompts = dict(enumerate(ids.tolist()))
     choose = chooser(Sampling(tokens, top_p), [*prompts])
-    found = continued(Decoder(model, model.config.num_hidden_layers), prompts, choose, tokens)
+    found = continued(
+        Decoder(model, model.config.num_hidden_layers), prompts, choose, tokens
+    )
     return torch.tensor([[*prompts[i], *found[i].ids] for i in prompts])
 
 
@@ -144,13 +157,21 @@ def ideal(speculation: Any, batch: int, tokens: int) -> float:
     return float(prefill + report.rounds * (DRAFTED * early + bare + late) + alone)
 
 
-def measure(shape: str, batch: int, tokens: int, repeats: int, size: tuple[int, int]) -> bool:
+def measure(
+    shape: str, batch: int, tokens: int, repeats: int, size: tuple[int, int]
+) -> bool:
     """Time all ways to decode, and return whether the bars are met."""
     from layerscope.generation import SelfSpeculation
 
     model, hard = model_of(shape, 0.02, *size), model_of(shape, 1.0, *size)
-    ids = torch.randint(3, VOCABULARY, (batch, PROMPT), generator=torch.Generator().manual_seed(1))
-    options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": tokens, "do_sample": False}
+    ids = torch.randint(
+        3, VOCABULARY, (batch, PROMPT), generator=torch.Generator().manual_seed(1)
+    )
+    options = {
+        "attention_mask": torch.ones_like(ids),
+        "max_new_tokens": tokens,
+        "do_sample": False,
+    }
     fixed = SelfSpeculation(model, DRAFT, DRAFTED, fall_back=False)
     auto, never = SelfSpeculation(model), SelfSpeculation(hard, 1)
     drafts = f"layer {DRAFT}, {DRAFTED} drafts"
@@ -195,27 +216,39 @@ def measure(shape: str, batch: int, tokens: int, repeats: int, size: tuple[int, 
     for name in (drafts, "auto", "assistant_early_exit"):
         if name in ways:
             print(f"  {name:28} {ratio('plain', name):5.2f} times plain decoding")
-    share, weights = statistics.median(shares[1:]), sum(each.nbytes for each in model.parameters())
+    share, weights = (
+        statistics.median(shares[1:]),
+        sum(each.nbytes for each in model.parameters()),
+    )
     fallen = ratio("fall-back, no layer is right", "plain, no layer is right")
-    off = [ratio("without drafts", "plain"), ratio("without drafts, sampling", "plain, sampling")]
+    off = [
+        ratio("without drafts", "plain"),
+        ratio("without drafts, sampling", "plain, sampling"),
+    ]
     held = [weights + peak_bytes(ways[name]) for name in (drafts, "plain")]
     print(f"  {fixed.report}: {share:.0%} of the ideal (bar 90 %)")
     print(f"  auto: {auto.report}, {auto.report.draft_tokens} drafts at a time")
-    print(f"  where no layer is right: {fallen:.3f} of the time of plain decoding; {never.report}")
+    print(
+        f"  where no layer is right: {fallen:.3f} of the time of plain decoding; {never.report}"
+    )
     print(
         f"  without drafts: {off[0]:.3f} of the time of model.generate, sampling {off[1]:.3f} (bar 1.03)"
     )
     print(
         f"  memory: {held[0] / held[1]:.3f} of plain decoding's, {held[1] / 1e6:,.0f} MB (bar 1.05)"
     )
-    faster = "assistant_early_exit" not in ways or ratio("assistant_early_exit", drafts) > 1
+    faster = (
+        "assistant_early_exit" not in ways or ratio("assistant_early_exit", drafts) > 1
+    )
     return share >= 0.9 and faster and max(off) <= 1.03 and held[0] <= 1.05 * held[1]
 
 
 def main() -> None:
     """Measure each shape and batch size."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shape", nargs="+", default=["llama", "gpt2"], choices=["llama", "gpt2"])
+    parser.add_argument(
+        "--shape", nargs="+", default=["llama", "gpt2"], choices=["llama", "gpt2"]
+    )
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--repeats", type=int, default=3)

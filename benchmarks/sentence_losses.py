@@ -93,18 +93,26 @@ def by_layer(model: SentenceTransformer, dev: pd.DataFrame) -> np.ndarray[Any, A
         order = texts.str.len().sort_values().index  # batches of like lengths
         for start in range(0, len(order), 64):
             batch = texts[order[start : start + 64]].tolist()
-            given = model.tokenizer(batch, padding=True, truncation=True, return_tensors="pt")
+            given = model.tokenizer(
+                batch, padding=True, truncation=True, return_tensors="pt"
+            )
             states = torch.stack(
-                model[0].auto_model(**given, output_hidden_states=True).hidden_states[1:]
+                model[0]
+                .auto_model(**given, output_hidden_states=True)
+                .hidden_states[1:]
             )
             mask = given["attention_mask"][None, :, :, None].float()
             found.append((states * mask).sum(2) / mask.sum(2))
         sides.append(torch.cat(found, 1)[:, torch.from_numpy(order.argsort().copy())])
     cosines = [
-        torch.cosine_similarity(*(side[..., :d] for side in sides), dim=-1).numpy() for d in DIMS
+        torch.cosine_similarity(*(side[..., :d] for side in sides), dim=-1).numpy()
+        for d in DIMS
     ]
     return np.array(
-        [[100 * float(spearmanr(row, dev["score"])[0]) for row in rows] for rows in cosines]
+        [
+            [100 * float(spearmanr(row, dev["score"])[0]) for row in rows]
+            for rows in cosines
+        ]
     ).T
 
 
@@ -134,9 +142,15 @@ def trained(
             save_strategy="no",
             logging_strategy="no",
         )
-        rows = Dataset.from_pandas(data[["sentence1", "sentence2", "score"]], preserve_index=False)
+        rows = Dataset.from_pandas(
+            data[["sentence1", "sentence2", "score"]], preserve_index=False
+        )
         SentenceTransformerTrainer(
-            model=model, args=args, train_dataset=rows, loss=build(model), callbacks=[clock]
+            model=model,
+            args=args,
+            train_dataset=rows,
+            loss=build(model),
+            callbacks=[clock],
         ).train()
     return model, clock.seconds
 
@@ -145,7 +159,9 @@ def check_equal(data: pd.DataFrame) -> None:
     """Raise unless the aligned loss of the last layer alone is the plain loss, with its gradients."""
     model = SentenceTransformer(embedded("minilm"), device="cpu").eval()
     weights: Any = model[0].auto_model
-    features = [model.tokenize(data[column].tolist()) for column in ("sentence1", "sentence2")]
+    features = [
+        model.tokenize(data[column].tolist()) for column in ("sentence1", "sentence2")
+    ]
     truth = torch.tensor(data["score"].to_numpy(), dtype=torch.float32)
     found = []
     for loss in (
@@ -156,10 +172,15 @@ def check_equal(data: pd.DataFrame) -> None:
         value = loss([dict(each) for each in features], truth)
         value.backward()
         found.append(
-            [value.detach(), *(w.grad.clone() for w in weights.parameters() if w.grad is not None)]
+            [
+                value.detach(),
+                *(w.grad.clone() for w in weights.parameters() if w.grad is not None),
+            ]
         )
     largest = max(float(each.abs().max()) for each in found[0])
-    worst = max(float((a - b).abs().max()) for a, b in zip(*found, strict=True)) / largest
+    worst = (
+        max(float((a - b).abs().max()) for a, b in zip(*found, strict=True)) / largest
+    )
     if not worst < 1e-5:
         raise SystemExit(
             f"the plain loss and the aligned loss of the last layer differ by {worst:.1e}"
@@ -178,7 +199,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data"
+        "--data",
+        type=Path,
+        default=Path(__file__).resolve().parents[2] / "shared" / "data",
     )
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--batch", type=int, default=8)
@@ -186,7 +209,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     train = pairs(options.data, "train")
-    dev = pairs(options.data, "dev").sample(options.dev, random_state=0).reset_index(drop=True)
+    dev = (
+        pairs(options.data, "dev")
+        .sample(options.dev, random_state=0)
+        .reset_index(drop=True)
+    )
     check_equal(train[: options.batch])
     shipped = by_layer(SentenceTransformer(embedded("minilm"), device="cpu"), dev)
     print(
@@ -196,11 +223,15 @@ def main() -> None:
     )
     scores: dict[str, list[np.ndarray[Any, Any]]] = {}
 
-    def measure(name: str, build: Callable[[Any], Any], depth: int | None = None) -> None:
+    def measure(
+        name: str, build: Callable[[Any], Any], depth: int | None = None
+    ) -> None:
         """Train with each seed, keep the scores, and print their means."""
         clocks, scores[name] = [], []
         for seed in range(options.seeds):
-            model, seconds = trained(build, train, options.steps, options.batch, seed, depth)
+            model, seconds = trained(
+                build, train, options.steps, options.batch, seed, depth
+            )
             clocks.append(seconds)
             scores[name].append(by_layer(model, dev))
         step = statistics.median(second for seconds in clocks for second in seconds)
@@ -214,7 +245,10 @@ def main() -> None:
         for column, d in reversed([*enumerate(DIMS)]):
             cells = " ".join(f"{score:7.1f}" for score in table[:, column])
             last = d == DIMS[-1]
-            print(f"{name if last else '':24} {d:4} {cells}{times if last else ''}", flush=True)
+            print(
+                f"{name if last else '':24} {d:4} {cells}{times if last else ''}",
+                flush=True,
+            )
 
     show("as shipped", shipped)
     for name, build in LOSSES.items():
@@ -228,12 +262,22 @@ def main() -> None:
     print(
         f"\n{OURS} minus {'':12} last layer, {DIMS[-1]}  all layers, {DIMS[-1]}  last layer, {DIMS[0]}  all cells"
     )
-    for name, tables in [(name, tables) for name, tables in scores.items() if name != OURS]:
+    for name, tables in [
+        (name, tables) for name, tables in scores.items() if name != OURS
+    ]:
         apart = np.array(scores[OURS])[:, : len(tables[0])] - np.array(tables)
         if name.startswith("separate"):
             apart = apart[:, -1:]
-        columns = apart[:, -1, -1], apart[:, :, -1].mean(1), apart[:, -1, 0], apart.mean((1, 2))
-        print(f"{name:32} " + "  ".join(f"{spread(column):>13}" for column in columns), flush=True)
+        columns = (
+            apart[:, -1, -1],
+            apart[:, :, -1].mean(1),
+            apart[:, -1, 0],
+            apart.mean((1, 2)),
+        )
+        print(
+            f"{name:32} " + "  ".join(f"{spread(column):>13}" for column in columns),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

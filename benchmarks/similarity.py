@@ -66,13 +66,17 @@ def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
 def floor(states: torch.Tensor) -> tuple[float, float, float]:
     """Return the least operations of all Grams' halves and their products, in 1e9, and this machine's rate of them."""
     samples, layers, width = states.shape
-    needed = samples * (samples + 1) * (layers * width + layers * (layers + 1) / 2) / 1e9
+    needed = (
+        samples * (samples + 1) * (layers * width + layers * (layers + 1) / 2) / 1e9
+    )
     side = opened(states, None, True)[0].spans[0].stop
     a, b = torch.randn(2, side, width, dtype=torch.float64)
     out = torch.empty(side, side, dtype=torch.float64)
     torch.matmul(a, b.mT, out=out)
     rounds = min(1000, max(1, int(2e11 / (2 * side * side * width))))
-    wall, cpu, _ = timed(lambda: [torch.matmul(a, b.mT, out=out) for _ in range(rounds)])
+    wall, cpu, _ = timed(
+        lambda: [torch.matmul(a, b.mT, out=out) for _ in range(rounds)]
+    )
     done = 2 * side * side * width * rounds / 1e9
     return needed, done / wall, done / cpu
 
@@ -92,7 +96,9 @@ def main() -> None:
     for layer in range(1, args.layers):
         states[:, layer] += states[:, layer - 1]
     needed, rate, cpu_rate = floor(states)
-    print(f"{args.layers} layers, N = {args.samples:,}, D = {args.width:,}, {args.threads} threads")
+    print(
+        f"{args.layers} layers, N = {args.samples:,}, D = {args.width:,}, {args.threads} threads"
+    )
     print(
         f"products alone: {needed:,.0f} GFLOP at {rate:.0f} GFLOP/s ({cpu_rate:.0f} a CPU second): "
         f"{needed / rate:.1f} s ({needed / cpu_rate:.1f} CPU s)"
@@ -104,10 +110,16 @@ def main() -> None:
                 lambda metric=metric: similarity_matrix(states, metric)
             )
         total, most = total + wall, max(most, peak.gib)
-        print(f"{metric}: {wall:.1f} s ({cpu:.1f} CPU s), {peak.gib:.2f} GiB above the input")
-    print(f"together: {total:.1f} s (bar {SECONDS:.0f}), {most:.2f} GiB (bar {GIB:.0f})")
+        print(
+            f"{metric}: {wall:.1f} s ({cpu:.1f} CPU s), {peak.gib:.2f} GiB above the input"
+        )
+    print(
+        f"together: {total:.1f} s (bar {SECONDS:.0f}), {most:.2f} GiB (bar {GIB:.0f})"
+    )
     if args.naive:
-        pairs = [(i * 7 % args.layers, (i * 11 + 3) % args.layers) for i in range(args.naive)]
+        pairs = [
+            (i * 7 % args.layers, (i * 11 + 3) % args.layers) for i in range(args.naive)
+        ]
         wall, cpu, values = timed(
             lambda: [
                 (
@@ -123,7 +135,10 @@ def main() -> None:
             f"({every * cpu:.0f} CPU s) for all"
         )
         off = max(
-            max(abs(float(found["cka"][p]) - v), abs(float(found["cosine_similarity"][p]) - w))
+            max(
+                abs(float(found["cka"][p]) - v),
+                abs(float(found["cosine_similarity"][p]) - w),
+            )
             for p, (v, w) in zip(pairs, values, strict=True)
         )
         print(f"largest difference to the loop: {off:.0e}")

@@ -28,8 +28,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=10)
     repeats = parser.parse_args().repeats
-    print(f"import layerscope: {seconds(['-c', 'import layerscope'], repeats):.2f} s (bar 0.1)")
-    print(f"layerscope --help: {seconds(['-m', 'layerscope', '--help'], repeats):.2f} s (bar 0.25)")
+    print(
+        f"import layerscope: {seconds(['-c', 'import layerscope'], repeats):.2f} s (bar 0.1)"
+    )
+    print(
+        f"layerscope --help: {seconds(['-m', 'layerscope', '--help'], repeats):.2f} s (bar 0.25)"
+    )
     print(
         f"layerscope profile --help: {seconds(['-m', 'layerscope', 'profile', '--help'], repeats):.2f} s (bar 0.4)"
     )

@@ -34,12 +34,21 @@ RULES = ("best-if-clear", "best", "one-standard-error")
 SEED, FOLDS = 1000, 5
 
 
-def states_of(file: Path, rows: int, folder: Path) -> tuple[list[np.ndarray], np.ndarray]:
+def states_of(
+    file: Path, rows: int, folder: Path
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the pooled states [N, D] of every layer as a truncated model yields them, and the labels [N]."""
-    options = {"samples": rows, "views": 0, "metrics": "effective_rank", "progress": False}
+    options = {
+        "samples": rows,
+        "views": 0,
+        "metrics": "effective_rank",
+        "progress": False,
+    }
     run = layerscope.profile("minilm", file, out=folder, **options)
     plan = run.folder.plan.query("view == 0").sort_values("sample")
-    return [run.pooled(layer, run.final) for layer in run.layers], plan["label"].to_numpy()
+    return [run.pooled(layer, run.final) for layer in run.layers], plan[
+        "label"
+    ].to_numpy()
 
 
 def hits_of(
@@ -62,7 +71,9 @@ def hits_of(
     other = np.isin(np.arange(len(labels)), halves[1])
     hits, fold = hits_at(states, labels, seed, other)
     kept = fold != seed % FOLDS
-    four, fold_of_four = hits_at([rows[kept] for rows in states], labels[kept], seed, other[kept])
+    four, fold_of_four = hits_at(
+        [rows[kept] for rows in states], labels[kept], seed, other[kept]
+    )
     return hits, fold, four[fold_of_four < 0]
 
 
@@ -87,7 +98,9 @@ def gains(
     values = np.hstack([hits, hits[:, -1:]])
     scored = replace(of_samples(values[inside], ""), blocks=fold[inside])
     about = {"model": "", "site": None, "pooling": None, "notes": ()}
-    choice = choose_layer(Case(about, scored.layers, hits.shape[1] - 1, scored, None), rule)
+    choice = choose_layer(
+        Case(about, scored.layers, hits.shape[1] - 1, scored, None), rule
+    )
     realised = [
         float((judged[:, choice.layer] - judged[:, -1]).mean())
         for judged in (of_four, hits[~inside])
@@ -111,7 +124,9 @@ def main() -> None:
     parser.add_argument("--halves", type=int, default=50)
     parser.add_argument("--sets", default=",".join(SETS))
     options = parser.parse_args()
-    print("| set | rule | stated | realised, 4 of 5 folds | bias | realised, all folds | bias |")
+    print(
+        "| set | rule | stated | realised, 4 of 5 folds | bias | realised, all folds | bias |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     every: dict[str, list[np.ndarray]] = {rule: [] for rule in RULES}
     for name in options.sets.split(","):
@@ -120,7 +135,8 @@ def main() -> None:
                 options.data / name / SETS[name], options.rows, Path(folder) / "run"
             )
         halves = [
-            hits_of(states, labels, options.samples, SEED + draw) for draw in range(options.halves)
+            hits_of(states, labels, options.samples, SEED + draw)
+            for draw in range(options.halves)
         ]
         for rule in RULES:
             every[rule].append(100 * np.array([gains(*half, rule) for half in halves]))
@@ -132,8 +148,16 @@ def main() -> None:
 def row(name: str, rule: str, values: np.ndarray) -> str:
     """Return a row of the table, of gains [halves, 3] as `gains` returns them."""
     stated, of_four, of_all = values.T
-    cells = (name, rule, f"{stated.mean():+.2f}", f"{of_four.mean():+.2f}", shown(stated - of_four))
-    return f"| {' | '.join((*cells, f'{of_all.mean():+.2f}', shown(stated - of_all)))} |"
+    cells = (
+        name,
+        rule,
+        f"{stated.mean():+.2f}",
+        f"{of_four.mean():+.2f}",
+        shown(stated - of_four),
+    )
+    return (
+        f"| {' | '.join((*cells, f'{of_all.mean():+.2f}', shown(stated - of_all)))} |"
+    )
 
 
 if __name__ == "__main__":

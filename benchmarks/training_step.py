@@ -38,7 +38,10 @@ def vit(rows: int) -> tuple[Any, Any, dict[str, torch.Tensor], float]:
         patch_size=4,
         num_labels=10,
     )
-    batch = {"pixel_values": torch.randn(rows, 3, 32, 32), "labels": torch.randint(0, 10, (rows,))}
+    batch = {
+        "pixel_values": torch.randn(rows, 3, 32, 32),
+        "labels": torch.randint(0, 10, (rows,)),
+    }
     return hf.ViTForImageClassification(config), None, batch, 1.0
 
 
@@ -46,7 +49,9 @@ def gpt2(rows: int) -> tuple[Any, Any, dict[str, torch.Tensor], float]:
     """Return a GPT-2 shape of width 768, a tokenizer, a batch of 128 tokens a row, and the floor of its operations."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    config = hf.GPT2Config(n_layer=LAYERS, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    config = hf.GPT2Config(
+        n_layer=LAYERS, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+    )
     words = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = hf.PreTrainedTokenizerFast(

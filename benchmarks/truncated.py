@@ -52,7 +52,9 @@ def measure(name: str, repeats: int) -> bool:
             full, layer, Path(folder) / "cut", processor=tokenizer, progress=False
         )
         cut = hf.AutoModel.from_pretrained(out).eval()
-    ids = torch.randint(1000, 20000, (batch, TOKENS), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(
+        1000, 20000, (batch, TOKENS), generator=torch.Generator().manual_seed(0)
+    )
 
     @torch.inference_mode()
     def seconds(model: Any) -> float:
@@ -84,7 +86,9 @@ def measure(name: str, repeats: int) -> bool:
     pairs = [(seconds(full), seconds(cut)) for _ in range(repeats)]
     ratios = sorted(a / b for a, b in pairs)
     speedup = statistics.median(ratios)
-    whole, short = (statistics.median(side) * 1e3 / batch for side in zip(*pairs, strict=True))
+    whole, short = (
+        statistics.median(side) * 1e3 / batch for side in zip(*pairs, strict=True)
+    )
     print(
         f"{name}: {whole:.2f} ms a text in full, {short:.2f} ms with {layer} layers: {speedup:.2f} x "
         f"({ratios[repeats // 4]:.2f} to {ratios[-1 - repeats // 4]:.2f}), ideal {ideal:.2f} x: "

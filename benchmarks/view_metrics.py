@@ -52,10 +52,14 @@ def plain_dime(a: torch.Tensor, b: torch.Tensor, orders: torch.Tensor) -> float:
     first, second = (rows / rows.norm(dim=1, keepdim=True) for rows in (a, b))
 
     def entropy(other: torch.Tensor) -> float:
-        values = torch.linalg.eigvalsh((first @ first.mT) * (other @ other.mT)).clamp(min=0)
+        values = torch.linalg.eigvalsh((first @ first.mT) * (other @ other.mT)).clamp(
+            min=0
+        )
         return float(torch.special.entr(values / values.sum()).sum())
 
-    return sum(entropy(second[order]) for order in orders) / len(orders) - entropy(second)
+    return sum(entropy(second[order]) for order in orders) / len(orders) - entropy(
+        second
+    )
 
 
 def check_equal(name: str, found: float, plain: float) -> None:
@@ -64,7 +68,9 @@ def check_equal(name: str, found: float, plain: float) -> None:
         raise SystemExit(f"{name} is {found!r}, its formula gives {plain!r}")
 
 
-def told(name: str, bar: float, work: Callable[[], Any], floor: Callable[[], Any]) -> None:
+def told(
+    name: str, bar: float, work: Callable[[], Any], floor: Callable[[], Any]
+) -> None:
     """Print one metric beside its matrix work alone."""
     (wall, cpu), (wall_alone, cpu_alone) = least(work), least(floor)
     print(
@@ -98,12 +104,19 @@ def main() -> None:
         lambda: (symmetric_product(flat), eigenvalues([smaller])),
     )
     a, b = views[:, 0].double(), views[:, 1].double()
-    orders = torch.stack([torch.randperm(args.samples) for _ in range(args.permutations)])
-    check_equal("DiME", float(dime(a, b, permutations=orders)), plain_dime(a, b, orders))
+    orders = torch.stack(
+        [torch.randperm(args.samples) for _ in range(args.permutations)]
+    )
+    check_equal(
+        "DiME", float(dime(a, b, permutations=orders)), plain_dime(a, b, orders)
+    )
     gram = symmetric_product(a.mT)
     joint = [gram] * (args.permutations + 1)
     told(
-        "DiME", 0.9, lambda: dime(a, b, permutations=args.permutations), lambda: eigenvalues(joint)
+        "DiME",
+        0.9,
+        lambda: dime(a, b, permutations=args.permutations),
+        lambda: eigenvalues(joint),
     )
 
 

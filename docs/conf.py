@@ -7,7 +7,11 @@ import layerscope
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
-project, author, project_copyright = "layerscope", "layerscope developers", "layerscope developers"
+project, author, project_copyright = (
+    "layerscope",
+    "layerscope developers",
+    "layerscope developers",
+)
 version = release = layerscope.__version__
 extensions = [
     "myst_nb",

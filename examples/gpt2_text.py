@@ -34,7 +34,8 @@ def written(folder: Path, text: Path) -> None:
     )
     tokenizer.save_pretrained(folder)
     ends = {
-        name: tokenizer.eos_token_id for name in ("bos_token_id", "eos_token_id", "pad_token_id")
+        name: tokenizer.eos_token_id
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id")
     }
     (folder / "config.json").write_text(json.dumps(CONFIG | ends))
 
@@ -43,7 +44,10 @@ def main() -> None:
     """Run the recipe."""
     texts = "../shared/data/wikitext2_valid_test"
     given = arguments(
-        __doc__ or "", "runs/gpt2-text", train=f"{texts}/valid.txt", eval=f"{texts}/test.txt"
+        __doc__ or "",
+        "runs/gpt2-text",
+        train=f"{texts}/valid.txt",
+        eval=f"{texts}/test.txt",
     )
     model = given.out / "gpt2-6"
     written(model, given.train)
@@ -75,7 +79,10 @@ def main() -> None:
         "--eval-samples",
         "200",
     ]
-    objectives = {"standard": ["--objective", "standard"], "aligned": ["--objective", "aligned"]}
+    objectives = {
+        "standard": ["--objective", "standard"],
+        "aligned": ["--objective", "aligned"],
+    }
     table = run(given, command, objectives, "perplexity")
     show(table, lambda perplexity: f"{perplexity:.1f}")
     ratio = table["aligned"] / table["standard"]
@@ -86,7 +93,11 @@ def main() -> None:
         bool((worst < 1).all()),
     )
     last = ratio.iloc[-1]
-    verdict("ratio of perplexity at the last layer, at most 1.03", list(last), last.mean() <= 1.03)
+    verdict(
+        "ratio of perplexity at the last layer, at most 1.03",
+        list(last),
+        last.mean() <= 1.03,
+    )
 
 
 if __name__ == "__main__":

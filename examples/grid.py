@@ -27,7 +27,9 @@ def arguments(description: str, out: str, **more: str) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=Path(out))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trainings at a time")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="trainings at a time"
+    )
     for name, default in more.items():
         parser.add_argument(f"--{name}", type=Path, default=Path(default))
     return parser.parse_args()

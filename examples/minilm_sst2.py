@@ -41,16 +41,25 @@ def main() -> None:
         "--eval-every",
         "250",
     ]
-    objectives = {"standard": ["--objective", "standard"], "aligned": ["--objective", "aligned"]}
+    objectives = {
+        "standard": ["--objective", "standard"],
+        "aligned": ["--objective", "aligned"],
+    }
     table = run(given, command, objectives, "layer_accuracy")
     show(table, lambda share: f"{100 * share:.1f}")
     gained = 100 * (table["aligned"] - table["standard"])
     shallow = gained.loc[1:3].mean()
     verdict(
-        "layers 1-3, aligned - standard in points, at least 8", list(shallow), shallow.mean() >= 8
+        "layers 1-3, aligned - standard in points, at least 8",
+        list(shallow),
+        shallow.mean() >= 8,
     )
     last = gained.iloc[-1]
-    verdict("last layer, aligned - standard in points, from -1 on", list(last), last.mean() >= -1)
+    verdict(
+        "last layer, aligned - standard in points, from -1 on",
+        list(last),
+        last.mean() >= -1,
+    )
 
 
 if __name__ == "__main__":

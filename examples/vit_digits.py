@@ -33,13 +33,22 @@ def written(folder: Path) -> None:
     """Write the digits as images, one folder a class, 500 of them to evaluate on."""
     digits = load_digits()
     parts = train_test_split(
-        digits.images, digits.target, test_size=EVALUATED, random_state=0, stratify=digits.target
+        digits.images,
+        digits.target,
+        test_size=EVALUATED,
+        random_state=0,
+        stratify=digits.target,
     )
-    for part, images, labels in (("train", parts[0], parts[2]), ("eval", parts[1], parts[3])):
+    for part, images, labels in (
+        ("train", parts[0], parts[2]),
+        ("eval", parts[1], parts[3]),
+    ):
         for number, (image, label) in enumerate(zip(images, labels, strict=True)):
             place = folder / part / str(label)
             place.mkdir(parents=True, exist_ok=True)
-            Image.fromarray((image * 255 / 16).astype("uint8")).save(place / f"{number}.png")
+            Image.fromarray((image * 255 / 16).astype("uint8")).save(
+                place / f"{number}.png"
+            )
     (folder / "vit.json").write_text(json.dumps(CONFIG))
 
 
@@ -89,7 +98,11 @@ def main() -> None:
         sum(shares) / len(shares) <= 0.6,
     )
     last = 100 * (table["aligned"] - table["standard"]).iloc[-1]
-    verdict("last layer, aligned - standard in points, from -1 on", list(last), last.mean() >= -1)
+    verdict(
+        "last layer, aligned - standard in points, from -1 on",
+        list(last),
+        last.mean() >= -1,
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ class Asset(ABC):
     def rests_on(self) -> "tuple[Asset, ...]":
         """The assets that it reads: by default those among its fields."""
         return tuple(
-            found for each in fields(self) if isinstance(found := getattr(self, each.name), Asset)
+            found
+            for each in fields(self)
+            if isinstance(found := getattr(self, each.name), Asset)
         )
 
     def __str__(self) -> str:
@@ -63,7 +65,10 @@ class Assets:
 
     def path(self, asset: Asset) -> Path:
         """Return the folder of an asset, whether or not it is there."""
-        return self.folder / f"{str(asset).replace(' ', '-').replace('/', '-')}-{asset.digest}"
+        return (
+            self.folder
+            / f"{str(asset).replace(' ', '-').replace('/', '-')}-{asset.digest}"
+        )
 
     def has(self, asset: Asset) -> bool:
         """Return whether an asset is there, whole."""
@@ -74,7 +79,10 @@ class Assets:
         path = self.path(asset)
         if not self.has(asset):
             asset.make(path, self)
-            write_json(path / DONE, {"asset": str(asset), "digest": asset.digest, "format": FORMAT})
+            write_json(
+                path / DONE,
+                {"asset": str(asset), "digest": asset.digest, "format": FORMAT},
+            )
         return path
 
     def missing(self, needed: Iterable[Asset]) -> list[Asset]:
@@ -85,7 +93,9 @@ class Assets:
                 found |= dict.fromkeys((*self.missing(asset.rests_on), asset))
         return list(found)
 
-    def make(self, needed: Iterable[Asset], reporter: Reporter, title: str, jobs: int = 1) -> None:
+    def make(
+        self, needed: Iterable[Asset], reporter: Reporter, title: str, jobs: int = 1
+    ) -> None:
         """Make what is not there yet, in this process or in several, with a bar over what remains."""
         missing = self.missing(needed)
         with reporter.bar(title, len(missing)) as advance, ExitStack() as stack:
@@ -93,10 +103,14 @@ class Assets:
             if jobs > 1 and len(missing) > 1:
                 pool = workers.started(jobs)
                 stack.push(
-                    lambda error, *_: pool.shutdown(wait=True, kill_workers=error is not None)
+                    lambda error, *_: pool.shutdown(
+                        wait=True, kill_workers=error is not None
+                    )
                 )
             while missing:
-                ready = [asset for asset in missing if all(map(self.has, asset.rests_on))]
+                ready = [
+                    asset for asset in missing if all(map(self.has, asset.rests_on))
+                ]
                 for asset in self._made(ready, pool):
                     advance(1, str(asset))
                 missing = [asset for asset in missing if asset not in ready]
@@ -135,7 +149,9 @@ def apart() -> bool:
 
 def check_disk(folder: Path, needed_mb: float) -> None:
     """Refuse to begin what the disk has no room for."""
-    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    there = next(
+        parent for parent in (folder, *folder.absolute().parents) if parent.exists()
+    )
     free = shutil.disk_usage(there).free / 1e6
     if free < needed_mb:
         raise LayerscopeError(

@@ -9,7 +9,16 @@ from typing import Any
 import pandas as pd
 
 from layerscope.core import aside, jsonable, write_json
-from layerscope.show import Document, Facts, Section, Sentences, Shown, Table, TokenGrid, write_page
+from layerscope.show import (
+    Document,
+    Facts,
+    Section,
+    Sentences,
+    Shown,
+    Table,
+    TokenGrid,
+    write_page,
+)
 from layerscope_papers.assets import Assets
 from layerscope_papers.options import YOURS
 from layerscope_papers.recipe import Evidence, Recipe
@@ -25,7 +34,16 @@ from layerscope_papers.tables import (
 )
 from layerscope_papers.verdicts import Verdict, Word, decide, overall
 
-NUMBERS = ("quantity", "printed", "where", "ours", "low", "high", "comparable", "why_not")
+NUMBERS = (
+    "quantity",
+    "printed",
+    "where",
+    "ours",
+    "low",
+    "high",
+    "comparable",
+    "why_not",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +58,9 @@ class Reproduction(Shown):
     versions: dict[str, Any]
 
     def __repr__(self) -> str:
-        return f"Reproduction({self.recipe.name!r}, scale={self.scale!r}: {self.summary})"
+        return (
+            f"Reproduction({self.recipe.name!r}, scale={self.scale!r}: {self.summary})"
+        )
 
     @property
     def word(self) -> Word:
@@ -139,15 +159,20 @@ class Reproduction(Shown):
         from layerscope.show import draw
 
         folder.mkdir(parents=True, exist_ok=True)
-        aside(folder / "numbers.csv", lambda part: self.numbers().to_csv(part, index=False))
+        aside(
+            folder / "numbers.csv",
+            lambda part: self.numbers().to_csv(part, index=False),
+        )
         document = self.document()
-        for (
-            plot
-        ) in self.evidence.plots:  # each under its own title, as a figure stands alone in a paper
+        for plot in (
+            self.evidence.plots
+        ):  # each under its own title, as a figure stands alone in a paper
             name, title = "layers-and-tokens", ""
             if not isinstance(plot, TokenGrid):
                 name, title = plot.name, f": {plot.title}"
-            alone = replace(document, sections=(Section(name, "Layers and tokens", "", (plot,)),))
+            alone = replace(
+                document, sections=(Section(name, "Layers and tokens", "", (plot,)),)
+            )
             draw([(f"{self.recipe.name}{title}", alone)], folder)
         write_json(folder / "result.json", self.as_dict())
         return folder
@@ -191,7 +216,9 @@ class Board(Shown):
         )
         lacking, verdicts = Sentences("Not run", tuple(lines)), claims(self.named())
         sentences = in_sentences(self.named())
-        overview = Section("board", "Verdicts", LEAD, (claims(self.named(), in_words=True),))
+        overview = Section(
+            "board", "Verdicts", LEAD, (claims(self.named(), in_words=True),)
+        )
         return Document(
             answer=f"{counted(verdict.word for _, verdict in self.named())}.",
             title=(f"The papers' claims, {_where(*self.reproductions)}",),
@@ -233,7 +260,11 @@ def judged(recipe: Recipe, assets: Assets, scale: str) -> Reproduction:
 
     evidence = recipe.judge(assets)
     verdicts = tuple(
-        decide(claim, evidence.intervals[claim.name], evidence.inapplicable.get(claim.name, ""))
+        decide(
+            claim,
+            evidence.intervals[claim.name],
+            evidence.inapplicable.get(claim.name, ""),
+        )
         for claim in recipe.claims
     )
     settings = recipe.scales[scale]
@@ -253,12 +284,17 @@ LEAD = (
 def _remarks(found: Reproduction) -> Iterator[Sentences]:
     yield Sentences(
         "What is measured",
-        tuple(f"{v.claim.name}: {measured(v)[:-2]}; {over(v)})." for v in found.verdicts),
+        tuple(
+            f"{v.claim.name}: {measured(v)[:-2]}; {over(v)})." for v in found.verdicts
+        ),
     )
     wants = [f"{v.claim.name}: {v.wants}." for v in found.verdicts if v.wants]
     if wants:
         yield Sentences("What would decide it", tuple(wants))
-    notes = (*([found.recipe.note + "."] if found.recipe.note else []), *found.evidence.notes)
+    notes = (
+        *([found.recipe.note + "."] if found.recipe.note else []),
+        *found.evidence.notes,
+    )
     if notes:
         yield Sentences("Notes", tuple(notes))
 
@@ -266,7 +302,11 @@ def _remarks(found: Reproduction) -> Iterator[Sentences]:
 def _section(found: Reproduction) -> Section:
     name = found.recipe.name.lower()
     made = claims(found.named(), in_words=True), numbers(found.numbers())
-    tables = [Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}") for t in made if t.rows]
+    tables = [
+        Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}")
+        for t in made
+        if t.rows
+    ]
     # the table says the first
     legend = tuple(text for part in list(_remarks(found))[1:] for text in part.texts)
     title = f"{found.recipe.name} · {found.summary}"

@@ -32,7 +32,9 @@ def recipes() -> dict[str, Recipe]:
         package = import_module(f"layerscope_papers.{paper}")
         for module in iter_modules(package.__path__):
             held = vars(import_module(f"{package.__name__}.{module.name}")).values()
-            found |= {recipe.name: recipe for recipe in held if isinstance(recipe, Recipe)}
+            found |= {
+                recipe.name: recipe for recipe in held if isinstance(recipe, Recipe)
+            }
     return {name: found[name] for name in WRITTEN if name in found}
 
 
@@ -70,7 +72,9 @@ def _named(names: tuple[str, ...]) -> list[Recipe]:
     found = []
     for name in dict.fromkeys(map(str.lower, names)):
         if name in unrun:
-            raise LayerscopeError(f"{unrun[name]} is not run: it needs {UNRUN[unrun[name]][1]}")
+            raise LayerscopeError(
+                f"{unrun[name]} is not run: it needs {UNRUN[unrun[name]][1]}"
+            )
         if name not in lower:
             given = next(given for given in names if given.lower() == name)
             alike = [other for other in known if other[:2].lower() == name[:2]]
@@ -102,7 +106,8 @@ class Listing(Shown):
             Column("scales", "left"),
         )
         rows = tuple(
-            row(name, found.title, ", ".join(found.scales)) for name, found in recipes().items()
+            row(name, found.title, ", ".join(found.scales))
+            for name, found in recipes().items()
         )
         missing = (
             Column("not run", "left"),
@@ -110,7 +115,8 @@ class Listing(Shown):
         )
         others = tuple(row(name, *about) for name, about in UNRUN.items())
         return Document(
-            f"{len(rows)} recipes", parts=(Table("", heads, rows), Table("", missing, others))
+            f"{len(rows)} recipes",
+            parts=(Table("", heads, rows), Table("", missing, others)),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -126,5 +132,8 @@ class Listing(Shown):
         }
         return {
             "recipes": run,
-            "not_run": {name: {"title": what, "needs": why} for name, (what, why) in UNRUN.items()},
+            "not_run": {
+                name: {"title": what, "needs": why}
+                for name, (what, why) in UNRUN.items()
+            },
         }

@@ -20,7 +20,10 @@ RECALLS = np.linspace(0, 1, 101)
 
 
 def detection_loss(
-    model: Any, pixel_values: Tensor, labels: Labels, layers: Sequence[int] | None = None
+    model: Any,
+    pixel_values: Tensor,
+    labels: Labels,
+    layers: Sequence[int] | None = None,
 ) -> Tensor:
     """Return Σ loss(heads(norm(h_ℓ)), labels) over decoder layers of a DETR, by default all of them, a scalar.
 
@@ -31,13 +34,17 @@ def detection_loss(
     Source: Tracing Representation Progression, appendix B.5; Carion et al. 2020 (DETR).
     """
     if model.config.auxiliary_loss:
-        raise LayerscopeError("this DETR's auxiliary_loss is on: set config.auxiliary_loss = False")
+        raise LayerscopeError(
+            "this DETR's auxiliary_loss is on: set config.auxiliary_loss = False"
+        )
     objects = detections(model, pixel_values)
     chosen = range(1, len(objects) + 1) if layers is None else layers
     total = pixel_values.new_zeros(())
     for layer in chosen:
         logits, boxes = objects[layer - 1]
-        loss, *_ = model.loss_function(logits, labels, logits.device, boxes, model.config)
+        loss, *_ = model.loss_function(
+            logits, labels, logits.device, boxes, model.config
+        )
         total = total + loss
     return total
 
@@ -88,7 +95,8 @@ def train_detector(
     for _ in range(steps):
         rows = torch.randint(len(labels), (batch_size,), generator=generator)
         truth = [
-            {name: value.to(model.device) for name, value in labels[row].items()} for row in rows
+            {name: value.to(model.device) for name, value in labels[row].items()}
+            for row in rows
         ]
         loss = detection_loss(model, pixel_values[rows].to(model.device), truth, layers)
         optimizer.zero_grad()
@@ -111,11 +119,15 @@ def ap50_by_layer(
     Progression, figure 18.
     """
     model.eval()
-    scored: list[dict[int, list[tuple[Tensor, Tensor]]]] = [{} for _ in model.model.decoder.layers]
+    scored: list[dict[int, list[tuple[Tensor, Tensor]]]] = [
+        {} for _ in model.model.decoder.layers
+    ]
     for start in range(0, len(labels), batch_size):
         truths = labels[start : start + batch_size]
         with torch.no_grad():
-            objects = detections(model, pixel_values[start : start + batch_size].to(model.device))
+            objects = detections(
+                model, pixel_values[start : start + batch_size].to(model.device)
+            )
         for by_class, (logits, boxes) in zip(scored, objects, strict=True):
             for truth, image_logits, image_boxes in zip(
                 truths, logits.cpu(), boxes.cpu(), strict=True
@@ -132,15 +144,20 @@ def _score_image(
     truth: Mapping[str, Tensor],
 ) -> None:
     """Add the objects of one image to those of their class: their probabilities, and whether they are right."""
-    probabilities, classes = logits.softmax(-1)[..., :-1].max(-1)  # the last class is no object
+    # the last class is no object
+    probabilities, classes = logits.softmax(-1)[..., :-1].max(-1)
     order = probabilities.argsort(descending=True)
     for name in {*classes.tolist()}:
         objects = order[classes[order] == name]
-        hits = right_boxes(boxes[objects], truth["boxes"][truth["class_labels"] == name])
+        hits = right_boxes(
+            boxes[objects], truth["boxes"][truth["class_labels"] == name]
+        )
         by_class.setdefault(name, []).append((probabilities[objects], hits))
 
 
-def _mean_precision(by_class: dict[int, list[tuple[Tensor, Tensor]]], counts: Tensor) -> float:
+def _mean_precision(
+    by_class: dict[int, list[tuple[Tensor, Tensor]]], counts: Tensor
+) -> float:
     precisions = []
     for name in counts.nonzero()[:, 0].tolist():
         rows = by_class.get(name, [(torch.zeros(0), torch.zeros(0))])
@@ -149,7 +166,9 @@ def _mean_precision(by_class: dict[int, list[tuple[Tensor, Tensor]]], counts: Te
     return float(np.mean(precisions))
 
 
-def average_precision(scores: npt.ArrayLike, hits: npt.ArrayLike, positives: int) -> float:
+def average_precision(
+    scores: npt.ArrayLike, hits: npt.ArrayLike, positives: int
+) -> float:
     """Return the average precision of detections of one class, 0 … 1, as COCO defines it.
 
     `scores` `[n]` are the confidences of detections, `hits` `[n]` say which are right; `positives`
@@ -166,7 +185,9 @@ def average_precision(scores: npt.ArrayLike, hits: npt.ArrayLike, positives: int
     right = np.asarray(hits, dtype=bool)[order].cumsum()
     precision = right / np.arange(1, len(right) + 1)
     best_from_here = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.0)
-    return float(best_from_here[np.searchsorted(right / positives, RECALLS - 1e-12)].mean())
+    return float(
+        best_from_here[np.searchsorted(right / positives, RECALLS - 1e-12)].mean()
+    )
 
 
 def right_boxes(boxes: Tensor, truths: Tensor, overlap: float = 0.5) -> Tensor:
@@ -179,10 +200,12 @@ def right_boxes(boxes: Tensor, truths: Tensor, overlap: float = 0.5) -> Tensor:
     if not len(truths):
         return right
     low, high = (
-        torch.stack([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2]) for b in (boxes, truths)
+        torch.stack([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2])
+        for b in (boxes, truths)
     )
     sides = (
-        torch.minimum(low[1][:, None], high[1]) - torch.maximum(low[0][:, None], high[0])
+        torch.minimum(low[1][:, None], high[1])
+        - torch.maximum(low[0][:, None], high[0])
     ).clamp_min(0)
     intersection = sides.prod(-1)
     union = boxes[:, 2:].prod(-1)[:, None] + truths[:, 2:].prod(-1) - intersection
@@ -231,22 +254,32 @@ def digit_canvases(
             placed.append((x, y, side))
             classes.append(int(data.target[digit]))
         boxes = torch.tensor(placed, dtype=torch.float32)
-        centres, sides = (boxes[:, :2] + boxes[:, 2:] / 2) / size, boxes[:, 2:].expand(-1, 2) / size
+        centres, sides = (
+            (boxes[:, :2] + boxes[:, 2:] / 2) / size,
+            boxes[:, 2:].expand(-1, 2) / size,
+        )
         labels.append(
-            {"class_labels": torch.tensor(classes), "boxes": torch.cat([centres, sides], 1)}
+            {
+                "class_labels": torch.tensor(classes),
+                "boxes": torch.cat([centres, sides], 1),
+            }
         )
     pixels = torch.from_numpy(np.clip(2 * canvases - 1, -1, 1)).float()
     return pixels[:, None].repeat(1, 3, 1, 1), labels
 
 
 def _free_corner(
-    rng: np.random.Generator, size: int, side: int, placed: Sequence[tuple[int, int, int]]
+    rng: np.random.Generator,
+    size: int,
+    side: int,
+    placed: Sequence[tuple[int, int, int]],
 ) -> tuple[int, int] | None:
     """Return the corner of a square that overlaps none of those placed, None where no try finds one."""
     for _ in range(TRIES):
         x, y = map(int, rng.integers(0, size - side + 1, 2))
         if all(
-            _apart(2 * x + side - 2 * a - w, side + w) or _apart(2 * y + side - 2 * b - w, side + w)
+            _apart(2 * x + side - 2 * a - w, side + w)
+            or _apart(2 * y + side - 2 * b - w, side + w)
             for a, b, w in placed
         ):
             return x, y

@@ -20,22 +20,33 @@ def file_name(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-def chart(title: str, unit: str, curves: Mapping[str, pd.Series], by_depth: bool = False) -> Chart:
+def chart(
+    title: str, unit: str, curves: Mapping[str, pd.Series], by_depth: bool = False
+) -> Chart:
     """Return curves by layer in one chart; with `by_depth` models of several depths lie over each other."""
     series = []
     for number, (name, curve) in enumerate(curves.items()):
         last = float(max(curve.index))
-        x = tuple(100 * float(layer) / last if by_depth else float(layer) for layer in curve.index)
+        x = tuple(
+            100 * float(layer) / last if by_depth else float(layer)
+            for layer in curve.index
+        )
         y = tuple(map(float, curve))
         series.append(Series(name, x, y, tone=number))
     axis = Axis("depth [%]", (0.0, 100.0)) if by_depth else Axis("layer", whole=True)
-    return Chart(title=title, x=axis, y=Axis(unit), series=tuple(series), name=file_name(title))
+    return Chart(
+        title=title, x=axis, y=Axis(unit), series=tuple(series), name=file_name(title)
+    )
 
 
-def mean_chart(title: str, unit: str, curves: Mapping[str, Sequence[pd.Series]]) -> Chart:
+def mean_chart(
+    title: str, unit: str, curves: Mapping[str, Sequence[pd.Series]]
+) -> Chart:
     """Return curves by layer, each the mean of several, in one chart."""
     return chart(
-        title, unit, {name: pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()}
+        title,
+        unit,
+        {name: pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()},
     )
 
 
@@ -44,10 +55,14 @@ def by_layer(values: npt.NDArray[np.float64], first: int) -> pd.Series:
     return pd.Series(values, index=range(first, first + len(values)))
 
 
-def quantiles(title: str, unit: str, values: npt.NDArray[np.float64], first: int) -> Chart:
+def quantiles(
+    title: str, unit: str, values: npt.NDArray[np.float64], first: int
+) -> Chart:
     """Return how values `[samples, layers]` are spread at each layer: lines at some percentiles."""
     lines = {
-        f"{percent} % of the samples": by_layer(np.percentile(values, percent, axis=0), first)
+        f"{percent} % of the samples": by_layer(
+            np.percentile(values, percent, axis=0), first
+        )
         for percent in PERCENTILES
     }
     return chart(title, unit, lines)
@@ -61,7 +76,9 @@ def bars(title: str, unit: str, numbers: Sequence[Number]) -> Bars:
         rows=tuple(_apart([number.quantity for number in numbers])),
         values=tuple(number.value for number in numbers),
         low=tuple(math.nan if number.low is None else number.low for number in numbers),
-        high=tuple(math.nan if number.high is None else number.high for number in numbers),
+        high=tuple(
+            math.nan if number.high is None else number.high for number in numbers
+        ),
         name=file_name(title),
     )
 

@@ -103,7 +103,10 @@ class Speaker(Asset):
         if not setup.hub:
             out.parent.mkdir(parents=True, exist_ok=True)
             config.write_text(json.dumps(setup.config()), encoding="utf-8")
-            start = {"from_config": True, "processor": byte_pairs(list(training.samples), setup)}
+            start = {
+                "from_config": True,
+                "processor": byte_pairs(list(training.samples), setup),
+            }
         train(
             setup.hub or config,
             training,
@@ -162,18 +165,23 @@ class Read(Asset):
         return () if self.setup.hub else (Speaker(self.setup),)
 
     def __str__(self) -> str:
-        return " ".join(["texts read", *(f"{name} {value}" for name, value in self.options)])
+        return " ".join(
+            ["texts read", *(f"{name} {value}" for name, value in self.options)]
+        )
 
     def make(self, out: Path, assets: Assets) -> None:
         """Profile the model, from the shard where it was stopped."""
         from layerscope.profiling import profile
 
         model = self.setup.hub or str(assets.get(Speaker(self.setup)))
-        options = {"max_length": self.setup.context, "samples": self.setup.samples} | dict(
-            self.options
-        )
+        options = {
+            "max_length": self.setup.context,
+            "samples": self.setup.samples,
+        } | dict(self.options)
         _, held = texts(self.setup)
-        profile(model, held, out=out, metrics=[ENTROPY], views=0, progress=False, **options)
+        profile(
+            model, held, out=out, metrics=[ENTROPY], views=0, progress=False, **options
+        )
 
 
 def byte_pairs(texts: Sequence[str], setup: Language) -> Any:
@@ -183,7 +191,10 @@ def byte_pairs(texts: Sequence[str], setup: Language) -> Any:
 
     made = ByteLevelBPETokenizer()
     made.train_from_iterator(
-        texts, vocab_size=setup.vocabulary, special_tokens=["<end>"], show_progress=False
+        texts,
+        vocab_size=setup.vocabulary,
+        special_tokens=["<end>"],
+        show_progress=False,
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=made._tokenizer,
@@ -197,7 +208,9 @@ def entropy(assets: Assets, *options: tuple[str, Any]) -> pd.DataFrame:
     """Return the prompt entropy of each text at each layer, `[text, (site, layer)]`, of the run with these options."""
     run: Run = open_run(assets.get(Read(assets.settings, options)))
     rows = run.samples()
-    rows = rows[(rows["metric"] == ENTROPY) & (rows["variant"] == rows["variant"].iloc[0])]
+    rows = rows[
+        (rows["metric"] == ENTROPY) & (rows["variant"] == rows["variant"].iloc[0])
+    ]
     return rows.pivot_table(index="sample", columns=["site", "layer"], values="value")
 
 

@@ -53,7 +53,9 @@ def steady_norm(states: npt.ArrayLike, within: float = 0.1) -> Values:
     array([1., 0.])
     """
     norms = np.linalg.norm(np.asarray(states, dtype=np.float64), axis=-1)
-    steady: Values = (np.abs(np.diff(norms)) <= within * norms[..., :-1]).astype(np.float64)
+    steady: Values = (np.abs(np.diff(norms)) <= within * norms[..., :-1]).astype(
+        np.float64
+    )
     return steady
 
 
@@ -68,5 +70,7 @@ def monotone_share(states: npt.ArrayLike) -> Values:
     by_last_layer = metrics.monotone_triples(np.asarray(states)).numpy()
     last_layer = np.arange(2, 2 + by_last_layer.shape[-1])
     pairs_below = last_layer * (last_layer - 1) / 2
-    share: Values = np.asarray((by_last_layer * pairs_below).sum(-1) / pairs_below.sum())
+    share: Values = np.asarray(
+        (by_last_layer * pairs_below).sum(-1) / pairs_below.sum()
+    )
     return share

@@ -135,17 +135,20 @@ class Recipe:
             self.printed,
             {name: str(found) for name, found in self.scales.items()},
         ]
-        return hashlib.sha256(json.dumps(fixed, default=vars, sort_keys=True).encode()).hexdigest()[
-            :16
-        ]
+        return hashlib.sha256(
+            json.dumps(fixed, default=vars, sort_keys=True).encode()
+        ).hexdigest()[:16]
 
 
-def recipe(name: str, scales: Mapping[Any, Any], **about: Any) -> Callable[[Judge], Recipe]:
+def recipe(
+    name: str, scales: Mapping[Any, Any], **about: Any
+) -> Callable[[Judge], Recipe]:
     """Return a decorator that makes a function the judge of what is written of a recipe; `about` are other fields."""
     known = WRITTEN[name]
     texts = {field: known[field] for field in ("title", "note") if field in known}
     claims = tuple(
-        _claim(claim, own, known.get("over", "")) for claim, own in known["claims"].items()
+        _claim(claim, own, known.get("over", ""))
+        for claim, own in known["claims"].items()
     )
     lacks = {"published": "values that the authors released"} | known.get("lacks", {})
     written = {
@@ -153,7 +156,13 @@ def recipe(name: str, scales: Mapping[Any, Any], **about: Any) -> Callable[[Judg
         "lacks": {scale: what for scale, what in lacks.items() if scale not in scales},
     }
     return lambda judge: Recipe(
-        name, PAPERS[name[0]], claims=claims, judge=judge, scales=scales, **texts, **written | about
+        name,
+        PAPERS[name[0]],
+        claims=claims,
+        judge=judge,
+        scales=scales,
+        **texts,
+        **written | about,
     )
 
 
@@ -194,9 +203,16 @@ def mean(values: Sequence[float]) -> Interval:
         return Interval(math.nan, math.nan, math.nan, 0)
     if len(known) < FEWEST:
         return Interval(float(known.mean()), math.nan, math.nan, len(known))
-    reach = t.ppf((1 + LEVEL) / 2, len(known) - 1) * known.std(ddof=1) / math.sqrt(len(known))
+    reach = (
+        t.ppf((1 + LEVEL) / 2, len(known) - 1)
+        * known.std(ddof=1)
+        / math.sqrt(len(known))
+    )
     return Interval(
-        float(known.mean()), float(known.mean() - reach), float(known.mean() + reach), len(known)
+        float(known.mean()),
+        float(known.mean() - reach),
+        float(known.mean() + reach),
+        len(known),
     )
 
 
@@ -232,7 +248,9 @@ def slope(x: Sequence[float], y: Sequence[float]) -> Interval:
         return Interval(math.nan, math.nan, math.nan, len(x))
     line = linregress(x, y)
     reach = t.ppf((1 + LEVEL) / 2, len(x) - 2) * line.stderr
-    return Interval(float(line.slope), float(line.slope - reach), float(line.slope + reach), len(x))
+    return Interval(
+        float(line.slope), float(line.slope - reach), float(line.slope + reach), len(x)
+    )
 
 
 def bootstrap(
@@ -245,7 +263,8 @@ def bootstrap(
         return Interval(float(statistic(rows)), math.nan, math.nan, len(rows))
     draws = np.random.default_rng(seed)
     found = [
-        float(statistic(rows[draws.integers(len(rows), size=len(rows))])) for _ in range(RESAMPLES)
+        float(statistic(rows[draws.integers(len(rows), size=len(rows))]))
+        for _ in range(RESAMPLES)
     ]
     low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(statistic(rows)), float(low), float(high), len(rows))

@@ -9,7 +9,13 @@ these values hold for the measures as released.
 import numpy as np
 import pandas as pd
 
-from layerscope.scores import Evaluation, line_on_impossible, merged, open_evaluation, open_metrics
+from layerscope.scores import (
+    Evaluation,
+    line_on_impossible,
+    merged,
+    open_evaluation,
+    open_metrics,
+)
 from layerscope_papers.assets import Assets
 
 SCALES = {"published": None}
@@ -34,13 +40,18 @@ PARAMETERS = {
 def scores(assets: Assets) -> Evaluation:
     """Return the released scores of layers on MTEB tasks, in 0 … 1."""
     return merged(
-        [open_evaluation(assets.published(f"mteb_scores{which}.csv.gz")) for which in FILES]
+        [
+            open_evaluation(assets.published(f"mteb_scores{which}.csv.gz"))
+            for which in FILES
+        ]
     )
 
 
 def metrics(assets: Assets) -> pd.DataFrame:
     """Return the released metrics by layer: model, revision, dataset, metric, variant, layer, value."""
-    frames = [open_metrics(assets.published(f"metrics{which}.csv.gz")) for which in FILES]
+    frames = [
+        open_metrics(assets.published(f"metrics{which}.csv.gz")) for which in FILES
+    ]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -50,13 +61,18 @@ def flagged(frame: pd.DataFrame) -> list[str]:
     return [f"Released entropies with {line}."] if line else []
 
 
-def curves(frame: pd.DataFrame, metric: str, variant: str, **about: str) -> pd.DataFrame:
+def curves(
+    frame: pd.DataFrame, metric: str, variant: str, **about: str
+) -> pd.DataFrame:
     """Return a metric as (model, revision, dataset) × layer; rows with an infinite value are left out."""
     rows = frame[(frame["metric"] == metric) & (frame["variant"] == variant)]
     for name, value in about.items():
         rows = rows[rows[name] == value]
     found = rows.pivot_table(
-        index=["model", "revision", "dataset"], columns="layer", values="value", sort=False
+        index=["model", "revision", "dataset"],
+        columns="layer",
+        values="value",
+        sort=False,
     )
     return found[np.isfinite(found.where(found.notna(), 0.0)).all(axis=1)]
 

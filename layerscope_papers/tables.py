@@ -48,7 +48,9 @@ def claims(found: Iterable[tuple[str, Verdict]], in_words: bool = False) -> Tabl
         cells = (
             words(f"{recipe} {claim.name}"),
             Cell(
-                verdict.word, value=verdict.word, marked=in_words and verdict.word == "did not hold"
+                verdict.word,
+                value=verdict.word,
+                marked=in_words and verdict.word == "did not hold",
             ),
             Cell(_digits(interval.value), value=interval.value),
             words(_interval(interval)),
@@ -69,12 +71,20 @@ def in_sentences(found: Iterable[tuple[str, Verdict]]) -> tuple[Sentences, ...]:
     for recipe, verdict in found:
         claim, value = verdict.claim, _digits(verdict.interval.value)
         statistic = f"Measured: {value} ({claim.statistic}), needs {_needs(claim)}."
-        texts[verdict.word].append(f"{recipe} {claim.name}: {claim.sentence} {statistic}")
-    return tuple(Sentences(word.capitalize(), tuple(each)) for word, each in texts.items() if each)
+        texts[verdict.word].append(
+            f"{recipe} {claim.name}: {claim.sentence} {statistic}"
+        )
+    return tuple(
+        Sentences(word.capitalize(), tuple(each))
+        for word, each in texts.items()
+        if each
+    )
 
 
 def _needs(claim: Claim) -> str:
-    return f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}".replace("e-0", "e-")
+    return f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}".replace(
+        "e-0", "e-"
+    )
 
 
 def _interval(interval: Interval) -> str:
@@ -140,7 +150,11 @@ def numbers(frame: pd.DataFrame) -> Table:
             entry["quantity"],
             *_number(entry["ours"], 4),
             *(_interval_of(entry) if there[0] else ()),
-            *((*_number(entry["printed"], 6), words(_where(entry))) if there[1] else ()),
+            *(
+                (*_number(entry["printed"], 6), words(_where(entry)))
+                if there[1]
+                else ()
+            ),
         )
         for entry in frame.to_dict("records")
     ]
@@ -162,6 +176,8 @@ def _interval_of(entry: dict[str, Any]) -> tuple[Cell]:
 def _where(entry: dict[str, Any]) -> str:
     """Return where a number is printed, and why it is not comparable if it is not."""
     differs = (
-        f" (not comparable: {entry['why_not']})" if entry["where"] and entry["why_not"] else ""
+        f" (not comparable: {entry['why_not']})"
+        if entry["where"] and entry["why_not"]
+        else ""
     )
     return f"{entry['where']}{differs}"

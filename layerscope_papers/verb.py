@@ -78,10 +78,16 @@ def reproduce(
     from layerscope_papers.board import Board, judged
     from layerscope_papers.catalogue import chosen, lacking, on_yours
 
-    named = (options.names,) if isinstance(options.names, str) else tuple(options.names or ())
+    named = (
+        (options.names,)
+        if isinstance(options.names, str)
+        else tuple(options.names or ())
+    )
     where: str = options.scale
     if options.model is not None and options.data is not None:
-        options.refuse(["scale", "data_dir"], "is that of the paper's models, and `model` is given")
+        options.refuse(
+            ["scale", "data_dir"], "is that of the paper's models, and `model` is given"
+        )
         where, found = YOURS, on_yours(named, options.model, options.data)
     elif options.model is None and options.data is None:
         found = chosen(named, options.scale)
@@ -93,15 +99,24 @@ def reproduce(
             f"`data_dir` {str(images)!r} is not a folder: name the one that holds the data sets"
         )
     reporter = reporting(options.progress)
-    plans = [(recipe, Assets(folder / "assets", recipe.scales[where], images)) for recipe in found]
+    plans = [
+        (recipe, Assets(folder / "assets", recipe.scales[where], images))
+        for recipe in found
+    ]
     missing = {
-        a.path(need): need for recipe, a in plans for need in a.missing(recipe.needs(a.settings))
+        a.path(need): need
+        for recipe, a in plans
+        for need in a.missing(recipe.needs(a.settings))
     }
     check_disk(folder, ROOM_MB * len(missing))
     jobs = workers.wanted(options.jobs, len(missing)) if apart() else 1
     if missing:
         minutes = sum(asset.minutes for asset in missing.values()) / jobs
-        about = f", about {count(max(round(minutes), 1), 'minute')}" if where == "small" else ""
+        about = (
+            f", about {count(max(round(minutes), 1), 'minute')}"
+            if where == "small"
+            else ""
+        )
         reporter.say(f"models and runs to make: {len(missing)}{about}")
     results = []
     with reporter.bar("recipes", len(plans), "recipes") as advance:
@@ -111,6 +126,8 @@ def reproduce(
             results[-1].save(folder / f"{recipe.name}-{where}")
             advance(1, f"{recipe.name}: {results[-1].summary}")
     is_whole = not named and where != YOURS
-    board = Board(where, tuple(results), lacking(options.scale) if is_whole else (), folder)
+    board = Board(
+        where, tuple(results), lacking(options.scale) if is_whole else (), folder
+    )
     board.report(folder / f"{where}.html")
     return board

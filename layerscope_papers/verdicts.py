@@ -39,7 +39,9 @@ def decide(claim: Claim, interval: Interval, inapplicable: str = "") -> Verdict:
     if claim.direction == "below":
         beyond, short = short, beyond
     word: Word = "held" if beyond else "did not hold" if short else "not decided"
-    return Verdict(claim, interval, word, _wants(claim, interval) if word == "not decided" else "")
+    return Verdict(
+        claim, interval, word, _wants(claim, interval) if word == "not decided" else ""
+    )
 
 
 def overall(verdicts: tuple[Verdict, ...]) -> Word:
@@ -60,9 +62,14 @@ def _wants(claim: Claim, interval: Interval) -> str:
         return claim.decided_by
     if interval.n < FEWEST:
         return f"at least {FEWEST} {claim.over}"
-    reach, gap = (interval.high - interval.low) / 2, abs(interval.value - claim.threshold)
+    reach, gap = (
+        (interval.high - interval.low) / 2,
+        abs(interval.value - claim.threshold),
+    )
     needed = (
-        math.ceil(interval.n * (reach / gap) ** 2) + 1 if gap > 0 and math.isfinite(reach) else MANY
+        math.ceil(interval.n * (reach / gap) ** 2) + 1
+        if gap > 0 and math.isfinite(reach)
+        else MANY
     )
     if needed >= MANY:
         return f"the statistic lies at its threshold: no feasible number of {claim.over} would decide it"

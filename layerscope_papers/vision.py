@@ -121,7 +121,9 @@ def images(setup: Vision, data: Path | None) -> tuple[Corpus, Corpus]:
         train, test = train_test_split(
             np.arange(len(whole)), test_size=TEST, random_state=0, stratify=whole.labels
         )
-        return whole.take(sorted(train)), replace(whole.take(sorted(test)), name="digits-test")
+        return whole.take(sorted(train)), replace(
+            whole.take(sorted(test)), name="digits-test"
+        )
     if data is None:
         return open_corpus("hf:cifar10:train"), open_corpus("hf:cifar10:test")
     found = next(iter(sorted((data / setup.data).glob("*"))), None)
@@ -136,34 +138,50 @@ def images(setup: Vision, data: Path | None) -> tuple[Corpus, Corpus]:
 
 
 def changed(
-    corpus: Corpus, change: Callable[[Pixels, int], Pixels], labels: Sequence[int] | None = None
+    corpus: Corpus,
+    change: Callable[[Pixels, int], Pixels],
+    labels: Sequence[int] | None = None,
 ) -> Corpus:
     """Return images whose pixels are changed, given each image's number, with the labels given or their own."""
-    found = [change(np.asarray(image, dtype=float), i) for i, image in enumerate(corpus.samples)]
+    found = [
+        change(np.asarray(image, dtype=float), i)
+        for i, image in enumerate(corpus.samples)
+    ]
     samples = tuple(
-        Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8)) for pixels in found
+        Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8))
+        for pixels in found
     )
     return replace(
-        corpus, samples=samples, labels=corpus.labels if labels is None else tuple(labels)
+        corpus,
+        samples=samples,
+        labels=corpus.labels if labels is None else tuple(labels),
     )
 
 
 def noisy(image: Pixels, number: int, share: float) -> Pixels:
     """Return an image with normal noise, the same in all colours, whose deviation is a share of the range."""
-    noise: Pixels = np.random.default_rng(number).normal(0, 255 * share, (*image.shape[:2], 1))
+    noise: Pixels = np.random.default_rng(number).normal(
+        0, 255 * share, (*image.shape[:2], 1)
+    )
     return image + noise
 
 
 def shifted(corpus: Corpus) -> Corpus:
     """Return images at their place and moved by a pixel in eight directions; what enters is black."""
     samples, labels, names = [], [], []
-    for image, label, name in zip(corpus.samples, corpus.labels or (), corpus.names, strict=True):
+    for image, label, name in zip(
+        corpus.samples, corpus.labels or (), corpus.names, strict=True
+    ):
         for right, down in product((-1, 0, 1), repeat=2):
-            moved = image.transform(image.size, Image.Transform.AFFINE, (1, 0, -right, 0, 1, -down))
+            moved = image.transform(
+                image.size, Image.Transform.AFFINE, (1, 0, -right, 0, 1, -down)
+            )
             samples.append(moved)
             labels.append(label)
             names.append(f"{name} {right:+} {down:+}")
-    return replace(corpus, samples=tuple(samples), labels=tuple(labels), names=tuple(names))
+    return replace(
+        corpus, samples=tuple(samples), labels=tuple(labels), names=tuple(names)
+    )
 
 
 @dataclass(frozen=True)
@@ -190,7 +208,9 @@ class Trained(Asset):
         setup = self.setup
         config = out.parent / f"{out.name}.json"
         out.parent.mkdir(parents=True, exist_ok=True)
-        config.write_text(json.dumps(setup.config(self.depth or setup.depth)), encoding="utf-8")
+        config.write_text(
+            json.dumps(setup.config(self.depth or setup.depth)), encoding="utf-8"
+        )
         training, test = images(setup, assets.data)
         train(
             config,
@@ -243,12 +263,18 @@ class Predicted(Asset):
     of_training: bool = False
 
     def __str__(self) -> str:
-        return f"predictions of {self.model}" + (", training images" if self.of_training else "")
+        return f"predictions of {self.model}" + (
+            ", training images" if self.of_training else ""
+        )
 
     def images(self, data: Path | None) -> Corpus:
         """Return the images."""
         training, test = images(self.model.setup, data)
-        return training.take(range(min(len(training), len(test)))) if self.of_training else test
+        return (
+            training.take(range(min(len(training), len(test))))
+            if self.of_training
+            else test
+        )
 
     def make(self, out: Path, assets: Assets) -> None:
         """Read the model with the lens."""
@@ -351,7 +377,11 @@ def needs(
     def found(setup: Vision) -> list[Asset]:
         models = [model for kind in kinds for model in kind.seeds(setup)]
         runs = [Profiled(model, metrics) for model in models] if metrics else []
-        return [*models, *runs, *([Exiting(model) for model in models] if exits else [])]
+        return [
+            *models,
+            *runs,
+            *([Exiting(model) for model in models] if exits else []),
+        ]
 
     return found
 
@@ -372,7 +402,10 @@ class Bench:
 
     def histories(self, kind: Kind) -> list[Run]:
         """Return the history of each seed."""
-        return [open_run(self.assets.get(model) / "history") for model in kind.seeds(self.setup)]
+        return [
+            open_run(self.assets.get(model) / "history")
+            for model in kind.seeds(self.setup)
+        ]
 
     def runs(self, kind: Kind) -> list[Run]:
         """Return the run of each seed."""
@@ -384,7 +417,9 @@ class Bench:
     def training_accuracy(self, kind: Kind) -> list[pd.Series]:
         """Return the accuracy on training images by layer, 1 … L, for each seed."""
         grids = [self._grid(Predicted(model, True)) for model in kind.seeds(self.setup)]
-        return [grid["is_label"].groupby(grid["layer"]).mean().loc[1:] for grid in grids]
+        return [
+            grid["is_label"].groupby(grid["layer"]).mean().loc[1:] for grid in grids
+        ]
 
     def label_probabilities(self, kind: Kind) -> list[pd.DataFrame]:
         """Return the probability of each test image's label, `[image, layer 1 … L]`, for each seed."""
@@ -401,7 +436,10 @@ class Bench:
 
     def _grid(self, asset: Predicted) -> pd.DataFrame:
         """Return what the lens read, with a column that says whether a prediction is the image's label."""
-        grid, corpus = open_reading(self.assets.get(asset)).grid, asset.images(self.assets.data)
+        grid, corpus = (
+            open_reading(self.assets.get(asset)).grid,
+            asset.images(self.assets.data),
+        )
         grid = grid.astype({"sample": str, "prediction": str})
         labels = dict(zip(corpus.names, map(str, corpus.labels or ()), strict=True))
         return grid.assign(is_label=grid["prediction"] == grid["sample"].map(labels))
@@ -409,7 +447,8 @@ class Bench:
     def exits(self, kind: Kind) -> list[ExitReport]:
         """Return the report of exits of each seed."""
         return [
-            open_exit_report(self.assets.get(Exiting(model))) for model in kind.seeds(self.setup)
+            open_exit_report(self.assets.get(Exiting(model)))
+            for model in kind.seeds(self.setup)
         ]
 
     def states(self, kind: Kind) -> list[npt.NDArray[np.float32]]:
@@ -429,7 +468,10 @@ class Bench:
     def ends(self, metric: str, **which: Any) -> dict[str, list[float]]:
         """Return a metric of the whole model at the end of training for each seed, by the kind's name."""
         return {
-            name: [float(run.metric(metric, **which).iloc[-1]) for run in self.histories(kind)]
+            name: [
+                float(run.metric(metric, **which).iloc[-1])
+                for run in self.histories(kind)
+            ]
             for name, kind in self.kinds.items()
         }
 
@@ -445,7 +487,9 @@ class Bench:
         """Return the averages of a share in one chart."""
         return drawing.chart(title, "%", self.averages(metric))
 
-    def gain(self, one: Kind, other: Kind, metric: str, layer: int | None = None) -> Interval:
+    def gain(
+        self, one: Kind, other: Kind, metric: str, layer: int | None = None
+    ) -> Interval:
         """Return how much more of a metric one kind has than another, seed by seed; of a share in percentage points.
 
         At a layer, or by default on average over all layers before the last.
@@ -453,9 +497,13 @@ class Bench:
         scale = 100.0 if metric in PERCENT else 1.0
 
         def value(curve: pd.Series) -> float:
-            return scale * float(curve.iloc[:-1].mean() if layer is None else curve.loc[layer])
+            return scale * float(
+                curve.iloc[:-1].mean() if layer is None else curve.loc[layer]
+            )
 
-        return paired(map(value, self.curves(one, metric)), map(value, self.curves(other, metric)))
+        return paired(
+            map(value, self.curves(one, metric)), map(value, self.curves(other, metric))
+        )
 
 
 def trained(
@@ -474,7 +522,9 @@ def trained(
         "scales": SCALES,
         "needs": needs(*kinds.values(), metrics=metrics, exits=exits),
     } | about
-    return lambda judge: recipe(name, **known)(lambda assets: judge(Bench(assets, kinds, metrics)))
+    return lambda judge: recipe(name, **known)(
+        lambda assets: judge(Bench(assets, kinds, metrics))
+    )
 
 
 def at_end(history: Run, metric: str) -> pd.Series:
@@ -488,5 +538,9 @@ def to_last(run: Run, metric: str = "cosine_similarity") -> pd.Series:
     table = run.metric(metric)
     found = table.iloc[:, -1]
     return found[
-        [layer for layer in found.index if isinstance(layer, (int, np.integer)) and layer > 0]
+        [
+            layer
+            for layer in found.index
+            if isinstance(layer, (int, np.integer)) and layer > 0
+        ]
     ]

@@ -94,9 +94,12 @@ class Browser:
         )
         opened = Opened(context.new_page())
         opened.tab.on(
-            "console", lambda message: opened.console.append(f"{message.type}: {message.text}")
+            "console",
+            lambda message: opened.console.append(f"{message.type}: {message.text}"),
         )
-        opened.tab.on("pageerror", lambda error: opened.console.append(f"error: {error}"))
+        opened.tab.on(
+            "pageerror", lambda error: opened.console.append(f"error: {error}")
+        )
         opened.tab.on("request", lambda request: opened.requests.append(request.url))
         opened.tab.goto(path.absolute().as_uri())
         try:
@@ -125,7 +128,11 @@ def language(tmp_path_factory):
     )
     out = tmp_path_factory.mktemp("runs") / "language"
     return profile(
-        str(model), tiny.texts(40), out=out, progress=False, command="layerscope profile tiny-llama"
+        str(model),
+        tiny.texts(40),
+        out=out,
+        progress=False,
+        command="layerscope profile tiny-llama",
     )
 
 
@@ -136,7 +143,9 @@ def unpacked(choice):
         values = column.get("values", [column.get("all")] * len(rows))
         for row, value in zip(column.get("at", range(len(rows))), values, strict=True):
             if value is not None:
-                rows[row][column["name"]] = column["texts"][value] if "texts" in column else value
+                rows[row][column["name"]] = (
+                    column["texts"][value] if "texts" in column else value
+                )
     return rows
 
 
@@ -156,14 +165,21 @@ def frame_of():
     """Return a function that reads a page's CSV of the long frame, with the dtypes of a run's table."""
 
     def read(path):
-        read_as_text = dict.fromkeys(name for name, kind in COLUMNS.items() if kind == "object")
+        read_as_text = dict.fromkeys(
+            name for name, kind in COLUMNS.items() if kind == "object"
+        )
         frame = pd.read_csv(
-            path, dtype=dict.fromkeys(read_as_text, "object"), float_precision="round_trip"
+            path,
+            dtype=dict.fromkeys(read_as_text, "object"),
+            float_precision="round_trip",
         )
         present = {name: kind for name, kind in COLUMNS.items() if name in frame}
         frame = frame.astype(present)
         return frame.assign(
-            **{name: frame[name].where(frame[name].notna(), None) for name in read_as_text}
+            **{
+                name: frame[name].where(frame[name].notna(), None)
+                for name in read_as_text
+            }
         )
 
     return read

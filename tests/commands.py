@@ -49,11 +49,16 @@ class Ended:
     @property
     def line(self) -> str:
         """The line that says what was wrong."""
-        return next((line for line in self.err.splitlines() if line.startswith("layerscope: ")), "")
+        return next(
+            (line for line in self.err.splitlines() if line.startswith("layerscope: ")),
+            "",
+        )
 
     def complaint(self) -> str | None:
         """What is wrong with this end, if anything: it must be 0, or 2 with one line and no traceback."""
-        said = [line for line in self.err.splitlines() if line.startswith("layerscope: ")]
+        said = [
+            line for line in self.err.splitlines() if line.startswith("layerscope: ")
+        ]
         if "Traceback" in self.err + self.out:
             return "a traceback"
         if self.status == 0:
@@ -62,7 +67,11 @@ class Ended:
             return f"status {self.status}"
         if len(said) != 1:
             return f"{len(said)} error lines"
-        return None if self.err.splitlines()[-1] == said[0] else "the error line is not the last"
+        return (
+            None
+            if self.err.splitlines()[-1] == said[0]
+            else "the error line is not the last"
+        )
 
 
 class Running:
@@ -103,7 +112,10 @@ class Running:
         timer.cancel()
         # not there yet for one that is killed at once
         files = (self.folder / name for name in ("out", "err"))
-        out, err = (file.read_text("utf-8", "replace") if file.is_file() else "" for file in files)
+        out, err = (
+            file.read_text("utf-8", "replace") if file.is_file() else ""
+            for file in files
+        )
         return Ended(-signal.SIGALRM if late.is_set() else status, out, err)
 
 
@@ -120,7 +132,8 @@ class Forks:
         settings["TORCH_CPP_LOG_LEVEL"] = (
             "ERROR"  # as the command line sets it, before torch is loaded
         )
-        settings["PYTHONPATH"] = str(Path(__file__).parents[1])  # the tree these tests stand in
+        # the tree these tests stand in
+        settings["PYTHONPATH"] = str(Path(__file__).parents[1])
         self.process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
@@ -163,7 +176,11 @@ class Forks:
         assert running.wait().status == -signal.SIGKILL or delay
 
     def run(
-        self, *words: object, cwd: Path | None = None, seconds: float = SLOW, **limits: Any
+        self,
+        *words: object,
+        cwd: Path | None = None,
+        seconds: float = SLOW,
+        **limits: Any,
     ) -> Ended:
         return self.start(*words, cwd=cwd, **limits).wait(seconds)
 
@@ -177,7 +194,9 @@ class Forks:
                 "MASTER_PORT": str(free.getsockname()[1]),
             }
         return [
-            self.start(*words, env=shared | {"RANK": rank, "LOCAL_RANK": rank}, **limits)
+            self.start(
+                *words, env=shared | {"RANK": rank, "LOCAL_RANK": rank}, **limits
+            )
             for rank in "01"
         ]
 

@@ -33,7 +33,10 @@ def recorded(samples: int = 400, depth: int = 6, classes: int = 3) -> Recorded:
 
 
 def made(
-    chosen: float = 0.9, exits: tuple[int, ...] = (2, 4), labelled: bool = True, **more: object
+    chosen: float = 0.9,
+    exits: tuple[int, ...] = (2, 4),
+    labelled: bool = True,
+    **more: object,
 ) -> ExitReport:
     """Return a report; speeds are those of a model whose layers cost the same, 4 % below what depth allows."""
     rec = recorded()
@@ -116,5 +119,8 @@ def made(
 def never() -> ExitReport:
     """Return the report of a model no sample of which leaves early."""
     return made(
-        math.inf, (), pays=False, verdict="does not pay: 1.00× measured; use the plain model"
+        math.inf,
+        (),
+        pays=False,
+        verdict="does not pay: 1.00× measured; use the plain model",
     )

@@ -6,18 +6,29 @@ LONG = "all-MiniLM-L6-v2"
 M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
 
 
-def scored(rows: dict[str, list[float | None]], model: str = "m", **more: object) -> pd.DataFrame:
+def scored(
+    rows: dict[str, list[float | None]], model: str = "m", **more: object
+) -> pd.DataFrame:
     """Return a long frame of scores, one list by layer for each task."""
     return pd.DataFrame(
         [
-            {"model": model, "revision": "r", "layer": layer, "task": task, "score": score, **more}
+            {
+                "model": model,
+                "revision": "r",
+                "layer": layer,
+                "task": task,
+                "score": score,
+                **more,
+            }
             for task, scores in rows.items()
             for layer, score in enumerate(scores)
         ]
     )
 
 
-def measured(rows: dict[str, list[float | None]], model: str = "m", **more: object) -> pd.DataFrame:
+def measured(
+    rows: dict[str, list[float | None]], model: str = "m", **more: object
+) -> pd.DataFrame:
     """Return a long frame of metrics, one list by layer for each metric."""
     return pd.DataFrame(
         [
@@ -39,11 +50,16 @@ def measured(rows: dict[str, list[float | None]], model: str = "m", **more: obje
 def shipped(model: str = "m", **scores: float) -> pd.DataFrame:
     """Return the scores of a model as shipped, by task."""
     return pd.DataFrame(
-        [{"model": model, "revision": "r", "task": t, "score": v} for t, v in scores.items()]
+        [
+            {"model": model, "revision": "r", "task": t, "score": v}
+            for t, v in scores.items()
+        ]
     )
 
 
-def placed(layers: list[int], site: str, pooling: str, model: str = LONG) -> pd.DataFrame:
+def placed(
+    layers: list[int], site: str, pooling: str, model: str = LONG
+) -> pd.DataFrame:
     """Return scores of two tasks at some layers of a site, pooled in one way."""
     return pd.DataFrame(
         [

@@ -52,13 +52,19 @@ class Trial:
             {"text": tiny.texts(80), "label": [f"LABEL_{i % 3}" for i in range(80)]}
         )
         frame.to_csv(self.table, index=False)
-        self.classifier = tiny.saved(tiny.classifier(), folder / "classifier", special=True)
+        self.classifier = tiny.saved(
+            tiny.classifier(), folder / "classifier", special=True
+        )
         self.talker = tiny.saved(tiny.gpt2(), folder / "talker", special=False)
 
     @cache  # noqa: B019  # one trial a process
     def text(self) -> Any:
         return text_runs.profile(
-            str(self.classifier), self.folder / "text", self.table, views=2, processor=None
+            str(self.classifier),
+            self.folder / "text",
+            self.table,
+            views=2,
+            processor=None,
         )
 
     @cache  # noqa: B019
@@ -70,7 +76,9 @@ class Trial:
             key: tiny.COMMON[key]
             for key in ("hidden_size", "num_hidden_layers", "num_attention_heads")
         }
-        model = tiny.seeded(hf.ViTForImageClassification, hf.ViTConfig(**small, **IMAGE))
+        model = tiny.seeded(
+            hf.ViTForImageClassification, hf.ViTConfig(**small, **IMAGE)
+        )
         return layerscope.profile(
             model, "digits", samples=60, out=self.folder / "images", views=0, **HOW
         )
@@ -78,16 +86,26 @@ class Trial:
     def sounds(self) -> Any:
         model = tiny.seeded(hf.Wav2Vec2Model, hf.Wav2Vec2Config(**tiny.COMMON, **SOUND))
         rng = np.random.default_rng(0)
-        waves = [Waveform(rng.standard_normal(1600).astype(np.float32), 16000) for _ in range(24)]
+        waves = [
+            Waveform(rng.standard_normal(1600).astype(np.float32), 16000)
+            for _ in range(24)
+        ]
         processor = hf.Wav2Vec2FeatureExtractor(return_attention_mask=False)
         return layerscope.profile(
-            model, waves, processor=processor, out=self.folder / "sounds", views=0, **HOW
+            model,
+            waves,
+            processor=processor,
+            out=self.folder / "sounds",
+            views=0,
+            **HOW,
         )
 
     @cache  # noqa: B019
     def evaluation(self) -> Any:
         task = f"classification:{self.table}"
-        return layerscope.evaluate(str(self.classifier), task, self.folder / "evaluation", **HOW)
+        return layerscope.evaluate(
+            str(self.classifier), task, self.folder / "evaluation", **HOW
+        )
 
     def selection(self) -> Any:
         return layerscope.select(self.text(), **HOW)
@@ -105,12 +123,20 @@ class Trial:
 
     def drafts(self) -> Any:
         short = {"samples": 8, "prefix": 4, "max_new_tokens": 16, "draft_tokens": 2}
-        report = layerscope.exits(str(self.talker), self.table, exits=(2,), **short, **HOW)
-        ways = report.ways[:2].assign(chosen=False)  # what is fastest depends on the machine
+        report = layerscope.exits(
+            str(self.talker), self.table, exits=(2,), **short, **HOW
+        )
+        # what is fastest depends on the machine
+        ways = report.ways[:2].assign(chosen=False)
         return replace(report, ways=ways, draft_layer="2")
 
     def training(self) -> Any:
-        options = {"max_steps": 6, "batch_size": 8, "eval_every": 3, "out": self.folder / "trained"}
+        options = {
+            "max_steps": 6,
+            "batch_size": 8,
+            "eval_every": 3,
+            "out": self.folder / "trained",
+        }
         layerscope.train(str(self.classifier), self.table, **options, **HOW)
         return layerscope.open_run(self.folder / "trained" / "history")
 

@@ -48,10 +48,16 @@ class Hub:
                 Rule(f"{repo}/revision/<revision>", endpoint="info"),
                 Rule(f"{repo}/tree/<revision>", endpoint="tree"),
                 Rule(f"{repo}/tree/<revision>/<path:folder>", endpoint="tree"),
-                Rule(f"{repo}/preupload/<revision>", endpoint="preupload", methods=["POST"]),
+                Rule(
+                    f"{repo}/preupload/<revision>",
+                    endpoint="preupload",
+                    methods=["POST"],
+                ),
                 Rule(f"{repo}/commit/<revision>", endpoint="commit", methods=["POST"]),
                 Rule(
-                    "/<owner>/<name>.git/info/lfs/objects/batch", endpoint="batch", methods=["POST"]
+                    "/<owner>/<name>.git/info/lfs/objects/batch",
+                    endpoint="batch",
+                    methods=["POST"],
                 ),
                 Rule(
                     "/datasets/<owner>/<name>.git/info/lfs/objects/batch",
@@ -97,24 +103,33 @@ class Hub:
         asked = request.get_json()
         owner, kind = asked.get("organization") or USER, asked.get("type") or "model"
         if owner != USER:
-            return _error(403, "You don't have the rights to create a repo under this namespace")
+            return _error(
+                403, "You don't have the rights to create a repo under this namespace"
+            )
         key, there = (kind, f"{owner}/{asked['name']}"), False
         there = key in self.repos
         if not there:
             self.repos[key] = [{".gitattributes": b""}]
             self.private |= (
-                {key} if asked.get("visibility") == "private" or asked.get("private") else set()
+                {key}
+                if asked.get("visibility") == "private" or asked.get("private")
+                else set()
             )
         url = request.host_url + ("datasets/" if kind == "dataset" else "") + key[1]
         return _json(
-            {"url": url, "error": "exists"} if there else {"url": url}, 409 if there else 200
+            {"url": url, "error": "exists"} if there else {"url": url},
+            409 if there else 200,
         )
 
     def validate(self, request: Request) -> Response:
         asked = request.get_json()
-        card = (DatasetCard if asked["repoType"] == "dataset" else ModelCard)(asked["content"])
+        card = (DatasetCard if asked["repoType"] == "dataset" else ModelCard)(
+            asked["content"]
+        )
         known = isinstance(card.data.to_dict().get("tags"), list)
-        return _json({"errors": [] if known else [{"message": "no tags"}], "warnings": []})
+        return _json(
+            {"errors": [] if known else [{"message": "no tags"}], "warnings": []}
+        )
 
     def info(
         self, request: Request, kind: str, owner: str, name: str, revision: str = "main"
@@ -125,11 +140,22 @@ class Hub:
         number, files = found
         siblings = [{"rfilename": path} for path in files]
         return _json(
-            {"id": f"{owner}/{name}", "sha": _sha(number), "siblings": siblings, "private": False}
+            {
+                "id": f"{owner}/{name}",
+                "sha": _sha(number),
+                "siblings": siblings,
+                "private": False,
+            }
         )
 
     def tree(
-        self, request: Request, kind: str, owner: str, name: str, revision: str, folder: str = ""
+        self,
+        request: Request,
+        kind: str,
+        owner: str,
+        name: str,
+        revision: str,
+        folder: str = "",
     ) -> Response:
         found = self._commit(request, kind, f"{owner}/{name}", revision)
         if isinstance(found, Response):
@@ -145,7 +171,13 @@ class Hub:
                     "oid": hashlib.sha1(data).hexdigest(),
                 }
                 | (
-                    {"lfs": {"size": len(data), "oid": _digest(data), "pointerSize": 130}}
+                    {
+                        "lfs": {
+                            "size": len(data),
+                            "oid": _digest(data),
+                            "pointerSize": 130,
+                        }
+                    }
                     if path.endswith(LARGE)
                     else {}
                 )
@@ -180,7 +212,9 @@ class Hub:
                 "objects": [
                     {
                         **each,
-                        "actions": {"upload": {"href": f"{request.host_url}large/{each['oid']}"}},
+                        "actions": {
+                            "upload": {"href": f"{request.host_url}large/{each['oid']}"}
+                        },
                     }
                     for each in request.get_json(force=True)["objects"]
                 ],
@@ -193,7 +227,9 @@ class Hub:
         self.large[oid] = data
         return Response("")
 
-    def commit(self, request: Request, kind: str, owner: str, name: str, revision: str) -> Response:
+    def commit(
+        self, request: Request, kind: str, owner: str, name: str, revision: str
+    ) -> Response:
         if (refusal := self._refused(request)) is not None:
             return refusal
         commits = self.repos[kind, f"{owner}/{name}"]
@@ -209,11 +245,20 @@ class Hub:
                 del files[value["path"]]
         commits.append(files)
         return _json(
-            {"commitUrl": f"{request.host_url}{owner}/{name}", "commitOid": _sha(len(commits) - 1)}
+            {
+                "commitUrl": f"{request.host_url}{owner}/{name}",
+                "commitOid": _sha(len(commits) - 1),
+            }
         )
 
     def resolve(
-        self, request: Request, kind: str, owner: str, name: str, revision: str, path: str
+        self,
+        request: Request,
+        kind: str,
+        owner: str,
+        name: str,
+        revision: str,
+        path: str,
     ) -> Response:
         found = self._commit(request, kind, f"{owner}/{name}", revision)
         if isinstance(found, Response):
@@ -222,7 +267,9 @@ class Hub:
         if path not in files:
             return _error(404, "no such file", "EntryNotFound")
         headers = {"X-Repo-Commit": _sha(number), "ETag": f'"{_digest(files[path])}"'}
-        return Response(files[path], headers=headers, mimetype="application/octet-stream")
+        return Response(
+            files[path], headers=headers, mimetype="application/octet-stream"
+        )
 
     def _commit(
         self, request: Request, kind: str, name: str, revision: str
@@ -231,7 +278,9 @@ class Hub:
         if key not in self.repos or (key in self.private and not known):
             return _error(404 if known else 401, "Repository not found", "RepoNotFound")
         commits = self.repos[key]
-        shas = {_sha(number): number for number in range(len(commits))} | {"main": len(commits) - 1}
+        shas = {_sha(number): number for number in range(len(commits))} | {
+            "main": len(commits) - 1
+        }
         if revision not in shas:
             return _error(404, "Invalid rev id", "RevisionNotFound")
         return shas[revision], commits[shas[revision]]
@@ -271,7 +320,11 @@ def serving() -> Iterator[tuple[Hub, str]]:
 def hub(monkeypatch, tmp_path):
     """Return a hub that the client in this process takes for the only one; `hub.url` is where it is."""
     with serving() as (found, url):
-        for name, value in {"HF_ENDPOINT": url, "HF_TOKEN": OWNER, "HF_HUB_OFFLINE": "0"}.items():
+        for name, value in {
+            "HF_ENDPOINT": url,
+            "HF_TOKEN": OWNER,
+            "HF_HUB_OFFLINE": "0",
+        }.items():
             monkeypatch.setenv(name, value)
         template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         for name, value in {
@@ -306,7 +359,9 @@ def _json(value: Any, status: int = 200) -> Response:
 
 def _error(status: int, message: str, code: str = "") -> Response:
     return Response(
-        json.dumps({"error": message}), status, {"X-Error-Message": message, "X-Error-Code": code}
+        json.dumps({"error": message}),
+        status,
+        {"X-Error-Message": message, "X-Error-Code": code},
     )
 
 

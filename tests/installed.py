@@ -62,7 +62,9 @@ MODULE_FIRST = "import layerscope.metrics.rankme; from layerscope.metrics import
 def make_inputs() -> None:
     """Write a language model with a tokenizer, texts of three classes, and a task of lm-evaluation-harness on them."""
     words = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(["[PAD]", "[UNK]", *WORDS])}, "[UNK]")
+        models.WordLevel(
+            {word: i for i, word in enumerate(["[PAD]", "[UNK]", *WORDS])}, "[UNK]"
+        )
     )
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     named = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[PAD]"}
@@ -76,25 +78,30 @@ def make_inputs() -> None:
         "n_head": 4,
         "n_positions": 64,
     }
-    hf.GPT2LMHeadModel(hf.GPT2Config(**size, bos_token_id=0, eos_token_id=0)).save_pretrained(
-        "model"
-    )
+    hf.GPT2LMHeadModel(
+        hf.GPT2Config(**size, bos_token_id=0, eos_token_id=0)
+    ).save_pretrained("model")
     rows = [
-        f"{' '.join(WORDS[(i * j) % 60] for j in range(1, 9))} w{i % 3},c{i % 3}" for i in range(90)
+        f"{' '.join(WORDS[(i * j) % 60] for j in range(1, 9))} w{i % 3},c{i % 3}"
+        for i in range(90)
     ]
     Path("texts.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     Path("words.yaml").write_text(HARNESS, encoding="utf-8")
 
 
 def call(line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *line.split()], capture_output=True, text=True, timeout=600)
+    return subprocess.run(
+        [COMMAND, *line.split()], capture_output=True, text=True, timeout=600
+    )
 
 
 def refused(line: str, named: str) -> str:
     """Return what is wrong with the refusal of a command, if anything: one line that names an extra."""
     done = call(line)
     last = (done.stderr.strip().splitlines() or [""])[-1]
-    as_it_should = done.returncode == 2 and "Traceback" not in done.stderr and named in last
+    as_it_should = (
+        done.returncode == 2 and "Traceback" not in done.stderr and named in last
+    )
     return (
         ""
         if as_it_should
@@ -115,7 +122,9 @@ def ran(line: str) -> str:
 
 def try_commands(extras: bool) -> list[str]:
     """Return what went wrong, a line each."""
-    first = subprocess.run([sys.executable, "-c", MODULE_FIRST], capture_output=True, text=True)
+    first = subprocess.run(
+        [sys.executable, "-c", MODULE_FIRST], capture_output=True, text=True
+    )
     results = [first.stderr, *map(ran, RUNS.strip().splitlines()), refused(NOWHERE, "")]
     for line, extra in NEED_AN_EXTRA.items():
         results.append(ran(line) if extras else refused(line, extra))

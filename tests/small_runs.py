@@ -46,7 +46,10 @@ def rows():
 def labelled(rows, tmp_path_factory):
     """Return a run with labels, a lens and a final norm."""
     return profile(
-        residual_mlp(), rows, out=tmp_path_factory.mktemp("labelled") / "run", progress=False
+        residual_mlp(),
+        rows,
+        out=tmp_path_factory.mktemp("labelled") / "run",
+        progress=False,
     )
 
 
@@ -56,7 +59,13 @@ def bare(rows, tmp_path_factory):
     out = tmp_path_factory.mktemp("bare") / "run"
     model = residual_mlp(1, head=False)
     return profile(
-        model, rows[0], out=out, metrics="effective_rank", blocks="1", views=0, progress=False
+        model,
+        rows[0],
+        out=out,
+        metrics="effective_rank",
+        blocks="1",
+        views=0,
+        progress=False,
     )
 
 
@@ -87,7 +96,15 @@ def written(labelled, tmp_path):
 
 
 def rows_by_layer(
-    metric, values, errors=None, site="raw", pooling=None, variant=None, n=50, skipped=0, first=0
+    metric,
+    values,
+    errors=None,
+    site="raw",
+    pooling=None,
+    variant=None,
+    n=50,
+    skipped=0,
+    first=0,
 ):
     """Return the long frame's rows of one metric at each layer."""
     return [

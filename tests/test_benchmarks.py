@@ -13,7 +13,18 @@ import torch
 from layerscope.truncation import costs
 
 ROOT = Path(__file__).resolve().parents[1] / "benchmarks"
-LOSS = ["--exits", "2", "--tokens", "16", "--width", "8", "--classes", "50", "--repeats", "1"]
+LOSS = [
+    "--exits",
+    "2",
+    "--tokens",
+    "16",
+    "--width",
+    "8",
+    "--classes",
+    "50",
+    "--repeats",
+    "1",
+]
 SMALL = {
     "aligned_loss": LOSS,
     "all_layers": ["--samples", "20", "--texts", "8", "--no-judging"],
@@ -23,7 +34,15 @@ SMALL = {
     "one_pass": ["--samples", "8", "--repeats", "1"],
     "page": ["--runs", "1", "--depth", "3", "--tabs", "1"],
     "processes": ["--child", "--samples", "20", "--verb", "profile", "--folder", "."],
-    "profile_overhead": ["--child", "--case", "minilm", "--repeats", "1", "--texts", "8"],
+    "profile_overhead": [
+        "--child",
+        "--case",
+        "minilm",
+        "--repeats",
+        "1",
+        "--texts",
+        "8",
+    ],
     "scale": ["--child", "profile --keep-states none", "free", "texts.csv"],
     "self_speculation": [
         "--batch",
@@ -51,12 +70,23 @@ SMALL = {
         "1",
     ],
     "start": ["--repeats", "1"],
-    "stated_gain": ["--rows", "120", "--samples", "120", "--halves", "2", "--sets", "sst2"],
+    "stated_gain": [
+        "--rows",
+        "120",
+        "--samples",
+        "120",
+        "--halves",
+        "2",
+        "--sets",
+        "sst2",
+    ],
     "training_step": ["--repeats", "1", "--only", "vit", "--rows", "1"],
     "truncated": ["--case", "minilm", "--repeats", "1"],
     "view_metrics": ["--samples", "40", "--width", "16", "--threads", "1"],
 }
-DATA = dict.fromkeys(("all_layers", "processes", "sentence_losses", "stated_gain"), "--data")
+DATA = dict.fromkeys(
+    ("all_layers", "processes", "sentence_losses", "stated_gain"), "--data"
+)
 NEEDS_A_MODEL = {"exit_guarantee"}
 """Takes a classifier that was trained before; its parts are tested with the guarantee."""
 
@@ -71,7 +101,9 @@ def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
     if name in DATA:
         shared = request.getfixturevalue("shared")
         words += [DATA[name], str(shared / "data")]
-    if name == "page" and not (os.environ.get("LAYERSCOPE_CHROMIUM") or shutil.which("chromium")):
+    if name == "page" and not (
+        os.environ.get("LAYERSCOPE_CHROMIUM") or shutil.which("chromium")
+    ):
         pytest.skip("no Chromium on the path")
     (tmp_path / "texts.csv").write_text(
         "text,label\n" + "".join(f"text number {i},{i % 2}\n" for i in range(20))
@@ -80,7 +112,8 @@ def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
     monkeypatch.setattr(costs, "FEWEST", 1)
     monkeypatch.setattr(costs, "MOST", 1)  # of what a truncated model's card says
-    if name == "page":  # Playwright takes a process of its own where a test holds a browser open
+    # Playwright takes a process of its own where a test holds a browser open
+    if name == "page":
         subprocess.run([sys.executable, ROOT / "page.py", *words], check=True)
         return
     threads = torch.get_num_threads()

@@ -27,18 +27,24 @@ from layerscope.core.option_kinds import Several, Whole
 
 __all__ = ["cli", "one_thread"]
 
-COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
+COMMANDS = {
+    name: summary for group in GROUPS.values() for name, summary in group.items()
+}
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+    return tiny.saved(
+        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
+    )
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "reviews.csv"
-    frame = pd.DataFrame({"text": tiny.texts(30), "team": [f"t{i % 3}" for i in range(30)]})
+    frame = pd.DataFrame(
+        {"text": tiny.texts(30), "team": [f"t{i % 3}" for i in range(30)]}
+    )
     frame.to_csv(path, index=False)
     return path
 
@@ -64,7 +70,9 @@ def test_help_does_not_wait_for_torch() -> None:
         "    heavy = {'torch', 'transformers', 'pandas', 'numpy', 'sklearn'} & set(sys.modules)\n"
         "    assert not heavy, heavy"
     )
-    done = subprocess.run([sys.executable, "-c", script, *COMMANDS], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *COMMANDS], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
     assert done.stdout.count("typed:") == len(COMMANDS) + 3 and done.stdout.count(
         "layerscope"
@@ -80,7 +88,11 @@ def test_a_command_that_has_ended_leaves_python_its_own_spelling(cli) -> None:
 def test_every_command_has_examples() -> None:
     text = files("layerscope.cli").joinpath("examples.txt").read_text("utf-8")
     assert re.findall(r"^# (.+)$", text, re.M) == [*COMMANDS]
-    shown = {line.split()[1] for line in text.splitlines() if line.startswith("  layerscope ")}
+    shown = {
+        line.split()[1]
+        for line in text.splitlines()
+        if line.startswith("  layerscope ")
+    }
     assert shown == {*COMMANDS}
 
 
@@ -102,7 +114,9 @@ def test_a_summary_is_the_first_sentence_of_its_verb(name: str) -> None:
 def test_every_option_has_a_line_of_help(name: str) -> None:
     options = app[name].assemble_argument_collection()
     assert len(options) > 1
-    assert [option.name for option in options if len(str(option.parameter.help)) < 10] == []
+    assert [
+        option.name for option in options if len(str(option.parameter.help)) < 10
+    ] == []
 
 
 def test_defaults_come_from_a_file(
@@ -117,7 +131,9 @@ def test_defaults_come_from_a_file(
     assert printed.err.startswith(
         f"defaults from {tmp_path}/layerscope.toml: --metrics, --views, --out\n"
     )
-    assert set(layerscope.open_run(tmp_path / "mine").table()["metric"]) == {"curvature"}
+    assert set(layerscope.open_run(tmp_path / "mine").table()["metric"]) == {
+        "curvature"
+    }
     (tmp_path / "layerscope.toml").write_text("[profile]\nsample = 5\n")
     line = f"{tmp_path}/layerscope.toml has 'sample', which is not an option of layerscope profile"
     assert cli("profile", bert).line == f"{line}: layerscope profile --help lists them"
@@ -152,7 +168,9 @@ def test_own_files_of_evaluate_are_data_with_their_kind(
     assert (printed.status, printed.line) == (2, line)
 
 
-@pytest.mark.parametrize("key", ["trust_remote_code", "trust-remote-code", "allow_pickle"])
+@pytest.mark.parametrize(
+    "key", ["trust_remote_code", "trust-remote-code", "allow_pickle"]
+)
 def test_a_file_in_the_folder_cannot_trust_for_the_user(
     cli, tmp_path: Path, monkeypatch, key: str
 ) -> None:
@@ -187,7 +205,9 @@ def test_profile_prints_the_table_that_answers_and_with_long_all(
         assert str(tmp_path / "run") in "".join(out.split("\n"))
         assert "linear probe" in out
     assert len(printed.out.splitlines()) < 30 < len(long.out.splitlines())
-    assert "--long also shows: What stands out, What the model's head reads" in printed.out
+    assert (
+        "--long also shows: What stands out, What the model's head reads" in printed.out
+    )
     assert "curvature" not in printed.out and "--long" not in long.out
     assert all(word in long.out for word in ("What stands out", "curvature", "CKA"))
     run = layerscope.open_run(tmp_path / "run")
@@ -259,7 +279,9 @@ def test_what_the_machine_refuses_is_a_line_of_its_own(tmp_path: Path) -> None:
     assert told[0].startswith(
         f"{str(tmp_path / 'loop')!r} cannot be used (Too many levels of symbolic links): check"
     )
-    assert told[1] == told[2] and told[1].startswith("out of memory: take fewer samples")
+    assert told[1] == told[2] and told[1].startswith(
+        "out of memory: take fewer samples"
+    )
     line = "'x/y' cannot be written (No space left on device): make room, then run the same command again"
     assert machine(full) == line
     assert machine(ValueError("a mistake of the program")) is None
@@ -286,13 +308,20 @@ def test_a_library_that_may_write_no_more_is_a_line_of_its_own(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("text", "layers"),
-    [("1..3", [1, 2, 3]), ("1-3", [1, 2, 3]), ("0, 2-4,6", [0, 2, 3, 4, 6]), ("-1", [-1])],
+    [
+        ("1..3", [1, 2, 3]),
+        ("1-3", [1, 2, 3]),
+        ("0, 2-4,6", [0, 2, 3, 4, 6]),
+        ("-1", [-1]),
+    ],
 )
 def test_layers_are_numbers_and_ranges(text: str, layers: list[int]) -> None:
     assert Several(Whole()).take("layers", text) == layers
 
 
-def test_a_link_to_a_missing_file_is_called_one(cli, bert: Path, tmp_path: Path) -> None:
+def test_a_link_to_a_missing_file_is_called_one(
+    cli, bert: Path, tmp_path: Path
+) -> None:
     link = tmp_path / "dangling.csv"
     link.symlink_to(tmp_path / "gone.csv")
     wanted = f"'{link}' is a link to '{tmp_path}/gone.csv', which does not exist: fix the link"
@@ -303,12 +332,17 @@ def test_a_link_to_a_missing_file_is_called_one(cli, bert: Path, tmp_path: Path)
         ("select", link),
     ):
         assert (
-            cli(*command, *(("--out", tmp_path / "out") if command[0] == "profile" else ())).line
+            cli(
+                *command,
+                *(("--out", tmp_path / "out") if command[0] == "profile" else ()),
+            ).line
             == wanted
         )
 
 
-def test_quiet_leaves_standard_error_to_errors(cli, bert: Path, data: Path, tmp_path: Path) -> None:
+def test_quiet_leaves_standard_error_to_errors(
+    cli, bert: Path, data: Path, tmp_path: Path
+) -> None:
     words = ("profile", bert, "--data", data, "--metrics", "rankme", "--quiet")
     printed = cli(*words, "--out", tmp_path / "run")
     assert printed.status == 0 and printed.err == "" and "run folder" in printed.out
@@ -316,7 +350,9 @@ def test_quiet_leaves_standard_error_to_errors(cli, bert: Path, data: Path, tmp_
 
 
 def test_signatures_show_types() -> None:
-    verbs = [getattr(layerscope, name, None) for names in GROUPS.values() for name in names]
+    verbs = [
+        getattr(layerscope, name, None) for names in GROUPS.values() for name in names
+    ]
     for verb in filter(inspect.isfunction, verbs):
         shown = str(inspect.signature(verb)).partition("**")[0]
         assert not re.search(r"Annotated|least=|option_kinds", shown), verb

@@ -16,7 +16,9 @@ from layerscope.early_exit.criteria import Criterion
 
 HERE = Path(__file__).parent.parent
 PAGES = [HERE / "README.md", *sorted((HERE / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(?:console|bash|\{code-cell\} ipython3)\n(.*?)^```", re.M | re.S)
+FENCE = re.compile(
+    r"^```(?:console|bash|\{code-cell\} ipython3)\n(.*?)^```", re.M | re.S
+)
 
 
 def shown() -> list[tuple[str, str]]:
@@ -32,9 +34,11 @@ def shown() -> list[tuple[str, str]]:
 
 def names_of(command: str) -> set[str]:
     own = app[command]
-    return {name for argument in own.assemble_argument_collection() for name in argument.names} | {
-        *own.help_flags
-    }
+    return {
+        name
+        for argument in own.assemble_argument_collection()
+        for name in argument.names
+    } | {*own.help_flags}
 
 
 @pytest.mark.parametrize("command", NAMES)
@@ -42,7 +46,9 @@ def test_every_command_has_a_page_with_every_option(command: str) -> None:
     page = (HERE / "docs" / "commands" / f"{command}.md").read_text(encoding="utf-8")
     text = page.partition(f"<!-- from the code: options {command} -->")[2]
     assert f"$ layerscope {command}" in text
-    assert [name for name in names_of(command) - {"--help", "-h"} if name not in text] == []
+    assert [
+        name for name in names_of(command) - {"--help", "-h"} if name not in text
+    ] == []
 
 
 def test_what_pages_take_from_the_code_is_as_the_code_has_it() -> None:
@@ -50,9 +56,15 @@ def test_what_pages_take_from_the_code_is_as_the_code_has_it() -> None:
     sys.path.insert(0, str(HERE / "docs" / "_extensions"))
     from from_the_code import written
 
-    pages = [page for page in PAGES if "<!-- from the code: " in page.read_text(encoding="utf-8")]
+    pages = [
+        page
+        for page in PAGES
+        if "<!-- from the code: " in page.read_text(encoding="utf-8")
+    ]
     stale = [
-        page.name for page in pages if written(text := page.read_text(encoding="utf-8")) != text
+        page.name
+        for page in pages
+        if written(text := page.read_text(encoding="utf-8")) != text
     ]
     assert len(pages) >= 29 and stale == [], (
         "write them anew: python docs/_extensions/from_the_code.py"
@@ -65,7 +77,8 @@ def test_every_command_line_on_a_page_is_one() -> None:
     for page, line in lines:
         words = shlex.split(line, comments=True)
         command = next((word for word in words[1:] if not word.startswith("-")), None)
-        if command is None or command.isupper():  # layerscope --help, layerscope COMMAND
+        # layerscope --help, layerscope COMMAND
+        if command is None or command.isupper():
             continue
         assert command in NAMES, (page, line)
         options = {word.partition("=")[0] for word in words if word.startswith("--")}
@@ -73,14 +86,21 @@ def test_every_command_line_on_a_page_is_one() -> None:
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    pages = [page.read_text(encoding="utf-8") for page in (HERE / "docs" / "api").glob("*.md")]
+    pages = [
+        page.read_text(encoding="utf-8")
+        for page in (HERE / "docs" / "api").glob("*.md")
+    ]
     assert [
-        face for face in FACES if not any(f"```{{public}} {face}\n" in page for page in pages)
+        face
+        for face in FACES
+        if not any(f"```{{public}} {face}\n" in page for page in pages)
     ] == []
 
 
 def test_every_page_is_in_a_table_of_contents() -> None:
-    entries = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+    entries = [
+        line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()
+    ]
     assert [
         page.stem
         for page in PAGES[1:]
@@ -93,19 +113,27 @@ def test_the_metric_of_the_guide_works() -> None:
     guide = (HERE / "docs" / "guides" / "add-a-metric.md").read_text(encoding="utf-8")
     made: dict[str, Any] = {"__name__": "participation"}
     exec(re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S)[0], made)
-    rows = np.random.default_rng(0).normal(size=(50, 4)) * np.array([3.0, 1.0, 1.0, 0.1])
+    rows = np.random.default_rng(0).normal(size=(50, 4)) * np.array(
+        [3.0, 1.0, 1.0, 0.1]
+    )
     values = np.linalg.eigvalsh(np.cov(rows.T))
     found = made["participation"](torch.from_numpy(rows))
-    assert float(found) == pytest.approx(values.sum() ** 2 / np.square(values).sum(), rel=1e-9)
+    assert float(found) == pytest.approx(
+        values.sum() ** 2 / np.square(values).sum(), rel=1e-9
+    )
     record = made["PARTICIPATION"]
     assert record.name == "participation"
     assert record.source.startswith("Gao et al. 2017")
 
 
 def test_the_criterion_of_the_guide_works() -> None:
-    guide = (HERE / "docs" / "guides" / "add-a-criterion.md").read_text(encoding="utf-8")
+    guide = (HERE / "docs" / "guides" / "add-a-criterion.md").read_text(
+        encoding="utf-8"
+    )
     made: dict[str, Any] = {"CRITERIA": {}, "Criterion": Criterion}
     exec(re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S)[0], made)
-    probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]], dtype=torch.float64)
+    probabilities = torch.tensor(
+        [[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]], dtype=torch.float64
+    )
     (criterion,) = made["CRITERIA"].values()
     assert criterion.score(probabilities.log()).tolist() == pytest.approx([0.4, 0.0])

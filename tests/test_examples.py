@@ -22,4 +22,6 @@ def test_every_public_name_has_an_example(face: str) -> None:
         if inspect.isclass(found) or inspect.isfunction(found)
     }
     assert shown
-    assert [name for name, found in shown.items() if ">>>" not in (found.__doc__ or "")] == []
+    assert [
+        name for name, found in shown.items() if ">>>" not in (found.__doc__ or "")
+    ] == []

@@ -17,12 +17,20 @@ for name in sys.argv[1:]:
 
 
 def test_every_module_of_a_room_comes_first() -> None:
-    files = sorted(path for room in ("metrics", "probes") for path in (ROOT / room).rglob("*.py"))
+    files = sorted(
+        path for room in ("metrics", "probes") for path in (ROOT / room).rglob("*.py")
+    )
     names = [
-        ".".join(("layerscope", *path.relative_to(ROOT).with_suffix("").parts)) for path in files
+        ".".join(("layerscope", *path.relative_to(ROOT).with_suffix("").parts))
+        for path in files
     ]
     done = subprocess.run(
-        [sys.executable, "-c", CODE, *(name.removesuffix(".__init__") for name in names)],
+        [
+            sys.executable,
+            "-c",
+            CODE,
+            *(name.removesuffix(".__init__") for name in names),
+        ],
         capture_output=True,
         text=True,
     )

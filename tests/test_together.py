@@ -38,11 +38,13 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = [f"{text},{'ab'[len(text) % 2]}" for text in own]
         (folder / f"{name}.csv").write_text("\n".join(["text,label", *rows]))
     pairs = [
-        f"{a},{b},{i % 6}" for i, (a, b) in enumerate(zip(texts[:40], texts[40:80], strict=True))
+        f"{a},{b},{i % 6}"
+        for i, (a, b) in enumerate(zip(texts[:40], texts[40:80], strict=True))
     ]
     (folder / "pairs.csv").write_text("\n".join(["text_a,text_b,score", *pairs]))
     questions = [
-        {"begin": text, "ends": ["w1 w2", "w3"], "right": len(text) % 2} for text in texts[:30]
+        {"begin": text, "ends": ["w1 w2", "w3"], "right": len(text) % 2}
+        for text in texts[:30]
     ]
     (folder / "endings.jsonl").write_text("\n".join(map(json.dumps, questions)))
     (folder / "endings.yaml").write_text(LM_TASK % (folder / "endings.jsonl"))
@@ -62,7 +64,9 @@ def commands(given: Path, out: str) -> dict[str, list[str]]:
     topics, run, llama = (str(given / name) for name in ("topics.csv", "run", "llama"))
     kinds = ("linear-probe:topics", "knn-probe:topics", "sts:pairs")
     files = [
-        part for task in kinds for part in ("--data", f"{task.replace(':', f':{given}/')}.csv")
+        part
+        for task in kinds
+        for part in ("--data", f"{task.replace(':', f':{given}/')}.csv")
     ]
     lm, shift = f"lm:{given / 'endings.yaml'}", str(given / "later.csv")
     found = {
@@ -102,14 +106,17 @@ def commands(given: Path, out: str) -> dict[str, list[str]]:
         ],
     }
     return {
-        name: [*command, "--out", str(given / f"{name}-{out}")] for name, command in found.items()
+        name: [*command, "--out", str(given / f"{name}-{out}")]
+        for name, command in found.items()
     }
 
 
 def assert_same_scores(one: Path, two: Path) -> None:
     """Probes byte for byte, mteb's results but for its clock."""
     written = {path.relative_to(one) for path in one.rglob("*.json")}
-    assert written == {path.relative_to(two) for path in two.rglob("*.json")} and written
+    assert (
+        written == {path.relative_to(two) for path in two.rglob("*.json")} and written
+    )
     for path in written:
         if path.parts[0] == "results" and "model_meta" not in path.name:
             found = [json.loads((folder / path).read_text()) for folder in (one, two)]
@@ -154,16 +161,35 @@ def test_two_processes_select_as_one(both, given: Path):
         for n in ("one", "two")
     )
     assert one == two and one
-    one, two = (layerscope.open_selection(given / f"select-{n}") for n in ("one", "two"))
-    assert (one.layer, one.why, one.chosen.score) == (two.layer, two.why, two.chosen.score)
+    one, two = (
+        layerscope.open_selection(given / f"select-{n}") for n in ("one", "two")
+    )
+    assert (one.layer, one.why, one.chosen.score) == (
+        two.layer,
+        two.why,
+        two.chosen.score,
+    )
     assert two.chosen.milliseconds
 
 
 def test_two_processes_find_the_exits_of_one(both, given: Path):
-    one, two = (layerscope.open_exit_report(given / f"exits-{n}") for n in ("one", "two"))
-    known = ("exits", "threshold", "calibration", "accuracy", "plain_accuracy", "disagreement")
-    assert [getattr(one, name) for name in known] == [getattr(two, name) for name in known]
-    one, two = (layerscope.open_draft_report(given / f"drafts-{n}") for n in ("one", "two"))
+    one, two = (
+        layerscope.open_exit_report(given / f"exits-{n}") for n in ("one", "two")
+    )
+    known = (
+        "exits",
+        "threshold",
+        "calibration",
+        "accuracy",
+        "plain_accuracy",
+        "disagreement",
+    )
+    assert [getattr(one, name) for name in known] == [
+        getattr(two, name) for name in known
+    ]
+    one, two = (
+        layerscope.open_draft_report(given / f"drafts-{n}") for n in ("one", "two")
+    )
     assert one.ways["acceptance"].tolist()[1] == two.ways["acceptance"].tolist()[1] > 0
 
 
@@ -173,7 +199,9 @@ def test_killed_at_some_moment_the_same_command_ends_with_the_same_scores(
 ):
     command = [*commands(given, "")["evaluate"][:-1], str(tmp_path / "out")]
     running = forks.together(*command)
-    running[0].until(lambda: len(list((tmp_path / "out").glob("*/*/*.json"))) > rank, 0.01)
+    running[0].until(
+        lambda: len(list((tmp_path / "out").glob("*/*/*.json"))) > rank, 0.01
+    )
     running[rank].kill()
     assert running[rank].wait().status == -signal.SIGKILL
     left = running[1 - rank].wait()

@@ -13,5 +13,9 @@ LABELS = [i % 3 for i in range(40)]
 
 def profile(model: Any, out: Path, data: Any = TEXTS, **options: Any) -> layerscope.Run:
     special = "bert" in type(model).__name__.lower()
-    defaults = {"processor": tiny.tokenizer(special=special), "progress": False, "views": 0}
+    defaults = {
+        "processor": tiny.tokenizer(special=special),
+        "progress": False,
+        "views": 0,
+    }
     return layerscope.profile(model, data, out=out, **defaults | options)

@@ -45,7 +45,9 @@ def texts(n: int, seed: int = 0, longest: int = 30) -> list[str]:
 def tokenizer(*, special: bool, side: str = "right") -> hf.PreTrainedTokenizerFast:
     """Return a tokenizer of whole words: with [CLS] and [SEP] around a text, or (a language model's) bare."""
     words = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]")
+        models.WordLevel(
+            {word: i for i, word in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]"
+        )
     )
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     if special:
@@ -53,7 +55,11 @@ def tokenizer(*, special: bool, side: str = "right") -> hf.PreTrainedTokenizerFa
             single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
         )
     named = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
-    named |= {"cls_token": "[CLS]", "sep_token": "[SEP]"} if special else {"eos_token": "[SEP]"}
+    named |= (
+        {"cls_token": "[CLS]", "sep_token": "[SEP]"}
+        if special
+        else {"eos_token": "[SEP]"}
+    )
     return hf.PreTrainedTokenizerFast(
         tokenizer_object=words, padding_side=side, model_max_length=64, **named
     )
@@ -70,7 +76,9 @@ def seeded(make: type, config: object, seed: int = 0) -> nn.Module:
 
 
 def bert(seed: int = 0) -> nn.Module:
-    return seeded(hf.BertForMaskedLM, hf.BertConfig(**COMMON, max_position_embeddings=64), seed)
+    return seeded(
+        hf.BertForMaskedLM, hf.BertConfig(**COMMON, max_position_embeddings=64), seed
+    )
 
 
 def classifier(classes: int = 3, seed: int = 0) -> nn.Module:
@@ -118,7 +126,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out = x + self.linear(x).tanh()
-        return torch.where(x[..., :1] > MARK / 2, torch.nan, out) if self.breaks else out
+        return (
+            torch.where(x[..., :1] > MARK / 2, torch.nan, out) if self.breaks else out
+        )
 
 
 MARK = 1e3
@@ -131,7 +141,12 @@ class Plain(nn.Module):
     """
 
     def __init__(
-        self, *, breaks: int | None = None, fits: int | None = None, width: int = 16, depth: int = 3
+        self,
+        *,
+        breaks: int | None = None,
+        fits: int | None = None,
+        width: int = 16,
+        depth: int = 3,
     ) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -144,7 +159,9 @@ class Plain(nn.Module):
             raise torch.OutOfMemoryError(f"out of memory with {len(x)} rows")
         self.sizes.append(len(x))
         marked = torch.where(x[:, :1] == 1.0, 2 * MARK, 0.0)
-        x = self.stem(x) + torch.nn.functional.pad(marked, (0, self.stem.out_features - 1))
+        x = self.stem(x) + torch.nn.functional.pad(
+            marked, (0, self.stem.out_features - 1)
+        )
         for block in self.blocks:
             x = block(x)
         return x

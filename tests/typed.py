@@ -21,7 +21,9 @@ class Printed:
     def line(self) -> str:
         """The one line that tells a mistake."""
         assert "Traceback" not in self.err + self.out
-        told = [line for line in self.err.splitlines() if line.startswith("layerscope: ")]
+        told = [
+            line for line in self.err.splitlines() if line.startswith("layerscope: ")
+        ]
         assert len(told) == 1, self.err
         assert self.err.splitlines()[-1] == told[0], self.err
         return told[0].removeprefix("layerscope: ")
@@ -45,7 +47,11 @@ def cli(
 def process(*arguments: object, **environment: str) -> Printed:
     command = [sys.executable, "-m", "layerscope", *map(str, arguments)]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | environment, timeout=120
+        command,
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=120,
     )
     return Printed(done.returncode, done.stdout, done.stderr)
 
@@ -58,7 +64,10 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
         reader, writer = os.pipe()
         os.close(reader)
-        with monkeypatch.context() as patch, os.fdopen(writer, "w", encoding="utf-8") as pipe:
+        with (
+            monkeypatch.context() as patch,
+            os.fdopen(writer, "w", encoding="utf-8") as pipe,
+        ):
             patch.setattr(sys, "stdout", pipe)
             with pytest.raises(SystemExit) as end:
                 main()

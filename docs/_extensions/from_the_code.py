@@ -49,7 +49,9 @@ def options(command: str) -> str:
     said = f"# {command}", str(own.help)
     lines = own.generate_docs(output_format="markdown").splitlines()
     text = "\n".join(line for line in lines if line not in said)
-    return text.replace(f"```console\n{command}", f"```console\n$ layerscope {command}", 1)
+    return text.replace(
+        f"```console\n{command}", f"```console\n$ layerscope {command}", 1
+    )
 
 
 def metrics() -> str:
@@ -66,11 +68,17 @@ def _metrics() -> Iterator[str]:
 def _metric(metric: Metric) -> str:
     """Return what is known of a metric, by the words that its record has."""
     default = ", measured by default" if metric.name in DEFAULT else ""
-    facts = [("Formula", metric.formula), ("Reading", metric.direction), ("Source", metric.source)]
+    facts = [
+        ("Formula", metric.formula),
+        ("Reading", metric.direction),
+        ("Source", metric.source),
+    ]
     facts.append(("With `--keep-states none`", _streamed(metric)))
     lines = [f"- {name}: {_plain(text)}" for name, text in facts if text]
     title = f"### {_plain(capital(metric.title))}"
-    return "\n".join([title, "", f"`{metric.name}`{default}. {_plain(metric.meaning)}", "", *lines])
+    return "\n".join(
+        [title, "", f"`{metric.name}`{default}. {_plain(metric.meaning)}", "", *lines]
+    )
 
 
 def _streamed(metric: Metric) -> str:
@@ -96,7 +104,9 @@ def from_states() -> str:
     }
     lines = ["| from | metrics |", "| --- | --- |"]
     for what, kinds in given.items():
-        names = [f"`{metric.name}`" for metric in METRICS.values() if metric.needs in kinds]
+        names = [
+            f"`{metric.name}`" for metric in METRICS.values() if metric.needs in kinds
+        ]
         lines.append(f"| {what} | {', '.join(names)} |")
     return "\n".join(lines)
 
@@ -116,9 +126,14 @@ def names(module: str) -> str:
     for name, entry in entries.items():
         if isfunction(entry) or isclass(entry):
             text = str(getdoc(entry))
-            lines += [f"- `{name}`: {_plain(' '.join(text.partition(PARAGRAPH)[0].split()))}", ""]
+            lines += [
+                f"- `{name}`: {_plain(' '.join(text.partition(PARAGRAPH)[0].split()))}",
+                "",
+            ]
             example = (
-                dedent(text[text.index(start[0]) :]) if (start := EXAMPLE.search(text)) else ""
+                dedent(text[text.index(start[0]) :])
+                if (start := EXAMPLE.search(text))
+                else ""
             )
             lines += (
                 [indent(f"```pycon\n{example.partition(PARAGRAPH)[0]}\n```\n", "  ")]
@@ -137,7 +152,9 @@ WRITERS = {
     "names": names,
     "task-kinds": task_kinds,
 }
-BLOCK = re.compile(r"(<!-- from the code: ([\w-]+) ?(\S*) -->\n).*?(<!-- end -->)", re.S)
+BLOCK = re.compile(
+    r"(<!-- from the code: ([\w-]+) ?(\S*) -->\n).*?(<!-- end -->)", re.S
+)
 
 
 def written(page: str) -> str:
@@ -159,7 +176,9 @@ def public(module: str) -> str:
         own = {name: own[name] for name in sorted(own, key=order.index)}
     else:
         own = {
-            name: value for name, value in own.items() if not any(value is known for known in TOP)
+            name: value
+            for name, value in own.items()
+            if not any(value is known for known in TOP)
         }
     lines = [f".. currentmodule:: {module}"]
     for name in [name for name, value in own.items() if isfunction(value)]:
@@ -179,16 +198,20 @@ class Public(SphinxDirective):
         return self.parse_text_to_nodes(public(self.arguments[0]))
 
 
-def escape(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+def escape(
+    app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]
+) -> None:
     """Keep formulas in docstrings, which are plain text, from being read as markup."""
     lines[:] = [
-        line if line.lstrip().startswith((">>>", "...")) else _escaped(line) for line in lines
+        line if line.lstrip().startswith((">>>", "...")) else _escaped(line)
+        for line in lines
     ]
 
 
 def _escaped(line: str) -> str:
     """Return a line of a docstring as reStructuredText, in which single backticks alone mean something."""
-    field = re.match(r"\s*:param [^:]*:", line)  # the name of a parameter is escaped already
+    # the name of a parameter is escaped already
+    field = re.match(r"\s*:param [^:]*:", line)
     if field:
         return field[0] + _escaped(line[field.end() :])
     parts = line.replace("\\", "\\\\").split("`")

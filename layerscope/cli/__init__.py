@@ -40,7 +40,10 @@ def _run() -> NoReturn:
         # it is ending: a second one would break the line
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         goes_on = any(name in sys.argv[1:2] for name in GO_ON)
-        _fail("stopped: run the same command to resume" if goes_on else "stopped", INTERRUPTED)
+        _fail(
+            "stopped: run the same command to resume" if goes_on else "stopped",
+            INTERRUPTED,
+        )
     except BrokenPipeError:
         # who reads has seen enough (| head); what was computed is in its folder
         output.drop_output()
@@ -54,7 +57,10 @@ def _run() -> NoReturn:
         if (line := machine(error)) is not None:
             _fail(line, 2)
         line = (str(error).strip().splitlines() or [""])[0]
-        _fail(f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)", 1)
+        _fail(
+            f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)",
+            1,
+        )
     finally:
         use_flags([])
     if len(sys.argv) == 1:
@@ -64,7 +70,8 @@ def _run() -> NoReturn:
 
 def start() -> NoReturn:
     """Run the command line as a process of its own, which ends with it."""
-    with heed_interrupts(after=signal.SIG_IGN):  # Ctrl-C comes too late to stop what has ended
+    # Ctrl-C comes too late to stop what has ended
+    with heed_interrupts(after=signal.SIG_IGN):
         try:
             _run()
         except SystemExit as end:
@@ -77,6 +84,7 @@ def _fail(line: str, status: int) -> NoReturn:
     apart = status == INTERRUPTED or sys.argv[1:2] == ["train"]
     with nullcontext(True) if apart else processes.reports_once(line) as ours:
         if ours:
-            with suppress(OSError):  # where nobody reads standard error, the status still tells
+            # where nobody reads standard error, the status still tells
+            with suppress(OSError):
                 print(f"layerscope: {output.printable(line)}", file=sys.stderr)
     sys.exit(status)

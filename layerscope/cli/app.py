@@ -31,7 +31,9 @@ SETTINGS = "layerscope.toml"
 BUILT_IN = ("stdlib-docs", "digits")
 TRUST = ("--trust-remote-code", "--allow-pickle")
 """The options that let another's code run: a file of defaults may not give them."""
-OF_TORCH = re.compile(r"PytorchStreamWriter|inline_container\.cc:\d+\] \. unexpected pos")
+OF_TORCH = re.compile(
+    r"PytorchStreamWriter|inline_container\.cc:\d+\] \. unexpected pos"
+)
 OF_RUST = re.compile(r"\(os error (\d+)\)")
 COMMANDS = {
     "See": {
@@ -68,7 +70,9 @@ NAMES = [name for summaries in COMMANDS.values() for name in summaries]
 class _Defaults(Toml):
     """The file of defaults, in which every table is that of a command."""
 
-    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    def __call__(
+        self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection
+    ) -> None:
         """Give a command the options of its table, and say so; a table of no command is refused, and so is trust.
 
         The file may be another's: it lies in whatever folder the command runs in, such as a
@@ -80,7 +84,9 @@ class _Defaults(Toml):
                     f"{SETTINGS} has {name!r}, which is not a command{choices(name, NAMES)}"
                 )
         super().__call__(app, commands, arguments)
-        sources = {each.name: {token.source for token in each.tokens} for each in arguments}
+        sources = {
+            each.name: {token.source for token in each.tokens} for each in arguments
+        }
         taken = [flag for flag, of in sources.items() if self.source in of]
         for flag in taken:
             if flag in TRUST:
@@ -89,7 +95,10 @@ class _Defaults(Toml):
                     f"{self.source} sets {name}, which no file may: delete it there, and give {flag} yourself"
                 )
         if taken and os.environ.get("RANK", "0") == "0":
-            print(f"defaults from {printable(self.source)}: {', '.join(taken)}", file=sys.stderr)
+            print(
+                f"defaults from {printable(self.source)}: {', '.join(taken)}",
+                file=sys.stderr,
+            )
 
 
 def versions(*, verbose: bool) -> Iterator[str]:
@@ -98,7 +107,11 @@ def versions(*, verbose: bool) -> Iterator[str]:
     if verbose:
         yield f"{platform.platform()}, {os.cpu_count()} cores"
         yield f"Python {platform.python_version()}"
-        lines = [line for line in metadata.requires("layerscope") or () if '"dev"' not in line]
+        lines = [
+            line
+            for line in metadata.requires("layerscope") or ()
+            if '"dev"' not in line
+        ]
         needed = dict.fromkeys(re.split(r"[^\w.-]", line)[0] for line in lines)
         for name in (name for name in needed if name != "layerscope"):
             with suppress(metadata.PackageNotFoundError):
@@ -149,8 +162,14 @@ def explained(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError):
         hint = _meant(word, options, command) or ": put texts with spaces in quotes"
         return f"{word!r} is one word too many for {command}{hint}"
-    if isinstance(error, CoercionError) and error.token is not None and error.token.keyword:
-        return f"option {error.token.keyword} takes no value: {command} --help shows how"
+    if (
+        isinstance(error, CoercionError)
+        and error.token is not None
+        and error.token.keyword
+    ):
+        return (
+            f"option {error.token.keyword} takes no value: {command} --help shows how"
+        )
     reason = str(error).strip().rstrip(".")
     if type(error) is CycloptsError:  # of the file of defaults
         return f"{SETTINGS} cannot be used ({reason}): fix it, or delete it"
@@ -161,7 +180,9 @@ def _unknown_option(error: UnknownOptionError, command: str, options: list[str])
     """Return the line on an option that does not exist, or is gone, typed or from the file of defaults."""
     word = str(error.token.keyword or error.token.value)
     name = word.strip("-[]")
-    if mend := instead_of(command.removeprefix("layerscope").strip(), name.replace("-", "_")):
+    if mend := instead_of(
+        command.removeprefix("layerscope").strip(), name.replace("-", "_")
+    ):
         use_flags(options)
         return spelled(f"option {word} is gone: {mend}")
     if error.token.source not in ("", "cli"):
@@ -174,7 +195,11 @@ def _unknown_option(error: UnknownOptionError, command: str, options: list[str])
 
 def _does_not_exist(what: str, hint: str, command: str) -> str:
     every = f"{command} --help lists them"
-    return f"{what} does not exist{hint} ({every})" if hint else f"{what} does not exist: {every}"
+    return (
+        f"{what} does not exist{hint} ({every})"
+        if hint
+        else f"{what} does not exist: {every}"
+    )
 
 
 def _missing(name: str, command: str, options: list[str]) -> str:
@@ -182,12 +207,15 @@ def _missing(name: str, command: str, options: list[str]) -> str:
     if not name.startswith("-"):
         noun = name.lower().partition("_or_")[0].removesuffix("s")
         model = "gpt2" if command.endswith("generate") else "minilm"
-        example = {"model": model, "run": "runs/demo", "score": "scores.csv"}.get(noun, name)
+        example = {"model": model, "run": "runs/demo", "score": "scores.csv"}.get(
+            noun, name
+        )
         what = "scores" if noun == "score" else f"a {noun}"
         return f"{command} needs {what}, such as {command} {example}"
     if name in sys.argv:
         return f"option {name} needs a value: {command} --help shows which"
-    for word in sys.argv[3:4]:  # data without the option's name, as in `train MODEL FILE`
+    # data without the option's name, as in `train MODEL FILE`
+    for word in sys.argv[3:4]:
         hint = "" if word.startswith("-") else _meant(word, options, command)
         if hint:
             return f"{word!r} is one word too many for {command}{hint}"
@@ -227,7 +255,9 @@ def machine(error: Exception) -> str | None:
         return "a file cannot be written (torch does not say why, as on a full disk): make room, then run it again"
     if not isinstance(error, OSError):  # of another library
         if "No space left on device" in str(error):
-            return "no space left on the disk: make room, then run the same command again"
+            return (
+                "no space left on the disk: make room, then run the same command again"
+            )
         if (number := OF_RUST.search(str(error))) is None:
             return None
         error = OSError(int(number[1]), os.strerror(int(number[1])))

@@ -38,7 +38,9 @@ def evaluate(
     from layerscope.scores.tables import HEADER, wide_csv
 
     table = output.table_file(csv, HEADER)
-    names = [name.strip() for name in options.get("tasks", "").split(",") if name.strip()]
+    names = [
+        name.strip() for name in options.get("tasks", "").split(",") if name.strip()
+    ]
     options |= {"tasks": [*names, *map(_own, data or [])]}
     options.setdefault("out", str(Path("scores") / Path(options["model_or_run"]).name))
     evaluation = layerscope.evaluate(**options)
@@ -49,7 +51,10 @@ def evaluate(
     output.finish(printing, evaluation.as_dict, evaluation.document)
     if evaluation.failed:
         # why, was printed before
-        print(f"not scored: {output.printable(', '.join(evaluation.failed))}", file=sys.stderr)
+        print(
+            f"not scored: {output.printable(', '.join(evaluation.failed))}",
+            file=sys.stderr,
+        )
         sys.exit(1)
 
 
@@ -63,7 +68,9 @@ def _own(text: str) -> str:
 
 
 @command(read_scores, argument="SCORES")
-def scores(options: Options, printing: Printing, *, save: Save = None, csv: Csv = None) -> None:
+def scores(
+    options: Options, printing: Printing, *, save: Save = None, csv: Csv = None
+) -> None:
     """Print the scores, and what metrics say of them."""
     from layerscope.scores.tables import HEADER, wide_csv
 
@@ -75,7 +82,9 @@ def scores(options: Options, printing: Printing, *, save: Save = None, csv: Csv 
         print(f"saved: {evaluation.save(save)}", file=sys.stderr)
     output.write_table(table, lambda: wide_csv(evaluation))
     output.finish(
-        printing, lambda: evaluation.as_dict(**shown), lambda: evaluation.document(**shown)
+        printing,
+        lambda: evaluation.as_dict(**shown),
+        lambda: evaluation.document(**shown),
     )
 
 

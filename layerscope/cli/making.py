@@ -58,17 +58,27 @@ def command(
         # after the verb's options and how to print come those of the command itself
         extra = list(inspect.signature(do, eval_str=True).parameters.values())[2:]
         switches = PRINTING if prints else {"json": PRINTING["json"]}
-        extra += [_switch(name, text) for name, text in {**switches, "quiet": QUIET}.items()]
-        flags = [_flag(name) for name in [*options, *(parameter.name for parameter in extra)]]
+        extra += [
+            _switch(name, text) for name, text in {**switches, "quiet": QUIET}.items()
+        ]
+        flags = [
+            _flag(name) for name in [*options, *(parameter.name for parameter in extra)]
+        ]
 
         def run(*positional: Any, **named: Any) -> None:
             _check_alone(do.__name__)
             use_flags(flags)
             values = dict(zip(options, positional, strict=False)) | named
             of_verb = {
-                name: _read(options[name], values[name]) for name in options if name in values
+                name: _read(options[name], values[name])
+                for name in options
+                if name in values
             }
-            rest = {name: _taken(name, values[name]) for name in values if name not in options}
+            rest = {
+                name: _taken(name, values[name])
+                for name in values
+                if name not in options
+            }
             printing = Printing(**{name: rest.pop(name, False) for name in PRINTING})
             quiet = rest.pop("quiet", False)
             require_for(do.__name__, of_verb | rest)
@@ -82,7 +92,9 @@ def command(
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
         summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
         example = _examples()[do.__name__]
-        return App(name=do.__name__, default_command=run, help=summary, help_epilogue=example)
+        return App(
+            name=do.__name__, default_command=run, help=summary, help_epilogue=example
+        )
 
     return make
 
@@ -111,7 +123,9 @@ def _groups(options: Iterable[Option]) -> dict[str, Group]:
     """Return the groups of options in the order in which the help shows them, where the output goes last."""
     titles = dict.fromkeys(option.group or OPTIONS for option in options)
     titles.pop(OUTPUT, None)
-    return {title: Group(title, sort_key=i) for i, title in enumerate([*titles, OUTPUT])}
+    return {
+        title: Group(title, sort_key=i) for i, title in enumerate([*titles, OUTPUT])
+    }
 
 
 @cache
@@ -133,7 +147,9 @@ def _flag(name: str) -> str:
 
 def _positional(option: Option, argument: str) -> Declared:
     hint: Any = list[str] if isinstance(option.kind, Repeated) else str
-    about = Parameter(name=argument or None, help=_sentence(option.help), converter=_typed)
+    about = Parameter(
+        name=argument or None, help=_sentence(option.help), converter=_typed
+    )
     # None must fit, too: where pydantic happens to be loaded, cyclopts has it check the default
     kind = hint if option.default is Declared.empty else hint | None
     return Declared(
@@ -152,7 +168,9 @@ def _named(option: Option, groups: dict[str, Group]) -> Declared:
         off = _flag(f"no_{option.name}") if can_be_off else ()
         about = Parameter(help=help, group=group, show_default=False, negative=off)
         return _keyword(option.name, option.default, option.type, about)
-    hint: Any = next((hint for kind, hint in HINTS.items() if isinstance(option.kind, kind)), str)
+    hint: Any = next(
+        (hint for kind, hint in HINTS.items() if isinstance(option.kind, kind)), str
+    )
     # not a Literal, of which cyclopts refuses other names in words of its own where pydantic
     # happens to be loaded
     names = option.kind.names if isinstance(option.kind, OneOf) else ()
@@ -173,7 +191,9 @@ def _named(option: Option, groups: dict[str, Group]) -> Declared:
 
 
 def _keyword(name: str, default: Any, kind: Any, about: Parameter) -> Declared:
-    return Declared(name, Declared.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about])
+    return Declared(
+        name, Declared.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about]
+    )
 
 
 def _metavar(option: Option) -> str:

@@ -31,7 +31,9 @@ class Printing:
     long: bool = False
 
 
-Figures = Annotated[Path | None, into("Folder for paper figures, as PNG, PDF and SVG.", "FOLDER")]
+Figures = Annotated[
+    Path | None, into("Folder for paper figures, as PNG, PDF and SVG.", "FOLDER")
+]
 Csv = Annotated[str | None, into("CSV file for the scores, layer × task.")]
 
 
@@ -55,7 +57,9 @@ def finish(
     with _readers(saved):
         if printing.json:
             as_json(as_dict() | {"pages": pages} if write else as_dict())
-        for line in () if printing.json else (*lines, *(f"page: {page}" for page in pages)):
+        for line in (
+            () if printing.json else (*lines, *(f"page: {page}" for page in pages))
+        ):
             print(line)
 
 
@@ -76,7 +80,9 @@ def _readers(saved: Path | None) -> Iterator[None]:
         ) from error
 
 
-def result(result: Any, printing: Printing, out: str | None, figures: Path | None = None) -> None:
+def result(
+    result: Any, printing: Printing, out: str | None, figures: Path | None = None
+) -> None:
     """Print a result that was saved in a folder where one is named, and write its page there, and its figures."""
     finish(
         printing,
@@ -92,7 +98,9 @@ def written(out: str | None) -> list[str]:
     return [] if out is None else [f"\nwritten: {out}"]
 
 
-def page_and_figures(result: Any, out: str | None, figures: Path | None = None) -> list[Path]:
+def page_and_figures(
+    result: Any, out: str | None, figures: Path | None = None
+) -> list[Path]:
     """Write the page of a result into its folder and draw its figures, where folders are named; return the pages."""
     from layerscope.reports.verb import report
 
@@ -100,7 +108,10 @@ def page_and_figures(result: Any, out: str | None, figures: Path | None = None) 
     if out is None:
         return []
     if package := lacking("charts"):
-        print(f'no page: it needs {package} (pip install "layerscope[charts]")', file=sys.stderr)
+        print(
+            f'no page: it needs {package} (pip install "layerscope[charts]")',
+            file=sys.stderr,
+        )
         return []
     return [report(result, Path(out).expanduser() / "report.html")]
 
@@ -138,7 +149,9 @@ def table_file(csv: str | None, header: str) -> Path | None:
     """Return the path of a CSV file, refused before the long job where it cannot be one of ours."""
     from layerscope.show.written import ending
 
-    return None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), header)
+    return (
+        None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), header)
+    )
 
 
 def write_table(file: Path | None, text: Callable[[], str]) -> None:
@@ -159,7 +172,11 @@ def ready_output() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller (>&-)
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+            setattr(
+                sys,
+                name,
+                os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"),
+            )
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 

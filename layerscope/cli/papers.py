@@ -28,8 +28,12 @@ def reproduce(
 
     if list:
         if all or options.get("names"):
-            raise LayerscopeError("--list shows every recipe and runs none: leave the others out")
-        output.finish(printing, lambda: Listing().as_dict(), lambda: Listing().document())
+            raise LayerscopeError(
+                "--list shows every recipe and runs none: leave the others out"
+            )
+        output.finish(
+            printing, lambda: Listing().as_dict(), lambda: Listing().document()
+        )
         return
     if bool(options.get("names")) == all:
         raise LayerscopeError(
@@ -39,5 +43,8 @@ def reproduce(
         )
     board = layerscope_papers.reproduce(**options)
     output.finish(
-        printing, board.as_dict, board.document, f"\npage: {board.folder}/{board.scale}.html"
+        printing,
+        board.as_dict,
+        board.document,
+        f"\npage: {board.folder}/{board.scale}.html",
     )

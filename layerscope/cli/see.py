@@ -46,9 +46,15 @@ def run_demo(
     """
     options = checked(run_demo, locals(), DemoOptions)
     run = layerscope.profile(
-        "minilm", "stdlib-docs", out=options.out, samples=options.samples, command=options.command
+        "minilm",
+        "stdlib-docs",
+        out=options.out,
+        samples=options.samples,
+        command=options.command,
     )
-    return _answer(cast(layerscope.Selection, layerscope.select(run, progress=False))), run
+    return _answer(
+        cast(layerscope.Selection, layerscope.select(run, progress=False))
+    ), run
 
 
 def _answer(selection: "layerscope.Selection") -> str:
@@ -56,15 +62,25 @@ def _answer(selection: "layerscope.Selection") -> str:
     from layerscope.core.margin import named
 
     shipped = _share(selection.baseline)
-    about = selection.basis.replace("sample", "docstring", 1).replace("classes", "modules", 1)
+    about = selection.basis.replace("sample", "docstring", 1).replace(
+        "classes", "modules", 1
+    )
     if selection.lacking:
         return f"no layer is recommended: {selection.lacking}"
     if selection.as_shipped or selection.apart is None:
         near = [layer for layer in selection.within if layer < selection.layer]
-        others = f"{named(near)} within the margin" if near else "no earlier layer comes close"
+        others = (
+            f"{named(near)} within the margin"
+            if near
+            else "no earlier layer comes close"
+        )
         return f"the model as shipped: {shipped} · {others} · {about}"
     best = f"layer {selection.layer}: {_share(selection.apart)}"
-    speed = [] if selection.chosen.speedup is None else [f"{selection.chosen.speedup:.1f}× faster"]
+    speed = (
+        []
+        if selection.chosen.speedup is None
+        else [f"{selection.chosen.speedup:.1f}× faster"]
+    )
     return " · ".join([best, f"the model as shipped: {shipped}", *speed, about])
 
 
@@ -95,7 +111,11 @@ def profile(options: Options, printing: Printing, *, figures: Figures = None) ->
     if processes.team().leads:
         output.draw(run, figures)
         output.finish(
-            printing, run.as_dict, run.document, f"\nrun folder: {run.path}", saved=run.path
+            printing,
+            run.as_dict,
+            run.document,
+            f"\nrun folder: {run.path}",
+            saved=run.path,
         )
 
 
@@ -117,7 +137,9 @@ def lens(
     """Print the reading, and write its pages and figures."""
     from layerscope.show.written import PAGE_MARK, PAGES, ending
 
-    pages = [] if page is None else [ending(Path(page), "page", "--page", PAGES, PAGE_MARK)]
+    pages = (
+        [] if page is None else [ending(Path(page), "page", "--page", PAGES, PAGE_MARK)]
+    )
     reading, out = layerscope.lens(**options), options.get("out")
     pages += [] if out is None else [Path(out).expanduser() / "lens.html"]
 
@@ -125,7 +147,9 @@ def lens(
         output.draw(reading, figures)
         return [layerscope.report(reading, path) for path in pages]
 
-    output.finish(printing, reading.as_dict, reading.document, *output.written(out), write=write)
+    output.finish(
+        printing, reading.as_dict, reading.document, *output.written(out), write=write
+    )
 
 
 @command(layerscope.compare, argument="RUNS")

@@ -25,7 +25,10 @@ def truncate(options: Options, printing: Printing) -> None:
 
     made = cut(checked(layerscope.truncate, options, TruncateOptions))
     output.finish(
-        printing, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}"
+        printing,
+        lambda: jsonable(made),
+        lambda: document(made),
+        f"\nwritten: {options['out']}",
     )
 
 

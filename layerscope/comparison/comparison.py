@@ -18,7 +18,9 @@ COLUMNS = {
     "value_b": "float64", "paired": "boolean",
 }  # fmt: skip
 """The long frame; `kind` says what a row is, see `Comparison`."""
-STORE = Store("comparison", "comparison.json", "run layerscope compare again", {"frame": COLUMNS})
+STORE = Store(
+    "comparison", "comparison.json", "run layerscope compare again", {"frame": COLUMNS}
+)
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,14 @@ class Comparison(Stored):
     @cached_property
     def named(self) -> pd.DataFrame:
         """The long frame with names of the layers, `a` and `b`: their number, "final" after the norm."""
-        normed = {(run.name, run.depth, run.final) for run in self.runs if run.final != "raw"}
+        normed = {
+            (run.name, run.depth, run.final) for run in self.runs if run.final != "raw"
+        }
         frame = self.frame.copy()
         for name, end in (("a", ""), ("b", "_b")):
-            keys = zip(*(frame[f"{key}{end}"] for key in ("run", "layer", "site")), strict=True)
+            keys = zip(
+                *(frame[f"{key}{end}"] for key in ("run", "layer", "site")), strict=True
+            )
             frame[name] = pd.Series(
                 ["final" if key in normed else key[1] for key in keys], dtype=object
             )
@@ -136,15 +142,21 @@ class Comparison(Stored):
                 return form
         wanted = " ".join(filter(None, (metric, variant)))
         there = ", ".join(" ".join(form) for form in self.forms)
-        raise LayerscopeError(f"similarity {wanted!r} is not in this comparison: it has {there}")
+        raise LayerscopeError(
+            f"similarity {wanted!r} is not in this comparison: it has {there}"
+        )
 
     def member(self, run: int | str) -> Member:
         """Return a run by its number from 0 or its name."""
         for number, member in enumerate(self.runs):
             if run in (number, member.name):
                 return member
-        numbered = ", ".join(f"{i} ({member.name})" for i, member in enumerate(self.runs))
-        raise LayerscopeError(f"run {run!r} is not in this comparison: it has {numbered}")
+        numbered = ", ".join(
+            f"{i} ({member.name})" for i, member in enumerate(self.runs)
+        )
+        raise LayerscopeError(
+            f"run {run!r} is not in this comparison: it has {numbered}"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; null is what is not known."""
@@ -152,7 +164,9 @@ class Comparison(Stored):
         return entries | {"rows": entries.pop("frame")}
 
     @classmethod
-    def _made(cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Self:
+    def _made(
+        cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path
+    ) -> Self:
         runs = tuple(Member(**member) for member in facts["runs"])
         return super()._made(facts | {"runs": runs}, frames, folder)
 

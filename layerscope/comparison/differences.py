@@ -47,7 +47,10 @@ def chosen_metrics(
     `names` are those to compare, None for all. Raises `LayerscopeError` for one that is not in
     every run.
     """
-    by_run = [{metric for metric, _ in of_run if not about(metric).setting} for of_run in curves]
+    by_run = [
+        {metric for metric, _ in of_run if not about(metric).setting}
+        for of_run in curves
+    ]
     shared = sorted(set.intersection(*by_run), key=rank)
     for name in names or ():
         if name not in shared:
@@ -58,9 +61,13 @@ def chosen_metrics(
     for name in shared:
         if names is not None and name not in names:
             continue
-        in_all = [key for key in curves[0] if key[0] == name and all(key in c for c in curves)]
+        in_all = [
+            key for key in curves[0] if key[0] == name and all(key in c for c in curves)
+        ]
         if different_tokens and name in OF_TOKENS:
-            notes.append(f"{named(name)} is not compared: the models use different tokens")
+            notes.append(
+                f"{named(name)} is not compared: the models use different tokens"
+            )
         elif in_all:
             chosen += in_all
         else:
@@ -87,7 +94,9 @@ def curves_by_run(sides: Sequence[Side], pooling: str | None) -> list[Curves]:
     Where no `pooling` was chosen, metrics whose values by sample are kept of one pooling are taken
     of it, if all runs keep the same.
     """
-    kept = {[*side.run.info["pair_pooling"], *side.run.info["pooling"]][0] for side in sides}
+    kept = {
+        [*side.run.info["pair_pooling"], *side.run.info["pooling"]][0] for side in sides
+    }
     common = kept.pop() if pooling is None and len(kept) == 1 else None
     return [_curves(side, common) for side in sides]
 
@@ -99,17 +108,25 @@ def _curves(side: Side, kept: str | None) -> Curves:
     """
     table, run = side.run.at(), side.run
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
-    table = table[(table["layer_b"].isna() | to_last.fillna(False)) & table["value"].notna()]
+    table = table[
+        (table["layer_b"].isna() | to_last.fillna(False)) & table["value"].notna()
+    ]
     curves: Curves = {}
-    for (metric, variant), rows in table.groupby(["metric", "variant"], sort=False, dropna=False):
+    for (metric, variant), rows in table.groupby(
+        ["metric", "variant"], sort=False, dropna=False
+    ):
         entry = about(str(metric))
         poolings = list(rows["pooling"].dropna().unique())
         preferred = [side.pooling, *poolings]
         if metric in KEPT and kept is not None:
             preferred.insert(0, kept)
         pooling = next((name for name in preferred if name in poolings), None)
-        rows = rows[rows["pooling"].isna() if pooling is None else rows["pooling"] == pooling]
-        sites = [site for site in ("raw", run.final, PROJECTED) if site in set(rows["site"])]
+        rows = rows[
+            rows["pooling"].isna() if pooling is None else rows["pooling"] == pooling
+        ]
+        sites = [
+            site for site in ("raw", run.final, PROJECTED) if site in set(rows["site"])
+        ]
         if not sites:
             continue
         is_last = (rows["site"] == run.final) & (rows["layer"] == run.depth)
@@ -149,19 +166,32 @@ def difference_rows(
         samples_b, pairs = per_sample(b), partners(a, b)
         for metric, variant in keys:
             one, two = (curve[metric, variant] for curve in (of_a, of_b))
-            rows = pairs.merge(one, on="place").merge(two.add_suffix("_b"), on="place_b")
+            rows = pairs.merge(one, on="place").merge(
+                two.add_suffix("_b"), on="place_b"
+            )
             for row in rows.to_dict(orient="records"):
                 which = (KEPT.get(metric, metric), variant)
-                values = samples_a.get((*which, row["pooling"], row["site"], row["layer"]))
-                values_b = samples_b.get((*which, row["pooling_b"], row["site_b"], row["layer_b"]))
+                values = samples_a.get(
+                    (*which, row["pooling"], row["site"], row["layer"])
+                )
+                values_b = samples_b.get(
+                    (*which, row["pooling_b"], row["site_b"], row["layer_b"])
+                )
                 if values is None or values_b is None:
                     numbers = _independent(row)
                 else:
                     numbers = _paired(values, values_b, a.total)
                 places = {
-                    f"{name}{end}": row[f"{name}{end}"] for name in PLACE for end in ("", "_b")
+                    f"{name}{end}": row[f"{name}{end}"]
+                    for name in PLACE
+                    for end in ("", "_b")
                 }
-                about_both = {"run": a.name, "run_b": b.name, "metric": metric, "variant": variant}
+                about_both = {
+                    "run": a.name,
+                    "run_b": b.name,
+                    "metric": metric,
+                    "variant": variant,
+                }
                 yield {"kind": "difference", **about_both, **places, **numbers}
 
 
@@ -209,7 +239,9 @@ def per_sample(side: Side) -> dict[Cell, Values]:
             continue
         table = folder.read_table(name)
         keys = ["metric", "variant", "pooling", "site", "layer"]
-        for (metric, variant, pooling, site, layer), rows in table.groupby(keys, dropna=False):
+        for (metric, variant, pooling, site, layer), rows in table.groupby(
+            keys, dropna=False
+        ):
             place = (_text(pooling), site, int(layer))
             values = rows.set_index("sample")["value"].reindex(order)
             kept[(metric, _text(variant), *place)] = values.to_numpy(dtype=np.float64)
@@ -229,7 +261,9 @@ def _in_shards(side: Side) -> dict[str, Values]:
             for key in filter(is_scalar, file.keys()):
                 parts[key].append(file.get_tensor(key))
     chosen = pd.Index(np.concatenate(rows)).get_indexer(side.rows)
-    return {key: torch.cat(tensors, 1).numpy()[:, chosen] for key, tensors in parts.items()}
+    return {
+        key: torch.cat(tensors, 1).numpy()[:, chosen] for key, tensors in parts.items()
+    }
 
 
 def _text(value: object) -> str | None:

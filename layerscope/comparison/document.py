@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 BESIDE = "Layers of the first run down, those of the other across."
 APART = "How much each metric differs by depth. Nothing here says which run is the better one."
-COURSE = "Each layer compared with itself in the first checkpoint, and each metric by layer."
+COURSE = (
+    "Each layer compared with itself in the first checkpoint, and each metric by layer."
+)
 
 
 def document(comparison: "Comparison") -> Document:
@@ -148,7 +150,11 @@ def _nearest(pair: Pair) -> Table:
             nearest = [Cell(str(square.columns[ring])), Cell(shown(value), value=value)]
         rows.append(row(str(square.index[number]), *nearest))
     heads = columns(
-        (f"layer of {pair.a.name}", f"most like, of {pair.b.name}", named(metric, variant))
+        (
+            f"layer of {pair.a.name}",
+            f"most like, of {pair.b.name}",
+            named(metric, variant),
+        )
     )
     return Table("Most alike layers", heads, tuple(rows), name="nearest")
 
@@ -159,7 +165,9 @@ def _course(metric: str, title: str, values: pd.DataFrame) -> Table:
         row(str(layer), *(Cell(shown(value), value=value) for value in line))
         for layer, line in zip(values.index, values.to_numpy().tolist(), strict=True)
     )
-    return Table(title, columns(("layer", *map(str, values.columns))), tuple(rows), name=metric)
+    return Table(
+        title, columns(("layer", *map(str, values.columns))), tuple(rows), name=metric
+    )
 
 
 def _differences(pair: Pair) -> Table:
@@ -170,7 +178,9 @@ def _differences(pair: Pair) -> Table:
         most = largest(rows)
         for index, entry in rows.iterrows():
             layers = " | ".join(map(str, dict.fromkeys((entry["a"], entry["b"]))))
-            value, stderr = (scale(metric) * float(entry[name]) for name in ("value", "stderr"))
+            value, stderr = (
+                scale(metric) * float(entry[name]) for name in ("value", "stderr")
+            )
             cell = Cell(signed(value), error(stderr), value, index == most)
             cells.setdefault(layers, {})[title] = cell
     lines = (

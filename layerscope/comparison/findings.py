@@ -64,16 +64,23 @@ def alike(square: pd.DataFrame, metric: str) -> Values:
 def most_alike(square: pd.DataFrame, metric: str) -> list[int | None]:
     """Return for each row which column is most like it, layer 0 of either aside; None where none has a value."""
     near = alike(square, metric)
-    candidates: Any = np.isfinite(near) & np.outer(square.index != 0, square.columns != 0)
+    candidates: Any = np.isfinite(near) & np.outer(
+        square.index != 0, square.columns != 0
+    )
     most = np.where(candidates, near, -np.inf).argmax(axis=1).tolist()
-    return [column if any(row) else None for column, row in zip(most, candidates, strict=True)]
+    return [
+        column if any(row) else None
+        for column, row in zip(most, candidates, strict=True)
+    ]
 
 
 def headline(pair: Pair) -> str:
     """Return the answer in one line: how alike layers are, how far apart in depth the most similar ones lie."""
     metric, variant = pair.comparison.forms[0]
     square = pair.square(metric, variant)
-    matched = [(i, j) for i, j in enumerate(most_alike(square, metric)) if j is not None]
+    matched = [
+        (i, j) for i, j in enumerate(most_alike(square, metric)) if j is not None
+    ]
     a, b = plain(pair.a.name), plain(pair.b.name)
     if not matched:
         return f"No similarity of layers is defined: the states of {b} do not vary."
@@ -88,7 +95,9 @@ def headline(pair: Pair) -> str:
 
 
 def _depths(layers: pd.Index, member: "Member") -> list[float]:
-    return [1.0 if layer == "final" else float(layer) / member.depth for layer in layers]
+    return [
+        1.0 if layer == "final" else float(layer) / member.depth for layer in layers
+    ]
 
 
 def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -125,7 +134,10 @@ def shown(value: float) -> str:
 def by_checkpoint(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Yield metric, title and map of layers by checkpoints: similarities to the first one lead."""
     rows = comparison.named
-    heads = {run.name: f"{run.step:,}" if run.step else plain(run.name) for run in comparison.runs}
+    heads = {
+        run.name: f"{run.step:,}" if run.step else plain(run.name)
+        for run in comparison.runs
+    }
     first, second, *_ = heads
     for metric, variant in comparison.forms:
         same = (rows["kind"] == "similarity") & (rows["a"] == rows["b"])
@@ -134,8 +146,14 @@ def by_checkpoint(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataF
         yield metric, title, _wide(of_form, "value").rename(columns=heads)
     for metric, title, of_metric in by_metric(rows[rows["kind"] == "difference"]):
         values = _wide(of_metric, "value_b")
-        values.insert(0, first, of_metric[of_metric["run_b"] == second].set_index("a")["value_a"])
-        yield metric, f"{title} by checkpoint", scale(metric) * values.rename(columns=heads)
+        values.insert(
+            0, first, of_metric[of_metric["run_b"] == second].set_index("a")["value_a"]
+        )
+        yield (
+            metric,
+            f"{title} by checkpoint",
+            scale(metric) * values.rename(columns=heads),
+        )
 
 
 def _wide(rows: pd.DataFrame, value: str) -> pd.DataFrame:

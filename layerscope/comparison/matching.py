@@ -154,7 +154,9 @@ def _refuse_unpaired(runs: Sequence[Run]) -> None:
             "of both towers over the same pairs"
         )
     names = [run.folder.plan.set_index("sample")["name"].to_dict() for run in runs]
-    if names[0] != names[1] and any(run.info["options"]["samples"] == counts[0] for run in runs):
+    if names[0] != names[1] and any(
+        run.info["options"]["samples"] == counts[0] for run in runs
+    ):
         raise LayerscopeError(
             f"the {counts[0]:,} samples of these runs may have been drawn separately from more: profile both with "
             "`samples='all'`"
@@ -181,13 +183,20 @@ def _whole(run: Run) -> dict[int, int]:
 def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     if site is None:
         return run.columns
-    sites = [*run.info["model"]["sites"], *dict.fromkeys(column.site for column in run.projected)]
+    sites = [
+        *run.info["model"]["sites"],
+        *dict.fromkeys(column.site for column in run.projected),
+    ]
     if site not in sites:
         raise LayerscopeError(
             f"site {site!r} is not in run {str(run.path)!r}{choices(site, sites, 'it has')}"
         )
     layers = tuple(Column(site, layer) for layer in run.layers)
-    return layers if site in (run.final, PROJECTED) else (*layers, Column(run.final, run.depth))
+    return (
+        layers
+        if site in (run.final, PROJECTED)
+        else (*layers, Column(run.final, run.depth))
+    )
 
 
 def _notes(runs: Sequence[Run], left_out: int) -> Iterator[str]:

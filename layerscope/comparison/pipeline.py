@@ -10,7 +10,11 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from layerscope.comparison.comparison import STORE, Comparison, Member
-from layerscope.comparison.differences import chosen_metrics, curves_by_run, difference_rows
+from layerscope.comparison.differences import (
+    chosen_metrics,
+    curves_by_run,
+    difference_rows,
+)
 from layerscope.comparison.matching import Side, is_series, opened, sides_of, steps
 from layerscope.comparison.options import CompareOptions
 from layerscope.core.errors import LayerscopeError, choices
@@ -83,7 +87,8 @@ def _profiled(options: CompareOptions) -> Sequence[Run | str | Path]:
     if options.data is None:
         return options.runs
     return [
-        run_of(one) or profile(one, options.data, progress=options.progress) for one in options.runs
+        run_of(one) or profile(one, options.data, progress=options.progress)
+        for one in options.runs
     ]
 
 
@@ -123,7 +128,9 @@ def similarity_rows(
     steps = len(sides) - 1 + 2 * paired
     with reporter.bar("similarity", len(forms) * steps) as advance:
         for form in forms:
-            first, *others = (replace(side, rows=form[1].rows(side.rows)) for side in sides)
+            first, *others = (
+                replace(side, rows=form[1].rows(side.rows)) for side in sides
+            )
             for other in others:
                 yield from _of_two("similarity", form, first, other)
                 advance(1)

@@ -41,7 +41,9 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
         title=f"{capital(named(metric, variant))} of layers across runs",
         summary=headline(pair),
         about=meaning_of(metric),
-        note=RINGS if math.isfinite(low) else f"the states of {pair.b.name} do not vary",
+        note=RINGS
+        if math.isfinite(low)
+        else f"the states of {pair.b.name} do not vary",
         name=f"compared_{file_name(metric, variant)}",
         rows=tuple(map(str, square.index)),
         columns=tuple(map(str, square.columns)),

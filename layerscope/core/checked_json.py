@@ -9,7 +9,9 @@ from typing import Any
 
 CHECKSUM = "checksum"
 QUOTED = re.compile(r"""(['"])((?:~|[A-Za-z]:)?[/\\][^'"\n]*)\1""")
-BARE = re.compile(r"""(?<![\w'"./\\~-])(?!//)(?:~|[A-Za-z]:)?[/\\](?:[^\s'",)\]/\\]+[/\\])+""")
+BARE = re.compile(
+    r"""(?<![\w'"./\\~-])(?!//)(?:~|[A-Za-z]:)?[/\\](?:[^\s'",)\]/\\]+[/\\])+"""
+)
 """The folders of a path from the root or the home folder that is a word of a command, as in `--data /home/me/a.csv`."""
 
 
@@ -51,14 +53,19 @@ def without_folders(text: str) -> str:
 
 def _bare(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: entry if key == "examples" else _bare(entry) for key, entry in value.items()}
+        return {
+            key: entry if key == "examples" else _bare(entry)
+            for key, entry in value.items()
+        }
     if isinstance(value, list):
         return [_bare(entry) for entry in value]
     if not isinstance(value, str) or "\n" in value:
         return value
     if re.match(r"(?:~|[A-Za-z]:)?[/\\]", value):
         return _name(value)
-    return BARE.sub("", QUOTED.sub(lambda match: f"{match[1]}{_name(match[2])}{match[1]}", value))
+    return BARE.sub(
+        "", QUOTED.sub(lambda match: f"{match[1]}{_name(match[2])}{match[1]}", value)
+    )
 
 
 def _name(path: str) -> str:

@@ -62,7 +62,8 @@ def needs(extra: str, what: str) -> Iterator[None]:
     """Within, an import that fails is a line on the extra of layerscope that brings the package, after `what`."""
     try:
         yield
-    except (ImportError, OSError) as error:  # OSError: a C library of the package is missing
+    # OSError: a C library of the package is missing
+    except (ImportError, OSError) as error:
         raise LayerscopeError(f'{what}: pip install "layerscope[{extra}]"') from error
 
 
@@ -99,7 +100,9 @@ def spans(numbers: Collection[int], noun: str = "") -> str:
     # within a run numbers and places rise alike
     by_run = groupby(enumerate(sorted(numbers)), lambda entry: entry[1] - entry[0])
     runs = [[number for _, number in entries] for _, entries in by_run]
-    text = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    text = ",".join(
+        str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs
+    )
     return f"{noun}{'s' * (len(numbers) > 1)} {text}" if noun else text
 
 
@@ -126,10 +129,16 @@ def spelled(text: str) -> str:
     """
 
     def as_flag(match: re.Match[str]) -> str:
-        name, value = (match[1], match[2]) if match.re is NAMED else (match[1] or match[2], None)
+        name, value = (
+            (match[1], match[2]) if match.re is NAMED else (match[1] or match[2], None)
+        )
         flag = f"--{name.replace('_', '-')}"
         if flag not in _flags:
             return match[0]
-        return flag if value in (None, "True") else f"{flag} {value.strip(chr(39) + chr(34))}"
+        return (
+            flag
+            if value in (None, "True")
+            else f"{flag} {value.strip(chr(39) + chr(34))}"
+        )
 
     return BARE.sub(as_flag, NAMED.sub(as_flag, text))

@@ -31,7 +31,9 @@ NEEDED_BY = {
 
 def lacking(extra: str) -> str | None:
     """Return the first package of an extra that is not installed, None where all of them are."""
-    return next((package for package in PACKAGES[extra] if find_spec(package) is None), None)
+    return next(
+        (package for package in PACKAGES[extra] if find_spec(package) is None), None
+    )
 
 
 def require(extra: str, what: str) -> None:
@@ -42,7 +44,9 @@ def require(extra: str, what: str) -> None:
     """
     package = lacking(extra)
     if package is not None:
-        raise LayerscopeError(f'{what} needs {package}: pip install "layerscope[{extra}]"')
+        raise LayerscopeError(
+            f'{what} needs {package}: pip install "layerscope[{extra}]"'
+        )
 
 
 def require_for(verb: str, options: Mapping[str, Any]) -> None:

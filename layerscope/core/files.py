@@ -47,7 +47,8 @@ def aside(path: Path, write: Any, writer: str = "") -> None:
         part.touch()
         mode = part.stat().st_mode
         write(part)
-        part.chmod(mode)  # a writer with a temporary file of its own leaves it to its maker alone
+        # a writer with a temporary file of its own leaves it to its maker alone
+        part.chmod(mode)
         with part.open("rb+") as file:  # Windows flushes only what is open for writing
             os.fsync(file.fileno())
         part.replace(path)
@@ -197,7 +198,11 @@ def read_parquet(
         raise LayerscopeError(
             f"{str(path)!r} is damaged: start the run again in another folder"
         ) from error
-    held = (_holds(frame[name], kind) for name, kind in (kinds or {}).items() if name in frame)
+    held = (
+        _holds(frame[name], kind)
+        for name, kind in (kinds or {}).items()
+        if name in frame
+    )
     if not (columns <= set(frame.columns) and all(held)):
         raise foreign(path)
     return frame
@@ -236,20 +241,28 @@ def existing(path: str | Path, what: str, alternatives: Collection[str] = ()) ->
         if there.exists():
             return there
         refuse_dangling(there)
-        beside = [other.name for other in there.parent.iterdir()] if there.parent.is_dir() else []
+        beside = (
+            [other.name for other in there.parent.iterdir()]
+            if there.parent.is_dir()
+            else []
+        )
     except LayerscopeError:
         raise
     except PermissionError as error:
         raise unreadable(there, error) from error
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
         mend = "give texts as a list" if alternatives else "give a file or a folder"
-        raise LayerscopeError(f"{what} {str(path)[:40]!r}… is not a path: {mend}") from error
+        raise LayerscopeError(
+            f"{what} {str(path)[:40]!r}… is not a path: {mend}"
+        ) from error
     hint = near(there.name, [*beside, *alternatives]) or ": check the path"
     also = f" (without a path: {', '.join(alternatives)})" if alternatives else ""
     raise LayerscopeError(f"{what} {str(path)!r} does not exist{hint}{also}")
 
 
-def own_folder(out: str | Path, what: str = "", mark: str = "", option: str = "out") -> Path:
+def own_folder(
+    out: str | Path, what: str = "", mark: str = "", option: str = "out"
+) -> Path:
     """Return a folder to write to, `~` spelt out: new, empty, or one with an earlier `what`, known by its file `mark`.
 
     Raises `LayerscopeError` for a file, and for a folder that holds anything else, which `option`
@@ -262,7 +275,11 @@ def own_folder(out: str | Path, what: str = "", mark: str = "", option: str = "o
             fault = "is a file"
         elif folder.is_dir() and any(folder.iterdir()):
             ours = mark and any((folder / name).is_file() for name in (mark, HELD))
-            fault = "" if ours else f"exists and {f'holds no {what}' if what else 'is not empty'}"
+            fault = (
+                ""
+                if ours
+                else f"exists and {f'holds no {what}' if what else 'is not empty'}"
+            )
     except OSError as error:
         fault = f"cannot be read ({error.strerror})"
     if fault:
@@ -294,7 +311,11 @@ def folder_aside(folder: Path) -> Iterator[Path]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _drop_abandoned(folder)
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+        aside = Path(
+            tempfile.mkdtemp(
+                prefix=f".{folder.name}.", suffix=".part", dir=folder.parent
+            )
+        )
         lock = FileLock(aside / HELD, timeout=0)
         lock.acquire()
     except OSError as error:
@@ -304,7 +325,8 @@ def folder_aside(folder: Path) -> Iterator[Path]:
         _release(lock)
         aside.chmod(0o755)  # a temporary folder is its maker's alone
         if folder.is_dir():
-            folder.rmdir()  # it was empty before the long job; what came into it since is not ours to delete
+            # it was empty before the long job; what came into it since is not ours to delete
+            folder.rmdir()
         aside.rename(folder)
     except OSError as error:
         raise _unwritable(folder, error, "make room or name another folder") from error
@@ -344,7 +366,8 @@ def _release(lock: BaseFileLock) -> None:
     """Take the lock's file away before anyone else can hold it, where that can be."""
     if not lock.is_locked:
         return
-    with suppress(OSError):  # Windows deletes no open file: there it is deleted when it is free
+    # Windows deletes no open file: there it is deleted when it is free
+    with suppress(OSError):
         Path(lock.lock_file).unlink()
     lock.release()
     Path(lock.lock_file).unlink(missing_ok=True)

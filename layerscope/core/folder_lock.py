@@ -39,7 +39,8 @@ def locked(path: Path) -> Iterator[None]:
     finally:
         started = (path / "run.json").is_file()
         if not started:
-            with suppress(OSError):  # Windows deletes no open file: there the release does
+            # Windows deletes no open file: there the release does
+            with suppress(OSError):
                 (path / LOCK).unlink()
         lock.release()
         if not started:

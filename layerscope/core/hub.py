@@ -86,7 +86,9 @@ def push_to_hub(
 
 def files_in(folder: Path) -> list[str]:
     """Return the files in a folder, but hidden ones and what lies beside a model."""
-    paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
+    paths = (
+        path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()
+    )
     return [
         path.as_posix()
         for path in paths
@@ -111,13 +113,21 @@ def push(
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     for file in files:
-        if link := next((part for part in _parts(folder, file) if part.is_symlink()), None):
+        if link := next(
+            (part for part in _parts(folder, file) if part.is_symlink()), None
+        ):
             raise LayerscopeError(
                 f"{str(link)!r} is a link, and links are not pushed: put a copy of what it leads to in its place"
             )
     with _one_line(f"{'data set' if kind == 'dataset' else kind} {name!r}"):
-        api = HfApi(token=token, library_name="layerscope", library_version=version("layerscope"))
-        name = api.create_repo(name, repo_type=kind, private=private, exist_ok=True).repo_id
+        api = HfApi(
+            token=token,
+            library_name="layerscope",
+            library_version=version("layerscope"),
+        )
+        name = api.create_repo(
+            name, repo_type=kind, private=private, exist_ok=True
+        ).repo_id
         held = api.list_repo_files(name, repo_type=kind) if kind == "dataset" else ()
         there = {*held} - {".gitattributes", CARD}
         facts = {file for file in files if file.endswith(".json") and "/" not in file}
@@ -126,12 +136,20 @@ def push(
                 f"data set {name!r} holds something else ({min(there)}): choose a new name"
             )
         operations: list[Any] = [
-            CommitOperationAdd(file, _content(folder / file)) for file in files if file != CARD
+            CommitOperationAdd(file, _content(folder / file))
+            for file in files
+            if file != CARD
         ]
-        operations += [CommitOperationDelete(file) for file in sorted(there - set(files))]
+        operations += [
+            CommitOperationDelete(file) for file in sorted(there - set(files))
+        ]
         if card is not None:
-            operations.append(CommitOperationAdd(CARD, card.replace(HERE, name).encode()))
-        api.create_commit(name, operations, commit_message="Written by layerscope", repo_type=kind)
+            operations.append(
+                CommitOperationAdd(CARD, card.replace(HERE, name).encode())
+            )
+        api.create_commit(
+            name, operations, commit_message="Written by layerscope", repo_type=kind
+        )
     return name
 
 
@@ -159,7 +177,8 @@ def _one_line(what: str) -> Iterator[None]:
         yield
     except (LayerscopeError, MemoryError):
         raise
-    except Exception as error:  # of httpx, of the hub's client and its storage, and of the disk
+    # of httpx, of the hub's client and its storage, and of the disk
+    except Exception as error:
         raise LayerscopeError(f"{what} {_fault(error)}") from error
 
 
@@ -169,20 +188,25 @@ def _fault(error: Exception) -> str:
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
     names = {type(each).__name__ for each in chain}
-    status = next((each.response.status_code for each in chain if hasattr(each, "response")), None)
+    status = next(
+        (each.response.status_code for each in chain if hasattr(each, "response")), None
+    )
     if "RevisionNotFoundError" in names:
         return "has no such revision: give a branch, a tag or a commit of it"
-    if "OfflineModeIsEnabled" in names or "LocalEntryNotFoundError" in names and status is None:
-        return (
-            "is not cached, and the hub cannot be reached: check the network (and HF_HUB_OFFLINE)"
-        )
+    if (
+        "OfflineModeIsEnabled" in names
+        or "LocalEntryNotFoundError" in names
+        and status is None
+    ):
+        return "is not cached, and the hub cannot be reached: check the network (and HF_HUB_OFFLINE)"
     if status is not None and status >= 500:
         return f"cannot be reached because of an error at the hub ({status}): try again later"
     if status in FAULTS:
         return FAULTS[status]
     if names & {"HFValidationError", "HfHubHTTPError", "BadRequestError"}:
         line = next(
-            (line for line in str(error).splitlines() if line.strip()), type(error).__name__
+            (line for line in str(error).splitlines() if line.strip()),
+            type(error).__name__,
         )
         return f"is refused ({line.strip()[:160]}): name it user/name"
     return f"was cut off from the hub ({first_line(error)}): check the network and the disk, then try again"
@@ -210,7 +234,8 @@ def hub_answers() -> bool:
     def ask() -> None:
         try:
             urllib.request.urlopen(
-                os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=_PATIENCE
+                os.environ.get("HF_ENDPOINT", "https://huggingface.co"),
+                timeout=_PATIENCE,
             ).close()
             answers.append(True)
         except urllib.error.HTTPError:  # a refusal is an answer

@@ -36,7 +36,11 @@ def tied(layers: Sequence[int], within: Sequence[int], last: str) -> str:
     """
     verb = "is" if len(within) == 1 else "are"
     every = set(within) >= set(layers[:-1])
-    lead = "no layer differs measurably" if every else f"no layer is measurably better than {last}"
+    lead = (
+        "no layer differs measurably"
+        if every
+        else f"no layer is measurably better than {last}"
+    )
     return f"{lead}; {named(within)} {verb} within the margin{f' of {last}' if every else ''}"
 
 
@@ -57,4 +61,7 @@ def error_of(values: NDArray[Any], groups: NDArray[Any] | None = None) -> float:
     groups = np.arange(len(values)) if groups is None else groups
     sizes, sums = np.bincount(groups), np.bincount(groups, weights=values)
     m = len(sizes)
-    return float(np.sqrt(m / (m - 1) * np.square(sums - values.mean() * sizes).sum()) / len(values))
+    return float(
+        np.sqrt(m / (m - 1) * np.square(sums - values.mean() * sizes).sum())
+        / len(values)
+    )

@@ -101,7 +101,9 @@ def _simpler(value: Any) -> tuple[str, Any]:
         return "path", str(value)
     if isinstance(value, Exception):
         return "error", [isinstance(value, LayerscopeError), str(value)]
-    if OURS.fullmatch(kind.__module__) and (is_dataclass(value) or isinstance(value, tuple)):
+    if OURS.fullmatch(kind.__module__) and (
+        is_dataclass(value) or isinstance(value, tuple)
+    ):
         parts = list(value) if isinstance(value, tuple) else vars(value)
         return "object", [kind.__module__, kind.__name__, parts]
     return _simpler_of_library(value)
@@ -117,7 +119,9 @@ def _simpler_of_library(value: Any) -> tuple[str, Any]:
     if isinstance(value, np.generic):
         return "number", np.asarray(value)
     if isinstance(value, pd.DataFrame):
-        columns = [[name, str(column.dtype), _column(column)] for name, column in value.items()]
+        columns = [
+            [name, str(column.dtype), _column(column)] for name, column in value.items()
+        ]
         return "frame", [value.index.to_numpy(), columns]
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -173,7 +177,10 @@ def _frame(parts: Any) -> Any:
     import pandas as pd
 
     index, columns = parts
-    held = {name: pd.Series(values, dtype=dtype, index=index) for name, dtype, values in columns}
+    held = {
+        name: pd.Series(values, dtype=dtype, index=index)
+        for name, dtype, values in columns
+    }
     return pd.DataFrame(held, index=index)
 
 

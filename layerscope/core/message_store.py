@@ -53,9 +53,12 @@ class MessageStore:
     def give(self, key: Key, value: Any = None) -> None:
         """Store a value under a key, without waiting for the processes that read it."""
         data = packed(value)
-        with suppress(LayerscopeError):  # the store has ended: `get` tells whoever waits
+        # the store has ended: `get` tells whoever waits
+        with suppress(LayerscopeError):
             for start in range(0, len(data), PIECE):
-                self._ask(self.store.append, f"{key} value", data[start : start + PIECE])
+                self._ask(
+                    self.store.append, f"{key} value", data[start : start + PIECE]
+                )
             self._ask(self.store.set, str(key), "complete")
         self.sent.append(key)
 

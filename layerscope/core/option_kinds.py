@@ -67,7 +67,11 @@ class Number(Kind):
         """Return whether a value is such a number."""
         number: Any = value
         kind = isinstance(value, Real) and not isinstance(value, bool)
-        return kind and self.least <= number <= self.most and self.above < number < self.below
+        return (
+            kind
+            and self.least <= number <= self.most
+            and self.above < number < self.below
+        )
 
     @property
     def bounds(self) -> str:
@@ -82,7 +86,9 @@ class Number(Kind):
             ("at most", self.most),
             ("below", self.below),
         )
-        words = " and ".join(f"{word} {bound}" for word, bound in ends if math.isfinite(bound))
+        words = " and ".join(
+            f"{word} {bound}" for word, bound in ends if math.isfinite(bound)
+        )
         return words and f" {words}"
 
 
@@ -120,7 +126,9 @@ class Several(Kind):
             if value in self.words:
                 return value
             value = [
-                number for part in value.split(",") for number in self._range(name, part.strip())
+                number
+                for part in value.split(",")
+                for number in self._range(name, part.strip())
             ]
         numbers = list(value) if isinstance(value, Iterable) else [value]
         wrong = [number for number in numbers if not self.each.fits(number)]
@@ -190,13 +198,16 @@ class Names(Kind):
     def take(self, name: str, value: Any) -> Any:
         """Return a list of names."""
         taken = [
-            str(each).strip() for each in (value.split(",") if isinstance(value, str) else value)
+            str(each).strip()
+            for each in (value.split(",") if isinstance(value, str) else value)
         ]
         if not any(taken):
             raise LayerscopeError(
                 f"{name} is {shown(value)}: give one name or several, or leave it out"
             )
-        for unknown in [each for each in taken if each and self.known and each not in self.known]:
+        for unknown in [
+            each for each in taken if each and self.known and each not in self.known
+        ]:
             raise LayerscopeError(
                 f"{name} {unknown!r} does not exist{choices(unknown, self.known)}"
             )
@@ -225,9 +236,13 @@ class Weights(Kind):
         for part in parts:
             weighted, sign, weight = part.rpartition("=")
             try:
-                taken[weighted.strip() if sign else part] = float(weight) if sign else 1.0
+                taken[weighted.strip() if sign else part] = (
+                    float(weight) if sign else 1.0
+                )
             except ValueError:
-                line = f"{name}: the weight of {weighted!r} is {weight!r}: give a number"
+                line = (
+                    f"{name}: the weight of {weighted!r} is {weight!r}: give a number"
+                )
                 raise LayerscopeError(line) from None
         return taken
 
@@ -275,7 +290,11 @@ class Folder(Kind):
             raise LayerscopeError(f"{name} is empty: name a folder")
         try:
             folder = Path(value).expanduser()
-            there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+            there = next(
+                above
+                for above in (folder, *folder.absolute().parents)
+                if above.exists()
+            )
         except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
             reason = getattr(error, "strerror", None) or error
             raise LayerscopeError(
@@ -306,7 +325,9 @@ SEED = Whole(0, 2**32 - 1)  # what scikit-learn takes
 
 def _ending(words: tuple[str, ...], such_as: str) -> str:
     """Return what else may be given, and an example, for the end of an error."""
-    return "".join(f", or {word}" for word in words) + (f", such as {such_as}" if such_as else "")
+    return "".join(f", or {word}" for word in words) + (
+        f", such as {such_as}" if such_as else ""
+    )
 
 
 def shown(value: Any) -> str:

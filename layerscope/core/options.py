@@ -88,7 +88,9 @@ def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
     for name, parameter in signature.parameters.items():
         annotation = parameter.annotation
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            options[name] = _option(name, annotation, parameter.default, lines.get(name, ""))
+            options[name] = _option(
+                name, annotation, parameter.default, lines.get(name, "")
+            )
             continue
         for shared in get_args(annotation):
             options |= _shared(shared)
@@ -99,7 +101,9 @@ def show_plain_types(verb: Any) -> None:
     """Let editors and notebooks show the types of a verb's options, without what only its own checks read."""
     signature = inspect.signature(verb)
     parameters = signature.parameters.values()
-    if not any(get_origin(parameter.annotation) is Annotated for parameter in parameters):
+    if not any(
+        get_origin(parameter.annotation) is Annotated for parameter in parameters
+    ):
         return
     options = declared(verb)
     plain = [
@@ -158,24 +162,37 @@ def every(verb: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, A
     options = declared(verb)
     parameters = inspect.signature(verb).parameters.values()
     rest = next(
-        (parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), ""
+        (
+            parameter.name
+            for parameter in parameters
+            if parameter.kind is parameter.VAR_KEYWORD
+        ),
+        "",
     )
     named = {name: value for name, value in arguments.items() if name != rest}
     flat = named | arguments.get(rest, {})
     for name in flat:
         if name not in options:
-            raise LayerscopeError(f"{verb.__name__} has no option {name!r}{choices(name, options)}")
+            raise LayerscopeError(
+                f"{verb.__name__} has no option {name!r}{choices(name, options)}"
+            )
     return {name: flat.get(name, option.default) for name, option in options.items()}
 
 
-def spoken(verb: Callable[..., Any], arguments: Mapping[str, Any], *without: str) -> str:
+def spoken(
+    verb: Callable[..., Any], arguments: Mapping[str, Any], *without: str
+) -> str:
     """Return a call of a verb as Python code, without the arguments left at their defaults and some others."""
     parts = []
     for name, value in every(verb, arguments).items():
         default = declared(verb)[name].default
-        if name not in ("progress", "command", *without) and not is_same(value, default):
+        if name not in ("progress", "command", *without) and not is_same(
+            value, default
+        ):
             parts.append(
-                _literal(value) if name in ("model", "data") else f"{name}={_literal(value)}"
+                _literal(value)
+                if name in ("model", "data")
+                else f"{name}={_literal(value)}"
             )
     return f"layerscope.{verb.__name__}({', '.join(parts)})"
 
@@ -200,7 +217,9 @@ def _shared(shared: Any) -> dict[str, Option]:
     if shared is Any:
         return {}
     defaults = (
-        {field.name: field.default for field in fields(shared)} if is_dataclass(shared) else {}
+        {field.name: field.default for field in fields(shared)}
+        if is_dataclass(shared)
+        else {}
     )
     lines, options = _lines(shared), {}
     for name, annotation in get_type_hints(shared, include_extras=True).items():
@@ -208,7 +227,9 @@ def _shared(shared: Any) -> dict[str, Option]:
             (entry for entry in get_args(annotation) if isinstance(entry, Line)),
             Line(lines.get(name, "")),
         )
-        options[name] = _option(name, annotation, defaults.get(name, line.default), line.text)
+        options[name] = _option(
+            name, annotation, defaults.get(name, line.default), line.text
+        )
     return options
 
 
@@ -245,7 +266,10 @@ Part = Annotated[
 ]
 Device = Annotated[
     str,
-    Line("Device to run on: auto, cpu, cuda:0, or map to spread the model over all.", "auto"),
+    Line(
+        "Device to run on: auto, cpu, cuda:0, or map to spread the model over all.",
+        "auto",
+    ),
     MODEL,
 ]
 
@@ -253,11 +277,15 @@ Device = Annotated[
 class Loading(TypedDict, total=False):
     """How a model is loaded, and where its layers are."""
 
-    revision: Annotated[str | None, Line("Branch, tag or commit of a hub model."), MODEL]
+    revision: Annotated[
+        str | None, Line("Branch, tag or commit of a hub model."), MODEL
+    ]
     part: Part
     blocks: Annotated[
         str | None,
-        Line("Path of the module that holds the blocks; by default it is found automatically."),
+        Line(
+            "Path of the module that holds the blocks; by default it is found automatically."
+        ),
         MODEL,
     ]
     norm: Annotated[
@@ -269,7 +297,8 @@ class Loading(TypedDict, total=False):
         str,
         OneOf(DTYPES),
         Line(
-            "Data type of the weights; auto is float32 on a CPU, else the checkpoint's own.", "auto"
+            "Data type of the weights; auto is float32 on a CPU, else the checkpoint's own.",
+            "auto",
         ),
         MODEL,
     ]
@@ -290,8 +319,12 @@ class Loading(TypedDict, total=False):
         ),
         MODEL,
     ]
-    trust_remote_code: Annotated[bool, Line("Let the checkpoint's own code run.", False), MODEL]
-    allow_pickle: Annotated[bool, Line("Load pickled weights, which can run code.", False), MODEL]
+    trust_remote_code: Annotated[
+        bool, Line("Let the checkpoint's own code run.", False), MODEL
+    ]
+    allow_pickle: Annotated[
+        bool, Line("Load pickled weights, which can run code.", False), MODEL
+    ]
 
 
 class Reading(TypedDict, total=False):
@@ -299,18 +332,24 @@ class Reading(TypedDict, total=False):
 
     text_column: Annotated[
         str | None,
-        Line("Column of the texts; by default the one with a usual name, such as text."),
+        Line(
+            "Column of the texts; by default the one with a usual name, such as text."
+        ),
         DATA,
     ]
     label_column: Annotated[
         str | None,
-        Line("Column of the labels; by default the one with a usual name, such as label."),
+        Line(
+            "Column of the labels; by default the one with a usual name, such as label."
+        ),
         DATA,
     ]
     max_length: Annotated[
         int | None,
         Whole(1),
-        Line("Maximum number of tokens per text; by default the model's own limit, up to 512."),
+        Line(
+            "Maximum number of tokens per text; by default the model's own limit, up to 512."
+        ),
         DATA,
     ]
 

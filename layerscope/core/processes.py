@@ -81,7 +81,9 @@ class Team:
         value: T = _or_raise(self.meet(_tried(call) if self.leads else None)[0])
         return value
 
-    def each(self, call: Callable[[S], T], items: Iterable[S], about: str = "") -> Iterator[T]:
+    def each(
+        self, call: Callable[[S], T], items: Iterable[S], about: str = ""
+    ) -> Iterator[T]:
         """Yield the result of a call for each item, in order and in every process; a free process takes the next item.
 
         A single process does what `map` does. A `LayerscopeError` on an item is raised in all
@@ -171,7 +173,9 @@ def _join() -> Team | LayerscopeError:
         # the store still has what those before have left
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return Team(
-            rank, size, MessageStore(rank, size, PrefixStore(f"layerscope {attempt}", store))
+            rank,
+            size,
+            MessageStore(rank, size, PrefixStore(f"layerscope {attempt}", store)),
         )
     except RuntimeError as error:
         if "already in use" in str(error):
@@ -191,7 +195,9 @@ def join_tensors() -> None:
 
     both = torch.cuda.is_available() and dist.is_nccl_available()
     if not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", timeout=ARRIVAL)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if both else "gloo", timeout=ARRIVAL
+        )
 
 
 def as_one(verb: Callable[P, T]) -> Callable[P, T]:

@@ -31,14 +31,17 @@ def heed_interrupts(after: Any = None) -> Iterator[None]:
     """
     global _interrupted
     before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
-    is_default = before is signal.default_int_handler  # else it is ignored, or another's
+    # else it is ignored, or another's
+    is_default = before is signal.default_int_handler
     if is_default:
         signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = partial(_unraisable, hook)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, after if is_default and after is not None else before)
+        signal.signal(
+            signal.SIGINT, after if is_default and after is not None else before
+        )
         sys.unraisablehook = hook
         _interrupted = False
 
@@ -114,7 +117,11 @@ class Screen(Reporter):
         )
         rate_column, outer = TextColumn("{task.fields[rate]}"), self._shown
         progress = outer or Progress(
-            *columns, rate_column, console=self.console, transient=True, disable=not self._has_bars
+            *columns,
+            rate_column,
+            console=self.console,
+            transient=True,
+            disable=not self._has_bars,
         )
         printed = time.monotonic()
 
@@ -132,7 +139,10 @@ class Screen(Reporter):
                 printed = time.monotonic()
                 of = "" if total is None else f" of {total:,}"
                 line = ", ".join(
-                    filter(None, (f"{title}: {bar.completed:,.0f}{of} {unit}".rstrip(), about))
+                    filter(
+                        None,
+                        (f"{title}: {bar.completed:,.0f}{of} {unit}".rstrip(), about),
+                    )
                 )
                 self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -10,9 +10,7 @@ NO_TARGET = "few target labels choose worse than none; `tasks` names the shifted
 NO_DIMS = "truncate --dim writes a model of fewer dimensions, and train --dims trains one to serve at several"
 NO_LAYERSKIP = "the objective aligned trains every exit in every step"
 
-NO_DRAFT_OPTION = (
-    "drafts are set by draft_layer and draft_tokens; layerscope exits says which layer pays"
-)
+NO_DRAFT_OPTION = "drafts are set by draft_layer and draft_tokens; layerscope exits says which layer pays"
 
 GONE = {
     ("exits", "criterion='patience'"): "give confidence, margin or entropy",
@@ -32,7 +30,10 @@ GONE = {
         "until_stderr",
     ): "`samples` says how many texts are read; the table has their errors",
     ("select", "max_dim"): NO_DIMS,
-    ("compare", "samples"): "run layerscope profile --samples on each model, and compare the runs",
+    (
+        "compare",
+        "samples",
+    ): "run layerscope profile --samples on each model, and compare the runs",
     ("select", "evidence"): NO_RULES,
     ("select", "rule='half-text'"): NO_RULES,
     ("select", "rule='fixed-share'"): NO_RULES,
@@ -46,8 +47,14 @@ GONE = {
         "select",
         "first_layer",
     ): "layer 0 is never a candidate; evaluate fewer layers to choose among fewer",
-    ("select", "cost_model"): "the model is found by its name or folder; download it first",
-    ("evaluate", "jobs"): "start it with torchrun or accelerate, whose processes share the layers",
+    (
+        "select",
+        "cost_model",
+    ): "the model is found by its name or folder; download it first",
+    (
+        "evaluate",
+        "jobs",
+    ): "start it with torchrun or accelerate, whose processes share the layers",
     (
         "evaluate",
         "keep_states",
@@ -61,7 +68,10 @@ GONE = {
         "scores",
         "save_rules",
     ): "rules are not fitted any more; `metrics` prints what each of them would have chosen",
-    ("profile", "revisions"): "profile each with --revision and --out, then compare the runs",
+    (
+        "profile",
+        "revisions",
+    ): "profile each with --revision and --out, then compare the runs",
     ("profile", "view_kinds"): "views change a text, image or sound in all ways",
     ("profile", "view_share"): "a view changes a tenth of a text's words",
     (
@@ -76,7 +86,10 @@ GONE = {
         "train",
         "depth_on",
     ): "profile the trained model on training samples, with the metric layer_accuracy",
-    ("train", "keep_checkpoints"): "AlignedTrainer keeps checkpoints as its arguments say",
+    (
+        "train",
+        "keep_checkpoints",
+    ): "AlignedTrainer keeps checkpoints as its arguments say",
     ("train", "layer_dropout"): NO_LAYERSKIP,
     ("train", "rotation"): NO_LAYERSKIP,
     (
@@ -99,7 +112,10 @@ GONE = {
     ("scores", "first_layer"): "layer 0 is never a candidate",
     ("scores", "bootstrap"): "layerscope.scores.correlate takes it",
     ("scores", "seed"): "layerscope.scores.correlate takes it",
-    ("scores", "kind"): "rules are not fitted any more, for one kind of models or another",
+    (
+        "scores",
+        "kind",
+    ): "rules are not fitted any more, for one kind of models or another",
 }
 """By verb, and option or option with a value, or command: the mend."""
 

@@ -66,7 +66,10 @@ class Store:
         return own_folder(out, self.what, self.manifest)
 
     def save(
-        self, out: str | Path, facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame]
+        self,
+        out: str | Path,
+        facts: Mapping[str, Any],
+        frames: Mapping[str, pd.DataFrame],
     ) -> Path:
         """Write a result, replacing one that is there, and return the folder; killed on the way, it leaves the old one.
 
@@ -77,7 +80,8 @@ class Store:
         with writing(folder):
             for name, frame in frames.items():
                 aside(
-                    _beside(files[name], "new"), lambda part, frame=frame: self._write(part, frame)
+                    _beside(files[name], "new"),
+                    lambda part, frame=frame: self._write(part, frame),
                 )
             sums = {name: digest(_beside(path, "new")) for name, path in files.items()}
             for path in files.values():
@@ -91,7 +95,9 @@ class Store:
         return folder
 
     def open(
-        self, folder: str | Path, make: Callable[[dict[str, Any], dict[str, pd.DataFrame], Path], T]
+        self,
+        folder: str | Path,
+        make: Callable[[dict[str, Any], dict[str, pd.DataFrame], Path], T],
     ) -> T:
         """Return what `make` makes of the facts, frames and folder of a saved result.
 
@@ -112,7 +118,10 @@ class Store:
             }
             return make(
                 facts,
-                {name: typed(frames[name], columns) for name, columns in self.frames.items()},
+                {
+                    name: typed(frames[name], columns)
+                    for name, columns in self.frames.items()
+                },
                 path,
             )
         except LayerscopeError:
@@ -123,7 +132,10 @@ class Store:
     def _write(self, path: Path, frame: pd.DataFrame) -> None:
         if self.suffix == "csv":
             path.write_text(
-                frame.to_csv(index=False), encoding="utf-8", errors="replace", newline=""
+                frame.to_csv(index=False),
+                encoding="utf-8",
+                errors="replace",
+                newline="",
             )
         else:
             write_parquet(path, frame)
@@ -132,7 +144,11 @@ class Store:
         """Return a frame that fits its checksum, the one before where a later save was killed."""
         try:
             intact = next(
-                (p for p in (path, _beside(path, "old")) if p.is_file() and digest(p) == check),
+                (
+                    p
+                    for p in (path, _beside(path, "old"))
+                    if p.is_file() and digest(p) == check
+                ),
                 None,
             )
         except OSError as error:
@@ -143,9 +159,15 @@ class Store:
         if self.suffix != "csv":
             return read_parquet(intact, set())
         # "NA" and "12" are texts in a column of texts
-        texts = {key: str for key, dtype in self.frames[name].items() if dtype == "object"}
+        texts = {
+            key: str for key, dtype in self.frames[name].items() if dtype == "object"
+        }
         return pd.read_csv(
-            intact, float_precision="round_trip", dtype=texts, keep_default_na=False, na_values=[""]
+            intact,
+            float_precision="round_trip",
+            dtype=texts,
+            keep_default_na=False,
+            na_values=[""],
         )
 
 
@@ -177,14 +199,24 @@ def read_facts(path: Path, what: str, again: str) -> dict[str, Any]:
         raise _damaged(path, what, again)
     if version != FORMAT:
         other, mend = (
-            ("an older", again) if version < FORMAT else ("a newer", f"upgrade it, or {again}")
+            ("an older", again)
+            if version < FORMAT
+            else ("a newer", f"upgrade it, or {again}")
         )
-        raise LayerscopeError(f"{str(path)!r} was written by {other} version of layerscope: {mend}")
+        raise LayerscopeError(
+            f"{str(path)!r} was written by {other} version of layerscope: {mend}"
+        )
     if facts.get("kind") != what:
         raise _damaged(path, what, again)
     if not unchanged(facts):
-        raise LayerscopeError(f"{str(path)!r} has changed since it was written: {again}")
-    return {name: _back(value) for name, value in facts.items() if name not in ("format", "kind")}
+        raise LayerscopeError(
+            f"{str(path)!r} has changed since it was written: {again}"
+        )
+    return {
+        name: _back(value)
+        for name, value in facts.items()
+        if name not in ("format", "kind")
+    }
 
 
 def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> Any:
@@ -212,9 +244,15 @@ def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> 
 
 def typed(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """Return rows with these columns and dtypes, what is empty among the texts as None."""
-    rows = frame.reindex(columns=list(columns)).astype(dict(columns)).reset_index(drop=True)
+    rows = (
+        frame.reindex(columns=list(columns))
+        .astype(dict(columns))
+        .reset_index(drop=True)
+    )
     texts = [name for name, dtype in columns.items() if dtype == "object"]
-    return rows.assign(**{name: rows[name].where(rows[name].notna(), None) for name in texts})
+    return rows.assign(
+        **{name: rows[name].where(rows[name].notna(), None) for name in texts}
+    )
 
 
 def _back(value: Any) -> Any:

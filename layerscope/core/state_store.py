@@ -63,9 +63,14 @@ class StateStore:
     def facts(self, number: int) -> dict[str, Any] | None:
         """Return what is known of a file; None where it is not finished, or was cut since."""
         with suppress(OSError):
-            size = self.path(number).stat().st_size  # first: without a file its mark says nothing
+            # first: without a file its mark says nothing
+            size = self.path(number).stat().st_size
             facts = json_object(self.mark(number))
-            if facts is not None and unchanged(facts) and facts.get("bytes") in (None, size):
+            if (
+                facts is not None
+                and unchanged(facts)
+                and facts.get("bytes") in (None, size)
+            ):
                 return facts
         return None
 
@@ -79,7 +84,9 @@ class StateStore:
 
     def there(self) -> list[int]:
         """Return the numbers of the files that are there, with a mark or without, ascending."""
-        return sorted(int(path.stem) for path in self.files.glob(f"[0-9]*{self.suffix}"))
+        return sorted(
+            int(path.stem) for path in self.files.glob(f"[0-9]*{self.suffix}")
+        )
 
     def is_intact(self, number: int) -> bool:
         """Return whether a file is what was written; one without a mark, as of another's run, counts as whole."""
@@ -96,11 +103,16 @@ class StateStore:
             return False
         return not _matches(path, mark, version)
 
-    def write(self, number: int, content: "Mapping[str, Tensor] | Save", **facts: Any) -> None:
+    def write(
+        self, number: int, content: "Mapping[str, Tensor] | Save", **facts: Any
+    ) -> None:
         """Write a file, of tensors or by a function that writes to a path, and then its mark."""
         path = self.path(number)
         aside(path, content if callable(content) else _saving(content), self.writer)
-        facts |= {"bytes": path.stat().st_size, self.checksum: CHECKSUMS[self.checksum](path)}
+        facts |= {
+            "bytes": path.stat().st_size,
+            self.checksum: CHECKSUMS[self.checksum](path),
+        }
         write_json(self.mark(number), facts, self.writer)
 
     def checked(self, number: int) -> Path:
@@ -164,7 +176,11 @@ def _matches(path: Path, mark: Path, version: tuple[tuple[int, ...], ...]) -> bo
         return False
     if facts.get("bytes") not in (None, path.stat().st_size):
         return False
-    return all(facts[name] == sum_of(path) for name, sum_of in CHECKSUMS.items() if name in facts)
+    return all(
+        facts[name] == sum_of(path)
+        for name, sum_of in CHECKSUMS.items()
+        if name in facts
+    )
 
 
 def _saving(tensors: "Mapping[str, Tensor]") -> Save:

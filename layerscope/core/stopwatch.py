@@ -27,7 +27,9 @@ class Stopwatch:
         _finish(self.device)
         return time.perf_counter() - start
 
-    def turn(self, runs: Sequence[Callable[[], Any]], first: int = 0) -> NDArray[np.float64]:
+    def turn(
+        self, runs: Sequence[Callable[[], Any]], first: int = 0
+    ) -> NDArray[np.float64]:
         """Return the seconds of each call, one after the other, beginning with number `first`."""
         times = np.zeros(len(runs))
         for step in range(len(runs)):
@@ -47,7 +49,9 @@ class Stopwatch:
         They take turns within every round, so that a busy machine slows all of them. There are as
         many rounds as take `seconds`, between `fewest` and `most` (None: as many as the fewest).
         """
-        medians: NDArray[np.float64] = np.median(self.rounds(runs, fewest, most, seconds), axis=0)
+        medians: NDArray[np.float64] = np.median(
+            self.rounds(runs, fewest, most, seconds), axis=0
+        )
         return medians
 
     def rounds(
@@ -100,7 +104,9 @@ class Clock:
         pairs = zip(self.marks, self.marks[1:], strict=False)
         if self.device.type == "cpu":
             return [(event, end - start) for (_, start), (event, end) in pairs]
-        return [(event, start.elapsed_time(end) / 1e3) for (_, start), (event, end) in pairs]
+        return [
+            (event, start.elapsed_time(end) / 1e3) for (_, start), (event, end) in pairs
+        ]
 
 
 def rounds_in(seconds: float, once: float, fewest: int, most: int) -> int:
@@ -113,10 +119,18 @@ def machine(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = (
+            Path("/proc/cpuinfo")
+            .read_text(encoding="utf-8", errors="replace")
+            .splitlines()
+        )
     except OSError:
         lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    named = (
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.startswith("model name")
+    )
     processor = next(named, "") or platform.processor() or platform.machine()
     return f"{processor}, {count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}"
 

@@ -29,7 +29,10 @@ def started(jobs: int) -> Any:
     from joblib.externals.loky import ProcessPoolExecutor
 
     return ProcessPoolExecutor(
-        jobs, initializer=_start, initargs=(os.getpid(),), env=dict.fromkeys(THREADS, "1")
+        jobs,
+        initializer=_start,
+        initargs=(os.getpid(),),
+        env=dict.fromkeys(THREADS, "1"),
     )
 
 

@@ -81,12 +81,23 @@ class Layout:
         if len(value) == left.total and len(left) < left.total:
             value = value[left.rows]
         tokens = self.trims and (value.ndim == 2 or name == "inputs_embeds")
-        return value[:, : left.width] if tokens and value.shape[1] == left.widest else value
+        return (
+            value[:, : left.width]
+            if tokens and value.shape[1] == left.widest
+            else value
+        )
 
     def inputs(self, inputs: Inputs, left: Left) -> Inputs:
         """Return what is left of a batch."""
-        named = {name: self.cut_input(name, value, left) for name, value in inputs.named.items()}
-        row = None if inputs.positional is None else self.cut_input("", inputs.positional, left)
+        named = {
+            name: self.cut_input(name, value, left)
+            for name, value in inputs.named.items()
+        }
+        row = (
+            None
+            if inputs.positional is None
+            else self.cut_input("", inputs.positional, left)
+        )
         return Inputs(named, row, named.get("attention_mask"))
 
     def stand_in(self, name: str, output: Any, left: Left) -> Any:
@@ -119,29 +130,44 @@ def changed(tree: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -
 
 def front_of(module: nn.Module, blocks: Sequence[str]) -> tuple[str, ...]:
     """Return the modules beside the way from the model down to its blocks."""
-    above = {path[:i] for path in blocks for i, letter in enumerate(path) if letter == "."} | {""}
+    above = {
+        path[:i] for path in blocks for i, letter in enumerate(path) if letter == "."
+    } | {""}
     return tuple(
         name
         for name, _ in module.named_modules()
-        if name and name not in above and name not in blocks and name.rpartition(".")[0] in above
+        if name
+        and name not in above
+        and name not in blocks
+        and name.rpartition(".")[0] in above
     )
 
 
-def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: Inputs) -> Layout:
+def find_layout(
+    model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: Inputs
+) -> Layout:
     """Return the layout of a model, from a batch of two samples, the same with a third, and two of fewer positions."""
     name, axes = model.loaded.name, {}
     with evaluating(model.module):
-        two, three, short = (_Seen(model, inputs) for inputs in (batch, one_more, shorter))
+        two, three, short = (
+            _Seen(model, inputs) for inputs in (batch, one_more, shorter)
+        )
     trims = model.padding and model.rank == 3 and two.width != short.width
     for path in two.shapes.keys() & three.shapes.keys():
-        shapes = two.shapes[path], three.shapes[path], short.shapes.get(path, two.shapes[path])
+        shapes = (
+            two.shapes[path],
+            three.shapes[path],
+            short.shapes.get(path, two.shapes[path]),
+        )
         rows, longer = _differences(*shapes)
         if rows is None:
             raise LayerscopeError(
                 f"{_words(path)} of {name} does not hold one entry a sample: none can leave"
             )
         widths = two.width, short.width
-        positions = [dim for dim in longer if (shapes[0][dim], shapes[2][dim]) == widths]
+        positions = [
+            dim for dim in longer if (shapes[0][dim], shapes[2][dim]) == widths
+        ]
         trims = trims and path in short.shapes and positions == longer
         axes[path] = Axes(rows, tuple(positions))
     for layer in range(model.stack.depth):
@@ -150,7 +176,9 @@ def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: I
             raise LayerscopeError(
                 f"the states of {name} do not hold one entry a sample: none can leave a batch"
             )
-    return Layout(axes, trims, tuple(front for front in two.before if front not in two.after))
+    return Layout(
+        axes, trims, tuple(front for front in two.before if front not in two.after)
+    )
 
 
 def _differences(
@@ -180,11 +208,15 @@ class _Seen:
         blocks, module = list(dict.fromkeys(model.stack.blocks)), model.module
         with ExitStack() as hooks:
             for block in map(module.get_submodule, blocks):
-                hooks.enter_context(block.register_forward_pre_hook(self._start, with_kwargs=True))
+                hooks.enter_context(
+                    block.register_forward_pre_hook(self._start, with_kwargs=True)
+                )
                 hooks.enter_context(block.register_forward_hook(self._end))
             for name in front_of(module, blocks):
                 hooks.enter_context(
-                    module.get_submodule(name).register_forward_hook(partial(self._beside, name))
+                    module.get_submodule(name).register_forward_hook(
+                        partial(self._beside, name)
+                    )
                 )
             forward(module, inputs)
 
@@ -192,7 +224,9 @@ class _Seen:
         if isinstance(tree, Tensor):
             self.shapes[path] = tree.shape
         elif isinstance(tree, (Mapping, tuple, list)):
-            for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
+            for key, value in (
+                tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+            ):
                 self._add(value, *path, key)
 
     def _start(self, _: nn.Module, args: Any, kwargs: Any) -> None:

@@ -57,15 +57,21 @@ def run(
     Rows left after the last block are read by the model's own code where none has left, else by the
     head.
     """
-    forward = _Forward(model, head, inputs, frozenset(exits), decide, watch or (lambda *_: None))
+    forward = _Forward(
+        model, head, inputs, frozenset(exits), decide, watch or (lambda *_: None)
+    )
     module = model.module
     with ExitStack() as hooks:
         for block in map(module.get_submodule, dict.fromkeys(model.stack.blocks)):
-            hooks.enter_context(block.register_forward_pre_hook(forward.before, with_kwargs=True))
+            hooks.enter_context(
+                block.register_forward_pre_hook(forward.before, with_kwargs=True)
+            )
             hooks.enter_context(block.register_forward_hook(forward.after))
         for name in () if head.steps else head.layout.front:
             hooks.enter_context(
-                module.get_submodule(name).register_forward_hook(partial(forward.keep_front, name))
+                module.get_submodule(name).register_forward_hook(
+                    partial(forward.keep_front, name)
+                )
             )
         try:
             output = call()
@@ -130,8 +136,12 @@ class _Forward:
         self.layer += 1
         self._stage("block")
         if self.layer == self.model.stack.depth:
-            if len(self.left) < self.left.total:  # the model's own code expects the whole batch
-                self._take(self._read(output), torch.ones_like(self.left.rows, dtype=torch.bool))
+            # the model's own code expects the whole batch
+            if len(self.left) < self.left.total:
+                self._take(
+                    self._read(output),
+                    torch.ones_like(self.left.rows, dtype=torch.bool),
+                )
                 self._stage("head")
                 raise _Done
             return None
@@ -150,7 +160,9 @@ class _Forward:
     def outcome(self) -> Outcome:
         """Return what all rows took along, in the order of the batch."""
         order = torch.cat([rows for _, rows, _ in self.parts]).argsort()
-        layers = torch.cat([torch.full((len(rows),), layer) for layer, rows, _ in self.parts])
+        layers = torch.cat(
+            [torch.full((len(rows),), layer) for layer, rows, _ in self.parts]
+        )
         logits = torch.cat([logits for _, _, logits in self.parts])
         return Outcome(logits[order], layers[order.cpu()])
 
@@ -160,7 +172,8 @@ class _Forward:
     def _read(self, output: Any) -> Tensor:
         state = hidden_of(output)
         assert state is not None
-        self.reading = True  # the head runs the model again, with blocks that hand on their input
+        # the head runs the model again, with blocks that hand on their input
+        self.reading = True
         logits = self.head(state, self.inputs, self.left, self.front, self.layer)
         self.reading = False
         return logits
@@ -173,7 +186,10 @@ class _Forward:
         """Return a block's output without the rows that left, and without the positions that only they had."""
         left = self.left
         before = Left(
-            len(stays), left.width, stays.nonzero()[:, 0].to(left.rows.device), left.width
+            len(stays),
+            left.width,
+            stays.nonzero()[:, 0].to(left.rows.device),
+            left.width,
         )
         if self.lengths is not None:
             before.width = min(left.width, int(self.lengths[left.rows].max()))
@@ -193,7 +209,12 @@ class _Forward:
             return self.cuts[id(tensor)][1]
         layout, left = self.head.layout, self.left
         names = [name for name, value in self.inputs.named.items() if value is tensor]
-        cut = layout.cut_input(names[0], tensor, left) if names else layout.cut(path, tensor, left)
+        cut = (
+            layout.cut_input(names[0], tensor, left)
+            if names
+            else layout.cut(path, tensor, left)
+        )
         if cut is not tensor:
-            self.cuts[id(tensor)] = (tensor, cut)  # kept alive, so that no other tensor gets its id
+            # kept alive, so that no other tensor gets its id
+            self.cuts[id(tensor)] = (tensor, cut)
         return cut

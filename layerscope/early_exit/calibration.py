@@ -35,7 +35,8 @@ SHOWN = 9
 def least_samples(goal: Goal) -> int:
     """Return the least n with which a threshold that exits can be certified, by no error: (1 − risk)ⁿ ≤ δ."""
     n = max(1, math.ceil(math.log(goal.delta) / math.log1p(-goal.risk)) - 1)
-    while p_value(0, n, goal.risk) > goal.delta:  # the logarithms may round to either side
+    # the logarithms may round to either side
+    while p_value(0, n, goal.risk) > goal.delta:
         n += 1
     return n
 
@@ -58,7 +59,9 @@ def upper_bound(errors: int, n: int, confidence: float) -> float:
     return 1.0 if errors >= n else float(beta.ppf(confidence, errors + 1, n - errors))
 
 
-def split(n: int, goal: Goal, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split(
+    n: int, goal: Goal, seed: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows that choose exits and criterion, a seeded fifth of `n`, and the others, which are tested."""
     least, tested = least_samples(goal), n - math.ceil(n * DESIGN)
     if tested < least:
@@ -140,7 +143,10 @@ def path(criterion: str, classes: int, exits: Sequence[int]) -> tuple[float, ...
 
 
 def along(
-    recorded: Recorded, exits: Sequence[int], thresholds: Sequence[float], values: NDArray[Any]
+    recorded: Recorded,
+    exits: Sequence[int],
+    thresholds: Sequence[float],
+    values: NDArray[Any],
 ) -> NDArray[np.float64]:
     """Return for each of T descending thresholds the sum over samples of a value at the layer they leave at, [T].
 
@@ -163,11 +169,16 @@ def along(
 
 
 def errors_along(
-    recorded: Recorded, exits: Sequence[int], thresholds: Sequence[float], wanted: NDArray[np.int64]
+    recorded: Recorded,
+    exits: Sequence[int],
+    thresholds: Sequence[float],
+    wanted: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """Return for each of T descending thresholds how many predictions are not those `wanted`, [T]."""
     at = np.asarray([*exits, recorded.depth], dtype=np.int64) - 1
-    return along(recorded, exits, thresholds, recorded.predictions[:, at] != wanted[:, None])
+    return along(
+        recorded, exits, thresholds, recorded.predictions[:, at] != wanted[:, None]
+    )
 
 
 def calibrate_recorded(
@@ -203,7 +214,9 @@ def calibrate_recorded(
     # only an accuracy: never leaving has no disagreement, and the samples are enough for that
     if first == 0:
         right = n - int(errors[0])
-        certified = math.floor(1e4 * (1 - upper_bound(n - right, n, goal.confidence))) / 1e4
+        certified = (
+            math.floor(1e4 * (1 - upper_bound(n - right, n, goal.confidence))) / 1e4
+        )
         raise LayerscopeError(
             f"{goal} is not reached: the full model is right on {right:,} of {n:,} samples ({percent(right / n)}), "
             f"which certifies {certified:g}: lower the goal, or give more samples"
@@ -242,7 +255,9 @@ def check_exits(exits: Iterable[Any], depth: int) -> tuple[int, ...]:
     return tuple(sorted(map(int, layers)))
 
 
-def thresholds_shown(recorded: Recorded, exits: Sequence[int], chosen: float) -> tuple[float, ...]:
+def thresholds_shown(
+    recorded: Recorded, exits: Sequence[int], chosen: float
+) -> tuple[float, ...]:
     """Return some thresholds, descending: evenly spaced in the depth that samples reach, with the chosen one."""
     every = path(recorded.criterion, recorded.classes, exits)
     if not every:

@@ -30,14 +30,21 @@ class ClassifierHead:
     path: str = ""
 
     def __call__(
-        self, states: Tensor, inputs: Inputs, left: Left, front: Mapping[str, Any], layer: int
+        self,
+        states: Tensor,
+        inputs: Inputs,
+        left: Left,
+        front: Mapping[str, Any],
+        layer: int,
     ) -> Tensor:
         """Return the float32 logits [b, K] of states [b, T, D] of a layer, the rows `left` of the batch `inputs`."""
         module, instead = self.lens.module, {}
         if str(layer) in self.heads:
             instead[module.get_submodule(self.path)] = self.heads[str(layer)].forward
         for name, shapes in front.items():
-            instead[module.get_submodule(name)] = partial(self._stand_in, name, shapes, left)
+            instead[module.get_submodule(name)] = partial(
+                self._stand_in, name, shapes, left
+            )
         with replaced(instead):
             if not self.steps:
                 return self.lens.sample_logits(states, self.layout.inputs(inputs, left))

@@ -27,7 +27,9 @@ class Costs:
     block: tuple[float, ...]
     check: tuple[float, ...]
 
-    def seconds(self, leaving: Layers, exits: Exits, depth: int, batch_size: int) -> float:
+    def seconds(
+        self, leaving: Layers, exits: Exits, depth: int, batch_size: int
+    ) -> float:
         """Return the seconds of samples, in batches as they come, that leave at these layers [N]."""
         batches = np.arange(len(leaving)) // batch_size
         entering = np.stack(

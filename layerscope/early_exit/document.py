@@ -12,7 +12,16 @@ from layerscope.early_exit.findings import (
     with_quality,
 )
 from layerscope.runs.registry import capital
-from layerscope.show.document import Cell, Column, Document, Facts, Section, Sentences, Table, words
+from layerscope.show.document import (
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Section,
+    Sentences,
+    Table,
+    words,
+)
 from layerscope.show.numbers import number, percent, times
 from layerscope.show.plots import Axis, Chart, Meaning, Series
 
@@ -62,14 +71,19 @@ def document(report: "ExitReport") -> Document:
         lead=(sentences, curve),
         notes=report.notes,
         sections=(Section("exits", "Early exit", LEAD, (*charts, curve, layers)),),
-        details=(Sentences("Noted on the way:", report.notes), Facts(tuple(settings.items()))),
+        details=(
+            Sentences("Noted on the way:", report.notes),
+            Facts(tuple(settings.items())),
+        ),
         kind="early exits",
     )
 
 
 def _speed(report: "ExitReport") -> Chart:
     chosen, plain = qualities(report)
-    curve = with_quality(report, report.curve).sort_values("mean_layer", ascending=False)
+    curve = with_quality(report, report.curve).sort_values(
+        "mean_layer", ascending=False
+    )
     cut = truncations(report)
     cut = cut[cut["quality"] >= curve["quality"].min()]
     what = "Accuracy" if report.labelled else "Agreement"
@@ -107,7 +121,9 @@ def _leaving(report: "ExitReport") -> Chart:
 
 
 def _share(title: str, field: str, digits: int = 1, unit: str = "%") -> Column:
-    return Column(title, unit=unit, field=field, form=partial(percent, digits=digits), factor=100)
+    return Column(
+        title, unit=unit, field=field, form=partial(percent, digits=digits), factor=100
+    )
 
 
 def _measured(row: Any) -> Cell:
@@ -140,12 +156,16 @@ def _curve(report: "ExitReport") -> Table:
         _share("differ", "disagreement", 2, "% of predictions"),
     ]
     title = f"By threshold ({CHOSEN} chosen)"
-    return Table.of(report.curve, columns, title, "chosen", legend=(legend,), name="exit-curve")
+    return Table.of(
+        report.curve, columns, title, "chosen", legend=(legend,), name="exit-curve"
+    )
 
 
 def _layers(report: "ExitReport") -> Table:
     def exit(row: Any) -> Cell:
-        return words("end" if row["layer"] == report.depth else "yes" if row["checked"] else "–")
+        return words(
+            "end" if row["layer"] == report.depth else "yes" if row["checked"] else "–"
+        )
 
     def share(row: Any) -> Cell:
         return Cell(percent(row["share"]), value=100 * row["share"])
@@ -164,4 +184,6 @@ def _layers(report: "ExitReport") -> Table:
     )
     rows = report.layers.merge(report.depths, on="layer")
     title = "By layer, and the model truncated there"
-    return Table.of(rows, columns, title, "checked", legend=(legend,), name="exit-layers")
+    return Table.of(
+        rows, columns, title, "checked", legend=(legend,), name="exit-layers"
+    )

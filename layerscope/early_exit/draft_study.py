@@ -47,7 +47,11 @@ class Writer:
 
     def __call__(self, way: str, batch: int) -> Texts:
         """Return the new tokens of each text of a batch."""
-        prompts, module, device = self.batches[batch], self.model.module, self.model.device
+        prompts, module, device = (
+            self.batches[batch],
+            self.model.module,
+            self.model.device,
+        )
         longest = max(map(len, prompts))
         padded = [[0] * (longest - len(row)) + row for row in prompts]
         lengths = torch.tensor([len(row) for row in prompts])
@@ -70,14 +74,17 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
     out, depth, module = options.out, model.stack.depth, model.module
     if out is not None:
         STORE.folder(out)
-    layers = sorted({*(options.exits or (math.ceil(share * depth) for share in SHARES))})
+    layers = sorted(
+        {*(options.exits or (math.ceil(share * depth) for share in SHARES))}
+    )
     if layers[-1] >= depth > 1:
         raise LayerscopeError(
             f"layer {layers[-1]} of {depth} cannot draft: give `exits` before the last layer"
         )
     tokens = options.draft_tokens
     drafts = {
-        str(layer): SelfSpeculation(module, layer, tokens, fall_back=False) for layer in layers
+        str(layer): SelfSpeculation(module, layer, tokens, fall_back=False)
+        for layer in layers
     }
     drafts[AUTO] = SelfSpeculation(module, AUTO, tokens)
     corpus = open_texts(options.data, options.reading)
@@ -128,7 +135,9 @@ def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
         texts[way][batch] = writer(way, batch)
 
     watch.turn([partial(write, way, 0) for way in ways])  # the first allocates
-    with reporter.bar("ways to decode, in turns", rounds * batches, "batches") as advance:
+    with reporter.bar(
+        "ways to decode, in turns", rounds * batches, "batches"
+    ) as advance:
         for turn, batch in np.ndindex(rounds, batches):
             runs = [partial(write, way, batch) for way in ways]
             seconds[turn, batch] = watch.turn(runs, turn + batch)
@@ -137,7 +146,9 @@ def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
             advance(1)
     rows = []
     for i, way in enumerate(ways):
-        written = rounds * sum(len(text) for batch in texts[way].values() for text in batch)
+        written = rounds * sum(
+            len(text) for batch in texts[way].values() for text in batch
+        )
         measured, error = speedup(seconds[..., 0], seconds[..., i])
         rate, acceptance = written / seconds[..., i].sum(), reports[way].acceptance
         rows.append((way, False, acceptance, rate, measured, error))

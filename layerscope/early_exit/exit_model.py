@@ -11,7 +11,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+)
 from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError
@@ -137,12 +139,18 @@ class ExitModel(nn.Module):
         """
         super().__init__()
         dtype = str(loading.get("dtype", "auto")).removeprefix("torch.")
-        options = checked(_loading, {"loading": {**loading, "dtype": dtype}}, ModelOptions)
+        options = checked(
+            _loading, {"loading": {**loading, "dtype": dtype}}, ModelOptions
+        )
         override, heads = options.override, None
         if isinstance(model, ExitModel):
             pairs = zip(astuple(override), astuple(model.override), strict=True)
             override = Override(*(new or before for new, before in pairs))
-            heads, processor, model = model.own_heads(), processor or model.processor, model.model
+            heads, processor, model = (
+                model.own_heads(),
+                processor or model.processor,
+                model.model,
+            )
         loaded = load(model, options.load, processor)
         self._layered = find_layers(loaded, *made_up_samples(loaded), override)
         if self._layered.is_language_model:
@@ -157,11 +165,14 @@ class ExitModel(nn.Module):
         kind: Any = type(module)
         name = kind.__name__
         config = getattr(module, "config", None)
-        if is_mean_head(config):  # a token classifier to transformers, but it classifies texts
+        # a token classifier to transformers, but it classifies texts
+        if is_mean_head(config):
             names = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
             name = names.get(module.config.model_type, name)
         self.__class__ = class_like(ExitModel, kind, name)
-        self.exit_heads = nn.ModuleDict() if heads is None else heads.modules(self.model)
+        self.exit_heads = (
+            nn.ModuleDict() if heads is None else heads.modules(self.model)
+        )
         head = find_head(self._layered)
         path = "" if heads is None else heads.path
         self._head = replace(head, heads=self.exit_heads, path=path)
@@ -195,7 +206,9 @@ class ExitModel(nn.Module):
         OneOf(tuple(CRITERIA)).take("criterion", criterion)
         self.calibration: Calibration | None = None
         self.exits = (
-            tuple(range(1, self.depth)) if exits is None else check_exits(exits, self.depth)
+            tuple(range(1, self.depth))
+            if exits is None
+            else check_exits(exits, self.depth)
         )
         self.threshold = check_threshold(threshold)
         self.criterion = criterion
@@ -209,9 +222,21 @@ class ExitModel(nn.Module):
             )
         name, runs_in = self.layered.loaded.name, precision(self.model)
         for made_for, this, difference in (
-            (calibration.depth, self.depth, "is of a model of {} layers, and {} has {}"),
-            (calibration.classes, self.classes, "is of a model of {} classes, and {} has {}"),
-            (calibration.fingerprint, self.fingerprint(), "is of other weights than {1}'s"),
+            (
+                calibration.depth,
+                self.depth,
+                "is of a model of {} layers, and {} has {}",
+            ),
+            (
+                calibration.classes,
+                self.classes,
+                "is of a model of {} classes, and {} has {}",
+            ),
+            (
+                calibration.fingerprint,
+                self.fingerprint(),
+                "is of other weights than {1}'s",
+            ),
             (calibration.dtype, runs_in, "was made in {}, and {} runs in {}"),
         ):
             if made_for != this:
@@ -226,7 +251,9 @@ class ExitModel(nn.Module):
         """Return a sha256 (hex) that tells these weights from others, in whatever precision they are loaded."""
         return fingerprint(self.model, self.exit_heads)
 
-    def save_pretrained(self, folder: str | Path, report: ExitReport | None = None) -> Path:
+    def save_pretrained(
+        self, folder: str | Path, report: ExitReport | None = None
+    ) -> Path:
         """Write the model with card, processor, heads and `early_exit.json`; transformers loads the plain model."""
         out = Path(folder).expanduser()
         if out.is_file():
@@ -249,14 +276,17 @@ class ExitModel(nn.Module):
             raise LayerscopeError(
                 f"{str(out)!r} cannot be written ({error.strerror}): name another folder"
             ) from error
-        except RuntimeError as error:  # torch, of a weight without a storage that could be written
+        # torch, of a weight without a storage that could be written
+        except RuntimeError as error:
             raise LayerscopeError(
                 f"the weights of {type(self.model).__name__} cannot be written again, as quantised ones"
             ) from error
         names = ("exits", "criterion", "threshold", "override", "calibration")
         facts = {name: getattr(self, name) for name in names}
         facts |= {"fingerprint": self.fingerprint(), "sha256": {}}
-        write_facts(out / FILE, STORE.what, facts | {"files": sorted(files_in(out) - before)})
+        write_facts(
+            out / FILE, STORE.what, facts | {"files": sorted(files_in(out) - before)}
+        )
         return out
 
     @classmethod
@@ -298,9 +328,17 @@ class ExitModel(nn.Module):
         outcome = self.run(_inputs(named, self.model), exits, is_sure, **named)
         # a copy: gradients of what follows could not start from a tensor of inference mode
         logits = outcome.logits.clone()
-        sure = sureness(logits, self.criterion, "this model").to(logits.device, torch.float32)
-        loss = None if labels is None else nn.functional.cross_entropy(logits.float(), labels)
-        output = ExitOutput(loss, logits, logits.argmax(-1), outcome.layers.to(logits.device), sure)
+        sure = sureness(logits, self.criterion, "this model").to(
+            logits.device, torch.float32
+        )
+        loss = (
+            None
+            if labels is None
+            else nn.functional.cross_entropy(logits.float(), labels)
+        )
+        output = ExitOutput(
+            loss, logits, logits.argmax(-1), outcome.layers.to(logits.device), sure
+        )
         return output if return_dict else output.to_tuple()
 
     @torch.inference_mode()
@@ -336,7 +374,9 @@ class ExitModel(nn.Module):
             evaluating(self.model) if self.model.training else nullcontext(),
         ):
             if exits or watch is not None:
-                return run(self._layered, self._head, call, inputs, exits, decide, watch)
+                return run(
+                    self._layered, self._head, call, inputs, exits, decide, watch
+                )
             logits = logits_of(call())
         assert logits is not None
         return Outcome(logits.float(), torch.full((len(logits),), self.depth))
@@ -361,7 +401,9 @@ _loading.__name__ = "ExitModel"  # as errors call it
 def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
     """Return the tensors of a call as a batch; raises for one without rows or positions."""
     tensors = {
-        name: value for name, value in named.items() if isinstance(value, Tensor) and value.ndim
+        name: value
+        for name, value in named.items()
+        if isinstance(value, Tensor) and value.ndim
     }
     main = next(iter(tensors.values()), None)
     if main is None:
@@ -370,5 +412,7 @@ def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
         )
     if 0 in main.shape:
         what = "row" if main.shape[0] == 0 else "position"
-        raise LayerscopeError(f"this batch {tuple(main.shape)} has no {what}: leave it out")
+        raise LayerscopeError(
+            f"this batch {tuple(main.shape)} has no {what}: leave it out"
+        )
     return Inputs(tensors, mask=tensors.get("attention_mask"))

@@ -23,7 +23,9 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }  # fmt: skip
 """The columns of each table: shares in 0 … 1, speed-ups as factors, a threshold of infinity for never leaving."""
-STORE = Store("report of exits", "exits.json", "run layerscope exits again", TABLES, "csv")
+STORE = Store(
+    "report of exits", "exits.json", "run layerscope exits again", TABLES, "csv"
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,7 +68,9 @@ def truncations(report: "ExitReport") -> pd.DataFrame:
 
 def with_quality(report: "ExitReport", rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows with their accuracy, or agreement with the plain model, as `quality`."""
-    return rows.assign(quality=rows["accuracy"] if report.labelled else 1 - rows["disagreement"])
+    return rows.assign(
+        quality=rows["accuracy"] if report.labelled else 1 - rows["disagreement"]
+    )
 
 
 def qualities(report: "ExitReport") -> tuple[float, float]:
@@ -98,7 +100,10 @@ def judged(measured: float, error: float, worth: float) -> tuple[bool, str]:
     """
     enough = round(measured, 2) >= worth
     pays = enough and (worth <= 1 or measured - 2 * error > 1)
-    return pays, f"{'pays' if pays else 'does not pay'}: {timed(measured, error)} measured"
+    return (
+        pays,
+        f"{'pays' if pays else 'does not pay'}: {timed(measured, error)} measured",
+    )
 
 
 def timed(factor: float, stderr: float) -> str:

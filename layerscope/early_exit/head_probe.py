@@ -38,7 +38,11 @@ def find_head(model: LayeredModel) -> ClassifierHead:
     layout = _layout(model, [long, short, shorter])
     samples = [long, short, shorter, short] if model.padding else [long] * 4
     layers = [1, max(1, stack.depth - 1), stack.depth, max(1, stack.depth // 2)]
-    exits, inputs, why = {*layers} - {stack.depth}, _batch(model, samples), "their logits change"
+    exits, inputs, why = (
+        {*layers} - {stack.depth},
+        _batch(model, samples),
+        "their logits change",
+    )
 
     def decide(layer: int, _: Tensor, rows: Tensor) -> Tensor:
         return torch.tensor(layers)[rows.cpu()] == layer
@@ -53,10 +57,13 @@ def find_head(model: LayeredModel) -> ClassifierHead:
             head = ClassifierHead(lens, replace(layout, trims=trims), some)
             try:
                 call = partial(forward, module, inputs)
-                logits = run(model, head, call, inputs, sorted(exits), decide).logits.float()
+                logits = run(
+                    model, head, call, inputs, sorted(exits), decide
+                ).logits.float()
             except LayerscopeError:
                 raise
-            except Exception as error:  # code that looks at the batch again fails in its own way
+            # code that looks at the batch again fails in its own way
+            except Exception as error:
                 why = f"{type(error).__name__}: {_line(error)}"
                 continue
             # as far as the precision of the weights can say
@@ -64,7 +71,9 @@ def find_head(model: LayeredModel) -> ClassifierHead:
             size = alone.float().norm(dim=-1).clamp_min(1e-3)
             if bool(((logits - alone).norm(dim=-1) <= close * size).all()):
                 return head
-    raise LayerscopeError(f"rows cannot leave the batches of {model.loaded.name} ({why})")
+    raise LayerscopeError(
+        f"rows cannot leave the batches of {model.loaded.name} ({why})"
+    )
 
 
 def _batch(model: LayeredModel, samples: Sequence[Any]) -> Inputs:
@@ -83,7 +92,8 @@ def _layout(model: LayeredModel, samples: Sequence[Any]) -> Layout:
     some = samples[:2], samples, samples[1:]
     try:
         return find_layout(
-            model, *(_with_positions(model.module, _batch(model, each)) for each in some)
+            model,
+            *(_with_positions(model.module, _batch(model, each)) for each in some),
         )
     except LayerscopeError:
         raise
@@ -102,7 +112,9 @@ def _with_positions(module: nn.Module, inputs: Inputs) -> Inputs:
     return replace(inputs, named={**inputs.named, "position_ids": positions})
 
 
-def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[tuple[str, bool], ...]:
+def find_steps(
+    module: nn.Module, stack: Stack, inputs: Inputs
+) -> tuple[tuple[str, bool], ...]:
     """Return the modules, one reading what the other gives, from the last block's states to the logits; else none."""
     beside = set(front_of(module, stack.blocks))
     calls = trace(module, "", inputs)

@@ -12,7 +12,13 @@ from layerscope.models.options import LoadOptions, Override
 GOAL = "Guarantee"
 LEAVING = "Leaving"
 DRAFTS = "Language models"
-FOR_CLASSIFIERS = ("max_disagreement", "min_accuracy", "confidence", "criterion", "threshold")
+FOR_CLASSIFIERS = (
+    "max_disagreement",
+    "min_accuracy",
+    "confidence",
+    "criterion",
+    "threshold",
+)
 FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens")
 Disagreement = Annotated[float | None, Number(above=0, below=1, such_as="0.01"), GOAL]
 Accuracy = Annotated[float | None, Number(above=0, below=1, such_as="0.9"), GOAL]

@@ -93,9 +93,13 @@ def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
             **options.loading,
         )
     except IsLanguageModelError as error:
-        options.refuse(FOR_CLASSIFIERS, "is for classifiers, and this is a language model")
+        options.refuse(
+            FOR_CLASSIFIERS, "is for classifiers, and this is a language model"
+        )
         return study_drafts(options, language_model(error.loaded, options.override))
-    options.refuse(FOR_LANGUAGE_MODELS, "is for language models, and this is a classifier")
+    options.refuse(
+        FOR_LANGUAGE_MODELS, "is for language models, and this is a classifier"
+    )
     return study_classifier(options, model)
 
 
@@ -126,12 +130,16 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
         recorded = record_all(model, samples, batch_size, advance, team.each)
 
     def measured() -> ExitReport:
-        served = Served(samples, recorded, batch_size, model.exits, options.threshold or 0.0)
+        served = Served(
+            samples, recorded, batch_size, model.exits, options.threshold or 0.0
+        )
         if options.threshold is None:
             exits = model.exits
             if len(design):
                 costs = measure_costs(model, samples, batch_size, reporter)
-                exits = chosen_exits(recorded.take(design), costs, batch_size, len(tested), goal)
+                exits = chosen_exits(
+                    recorded.take(design), costs, batch_size, len(tested), goal
+                )
             made = _certified(model, recorded.take(tested), exits, goal)
             served = replace(
                 served,
@@ -146,7 +154,9 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
     return team.lead(measured)
 
 
-def _report(model: ExitModel, served: Served, min_speedup: float, reporter: Reporter) -> ExitReport:
+def _report(
+    model: ExitModel, served: Served, min_speedup: float, reporter: Reporter
+) -> ExitReport:
     """Race the chosen exits, the plain model and the truncated ones, and return the report."""
     samples, recorded = served.samples, served.recorded
     exits, threshold = served.exits, served.threshold
@@ -196,7 +206,8 @@ def _saved(
     report: ExitReport, model: ExitModel, calibration: Calibration | None, out: Path
 ) -> ExitReport:
     """Write the report, and the exit model where exits pay; what an earlier report left there is gone."""
-    _folder(out)  # the job was long: what came into the folder since is not ours to delete
+    # the job was long: what came into the folder since is not ours to delete
+    _folder(out)
     # without the model until that is whole: a run that is killed here can be repeated
     report.save(out)
     if (out / MODEL).is_dir():
@@ -228,7 +239,11 @@ def _folder(out: str | Path) -> Path:
 
 
 def curve_table(
-    recorded: Recorded, exits: Exits, thresholds: Sequence[float], chosen: float, raced: Raced
+    recorded: Recorded,
+    exits: Exits,
+    thresholds: Sequence[float],
+    chosen: float,
+    raced: Raced,
 ) -> pd.DataFrame:
     """Return a row for each threshold: how deep samples come, what that wins by depth, and what was measured."""
     rows = []
@@ -329,7 +344,9 @@ def calibrate(
             f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)"
         )
     reporter = reporting(progress)
-    samples = read_validation(model, data, needs_labels=min_accuracy is not None, **reading)
+    samples = read_validation(
+        model, data, needs_labels=min_accuracy is not None, **reading
+    )
     exact.check_enough(len(samples), goal)
     for note in samples.notes:
         reporter.say(note)
@@ -346,7 +363,10 @@ def chosen_exits(
     It is the greediest with the share of errors that those may have.
     """
     errors = np.arange(tested + 1)
-    most = np.flatnonzero(exact.p_value(errors, tested, goal.risk) <= goal.delta).max() / tested
+    most = (
+        np.flatnonzero(exact.p_value(errors, tested, goal.risk) <= goal.delta).max()
+        / tested
+    )
     wanted = recorded.full
     if recorded.labels is not None and goal.max_disagreement is None:
         wanted = recorded.labels
@@ -360,7 +380,13 @@ def chosen_exits(
     return choose_exits(recorded, costs, batch_size, allowed)
 
 
-def _certified(model: ExitModel, recorded: Recorded, exits: Exits, goal: Goal) -> Calibration:
+def _certified(
+    model: ExitModel, recorded: Recorded, exits: Exits, goal: Goal
+) -> Calibration:
     return exact.calibrate_recorded(
-        recorded, exits, goal, fingerprint=model.fingerprint(), dtype=precision(model.model)
+        recorded,
+        exits,
+        goal,
+        fingerprint=model.fingerprint(),
+        dtype=precision(model.model),
     )

@@ -37,7 +37,9 @@ def sureness(logits: Tensor, criterion: str, source: str = "an exit") -> Tensor:
     """
     log_p = logits.detach().to("cpu", torch.float64).log_softmax(-1)
     if bool(log_p.isnan().any()):
-        raise LayerscopeError(f"{source} gives logits that are NaN: check its weights and inputs")
+        raise LayerscopeError(
+            f"{source} gives logits that are NaN: check its weights and inputs"
+        )
     return CRITERIA[criterion].score(log_p)
 
 
@@ -82,7 +84,9 @@ class Recorded:
         """Return the layer at which each sample leaves: the first exit whose score reaches the threshold, else L."""
         last = np.ones(len(self), dtype=bool)  # the last layer keeps nobody
         sure = np.column_stack([self.scores_at(exits) >= threshold, last])
-        layers: Layers = np.asarray([*exits, self.depth], dtype=np.int64)[sure.argmax(1)]
+        layers: Layers = np.asarray([*exits, self.depth], dtype=np.int64)[
+            sure.argmax(1)
+        ]
         return layers
 
     def predicted(self, layers: Layers) -> NDArray[np.int64]:
@@ -102,4 +106,6 @@ class Recorded:
 
 def last_real(mask: Tensor) -> Tensor:
     """Return the positions of each row of a mask [B, T] up to its last real one, [B]: padding between them stays."""
-    return (mask.bool() * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
+    return (mask.bool() * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(
+        1
+    )

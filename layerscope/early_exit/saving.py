@@ -26,7 +26,10 @@ from layerscope.truncation.source import copy_terms, whereabouts
 
 FILE = "early_exit.json"
 STORE = Store(
-    "exit model", FILE, "wrap the classifier with ExitModel(...), calibrate it and save it", {}
+    "exit model",
+    FILE,
+    "wrap the classifier with ExitModel(...), calibrate it and save it",
+    {},
 )
 SAMPLED = 1024
 """Numbers of each weight that its fingerprint reads."""
@@ -55,7 +58,9 @@ def precision(module: nn.Module) -> str:
 
 def write_exit_card(model: Any, out: Path, report: ExitReport | None) -> None:
     """Write the card of an `ExitModel`, with what a report measured of it; the licence of its source comes too."""
-    source = whereabouts(getattr(model.config, "_name_or_path", ""), model.layered.loaded.revision)
+    source = whereabouts(
+        getattr(model.config, "_name_or_path", ""), model.layered.loaded.revision
+    )
     copy_terms(source[1], out)
     auto, mean = auto_class(model.model), is_mean_head(model.config)
     name = model.layered.loaded.name
@@ -86,7 +91,11 @@ def foreign_files(folder: Path) -> list[str]:
 
 def files_in(folder: Path) -> set[str]:
     """Return the files in a folder, by their paths within it."""
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if not path.is_dir()
+    }
 
 
 def load_exits(source: str | Path, revision: str | None) -> dict[str, Any]:

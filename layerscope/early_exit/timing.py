@@ -74,7 +74,8 @@ def _stages(model: ExitModel, inputs: Inputs, stay: int) -> tuple[float, float]:
     """Return the seconds of a block, and of a check with the rows that leave, where `stay` rows stay after layer 1."""
 
     def decide(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
-        leaves = sureness(logits, model.criterion) > 2  # none, in the time that a check takes
+        # none, in the time that a check takes
+        leaves = sureness(logits, model.criterion) > 2
         leaves[stay:] = True
         return leaves
 
@@ -109,7 +110,9 @@ def race_exits(
     """Run batches of a plan by the plain model, with exits at each threshold, and by the model cut at each depth."""
 
     def run(threshold: float, inputs: Inputs) -> Any:
-        return model.leave(exits, threshold, model.criterion)(*inputs.args, **inputs.named)
+        return model.leave(exits, threshold, model.criterion)(
+            *inputs.args, **inputs.named
+        )
 
     runners: dict[Name, Runner] = {PLAIN: partial(forward, model.model)}
     runners |= {("threshold", each): partial(run, each) for each in thresholds}
@@ -124,7 +127,9 @@ def race_exits(
         notes.append(f"truncation is not measured: {error}")
     raced, seconds = _race(model, samples, plan, runners, reporter)
     if len(raced) < len(plan):
-        notes.append(f"times are of {len(raced)} of {len(plan)} batches, spread over the data")
+        notes.append(
+            f"times are of {len(raced)} of {len(plan)} batches, spread over the data"
+        )
     plain = seconds["layer", model.depth] = seconds[PLAIN]
     milliseconds = 1e3 * float(np.median(plain, axis=0).sum()) / sum(map(len, raced))
     speedups = {name: speedup(plain, took) for name, took in seconds.items()}
@@ -144,7 +149,9 @@ def speedup(plain: Seconds, other: Seconds) -> tuple[float, float]:
     if runs < 2:
         return ratio, math.nan
     departures = plain - ratio * other
-    return ratio, float(np.sqrt(runs / (runs - 1) * np.square(departures).sum()) / other.sum())
+    return ratio, float(
+        np.sqrt(runs / (runs - 1) * np.square(departures).sum()) / other.sum()
+    )
 
 
 def _race(

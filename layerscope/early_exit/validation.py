@@ -55,7 +55,10 @@ class Validation:
 
 def in_order(n: int, batch_size: int) -> list[Rows]:
     """Return the numbers of `n` samples in batches, as they came in."""
-    return [np.arange(start, min(start + batch_size, n)) for start in range(0, n, batch_size)]
+    return [
+        np.arange(start, min(start + batch_size, n))
+        for start in range(0, n, batch_size)
+    ]
 
 
 def read_validation(
@@ -69,7 +72,9 @@ def read_validation(
 ) -> Validation:
     """Return data as a classifier reads them: `samples` seeded ones at most, none of them empty."""
     column, loaded = reading.get("text_column"), model.layered.loaded
-    corpus = open_corpus(data, text_column=column, label_column=reading.get("label_column"))
+    corpus = open_corpus(
+        data, text_column=column, label_column=reading.get("label_column")
+    )
     corpus = paired(corpus, data, column)
     notes = [*corpus.notes]
     encoder = encoder_for(
@@ -81,18 +86,30 @@ def read_validation(
         lack=loaded.lack,
     )
     if samples is not None and samples < len(corpus):
-        drawn = np.sort(np.random.default_rng(seed).choice(len(corpus), samples, replace=False))
+        drawn = np.sort(
+            np.random.default_rng(seed).choice(len(corpus), samples, replace=False)
+        )
         corpus = corpus.take(drawn.tolist())
-        notes.append(f"{count(samples, 'sample')} of the data are taken, by seed {seed}")
+        notes.append(
+            f"{count(samples, 'sample')} of the data are taken, by seed {seed}"
+        )
     notes += _seen_in_training(model, corpus)
-    inputs = encoded(corpus.samples, encoder) if encoder.modality == "text" else corpus.samples
+    inputs = (
+        encoded(corpus.samples, encoder)
+        if encoder.modality == "text"
+        else corpus.samples
+    )
     tokens = hasattr(inputs[0], "ids")
     lengths = [len(one.ids) for one in inputs] if tokens else [*encoder.lengths(inputs)]
     kept = [i for i, length in enumerate(lengths) if length]
     if not kept:
-        raise LayerscopeError(f"{corpus.name}: every sample is empty to this model: give others")
+        raise LayerscopeError(
+            f"{corpus.name}: every sample is empty to this model: give others"
+        )
     if len(kept) < len(corpus):
-        notes.append(f"{count(len(corpus) - len(kept), 'sample')} left out: empty to this model")
+        notes.append(
+            f"{count(len(corpus) - len(kept), 'sample')} left out: empty to this model"
+        )
         corpus, inputs = corpus.take(kept), pick(inputs, kept)
         lengths = [lengths[i] for i in kept]
     labels, note = _labels(corpus, model)
@@ -110,7 +127,9 @@ def read_validation(
     if model.exit_heads:
         heads = ", ".join(model.exit_heads)
         notes.insert(0, f"layers with a head of their own, from {HEADS}: {heads}")
-    return Validation(corpus.name, encoder, inputs, lengths, labels, tuple(notes), together)
+    return Validation(
+        corpus.name, encoder, inputs, lengths, labels, tuple(notes), together
+    )
 
 
 def record_all(
@@ -127,13 +146,18 @@ def record_all(
     guarantee survives that: it counts wrong predictions at thresholds fixed before the data, and
     few samples are so close to one.
     """
-    plan = [np.asarray(rows) for rows in batches_of(model.layered, samples.lengths, batch_size)]
+    plan = [
+        np.asarray(rows)
+        for rows in batches_of(model.layered, samples.lengths, batch_size)
+    ]
     parts = []
     for part in share(lambda rows: read_layers(model, samples.batch(rows)), plan):
         parts.append(part)
         advance(len(part[0]))
     order = np.argsort(np.concatenate(plan))
-    scores, predictions = (np.concatenate(column)[order] for column in zip(*parts, strict=True))
+    scores, predictions = (
+        np.concatenate(column)[order] for column in zip(*parts, strict=True)
+    )
     return Recorded(model.criterion, model.classes, scores, predictions, samples.labels)
 
 
@@ -154,7 +178,9 @@ def read_layers(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarra
 
 def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
     """Warn where what lies beside a trained checkpoint says that it learnt some of these samples."""
-    folder = Path(str(getattr(getattr(model.model, "config", None), "_name_or_path", "")))
+    folder = Path(
+        str(getattr(getattr(model.model, "config", None), "_name_or_path", ""))
+    )
     seen, comparable = seen_of(corpus, folder)
     if not seen:
         return []
@@ -176,4 +202,7 @@ def _labels(corpus: Corpus, model: ExitModel) -> tuple[Rows | None, str]:
     other = str(corpus.labels[numbers.index(None)])
     names = getattr(getattr(model.model, "config", None), "id2label", None) or {}
     classes = choices(other, [*map(str, names.values())][:12])
-    return None, f"label {other!r} of {corpus.name} is not a class of the model{classes}"
+    return (
+        None,
+        f"label {other!r} of {corpus.name} is not a class of the model{classes}",
+    )

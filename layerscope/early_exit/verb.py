@@ -3,7 +3,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Several, Whole
+from layerscope.core.option_kinds import (
+    IN_CODE,
+    SEED,
+    Folder,
+    Number,
+    OneOf,
+    Several,
+    Whole,
+)
 from layerscope.core.options import DATA, MODEL, OUTPUT, LoadingAndReading, checked
 from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.options import (
@@ -32,7 +40,9 @@ def exits(
     confidence: Confidence = 0.95,
     batch_size: Annotated[int | None, Whole(1), LEAVING] = None,
     criterion: Annotated[str, OneOf(tuple(CRITERIA)), LEAVING] = "confidence",
-    exits: Annotated[Sequence[int] | None, Several(Whole(1), such_as="3,6 or 3-6"), LEAVING] = None,
+    exits: Annotated[
+        Sequence[int] | None, Several(Whole(1), such_as="3,6 or 3-6"), LEAVING
+    ] = None,
     threshold: Annotated[float | None, Number(0, such_as="0.9"), LEAVING] = None,
     min_speedup: Annotated[float, Number(above=0, such_as="1.05"), LEAVING] = 1.05,
     prefix: Annotated[int, Whole(1), DRAFTS] = 32,

@@ -21,7 +21,9 @@ from layerscope.scores.probe_results import Slot
 
 def reader_of(loaded: Loaded, override: Override, tasks: Sequence[Any]) -> LayeredModel:
     """Return a model as these tasks read it; raises `LayerscopeError` where it cannot read them, or not together."""
-    modalities = {kind: task.metadata.name for task in tasks for kind in task.metadata.modalities}
+    modalities = {
+        kind: task.metadata.name for task in tasks for kind in task.metadata.modalities
+    }
     if len(modalities) > 1:
         raise LayerscopeError(
             f"the tasks read {listed(list(modalities))}, whose layers are not the same: evaluate them separately"
@@ -51,14 +53,18 @@ def layered(loaded: Loaded, override: Override, modality: str) -> LayeredModel:
             f"{loaded.name} has no tokenizer to read texts with: save one with it"
         )
     model = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
-    if modality == "text" and (not isinstance(model.encoder, TextEncoder) or model.rank != 3):
+    if modality == "text" and (
+        not isinstance(model.encoder, TextEncoder) or model.rank != 3
+    ):
         raise LayerscopeError(
             f"{loaded.name} gives no states of tokens: evaluate takes models of texts"
         )
     return model
 
 
-def slots_of(model: LayeredModel, positions: Positions, projects: bool = False) -> list[Slot]:
+def slots_of(
+    model: LayeredModel, positions: Positions, projects: bool = False
+) -> list[Slot]:
     """Return layer, site and pooling of every row that is to be judged, by default at the last site.
 
     With `projects` a model's space that two towers share is a site, too.
@@ -110,7 +116,9 @@ def encoders_of(
         mixed = fixed_mixes(layers, model.stack.depth)
         for site, pooling in places:
             for name, weights in mixed.items():
-                about = description(mix=name, weights=as_text(weights), site=site, pooling=pooling)
+                about = description(
+                    mix=name, weights=as_text(weights), site=site, pooling=pooling
+                )
                 views.append(view(max(weights), site, pooling, about, weights))
     return [shipped, *views]
 

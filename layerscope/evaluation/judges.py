@@ -40,14 +40,18 @@ class Judge:
             name = task.metadata.name
             missing = self.team.lead(partial(self._missing, task))
             if not missing:
-                self.reporter.say(f"{name}: {len(self.encoders)} results are there already")
+                self.reporter.say(
+                    f"{name}: {len(self.encoders)} results are there already"
+                )
                 continue
             was_loaded = task.data_loaded
             faults = self.team.meet(self._load(task))
             reason = next(filter(None, faults), "")
             if not reason:
                 encoders = [self.encoders[i] for i in missing]
-                reason = self._task(task, encoders, f"{name} ({number} of {len(tasks)})")
+                reason = self._task(
+                    task, encoders, f"{name} ({number} of {len(tasks)})"
+                )
             if reason:
                 self.failed[name] = reason
                 self.reporter.say(f"{name} is left out: {reason}")
@@ -56,7 +60,11 @@ class Judge:
 
     def _missing(self, task: Any) -> list[int]:
         """Return the numbers of the encoders that a task has no result of."""
-        return [i for i, encoder in enumerate(self.encoders) if not self._is_done(task, encoder)]
+        return [
+            i
+            for i, encoder in enumerate(self.encoders)
+            if not self._is_done(task, encoder)
+        ]
 
     def _load(self, task: Any) -> str:
         """Load the data of a task, and return why that cannot be, or an empty text."""
@@ -114,7 +122,9 @@ class Judge:
             # token are
             if getattr(encoder, "layer", None) != 0:
                 return str(error)
-            self.reporter.say(f"{title}: layer 0 has no score, because all its vectors are equal")
+            self.reporter.say(
+                f"{title}: layer 0 has no score, because all its vectors are equal"
+            )
         except UnjudgedError as error:
             return str(error)
         else:
@@ -136,4 +146,6 @@ class Judge:
         from mteb.cache import ResultCache
 
         cache = ResultCache(self.folder)
-        return Path(cache.get_task_result_path(task.metadata.name, encoder.mteb_model_meta))
+        return Path(
+            cache.get_task_result_path(task.metadata.name, encoder.mteb_model_meta)
+        )

@@ -106,7 +106,9 @@ def _undisturbed(task: Any) -> Iterator[None]:
         else None
     )
     if scores is not None:
-        task._calculate_scores = lambda labels, *more, **named: scores(labels[:], *more, **named)
+        task._calculate_scores = lambda labels, *more, **named: scores(
+            labels[:], *more, **named
+        )
     datasets.disable_progress_bars()
     try:
         task.dataset = data if task.metadata.modalities == ["text"] else undecoded(data)

@@ -43,7 +43,9 @@ class Serving:
                 f"{loaded.name} has no pooling: its layers give no vector for a text"
             )
         if kinds[1] != "Pooling":
-            raise LayerscopeError(f"{loaded.name} has a {kinds[1]} between transformer and pooling")
+            raise LayerscopeError(
+                f"{loaded.name} has a {kinds[1]} between transformer and pooling"
+            )
         _, self.pooling, *tail = self.served
         self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in tail]
         self.cut = getattr(self.served, "truncate_dim", None)
@@ -58,12 +60,16 @@ class Serving:
         by_task = self.wrapper.model_prompts or {}
         prompt = None
         if by_task:
-            prompt = by_task.get(self.wrapper.get_prompt_name(task_metadata, prompt_type))
+            prompt = by_task.get(
+                self.wrapper.get_prompt_name(task_metadata, prompt_type)
+            )
         if prompt is None:
             names = {"query": ("query",), "document": ("document", "passage", "corpus")}
             fitting = names.get(getattr(prompt_type, "value", ""), ())
             default = self.served.default_prompt_name
-            named = [name for name in (*fitting, default) if name in self.served.prompts]
+            named = [
+                name for name in (*fitting, default) if name in self.served.prompts
+            ]
             prompt = self.served.prompts[named[0]] if named else ""
         if prompt and not getattr(self.pooling, "include_prompt", True):
             raise LayerscopeError(
@@ -80,7 +86,9 @@ class Serving:
         parts = []
         for start in range(0, len(vectors), ROWS_AT_ONCE):
             features: Any = {
-                "sentence_embedding": torch.from_numpy(vectors[start : start + ROWS_AT_ONCE])
+                "sentence_embedding": torch.from_numpy(
+                    vectors[start : start + ROWS_AT_ONCE]
+                )
             }
             for module in self.tail:
                 features = module(features)
@@ -133,15 +141,20 @@ class LayerEncoder:
         prompt = self.serving.prompt(task_metadata, prompt_type)
         modality = self.states.modality
         cells = [cell for batch in inputs for cell in batch[modality]]
-        samples = [prompt + cell if modality == "text" else image_of(cell) for cell in cells]
+        samples = [
+            prompt + cell if modality == "text" else image_of(cell) for cell in cells
+        ]
         keys = self.states.keys(samples)
         parts = [
-            np.float32(weight) * self.states.vectors(keys, (layer, self.site, self.pooling))
+            np.float32(weight)
+            * self.states.vectors(keys, (layer, self.site, self.pooling))
             for layer, weight in (self.weights or {self.layer: 1.0}).items()
         ]
         return self.serving.finish(sum(parts[1:], parts[0]))
 
-    def similarity(self, embeddings1: Any, embeddings2: Any, *, pairwise: bool = False) -> Any:
+    def similarity(
+        self, embeddings1: Any, embeddings2: Any, *, pairwise: bool = False
+    ) -> Any:
         """Return the similarities [n, m] of two sets of vectors, or [n] of pairs, by the model's own measure."""
         measure = self.serving.measure
         if measure == "cosine":
@@ -151,7 +164,9 @@ class LayerEncoder:
         from sentence_transformers import SimilarityFunction
 
         named: Any = SimilarityFunction
-        function = named.to_similarity_pairwise_fn if pairwise else named.to_similarity_fn
+        function = (
+            named.to_similarity_pairwise_fn if pairwise else named.to_similarity_fn
+        )
         return function(measure)(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:

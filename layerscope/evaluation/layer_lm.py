@@ -59,10 +59,15 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         if not self.answers:
             self.answers = super().loglikelihood(requests, disable_tqdm=disable_tqdm)
         column = self.layers.index(self.layer)
-        return [(float(logs[column]), bool(greedy[column])) for logs, greedy in self.answers]
+        return [
+            (float(logs[column]), bool(greedy[column])) for logs, greedy in self.answers
+        ]
 
     def _loglikelihood_tokens(
-        self, requests: Sequence[Any], disable_tqdm: bool = False, override_bs: int | None = None
+        self,
+        requests: Sequence[Any],
+        disable_tqdm: bool = False,
+        override_bs: int | None = None,
     ) -> list[Answer]:
         """Return the answers to (texts, context ids, continuation ids)."""
         requests_of: dict[
@@ -106,7 +111,9 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         return list(zip(*table, strict=True))
 
     @torch.inference_mode()
-    def _batch(self, rows: Sequence[Sequence[int]], spans: Sequence[tuple[int, list[int]]]) -> Any:
+    def _batch(
+        self, rows: Sequence[Sequence[int]], spans: Sequence[tuple[int, list[int]]]
+    ) -> Any:
         """Return answers [2, n, layers] of continuations, each after the row of that number."""
         device = self.layered.device
         ids = padded(rows, 0).to(device)

@@ -43,12 +43,16 @@ class Answers(Shared):
         site, depth = model.final, model.stack.depth
         layers = sorted({layer for layer, *where in slots if where[0] == site})
         if not layers:
-            raise LayerscopeError(f"lm tasks read layers at the site {site}: include it in `sites`")
+            raise LayerscopeError(
+                f"lm tasks read layers at the site {site}: include it in `sites`"
+            )
         self.slots = [(layer, site, POOLING) for layer in layers]
         self.last = depth, site, POOLING
         self.lm = LayerLM(model, sorted({*layers, depth}))
 
-    def compute(self, job: Any, path: Any, manifest: Any, reporter: Reporter, team: Team) -> None:
+    def compute(
+        self, job: Any, path: Any, manifest: Any, reporter: Reporter, team: Team
+    ) -> None:
         """Leave the work to the first layer that is scored, which gives the answers of all."""
         self.lm.reporter, self.lm.team = reporter, team
 
@@ -70,12 +74,14 @@ def _harness(fault: str) -> Iterator[None]:
             yield
     except LayerscopeError:
         raise
-    except (
-        Exception
-    ) as error:  # YAML, jinja, datasets, the hub and a task's own code fail in many ways
+    except Exception as error:  # YAML, jinja, datasets, the hub and a task's own code fail in many ways
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         away = isinstance(error, ConnectionError)
-        reason = "its data are not cached and the hub cannot be reached" if away else line_of(cause)
+        reason = (
+            "its data are not cached and the hub cannot be reached"
+            if away
+            else line_of(cause)
+        )
         raise LayerscopeError(f"{fault}: {reason}") from error
 
 
@@ -87,7 +93,9 @@ def _manager(includes_defaults: bool) -> Any:
     return TaskManager(include_defaults=includes_defaults)
 
 
-def open_lm_tasks(spec: Any, samples: int | None = None, seed: int = 0) -> list[ProbeTask]:
+def open_lm_tasks(
+    spec: Any, samples: int | None = None, seed: int = 0
+) -> list[ProbeTask]:
     """Return the harness's task of a name or YAML file, and of a group's name all its tasks.
 
     It may end in `@METRIC`; by default that is the task's first metric of which more is better.
@@ -127,10 +135,13 @@ def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     task.set_fewshot_seed(FEW_SHOT_SEED)
     total, chosen = len(task.eval_docs), None
     if samples is not None and total > samples:
-        chosen = np.sort(np.random.default_rng(seed).choice(total, samples, replace=False)).tolist()
+        chosen = np.sort(
+            np.random.default_rng(seed).choice(total, samples, replace=False)
+        ).tolist()
     task.build_all_requests(samples=chosen)
 
-    def forget_answers(**_: Any) -> None:  # the harness would build the same again for every layer
+    # the harness would build the same again for every layer
+    def forget_answers(**_: Any) -> None:
         for instance in task.instances:
             instance.resps, instance.filtered_resps = [], {}
 
@@ -138,10 +149,14 @@ def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     texts = ["".join(one.args) for one in task.instances]
     documents = tuple(json.dumps(one.doc, default=str) for one in task.instances)
     data = Corpus(name, "text", texts, [*map(str, range(len(texts)))], documents)
-    return ProbeTask(ProbeKind("lm", metric, Answers, partial(_score, task, metric, chosen)), data)
+    return ProbeTask(
+        ProbeKind("lm", metric, Answers, partial(_score, task, metric, chosen)), data
+    )
 
 
-def _score(task: Any, metric: str, chosen: list[int] | None, lm: LayerLM, seed: int) -> ProbeScore:
+def _score(
+    task: Any, metric: str, chosen: list[int] | None, lm: LayerLM, seed: int
+) -> ProbeScore:
     """Return what the harness makes of a model's answers at its layer."""
     from lm_eval.evaluator import evaluate
 

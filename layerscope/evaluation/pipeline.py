@@ -33,11 +33,22 @@ from layerscope.scores.probe_results import Slot, has_probes, refuse_other_data
 def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     """Score every layer and the model as shipped on the tasks, and return what lies in the folder then."""
     team, positions = processes.team(), options.positions
-    reporter, out = reporting(options.progress and team.leads), _folder(options.out, team.size)
+    reporter, out = (
+        reporting(options.progress and team.leads),
+        _folder(options.out, team.size),
+    )
     if positions.mixes and options.shift is not None:
-        raise LayerscopeError("`mixes` are not judged under a `shift`: leave one of them out")
-    tasks, probes = open_tasks(options.tasks, options.samples, options.seed, options.shift)
-    model_or_path, load_options, override = options.model_or_run, options.load, options.override
+        raise LayerscopeError(
+            "`mixes` are not judged under a `shift`: leave one of them out"
+        )
+    tasks, probes = open_tasks(
+        options.tasks, options.samples, options.seed, options.shift
+    )
+    model_or_path, load_options, override = (
+        options.model_or_run,
+        options.load,
+        options.override,
+    )
     run = run_of(model_or_path)
     if run is not None:
         model_or_path, override, load_options = model_of(run, override, load_options)
@@ -47,7 +58,9 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     loaded = load(model_or_path, load_options, options.processor)
     with ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        studies = list(_studies(probes, loaded, override, positions, folder, options.seed))
+        studies = list(
+            _studies(probes, loaded, override, positions, folder, options.seed)
+        )
         model = reader_of(loaded, override, tasks) if tasks else studies[0].model
         slots = slots_of(model, positions, projects=True) if tasks else []
         if run is not None:

@@ -72,7 +72,12 @@ class Shared(ABC):
 
     @abstractmethod
     def compute(
-        self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, team: Team
+        self,
+        job: Job,
+        path: Path,
+        manifest: dict[str, Any],
+        reporter: Reporter,
+        team: Team,
     ) -> None:
         """Run the model over the data, or what is missing of it."""
 
@@ -93,11 +98,17 @@ class Pooled(Shared):
         self.kept = self.poolings = tuple(dict.fromkeys(poolings))
 
     def compute(
-        self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, team: Team
+        self,
+        job: Job,
+        path: Path,
+        manifest: dict[str, Any],
+        reporter: Reporter,
+        team: Team,
     ) -> None:
         """Run the model over the data, or what is missing; what is kept is a run folder without tables."""
         self.run = shared_run(path, manifest, job, reporter, team)
-        self.rows = Source(self.run, job.options).distinct  # as a run of `profile` is probed
+        # as a run of `profile` is probed
+        self.rows = Source(self.run, job.options).distinct
 
     def layer(
         self, slot: Slot, weights: Weights | None = None, finished: bool = True
@@ -128,7 +139,9 @@ class TokenMeasure:
         chosen = [positions[sample] for sample in rows["sample"]]
         self.length = torch.tensor([len(each) for each in chosen])
         self.sample = torch.arange(len(rows)).repeat_interleave(self.length)
-        self.position = torch.tensor([at for each in chosen for at in each], dtype=torch.int64)
+        self.position = torch.tensor(
+            [at for each in chosen for at in each], dtype=torch.int64
+        )
         self.broken = torch.full((len(rows),), -1, dtype=torch.int32)
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
@@ -157,7 +170,10 @@ def stored_tokens(
     for shard in folder.shards:
         with folder.shard(shard) as file:
             mixed = (weights or {slot[0]: 1.0}).items()
-            parts = [weight * file.get_tensor(f"{slot[1]}.{layer}")[0] for layer, weight in mixed]
+            parts = [
+                weight * file.get_tensor(f"{slot[1]}.{layer}")[0]
+                for layer, weight in mixed
+            ]
             states, length = sum(parts[1:], parts[0]), file.get_tensor("length")
             finite = file.get_tensor("broken").numpy() < 0
         rows = folder.rows(shard)
@@ -174,15 +190,21 @@ class Words(Shared):
     items, pools = "words", False
     read = staticmethod(read_tagged)
 
-    def __init__(self, data: Tagged, model: LayeredModel, slots: Sequence[Slot]) -> None:
+    def __init__(
+        self, data: Tagged, model: LayeredModel, slots: Sequence[Slot]
+    ) -> None:
         super().__init__(data, model, slots)
         name = model.loaded.name
         if model.rank == 2:
             raise LayerscopeError(f"the states of {name} have no tokens to probe")
         columns = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
-        self.kept = tuple(sorted(columns, key=lambda column: (column.site, column.layer)))
+        self.kept = tuple(
+            sorted(columns, key=lambda column: (column.site, column.layer))
+        )
         # a decoder beside an encoder reads the text shifted by one
-        shift = int(model.stack.part == "decoder" and accepts(model.module, "decoder_input_ids"))
+        shift = int(
+            model.stack.part == "decoder" and accepts(model.module, "decoder_input_ids")
+        )
         read = first_tokens(model.encoder, data.sentences, name)
         self.positions, self.tags = list[list[int]](), list[list[str]]()
         for (window, starts), tags in zip(read, data.labels, strict=True):
@@ -193,7 +215,9 @@ class Words(Shared):
         words, notes = sum(map(len, data.sentences)), list[str]()
         lost = words - sum(map(len, self.positions))
         if lost == words:
-            raise LayerscopeError(f"no word of {data.name} has a token of {name}: check the data")
+            raise LayerscopeError(
+                f"no word of {data.name} has a token of {name}: check the data"
+            )
         if lost:
             notes = [
                 f"{lost:,} of {count(words, 'word')} have no token of their own: they are left out"
@@ -203,7 +227,12 @@ class Words(Shared):
         self.corpus = Corpus(data.name, "text", windows, names, notes=tuple(notes))
 
     def compute(
-        self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, team: Team
+        self,
+        job: Job,
+        path: Path,
+        manifest: dict[str, Any],
+        reporter: Reporter,
+        team: Team,
     ) -> None:
         """Run the model over the data, or what is missing, and keep tokens of the layers that are judged."""
         measure = partial(TokenMeasure, set(self.kept), self.positions)
@@ -214,7 +243,9 @@ class Words(Shared):
     ) -> tuple[Any, ...]:
         """Return states [words, D], the label of each word, and the number of its sentence."""
         states, lengths, rows = stored_tokens(self.run, slot, weights)
-        labels = np.array([tag for sample in rows["sample"] for tag in self.tags[sample]])
+        labels = np.array(
+            [tag for sample in rows["sample"] for tag in self.tags[sample]]
+        )
         return states.float(), labels, np.repeat(rows["sample"].to_numpy(), lengths)
 
     def _bytes(self, plan: pd.DataFrame, job: Job) -> int:

@@ -79,7 +79,9 @@ class ProbeTask:
 def _shifted(data: Any, source: Corpus, whole: Corpus, draw: Draw) -> Corpus:
     """Return labelled samples to judge probes of `source`, drawn from `whole`, on: none that is in it too."""
     target = labelled(data, draw.samples, draw.seed)
-    unknown = sorted(set(map(str, target.labels or ())) - set(map(str, whole.labels or ())))
+    unknown = sorted(
+        set(map(str, target.labels or ())) - set(map(str, whole.labels or ()))
+    )
     if unknown:
         raise LayerscopeError(
             f"{target.name} has labels that {source.name} lacks ({listed(unknown)}): leave these samples out, or add "

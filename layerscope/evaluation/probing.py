@@ -26,7 +26,11 @@ from layerscope.evaluation.options import Positions
 from layerscope.evaluation.probe_states import Shared
 from layerscope.evaluation.probe_tasks import ProbeTask
 from layerscope.models import Loaded, Override, Vectors, find_layers
-from layerscope.models.identity import revision_of, tokens_fingerprint, weights_fingerprint
+from layerscope.models.identity import (
+    revision_of,
+    tokens_fingerprint,
+    weights_fingerprint,
+)
 from layerscope.probes import ProbeScore
 from layerscope.probes.linear import shifted_probe
 from layerscope.probes.mixes import as_text, linear_mixes, mix_names
@@ -41,14 +45,18 @@ PROBED = 8
 """Samples by which the layers of a model are found."""
 
 
-def states_of(task: ProbeTask, loaded: Loaded, override: Override, positions: Positions) -> Shared:
+def states_of(
+    task: ProbeTask, loaded: Loaded, override: Override, positions: Positions
+) -> Shared:
     """Return what probes of a task's data read, of the model as it reads these data; nothing is computed yet.
 
     Raises `LayerscopeError` for what cannot be done with this model.
     """
     data = task.data
     first = list(data.samples[:PROBED])
-    model = find_layers(loaded, data.modality, first, override, max_length=None, prompt="")
+    model = find_layers(
+        loaded, data.modality, first, override, max_length=None, prompt=""
+    )
     return task.kind.states(data, model, slots_of(model, positions))
 
 
@@ -67,12 +75,22 @@ class Study:
         mixes: bool,
         shift: "Study | None" = None,
     ) -> None:
-        self.tasks, self.states, self.folder, self.shift = tuple(tasks), states, folder, shift
+        self.tasks, self.states, self.folder, self.shift = (
+            tuple(tasks),
+            states,
+            folder,
+            shift,
+        )
         self.model, self.loaded = states.model, states.model.loaded
         self.team = processes.team()
         # the pass keeps nothing but states for a metric of labels, and no views
-        self.options = PassOptions(metrics=("linear_probe",), views=0, samples=None, seed=seed)
-        self.rows = [("baseline", states.last), *(("layer", slot) for slot in states.slots)]
+        self.options = PassOptions(
+            metrics=("linear_probe",), views=0, samples=None, seed=seed
+        )
+        self.rows = [
+            ("baseline", states.last),
+            *(("layer", slot) for slot in states.slots),
+        ]
         """Kind and slot of every row: the model as shipped, then the layers."""
         self.mixes = mixes
         self.layers = sorted({layer for layer, *_ in states.slots})
@@ -82,7 +100,11 @@ class Study:
 
     def data_of(self, task: ProbeTask) -> str:
         """Name the samples and labels of a task, with the seed that they are split by."""
-        other = "" if task.shift is None or self.shift is None else f"{self.shift.fingerprint}-"
+        other = (
+            ""
+            if task.shift is None or self.shift is None
+            else f"{self.shift.fingerprint}-"
+        )
         return f"{self.fingerprint}-{other}{self.options.seed}"
 
     @cached_property
@@ -121,7 +143,9 @@ class Study:
             for task, scores in unfinished:
                 self._fit(task, scores, reporter)
         except LayerscopeError as error:
-            lacking = [task.name for task, scores in unfinished if self._lacks(task, scores)]
+            lacking = [
+                task.name for task, scores in unfinished if self._lacks(task, scores)
+            ]
             failed = dict.fromkeys(lacking, str(error))
             for name in failed:
                 reporter.say(f"{name} is left out: {error}")
@@ -133,7 +157,12 @@ class Study:
     def _scores_of(self, task: ProbeTask) -> ProbeScores:
         """Return the scores of a task that are there of the same weights, data and options."""
         # all a score depends on, but for its slot and its task's name
-        about: tuple[Any, ...] = FORMAT, task.kind.name, self.identity, self.options.seed
+        about: tuple[Any, ...] = (
+            FORMAT,
+            task.kind.name,
+            self.identity,
+            self.options.seed,
+        )
         source = None
         if task.shift is not None and self.shift is not None:
             source = replace(task, shift=None).name
@@ -150,14 +179,18 @@ class Study:
 
     def _missing(self, scores: ProbeScores) -> list[tuple[str, Slot]]:
         """Return the rows that have no score yet."""
-        return [(kind, slot) for kind, slot in self.rows if scores.find(slot, kind) is None]
+        return [
+            (kind, slot) for kind, slot in self.rows if scores.find(slot, kind) is None
+        ]
 
     def _unmixed(self, task: ProbeTask, scores: ProbeScores) -> list[tuple[str, str]]:
         """Return the sites and poolings at which a mix of layers has no score yet, where mixes are wanted."""
         if not (self.mixes and task.kind.learns_mixes):
             return []
         names = mix_names(self.layers, self.model.stack.depth)
-        places = dict.fromkeys((site, pooling) for _, site, pooling in self.states.slots)
+        places = dict.fromkeys(
+            (site, pooling) for _, site, pooling in self.states.slots
+        )
         return [
             place
             for place in places
@@ -177,7 +210,9 @@ class Study:
         """Run the model over the data, or what is missing of it."""
         if self.shift is not None:
             self.shift._compute(reporter)
-        job = Job(self.model, self.states.corpus, self.options, Vectors(self.states.poolings))
+        job = Job(
+            self.model, self.states.corpus, self.options, Vectors(self.states.poolings)
+        )
         tasks = [task.name for task in self.tasks]
         command = f"layerscope.evaluate({self.loaded.name!r}, {tasks!r})"
         manifest = describe(job, self.loaded.name, job.corpus.name, command)
@@ -206,11 +241,17 @@ class Study:
                 scores.add(kind, slot, row)
                 advance(1)
             for place in places:
-                by_layer = {slot[0]: score for slot, score in by_slot.items() if slot[1:] == place}
+                by_layer = {
+                    slot[0]: score
+                    for slot, score in by_slot.items()
+                    if slot[1:] == place
+                }
                 self._mix(scores, place, by_layer)
                 advance(1)
         if skipped:
-            reporter.say(f"{task.name}: {skipped:,} {states.items} of rare labels are left out")
+            reporter.say(
+                f"{task.name}: {skipped:,} {states.items} of rare labels are left out"
+            )
 
     def _probe(self, task: ProbeTask, slot: Slot) -> tuple[ProbeScore, ...]:
         """Return the score of a layer, and that under a shift: one probe is judged on both data."""
@@ -220,10 +261,15 @@ class Study:
             states = self.states.layer(slot)
             if self.shift is None:
                 return (task.kind.probe(*states, seed=self.options.seed),)
-            return shifted_probe(*states, *self.shift.states.layer(slot), seed=self.options.seed)
+            return shifted_probe(
+                *states, *self.shift.states.layer(slot), seed=self.options.seed
+            )
 
     def _mix(
-        self, scores: ProbeScores, place: tuple[str, str], by_layer: dict[int, ProbeScore]
+        self,
+        scores: ProbeScores,
+        place: tuple[str, str],
+        by_layer: dict[int, ProbeScore],
     ) -> None:
         """Add the scores of the mixes of layers at a site and pooling."""
         read = partial(self.states.layer, (self.layers[-1], *place))
@@ -236,7 +282,8 @@ class Study:
             share=self.team.each,
         )
         for name, mix in mixes:
-            if scores.find((name, *place), "mix") is None:  # it was killed between two of them
+            # it was killed between two of them
+            if scores.find((name, *place), "mix") is None:
                 row = asdict(mix.score) | {
                     "score": mix.score.mean,
                     "gain": mix.gain,
@@ -254,4 +301,6 @@ def _naming(task: ProbeTask, slot: Slot) -> Iterator[None]:
     except LayerscopeError:
         raise
     except Exception as error:  # numpy, scipy and scikit-learn raise many kinds
-        raise LayerscopeError(f"{task.name} fails at layer {slot[0]}: {line_of(error)}") from error
+        raise LayerscopeError(
+            f"{task.name} fails at layer {slot[0]}: {line_of(error)}"
+        ) from error

@@ -39,7 +39,8 @@ def spearman_by_sample(one: Floats, two: Floats) -> Floats:
         not_above, not_below = sum_up_to(values, weights), sum_up_to(-values, weights)
         return np.asarray(weights.sum() - not_above + not_below) / (2 * n)
 
-    ranks = [0.5 - sum_above(values, np.ones(n)) for values in (one, two)]  # their mean is 0
+    # their mean is 0
+    ranks = [0.5 - sum_above(values, np.ones(n)) for values in (one, two)]
     x, y = ranks
     spreads = [float(rank @ rank) / n for rank in ranks]
     covariance = float(x @ y) / n
@@ -61,7 +62,9 @@ def _accuracy(task: Any, predictions: Any, rows: Any) -> Floats:
 
 def _spearman(_: Any, predictions: Any, rows: Any) -> Floats:
     labels = np.asarray(rows["score"][:], dtype=np.float64)
-    return spearman_by_sample(labels, np.asarray(predictions["cosine_scores"], dtype=np.float64))
+    return spearman_by_sample(
+        labels, np.asarray(predictions["cosine_scores"], dtype=np.float64)
+    )
 
 
 def _ndcg(_: Any, predictions: Mapping[str, Mapping[str, float]], rows: Any) -> Floats:
@@ -70,10 +73,14 @@ def _ndcg(_: Any, predictions: Mapping[str, Mapping[str, float]], rows: Any) -> 
     values = []
     for query in sorted(predictions):
         scores, relevant = predictions[query], rows["relevant_docs"][query]
-        ranked = sorted(scores, key=lambda name: (scores[name], name), reverse=True)[:CUT]
+        ranked = sorted(scores, key=lambda name: (scores[name], name), reverse=True)[
+            :CUT
+        ]
         gains = [relevant.get(name, 0) for name in ranked]
         ideal = sorted(relevant.values(), reverse=True)[:CUT]
-        values.append(gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)]))
+        values.append(
+            gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)])
+        )
     return np.array(values)
 
 
@@ -114,7 +121,8 @@ def add_values(task: Any, result: Any, path: Path) -> None:
             data = task.dataset.get(subset, task.dataset)
             try:
                 values = measure(task, predictions[subset][split], data[split])
-            except Exception:  # a layout of the task's own, such as several labels a row
+            # a layout of the task's own, such as several labels a row
+            except Exception:
                 continue
             if len(values) > 1 and abs(values.mean() - entry["main_score"]) <= ROUNDED:
                 entry[BY_SAMPLE] = packed(values)

@@ -89,7 +89,8 @@ class TextStates:
         self.store = StateStore(self.folder, "", "part")
         self.store.drop_damaged()  # those samples are embedded again
         self._rows: dict[bytes, tuple[int, int]] = {}
-        for number in self.store.there():  # one whose mark is missing is whole all the same
+        # one whose mark is missing is whole all the same
+        for number in self.store.there():
             if self.store.is_intact(number):
                 self._index(number)
 
@@ -155,7 +156,10 @@ class TextStates:
         parts = [batches[start : start + BATCHES_PER_PART] for start in starts]
 
         def embed(part: list[list[int]]) -> tuple[int, int]:
-            vectors = [self._batch([samples[i] for i in rows], lengths[rows[0]]) for rows in part]
+            vectors = [
+                self._batch([samples[i] for i in rows], lengths[rows[0]])
+                for rows in part
+            ]
             embedded = [samples[i] for rows in part for i in rows]
             return self._write(embedded, vectors), len(embedded)
 
@@ -174,7 +178,10 @@ class TextStates:
     def _batch(self, samples: list[Any], longest: int) -> dict[Slot, Tensor]:
         """Return by slot the vectors [B, D] of one forward; zeros of texts without a token."""
         if longest == 0:
-            return {slot: torch.zeros(len(samples), self._width(slot)) for slot in self.slots}
+            return {
+                slot: torch.zeros(len(samples), self._width(slot))
+                for slot in self.slots
+            }
         decoded = list(map(_decoded, samples))
         inputs = self.model.encoder.batch(decoded).to(self.model.device)
         vectors: dict[Slot, Tensor] = {}
@@ -183,7 +190,9 @@ class TextStates:
         def visit(layer: int, site: str, tokens: Tensor) -> None:
             for slot in self.slots:
                 if slot[:2] == (layer, site):
-                    vectors[slot] = pool(tokens, self.model.mask(inputs, tokens), slot[2]).cpu()
+                    vectors[slot] = pool(
+                        tokens, self.model.mask(inputs, tokens), slot[2]
+                    ).cpu()
                 elif slot[:2] == (layer, PROJECTED) and site == "raw":
                     # a block may change its input in place
                     before_projection[slot] = tokens.clone()
@@ -213,7 +222,9 @@ class TextStates:
 
     def _write(self, samples: list[Any], batches: list[dict[Slot, Tensor]]) -> int:
         """Write a part, and return its number, which no other process of the team takes."""
-        keys = np.frombuffer(b"".join(map(key_of, samples)), dtype=np.uint8).reshape(-1, KEY_BYTES)
+        keys = np.frombuffer(b"".join(map(key_of, samples)), dtype=np.uint8).reshape(
+            -1, KEY_BYTES
+        )
         tensors = {"keys": torch.from_numpy(keys.copy())}
         for slot in self.slots:
             tensors[_tensor(slot)] = torch.cat([batch[slot] for batch in batches])

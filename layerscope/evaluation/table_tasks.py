@@ -26,7 +26,10 @@ def as_data_sets(splits: Splits) -> Any:
     from datasets import Dataset, DatasetDict
 
     return DatasetDict(
-        {name: Dataset.from_pandas(rows, preserve_index=False) for name, rows in splits.items()}
+        {
+            name: Dataset.from_pandas(rows, preserve_index=False)
+            for name, rows in splits.items()
+        }
     )
 
 
@@ -69,7 +72,9 @@ class TableKind:
     category: str = "t2t"
     splits: tuple[str, ...] = ("test",)
     renamed: Mapping[str, str] = field(default_factory=dict)
-    arrange: Callable[[Splits, int | None, int, str], Splits] = lambda splits, *_: splits
+    arrange: Callable[[Splits, int | None, int, str], Splits] = lambda splits, *_: (
+        splits
+    )
     attributes: Callable[[pd.DataFrame], dict[str, Any]] = lambda rows: {}
     data: Callable[[Splits], Any] = as_data_sets
     note: str = ""
@@ -108,7 +113,9 @@ def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> An
     for split, table in tables.items():
         rows = _read(table, kind)
         if samples is not None and len(rows) > samples:
-            drawn = np.random.default_rng(seed).choice(len(rows), samples, replace=False)
+            drawn = np.random.default_rng(seed).choice(
+                len(rows), samples, replace=False
+            )
             rows = rows.iloc[np.sort(drawn)]
         for column in kind.texts:
             empty = rows[column].isna() | (rows[column].astype(str).str.strip() == "")
@@ -119,7 +126,10 @@ def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> An
     return _task(
         kind,
         name,
-        {split: rows.rename(columns=dict(kind.renamed)) for split, rows in splits.items()},
+        {
+            split: rows.rename(columns=dict(kind.renamed))
+            for split, rows in splits.items()
+        },
     )
 
 
@@ -134,8 +144,12 @@ def _files(path: Path, kind: TableKind) -> dict[str, Path]:
     """Return the file of each split."""
     if not path.is_dir():
         return {"test": path}
-    tables = [file for file in sorted(path.iterdir()) if file.is_file() and table_suffix(file)]
-    splits = {task_name(file): file for file in tables if task_name(file) in kind.splits}
+    tables = [
+        file for file in sorted(path.iterdir()) if file.is_file() and table_suffix(file)
+    ]
+    splits = {
+        task_name(file): file for file in tables if task_name(file) in kind.splits
+    }
     if "test" not in splits:
         raise LayerscopeError(
             f"folder {str(path)!r} holds no test.csv (.jsonl, .parquet): name the file itself"
@@ -170,7 +184,8 @@ def _task(kind: TableKind, name: str, splits: Splits) -> Any:
     from mteb.abstasks.task_metadata import TaskMetadata
 
     contents = "".join(
-        f"{split}{rows.to_json(orient='split')}" for split, rows in sorted(splits.items())
+        f"{split}{rows.to_json(orient='split')}"
+        for split, rows in sorted(splits.items())
     )
     metadata = TaskMetadata(
         name=name,
@@ -178,7 +193,9 @@ def _task(kind: TableKind, name: str, splits: Splits) -> Any:
         type=kind.type,
         dataset={
             "path": name,
-            "revision": hashlib.sha256(f"{kind.name}{contents}".encode()).hexdigest()[:40],
+            "revision": hashlib.sha256(f"{kind.name}{contents}".encode()).hexdigest()[
+                :40
+            ],
         },
         eval_splits=["test"],
         eval_langs=["eng-Latn"],  # mteb asks for one; nothing reads it
@@ -187,7 +204,9 @@ def _task(kind: TableKind, name: str, splits: Splits) -> Any:
         modalities=["text"],
     )
     members = {"metadata": metadata, **kind.attributes(splits["test"])}
-    task = type(f"Own{kind.type}", (getattr(abstasks, f"AbsTask{kind.type}"),), members)()
+    task = type(
+        f"Own{kind.type}", (getattr(abstasks, f"AbsTask{kind.type}"),), members
+    )()
     task.dataset = kind.data(splits)
     task.data_loaded = True
     return task

@@ -50,7 +50,9 @@ def open_tasks(
             judged_by_mteb += _of_mteb(task)
         for kind, data in data_by_kind.items():
             for opened in kind_of(kind).open(data, draw):
-                (probes if isinstance(opened, ProbeTask) else judged_by_mteb).append(opened)
+                (probes if isinstance(opened, ProbeTask) else judged_by_mteb).append(
+                    opened
+                )
     _refuse(judged_by_mteb, probes, draw)
     return judged_by_mteb, probes
 
@@ -63,7 +65,9 @@ def _with_kinds(task: Any) -> Mapping[str, Any]:
     return {kind: path} if path and ("-" in kind or kind.islower()) else {}
 
 
-def _refuse(judged_by_mteb: Sequence[Any], probes: Sequence[ProbeTask], draw: Draw) -> None:
+def _refuse(
+    judged_by_mteb: Sequence[Any], probes: Sequence[ProbeTask], draw: Draw
+) -> None:
     """Raise for tasks that cannot be evaluated together."""
     if not judged_by_mteb and not probes:
         raise LayerscopeError(
@@ -116,7 +120,10 @@ def _by_name(name: str) -> list[Any]:
         # subsets that are named go before languages, of which STS17 has English in many a pair
         return [
             mteb.get_task(
-                name, languages=["eng"], eval_splits=["test"], hf_subsets=ENGLISH.get(name)
+                name,
+                languages=["eng"],
+                eval_splits=["test"],
+                hf_subsets=ENGLISH.get(name),
             )
             for name in PAPER_TASKS
         ]

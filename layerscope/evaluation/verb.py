@@ -24,7 +24,9 @@ def evaluate(
     seed: Annotated[int, SEED, TASKS] = 0,
     shift: Annotated[Any, TASKS] = None,
     sites: Annotated[str | Sequence[str] | None, Names(), PASS] = None,
-    layers: Annotated[str | Iterable[int], Several(Whole(0), ("all",), "0,3 or 1-6"), PASS] = "all",
+    layers: Annotated[
+        str | Iterable[int], Several(Whole(0), ("all",), "0,3 or 1-6"), PASS
+    ] = "all",
     pooling: Annotated[str, PASS] = "auto",
     mixes: Annotated[bool, TASKS] = False,
     processor: Annotated[Any, IN_CODE] = None,

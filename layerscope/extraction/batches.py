@@ -19,7 +19,9 @@ from layerscope.models.capture import evaluating
 _ready: dict[Any, tuple[Any, LayeredModel, Wanted]] = {}
 
 
-def with_states(options: ExtractOptions, column: str, batch: Mapping[str, Any]) -> dict[str, Any]:
+def with_states(
+    options: ExtractOptions, column: str, batch: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return a batch with the pooled states of the samples in a column, an array [n, D] for each layer and pooling."""
     if column not in batch:
         raise LayerscopeError(
@@ -35,7 +37,9 @@ def with_states(options: ExtractOptions, column: str, batch: Mapping[str, Any]) 
         read = read_states(model, prepare(model, [samples[i] for i in filled]), wanted)
     columns, rows = dict(batch), [filled[i] for i in read.rows]
     for pooling, states in read.states.items():
-        whole = torch.full((len(wanted.layers), len(samples), model.stack.width), torch.nan)
+        whole = torch.full(
+            (len(wanted.layers), len(samples), model.stack.width), torch.nan
+        )
         whole[:, rows] = states
         ending = f".{pooling}" if len(read.states) > 1 else ""
         for layer, vectors in zip(wanted.layers, whole, strict=True):
@@ -57,9 +61,12 @@ def _filled(samples: Sequence[Any], column: str) -> list[int]:
     return filled
 
 
-def _loaded(options: ExtractOptions, samples: list[Any]) -> tuple[LayeredModel, Wanted] | None:
+def _loaded(
+    options: ExtractOptions, samples: list[Any]
+) -> tuple[LayeredModel, Wanted] | None:
     """Return the model and what is wanted of it; None where there is no sample yet to find its layers by."""
-    plain = replace(options, changed=frozenset())  # a set is not printed in one order everywhere
+    # a set is not printed in one order everywhere
+    plain = replace(options, changed=frozenset())
     if isinstance(options.model, (str, Path)):
         key = repr(plain), 0
     else:

@@ -49,7 +49,10 @@ class Extraction:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is known as plain values."""
-        sums = {name: self._sum(name) for name in ("samples", "rows", "tokens", "bytes", "cut")}
+        sums = {
+            name: self._sum(name)
+            for name in ("samples", "rows", "tokens", "bytes", "cut")
+        }
         stated = {
             name: self.info[name]
             for name in ("model", "data", "layers", "site", "poolings", "store_dtype")
@@ -70,12 +73,17 @@ class Extraction:
         answer = f"{count(self.samples, 'sample')} at {self._layers}: {amount(self._sum('bytes'))} in {self.path}"
         width = info["model"]["width"]
         entries = [
-            ("states", f"{how} · {info['site']} · {info['store_dtype']} · {width} numbers"),
+            (
+                "states",
+                f"{how} · {info['site']} · {info['store_dtype']} · {width} numbers",
+            ),
             ("files", f"{count(len(self.chunks), 'chunk')} · {info['file_format']}"),
         ]
         lost = self._sum("rows") - self.samples
         if lost:
-            entries.append(("left out", f"{count(lost, 'row')} without text, label or token"))
+            entries.append(
+                ("left out", f"{count(lost, 'row')} without text, label or token")
+            )
         if cut := self._sum("cut"):
             entries.append(("cut", f"{count(cut, 'sample')} at the maximal length"))
         if broken:
@@ -107,4 +115,6 @@ def open_extraction(folder: str | Path) -> Extraction:
     """
     states = StatesFolder(on_this_machine(folder))
     chunks = (states.store.facts(number) for number in states.store.finished())
-    return Extraction(states.path, states.manifest, tuple(facts for facts in chunks if facts))
+    return Extraction(
+        states.path, states.manifest, tuple(facts for facts in chunks if facts)
+    )

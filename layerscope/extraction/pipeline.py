@@ -89,7 +89,9 @@ def _packed(stream: Stream, model: LayeredModel, options: ExtractOptions) -> Str
             if not chunk.samples:
                 yield replace(chunk, rows=0)
                 continue
-            lines = Corpus(stream.name, "text", chunk.samples, chunk.names, running=True)
+            lines = Corpus(
+                stream.name, "text", chunk.samples, chunk.names, running=True
+            )
             windows = pack(lines, tokenizer, window).samples
             names = [f"{chunk.names[0]}.{i}" for i in range(len(windows))]
             yield replace(chunk, rows=len(windows), samples=windows, names=names)
@@ -168,7 +170,11 @@ def _due(
     def due(number: int) -> bool:
         if number % shards != index or number // shards % size != rank:
             return False
-        return number not in done if done is not None else not folder.store.is_finished(number)
+        return (
+            number not in done
+            if done is not None
+            else not folder.store.is_finished(number)
+        )
 
     return due
 
@@ -186,7 +192,10 @@ def compute(
     if done := len(folder.store.finished()):
         reporter.say(f"resuming {str(folder.path)!r}: {count(done, 'chunk')} done")
     chunks = 0
-    with evaluating(model.module), reporter.bar("extract", stream.length, "samples") as advance:
+    with (
+        evaluating(model.module),
+        reporter.bar("extract", stream.length, "samples") as advance,
+    ):
         for chunk, prepared in ahead(
             lambda chunk: prepare(model, chunk.samples), stream.chunks(wanted=is_due)
         ):
@@ -212,19 +221,25 @@ def write_chunk(chunk: Chunk, read: Read, wanted: Wanted, folder: StatesFolder) 
     """Write the states of a chunk."""
     names = [str(chunk.names[i]) for i in read.rows]
     labels = None if chunk.labels is None else [str(chunk.labels[i]) for i in read.rows]
-    table = ChunkTable(names, labels, wanted.layers, read.states, read.offsets, read.ids)
+    table = ChunkTable(
+        names, labels, wanted.layers, read.states, read.offsets, read.ids
+    )
     folder.store.write(
         chunk.number,
         table.save,
         samples=len(names),
         rows=chunk.rows,
-        tokens=read.offsets[-1] if TOKENS in read.states else sum(map(len, read.ids or ())),
+        tokens=read.offsets[-1]
+        if TOKENS in read.states
+        else sum(map(len, read.ids or ())),
         cut=read.cut,
         broken=_broken(names, wanted.layers, read),
     )
 
 
-def _broken(names: list[str], layers: tuple[int, ...], read: Read) -> list[tuple[str, int]]:
+def _broken(
+    names: list[str], layers: tuple[int, ...], read: Read
+) -> list[tuple[str, int]]:
     """Return the samples with a NaN or an infinity as they are stored, each with the first layer that has one."""
     first: dict[int, int] = {}
     starts = torch.tensor(read.offsets)

@@ -69,7 +69,9 @@ def layers_of(layers: Iterable[int] | str, depth: int) -> tuple[int, ...]:
     numbers = list(layers)
     for layer in numbers:
         if not -depth - 1 <= layer <= depth:
-            raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{depth}")
+            raise LayerscopeError(
+                f"layer {layer} does not exist: this model has layers 0..{depth}"
+            )
     return tuple(sorted({layer % (depth + 1) for layer in numbers}))
 
 
@@ -105,7 +107,9 @@ def read_states(
     order: list[int] = []
     batches = (
         [rows[i] for i in batch]
-        for batch in batches_of(model, [lengths[row] for row in rows], wanted.batch_size)
+        for batch in batches_of(
+            model, [lengths[row] for row in rows], wanted.batch_size
+        )
     )
     for batch, inputs in ahead(partial(prepared.inputs, encoder), batches):
         for done, by_pooling in states(batch, inputs):
@@ -126,14 +130,18 @@ def prepare(model: LayeredModel, samples: Sequence[Any]) -> Prepared:
     """Return samples as `read_states` takes them: texts tokenised, others measured."""
     encoder = model.encoder
     if not isinstance(encoder, TextEncoder):
-        return Prepared(samples, None, encoder.lengths(samples), getattr(encoder, "cut", 0))
+        return Prepared(
+            samples, None, encoder.lengths(samples), getattr(encoder, "cut", 0)
+        )
     ids = encoder.ids(samples)
     longest = [
         sample
         for sample, tokens in zip(samples, ids, strict=True)
         if len(tokens) == encoder.max_length
     ]
-    cut = sum(len(tokens) > encoder.max_length for tokens in encoder.ids(longest, whole=True))
+    cut = sum(
+        len(tokens) > encoder.max_length for tokens in encoder.ids(longest, whole=True)
+    )
     return Prepared(samples, ids, list(map(len, ids)), cut)
 
 
@@ -148,7 +156,10 @@ def _in_order(
             states[name] = torch.empty(len(wanted.layers), 0, width, dtype=wanted.dtype)
         elif name == TOKENS:
             by_sample = [batches[i] for i in back]
-            offsets = [0, *torch.tensor([each.shape[1] for each in by_sample]).cumsum(0).tolist()]
+            offsets = [
+                0,
+                *torch.tensor([each.shape[1] for each in by_sample]).cumsum(0).tolist(),
+            ]
             states[name] = torch.cat(by_sample, 1)
         else:
             states[name] = torch.cat(batches, 1)[:, back]
@@ -156,7 +167,9 @@ def _in_order(
 
 
 @torch.inference_mode()
-def _forward(model: LayeredModel, inputs: Inputs, wanted: Wanted) -> dict[str, list[Tensor]]:
+def _forward(
+    model: LayeredModel, inputs: Inputs, wanted: Wanted
+) -> dict[str, list[Tensor]]:
     """Return one tensor [layers, B, D] for each pooling, or one [layers, T, D] for each sample."""
     stack = model.stack if wanted.site == "normed" else replace(model.stack, norm=None)
     layers: list[list[Tensor]] = []
@@ -168,15 +181,24 @@ def _forward(model: LayeredModel, inputs: Inputs, wanted: Wanted) -> dict[str, l
             return
         mask = model.mask(inputs, states)
         if wanted.poolings:
-            layers.append([pool(states, mask, name).to(wanted.dtype) for name in wanted.poolings])
+            layers.append(
+                [pool(states, mask, name).to(wanted.dtype) for name in wanted.poolings]
+            )
         else:
-            lengths = torch.full((len(states),), states.shape[1]) if mask is None else mask.sum(1)
+            lengths = (
+                torch.full((len(states),), states.shape[1])
+                if mask is None
+                else mask.sum(1)
+            )
             # a block may change its input in place
             layers.append([states.to(wanted.dtype, copy=True)])
 
     capture(model.module, stack, inputs, visit, wanted.layers[-1])
     stacked = [torch.stack(each).cpu() for each in zip(*layers, strict=True)]
     if wanted.poolings:
-        return {name: [states] for name, states in zip(wanted.poolings, stacked, strict=True)}
+        return {
+            name: [states]
+            for name, states in zip(wanted.poolings, stacked, strict=True)
+        }
     by_sample = zip(stacked[0].unbind(1), lengths.tolist(), strict=True)
     return {TOKENS: [vectors[:, :size] for vectors, size in by_sample]}

@@ -34,7 +34,11 @@ class Shard(Kind):
 
     def take(self, name: str, value: Any) -> Any:
         """Return both numbers."""
-        text = "/".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+        text = (
+            "/".join(map(str, value))
+            if isinstance(value, (tuple, list))
+            else str(value)
+        )
         match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
         if match is None or int(match[1]) >= int(match[2]):
             raise LayerscopeError(
@@ -47,7 +51,9 @@ class Shard(Kind):
 def extract(
     model: Any,
     data: Annotated[Any, DATA],
-    layers: Annotated[int | str | Iterable[int], Several(Whole(), ("all",), "8,12 or -1"), STATES],
+    layers: Annotated[
+        int | str | Iterable[int], Several(Whole(), ("all",), "8,12 or -1"), STATES
+    ],
     *,
     out: Annotated[str | Path, Folder(), OUTPUT],
     labels: Annotated[Iterable[Any] | None, IN_CODE] = None,
@@ -57,7 +63,9 @@ def extract(
     site: Annotated[str, OneOf(SITES), STATES] = "normed",
     pooling: Annotated[str, STATES] = "auto",
     tokens: Annotated[bool, STATES] = False,
-    store_dtype: Annotated[str, OneOf(("float32", "float16", "bfloat16")), STATES] = "float32",
+    store_dtype: Annotated[
+        str, OneOf(("float32", "float16", "bfloat16")), STATES
+    ] = "float32",
     format: Annotated[str, OneOf(("safetensors", "parquet")), STATES] = "safetensors",
     batch_size: Annotated[int | None, Whole(1), WORK] = None,
     chunk_rows: Annotated[int | None, Whole(1), WORK] = None,

@@ -35,7 +35,9 @@ class Decoder:
         self.module, self.layer, self.cached, self.alone = module, layer, cached, alone
         self.device: torch.device = next(module.parameters()).device
         wanted = {"use_cache": cached, "logits_to_keep": 1}
-        self._options = {name: value for name, value in wanted.items() if accepts(module, name)}
+        self._options = {
+            name: value for name, value in wanted.items() if accepts(module, name)
+        }
         self.ends = ends_of(module)
 
     def prefill(self, ids: Tensor) -> Tensor:
@@ -49,15 +51,20 @@ class Decoder:
         return self._next(next_sequence_length=1 if self._cache else None)
 
     def _next(self, **how: Any) -> Tensor:
-        if accepts(self.module, "position_ids"):  # without them some models count from 0 again
-            how["position_ids"] = torch.arange(self.ids.shape[1], device=self.ids.device)[None]
+        # without them some models count from 0 again
+        if accepts(self.module, "position_ids"):
+            how["position_ids"] = torch.arange(
+                self.ids.shape[1], device=self.ids.device
+            )[None]
         inputs = self.module.prepare_inputs_for_generation(
             self.ids, **how, **self._options, **self._cache
         )
         output = self.module(**inputs, return_dict=True)
         if self.cached:
             self._cache = {
-                k: v for k, v in output.items() if v is not None and accepts(self.module, k)
+                k: v
+                for k, v in output.items()
+                if v is not None and accepts(self.module, k)
             }
         logits: Tensor = output.logits[:, -1].float()
         return logits
@@ -99,10 +106,16 @@ def open_decoder(model: LayeredModel, layer: int) -> Decoder:
 def _steps_agree(decoder: Decoder, ids: Tensor) -> bool:
     """Return whether steps from the cache give the logits that each text gives when it is read alone and whole."""
     first = max(1, ids.shape[1] // 2)
-    tolerance = EXACT if decoder.module.dtype in (torch.float32, torch.float64) else HALF
+    tolerance = (
+        EXACT if decoder.module.dtype in (torch.float32, torch.float64) else HALF
+    )
     try:
-        steps = [decoder.prefill(ids[:, :first]), *map(decoder.step, ids[:, first:].unbind(1))]
-    except Exception:  # a model may raise anything where it cannot continue from its own cache
+        steps = [
+            decoder.prefill(ids[:, :first]),
+            *map(decoder.step, ids[:, first:].unbind(1)),
+        ]
+    # a model may raise anything where it cannot continue from its own cache
+    except Exception:
         return False
     whole = Decoder(decoder.module, decoder.layer, cached=False)
     for row, text in enumerate(ids):
@@ -138,10 +151,14 @@ def language_model(loaded: Loaded, override: Override) -> LayeredModel:
     return model
 
 
-def layers_of(model: LayeredModel, layers: Literal["all"] | Iterable[int] | None) -> list[int]:
+def layers_of(
+    model: LayeredModel, layers: Literal["all"] | Iterable[int] | None
+) -> list[int]:
     """Return the depths asked for, in order, by default the last; raises `LayerscopeError` for what is none."""
     depth = model.stack.depth
-    return checked_layers(range(1, depth + 1) if layers == "all" else layers or [depth], depth)
+    return checked_layers(
+        range(1, depth + 1) if layers == "all" else layers or [depth], depth
+    )
 
 
 def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list[int]]:
@@ -149,11 +166,20 @@ def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list
 
     Raises `LayerscopeError` for anything but a list of texts, and for a text without a token.
     """
-    if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
-        raise LayerscopeError(f"{what}s are a list of texts: give one or more strings in a list")
+    if (
+        isinstance(texts, str)
+        or not len(texts)
+        or not all(isinstance(text, str) for text in texts)
+    ):
+        raise LayerscopeError(
+            f"{what}s are a list of texts: give one or more strings in a list"
+        )
     encoder: Any = model.encoder
     begin = getattr(encoder.tokenizer, "bos_token_id", None)
-    rows = [row or ([] if begin is None else [begin]) for row in encoder.ids(texts, whole=True)]
+    rows = [
+        row or ([] if begin is None else [begin])
+        for row in encoder.ids(texts, whole=True)
+    ]
     if [] in rows:
         raise LayerscopeError(
             f"{what} {rows.index([])} ({texts[rows.index([])]!r}) has no token, and the tokenizer has none that begins "
@@ -162,7 +188,9 @@ def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list
     return rows
 
 
-def check_room(model: LayeredModel, rows: Iterable[Sequence[int]], what: str, new: int = 0) -> None:
+def check_room(
+    model: LayeredModel, rows: Iterable[Sequence[int]], what: str, new: int = 0
+) -> None:
     """Raise for a text that leaves no room for `new` tokens: one cut short would look as if the model had ended it."""
     assert model.max_length is not None
     for i, row in enumerate(rows):

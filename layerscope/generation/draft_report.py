@@ -22,7 +22,11 @@ WAYS = {
 }  # fmt: skip
 """The columns of the table: shares in 0 … 1, speed-ups as factors with their standard errors; NaN where none drafts."""
 STORE = Store(
-    "report of drafts", "drafts.json", "run layerscope exits again", {"ways": WAYS}, "csv"
+    "report of drafts",
+    "drafts.json",
+    "run layerscope exits again",
+    {"ways": WAYS},
+    "csv",
 )
 LEAD = "An early layer drafts some tokens, all layers verify them at once, and the text stays the model's own."
 SPEED = Meaning(
@@ -68,19 +72,25 @@ class DraftReport(Stored):
     @property
     def command(self) -> str:
         """The command that writes with these drafts."""
-        tokens = "" if self.draft_tokens == AUTO else f" --draft-tokens {self.draft_tokens}"
+        tokens = (
+            "" if self.draft_tokens == AUTO else f" --draft-tokens {self.draft_tokens}"
+        )
         return f'layerscope generate {shlex.quote(self.model)} --draft-layer {self.draft_layer}{tokens} --prompt "…"'
 
     def document(self) -> Document:
         """Return the report as it is shown."""
         columns = [
             Column("drafts", field="draft_layer"),
-            Column("accepted", field="acceptance", form=percent, unit="% of draft tokens"),
+            Column(
+                "accepted", field="acceptance", form=percent, unit="% of draft tokens"
+            ),
             Column("tokens per s", field="tokens_per_second", form=number),
             Column("speed", field="measured", form=times, unit="× plain decoding"),
             Column("±", field="error", form=error),
         ]
-        table = Table.of(self.ways, columns, "By the layer that drafts", "chosen", name="drafts")
+        table = Table.of(
+            self.ways, columns, "By the layer that drafts", "chosen", name="drafts"
+        )
         texts = (
             f"{self.same} of {self.prompts} texts are those of plain decoding"
             + (
@@ -115,7 +125,10 @@ class DraftReport(Stored):
             notes=self.notes,
             commands=(self.command,) if self.pays else (),
             sections=(Section("drafts", "Self-speculation", LEAD, (chart, table)),),
-            details=(Sentences("Noted on the way:", self.notes), Facts(tuple(facts.items()))),
+            details=(
+                Sentences("Noted on the way:", self.notes),
+                Facts(tuple(facts.items())),
+            ),
             kind="drafts",
             depth=self.depth,
         )

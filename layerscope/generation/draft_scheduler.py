@@ -98,7 +98,13 @@ class DraftScheduler:
     """
 
     def __init__(
-        self, depth: int, layer: int | None, tokens: int | None, *, always: bool, head: float = 1.0
+        self,
+        depth: int,
+        layer: int | None,
+        tokens: int | None,
+        *,
+        always: bool,
+        head: float = 1.0,
     ) -> None:
         self.depth, self.tokens, self.always = depth, tokens, always
         layers = np.unique(
@@ -138,7 +144,9 @@ class DraftScheduler:
         left, good, seen = self.texts.T
         usual = good.sum() / max(1.0, seen.sum())
         rates = np.clip(
-            self.acceptance(layer) + (good - usual * seen) / (seen + 2 * PRIOR), 0.0, 0.999
+            self.acceptance(layer) + (good - usual * seen) / (seen + 2 * PRIOR),
+            0.0,
+            0.999,
         )
         gained = left.max() / (left[:, None] / _geometric(rates, tokens)).max(0)
         seconds = self.costs.rounds(layer, tokens)
@@ -163,7 +171,11 @@ class DraftScheduler:
 
         Rounds whose loss, were no draft accepted, is more than the `allowance` are 0 times as fast.
         """
-        numbers = np.arange(2, MOST + 1) if self.tokens is None else np.array([self.tokens + 1])
+        numbers = (
+            np.arange(2, MOST + 1)
+            if self.tokens is None
+            else np.array([self.tokens + 1])
+        )
         rounds = np.array([self._rounds(layer, numbers) for layer in self.layers])
         speeds, seconds = rounds[:, 0], rounds[:, 1]
         if not self.always:
@@ -175,11 +187,14 @@ class DraftScheduler:
     def compared(self) -> list[int]:
         """Return the layers to compare with the whole model in this round: some now and then, and at every trial."""
         self.drafts += 1
-        if len(self.layers) < 2 or (self.drafts > 4 and self.drafts % 8 and not self.plain):
+        if len(self.layers) < 2 or (
+            self.drafts > 4 and self.drafts % 8 and not self.plain
+        ):
             return []
         plain = self.costs.plain if self.costs.seen else 0.0
         whole = time.perf_counter() - self.began + self.texts[:, 0].max() * plain
-        reading = plain * self.costs.head / (self.depth + self.costs.head)  # the head, once
+        # the head, once
+        reading = plain * self.costs.head / (self.depth + self.costs.head)
         if self.surveyed + reading > SURVEYS * whole:
             return []
         others = [each for each in self.layers if each != self.at]
@@ -191,8 +206,12 @@ class DraftScheduler:
             return self.layers[0], self.tokens + 1
         if len(self.costs.seen) < 2:  # plain steps are timed first, then one round
             timed = len(self.costs.seen.get(("late", self.depth, 1), ()))
-            self.at = max(self.layers, key=lambda k: self.acceptance(k) - k / self.depth)
-            return self.at, 1 if timed < 3 and not self.always else (self.tokens or 1) + 1
+            self.at = max(
+                self.layers, key=lambda k: self.acceptance(k) - k / self.depth
+            )
+            return self.at, 1 if timed < 3 and not self.always else (
+                self.tokens or 1
+            ) + 1
         if self.plain % AGAIN:
             self.plain += 1
             return self.at, 1

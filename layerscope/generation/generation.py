@@ -115,9 +115,9 @@ class Generation(Stored):
         if self.measures.empty:
             layers = f"layer{'s' * (len(self.layers) > 1)} {', '.join(map(str, self.layers))}"
             return f"{samples} continued at {layers} of {self.depth}"
-        last = self.measures[self.measures["layer"] == self.layers[-1]].set_index("measure")[
-            "value"
-        ]
+        last = self.measures[self.measures["layer"] == self.layers[-1]].set_index(
+            "measure"
+        )["value"]
         values = ", ".join(f"{name} {_shown(name, last[name])}" for name in ABOUT)
         return f"layer {self.layers[-1]} of {self.depth}: {values} · {samples}"
 
@@ -147,10 +147,17 @@ class Generation(Stored):
         return {"summary": self.summary} | facts, frames
 
     @classmethod
-    def _made(cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Self:
+    def _made(
+        cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path
+    ) -> Self:
         del facts["summary"]
-        lists = {name: frames["texts"][name].map(lambda row: tuple(row.tolist())) for name in LISTS}
-        return super()._made(facts, frames | {"texts": frames["texts"].assign(**lists)}, folder)
+        lists = {
+            name: frames["texts"][name].map(lambda row: tuple(row.tolist()))
+            for name in LISTS
+        }
+        return super()._made(
+            facts, frames | {"texts": frames["texts"].assign(**lists)}, folder
+        )
 
 
 def open_generation(folder: str | Path) -> Generation:
@@ -208,7 +215,11 @@ def _by_layer(generation: Generation) -> Table:
             for scale in (100.0 if name == "accuracy" else 1.0,)
         ]
         rows.append(
-            row(Cell(str(layer), value=int(layer)), *cells, quiet=layer == generation.depth)
+            row(
+                Cell(str(layer), value=int(layer)),
+                *cells,
+                quiet=layer == generation.depth,
+            )
         )
     columns = (
         Column("layer"),
@@ -235,7 +246,11 @@ def _chart(generation: Generation, name: str) -> Chart:
         ("layer", Axis("layer", whole=True, depth=generation.depth)),
         (
             "value",
-            Axis(name + (f" ({unit})" if unit else ""), log=name == "perplexity", scale=scale),
+            Axis(
+                name + (f" ({unit})" if unit else ""),
+                log=name == "perplexity",
+                scale=scale,
+            ),
         ),
         error="stderr",
         title=name.capitalize(),
@@ -252,8 +267,14 @@ def _chart(generation: Generation, name: str) -> Chart:
 def _texts(generation: Generation) -> Iterator[Table]:
     """Yield a table for each of the first samples: what every depth writes after its prompt."""
     per_text = [name for name in PER_TEXT if not generation.measures.empty]
-    columns = (Column("layer"), Column("continuation", "left", wraps=True), *map(Column, per_text))
-    for sample, of_sample in islice(generation.texts.groupby("sample", sort=False), SHOWN):
+    columns = (
+        Column("layer"),
+        Column("continuation", "left", wraps=True),
+        *map(Column, per_text),
+    )
+    for sample, of_sample in islice(
+        generation.texts.groupby("sample", sort=False), SHOWN
+    ):
         rows = tuple(
             row(
                 Cell(str(one["layer"]), value=one["layer"]),
@@ -262,4 +283,9 @@ def _texts(generation: Generation) -> Iterator[Table]:
             )
             for one in of_sample.to_dict(orient="records")
         )
-        yield Table(plain(of_sample["prompt"].iloc[0]), columns, rows, name=f"generated-{sample}")
+        yield Table(
+            plain(of_sample["prompt"].iloc[0]),
+            columns,
+            rows,
+            name=f"generated-{sample}",
+        )

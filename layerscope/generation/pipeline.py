@@ -68,13 +68,17 @@ def run_generate(options: GenerateOptions) -> Generation:
         STORE.folder(options.out)
     embed = _embedder(options.encoder, options.load.device) if options.measure else None
     reporter = reporting(options.progress)
-    model = open_language_model(options.model, options.processor, options.load, options.override)
+    model = open_language_model(
+        options.model, options.processor, options.load, options.override
+    )
     layers = layers_of(model, options.layers)
     if corpus is None:
         subjects = _from_prompts(model, options.prompt or [])
     else:
         longest = options.reading.get("max_length")
-        subjects = from_data(model, corpus, options.samples, sampling.seed, options.prefix, longest)
+        subjects = from_data(
+            model, corpus, options.samples, sampling.seed, options.prefix, longest
+        )
     check_room(model, subjects.prompts, "prompt", sampling.max_new_tokens)
     for note in subjects.notes:
         reporter.say(note)
@@ -87,14 +91,18 @@ def run_generate(options: GenerateOptions) -> Generation:
         }
     else:
         if layers != [model.stack.depth]:
-            raise LayerscopeError("drafts speed up the last layer's text: leave `layers` out")
+            raise LayerscopeError(
+                "drafts speed up the last layer's text: leave `layers` out"
+            )
         chosen = drafting.draft_layer, drafting.draft_tokens
         speculation = SelfSpeculation(model.module, *chosen, fall_back="auto" in chosen)
         ids, report = drafted(model, speculation, subjects.prompts, sampling, reporter)
         made = {model.stack.depth: ids}
         rate = report.tokens / report.seconds
         notes = (*notes, f"{report}; {rate:,.0f} tokens per second")
-    texts = pd.concat([_table(model, subjects, layer, ids) for layer, ids in made.items()])
+    texts = pd.concat(
+        [_table(model, subjects, layer, ids) for layer, ids in made.items()]
+    )
     if embed is not None:
         texts["coherence"] = _coherences(texts, embed)
         texts["diversity"] = [*map(_diversity, texts["ids"])]
@@ -121,22 +129,30 @@ def _check(options: GenerateOptions) -> None:
     """Refuse options that do not go together before anything is loaded."""
     drafting, new = options.drafting, options.sampling.max_new_tokens
     if (options.prompt is None) == (options.data is None):
-        raise LayerscopeError("generate needs texts to continue: give either a prompt or data")
+        raise LayerscopeError(
+            "generate needs texts to continue: give either a prompt or data"
+        )
     if not options.measure and "encoder" in options.changed:
-        raise LayerscopeError("`encoder` measures coherence: add `measure=True`, or leave it out")
+        raise LayerscopeError(
+            "`encoder` measures coherence: add `measure=True`, or leave it out"
+        )
     if options.measure and new < FEWEST:
         raise LayerscopeError(
             f"`max_new_tokens={new}` is too short for diversity, which counts 4-grams: give at least "
             f"{FEWEST}"
         )
     if drafting.draft_layer is None and "draft_tokens" in options.changed:
-        raise LayerscopeError("`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`")
+        raise LayerscopeError(
+            "`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`"
+        )
 
 
 def open_texts(data: Any, reading: Reading) -> Corpus:
     """Return data as texts; raises `LayerscopeError` for samples of another kind."""
     corpus = open_corpus(
-        data, text_column=reading.get("text_column"), label_column=reading.get("label_column")
+        data,
+        text_column=reading.get("text_column"),
+        label_column=reading.get("label_column"),
     )
     if corpus.modality != "text":
         raise LayerscopeError(
@@ -179,7 +195,9 @@ def from_data(
     rows = [every[i] for i in kept]
     prompts = [row[:prefix] for row in rows]
     read = partial(following, model.encoder.tokenizer, [], skip_special_tokens=True)
-    return Texts([corpus.names[i] for i in kept], rows, prompts, [*map(read, prompts)], notes)
+    return Texts(
+        [corpus.names[i] for i in kept], rows, prompts, [*map(read, prompts)], notes
+    )
 
 
 def continuations(
@@ -191,7 +209,10 @@ def continuations(
 ) -> list[Continued]:
     """Return how the model cut at a layer continues each prompt; only this function knows how depths are decoded."""
     by_prompt: dict[int, Continued] = {}
-    with evaluating(model.module), reporter.bar(f"layer {layer}", len(prompts), "texts") as advance:
+    with (
+        evaluating(model.module),
+        reporter.bar(f"layer {layer}", len(prompts), "texts") as advance,
+    ):
         decoder = open_decoder(model, layer)
         if not decoder.cached:
             reporter.say(
@@ -208,7 +229,9 @@ def _table(
     model: LayeredModel, texts: Texts, layer: int, made: Sequence[Continued]
 ) -> pd.DataFrame:
     """Return the rows of one layer."""
-    read = partial(following, getattr(model.encoder, "tokenizer", None), skip_special_tokens=True)
+    read = partial(
+        following, getattr(model.encoder, "tokenizer", None), skip_special_tokens=True
+    )
     pairs = zip(texts.prompts, made, strict=True)
     columns = {
         "layer": layer,
@@ -245,10 +268,14 @@ def _embedder(encoder: Any, device: str) -> Embed:
 def _coherences(texts: pd.DataFrame, embed: Embed) -> NDArray[np.float64]:
     """Return the cosine of each prompt and its continuation, NaN where one of them has no word."""
     cosines = np.full(len(texts), np.nan)
-    worded = (texts["prompt"].str.strip().ne("") & texts["text"].str.strip().ne("")).to_numpy()
+    worded = (
+        texts["prompt"].str.strip().ne("") & texts["text"].str.strip().ne("")
+    ).to_numpy()
     if worded.any():
         both = texts[worded]
-        prompts, which = np.unique(both["prompt"].to_numpy(dtype=str), return_inverse=True)
+        prompts, which = np.unique(
+            both["prompt"].to_numpy(dtype=str), return_inverse=True
+        )
         vectors = embed(prompts.tolist())[which]
         cosines[worded] = coherence(vectors, embed(both["text"].tolist())).cpu().numpy()
     return cosines
@@ -266,7 +293,13 @@ def _measures(texts: pd.DataFrame, scores: Scores | None) -> pd.DataFrame:
         for i, layer in enumerate(scores.layers):
             rows += [
                 (layer, "accuracy", scores.accuracy[i], accuracy[i], scores.tokens),
-                (layer, "perplexity", scores.perplexity[i], perplexity[i], scores.tokens),
+                (
+                    layer,
+                    "perplexity",
+                    scores.perplexity[i],
+                    perplexity[i],
+                    scores.tokens,
+                ),
             ]
             for name in ("coherence", "diversity"):
                 values = texts.loc[texts["layer"] == layer, name].to_numpy()

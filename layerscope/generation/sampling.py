@@ -34,7 +34,9 @@ def prompt_batches(
     batch: list[int] = []
     for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
         full = alone or len(batch) == sampling.batch_size
-        if batch and (full or len(prompts[i]) - len(prompts[batch[0]]) > sampling.max_new_tokens):
+        if batch and (
+            full or len(prompts[i]) - len(prompts[batch[0]]) > sampling.max_new_tokens
+        ):
             yield batch
             batch = []
         batch.append(i)
@@ -69,7 +71,9 @@ def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
     Source: Holtzman et al. 2020, The curious case of neural text degeneration.
     """
     ordered, order = (
-        (log_p.double() / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+        (log_p.double() / temperature)
+        .softmax(-1)
+        .sort(dim=-1, descending=True, stable=True)
     )
     kept = ordered.masked_fill(ordered.cumsum(-1) - ordered >= top_p, 0)
     return torch.zeros_like(kept).scatter(-1, order, kept / kept.sum(-1, keepdim=True))
@@ -93,9 +97,12 @@ def continued(
     for at in range(sizes[0], total):
         log_p = logits.log_softmax(-1)
         done = at - lengths  # below 0 while a longer prompt is still being read
-        broken = log_p[:, 0].isnan() & ~ended  # one NaN among the logits makes NaN of all
+        # one NaN among the logits makes NaN of all
+        broken = log_p[:, 0].isnan() & ~ended
         if bool(broken.any()):
-            where = f"after {at} tokens of prompt {[*prompts][int(broken.int().argmax())]}"
+            where = (
+                f"after {at} tokens of prompt {[*prompts][int(broken.int().argmax())]}"
+            )
             raise LayerscopeError(
                 f"layer {decoder.layer} gives NaN {where}: check its weights, or try another `dtype`"
             )
@@ -109,10 +116,14 @@ def continued(
             break
         logits = decoder.step(token)
     by_prompt: dict[int, Continued] = {}
-    for i, size, row, values in zip(prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True):
+    for i, size, row, values in zip(
+        prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True
+    ):
         # the rest of a row is what it was given after its end, while the others continued
         tokens = until_end(row[size : size + new], decoder.ends)
-        by_prompt[i] = Continued(tuple(tokens), tuple(values[size : size + len(tokens)]))
+        by_prompt[i] = Continued(
+            tuple(tokens), tuple(values[size : size + len(tokens)])
+        )
     return by_prompt
 
 
@@ -143,7 +154,9 @@ def drafted(
             pads = [longest - len(prompts[i]) for i in batch]
             rows = [[0] * pad + prompts[i] for i, pad in zip(batch, pads, strict=True)]
             mask = torch.arange(longest) >= torch.tensor(pads)[:, None]
-            criteria: list[Any] = [hf.MaxLengthCriteria(longest + sampling.max_new_tokens)]
+            criteria: list[Any] = [
+                hf.MaxLengthCriteria(longest + sampling.max_new_tokens)
+            ]
             if ends:
                 criteria.append(hf.EosTokenCriteria(ends))
             made = speculation(
@@ -155,7 +168,9 @@ def drafted(
                 attention_mask=mask.long().to(device),
             )
             for i, row in zip(batch, made[:, longest:].tolist(), strict=True):
-                by_prompt[i] = Continued(tuple(until_end(row[: sampling.max_new_tokens], ends)), ())
+                by_prompt[i] = Continued(
+                    tuple(until_end(row[: sampling.max_new_tokens], ends)), ()
+                )
             total += speculation.report
             advance(len(batch))
     return [by_prompt[i] for i in range(len(prompts))], total

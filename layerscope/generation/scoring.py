@@ -72,7 +72,10 @@ def _ratio_stderr(values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
 
 
 def scores_of(
-    model: LayeredModel, rows: Sequence[Sequence[int]], layers: Sequence[int], reporter: Reporter
+    model: LayeredModel,
+    rows: Sequence[Sequence[int]],
+    layers: Sequence[int],
+    reporter: Reporter,
 ) -> Scores:
     """Return the scores of texts as token ids; raises `LayerscopeError` for one of a single token, and for NaN."""
     for i, row in enumerate(rows):
@@ -81,7 +84,10 @@ def scores_of(
                 f"text {i} has one token, and nothing to predict: leave it out or join it to another"
             )
     scored: dict[int, TextScores] = {}
-    with evaluating(model.module), reporter.bar("forward", len(rows), "texts") as advance:
+    with (
+        evaluating(model.module),
+        reporter.bar("forward", len(rows), "texts") as advance,
+    ):
         for batch in batches_of(model, [len(row) for row in rows]):
             scored |= _scored(model, {i: rows[i] for i in batch}, layers)
             advance(len(batch))
@@ -122,4 +128,7 @@ def _scored(
             raise LayerscopeError(
                 f"layer {layer} gives NaN on text {i}: check its weights, or try another `dtype`"
             )
-    return {i: (one.numpy(), two.numpy()) for i, one, two in zip(batch, nll, correct, strict=True)}
+    return {
+        i: (one.numpy(), two.numpy())
+        for i, one, two in zip(batch, nll, correct, strict=True)
+    }

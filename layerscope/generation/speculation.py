@@ -91,7 +91,9 @@ class SelfSpeculation:
             raise LayerscopeError(
                 f"{type(model).__name__} has one block: no earlier layer can draft"
             )
-        draft_layer = Whole(1, depth - 1, words=("auto",)).take("draft_layer", draft_layer)
+        draft_layer = Whole(1, depth - 1, words=("auto",)).take(
+            "draft_layer", draft_layer
+        )
         draft_tokens = Whole(1, words=("auto",)).take("draft_tokens", draft_tokens)
         self.layer = None if draft_layer == "auto" else int(draft_layer)
         self.tokens = None if draft_tokens == "auto" else int(draft_tokens)
@@ -162,7 +164,11 @@ class SelfSpeculation:
         frame = inspect.currentframe()
         while frame is not None and frame.f_locals.get("custom_generate") is not self:
             frame = frame.f_back
-        return {} if frame is None else {name: frame.f_locals.get(name) for name in FROM_GENERATE}
+        return (
+            {}
+            if frame is None
+            else {name: frame.f_locals.get(name) for name in FROM_GENERATE}
+        )
 
 
 def _check(model: Any, split: SplitModel, config: Any, options: dict[str, Any]) -> None:
@@ -202,7 +208,9 @@ def _other_caches(model: Any, options: dict[str, Any]) -> Iterator[str]:
     default = getattr(model.generation_config, "use_cache", None)
     if options.get("use_cache") is False and default is not False:
         yield "`use_cache=False`"
-    past = next((options[name] for name in CACHES if options.get(name) is not None), None)
+    past = next(
+        (options[name] for name in CACHES if options.get(name) is not None), None
+    )
     if past is not None and type(past).__name__ != "DynamicCache":
         yield f"a {type(past).__name__}"
     elif past is not None and any(each.is_initialized for each in past.layers):

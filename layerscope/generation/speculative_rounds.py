@@ -63,9 +63,7 @@ class Speculated:
     def __str__(self) -> str:
         drafted = f"{self.accepted} of {self.drafted} draft tokens accepted ({self.acceptance:.0%})"
         if 2 * self.plain > self.tokens:
-            return (
-                f"drafts do not pay here: {self.plain} of {self.tokens} tokens were decoded plainly"
-            )
+            return f"drafts do not pay here: {self.plain} of {self.tokens} tokens were decoded plainly"
         return f"drafts by layer {self.layer}: {drafted}"
 
 
@@ -85,7 +83,10 @@ class SpeculativeTexts:
     streamer: Any
 
     def __post_init__(self) -> None:
-        from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
+        from transformers.generation.stopping_criteria import (
+            EosTokenCriteria,
+            MaxLengthCriteria,
+        )
 
         self.sample = self.config.do_sample
         self.ends, self.longest = set[int](), 1 << 60
@@ -104,7 +105,8 @@ class SpeculativeTexts:
         split, scheduler, last = self.split, self.scheduler, ids[:, -1:]
         self.texts, self.left = [*whole], [*range(len(ids))]
         scheduler.texts = np.zeros((len(ids), 3))
-        scheduler.length += self.longest - ids.shape[1] - 1  # the prompts write the first
+        # the prompts write the first
+        scheduler.length += self.longest - ids.shape[1] - 1
         with split.open():
             split.kept = {}
             if len(scheduler.layers) > 1 or not scheduler.always:
@@ -127,7 +129,12 @@ class SpeculativeTexts:
         The head is eight times as fast on many states at once as on one.
         """
         split, rows = self.split, len(ids)
-        states = SURVEYS * 8 * (self.longest - ids.shape[1]) * (1 + split.depth / split.head_work)
+        states = (
+            SURVEYS
+            * 8
+            * (self.longest - ids.shape[1])
+            * (1 + split.depth / split.head_work)
+        )
         each = states / rows / len(split.kept)
         return int(min(max(each, 1), max(4, SURVEY // rows)))
 
@@ -145,7 +152,8 @@ class SpeculativeTexts:
             for layer, kept in self.split.kept.items()
         }
         logits = {
-            layer: each.view(*real.shape, -1) for layer, each in self.split.read(states).items()
+            layer: each.view(*real.shape, -1)
+            for layer, each in self.split.read(states).items()
         }
         if scores is None:
             scores = logits.pop(self.split.depth)
@@ -156,7 +164,9 @@ class SpeculativeTexts:
         self.split.keep, self.split.kept = (), {}
         self.scheduler.surveyed += time.perf_counter() - started
 
-    def _observe(self, layer: int, drafting: Tensor, scores: Tensor, real: Tensor) -> None:
+    def _observe(
+        self, layer: int, drafting: Tensor, scores: Tensor, real: Tensor
+    ) -> None:
         """Count where a layer's scores [B, n, V] agree with the model's."""
         if self.sample:
             agreement = torch.minimum(drafting.softmax(-1), scores.softmax(-1)).sum(-1)
@@ -180,7 +190,11 @@ class SpeculativeTexts:
         begun, written = time.perf_counter(), report.tokens
         if new > 1:
             split.keep = scheduler.compared()
-            report.layer, report.draft_tokens, report.rounds = layer, new - 1, report.rounds + 1
+            report.layer, report.draft_tokens, report.rounds = (
+                layer,
+                new - 1,
+                report.rounds + 1,
+            )
             tokens, states, laws = self._drafted(pending, layer, new)
             begun = _clock(tokens)
             logits = split.late(tokens, layer, states)
@@ -254,7 +268,9 @@ class SpeculativeTexts:
 
     def _written(self, tokens: Tensor, good: Tensor, following: Tensor) -> Tensor:
         """Append what was accepted to each text, and go on with those that have not ended."""
-        fresh = torch.cat([tokens[:, 1:], following], 1).scatter(1, good[:, None], following)
+        fresh = torch.cat([tokens[:, 1:], following], 1).scatter(
+            1, good[:, None], following
+        )
         going = []
         for i, row in enumerate([*self.left]):
             if self._extended(row, fresh[i, : int(good[i]) + 1].tolist()):
@@ -293,7 +309,9 @@ class SpeculativeTexts:
             return logits
         processed = torch.empty_like(logits)
         for length in {len(self.texts[row]) for row in self.left}:
-            rows = [i for i, row in enumerate(self.left) if len(self.texts[row]) == length]
+            rows = [
+                i for i, row in enumerate(self.left) if len(self.texts[row]) == length
+            ]
             texts = torch.stack([self.texts[self.left[i]] for i in rows])
             places = [self.left[i] for i in rows]
             for at in range(-logits.shape[1], 0):
@@ -308,7 +326,9 @@ class SpeculativeTexts:
         return processed
 
 
-def _sampled(law: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _sampled(
+    law: Tensor, tokens: Tensor, laws: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
     """Accept draft tokens so that what is drawn follows `law` [B, n, V]; return how many, [B], and one more, [B, 1].
 
     A token of the draft's law q is accepted with probability min(1, p / q), and the first that is
@@ -334,7 +354,9 @@ def _law(scores: Tensor) -> Tensor:
 
 def _check(values: Tensor) -> None:
     if bool(values.isnan().any()):
-        raise LayerscopeError("the model gives NaN: check its weights, or try another `dtype`")
+        raise LayerscopeError(
+            "the model gives NaN: check its weights, or try another `dtype`"
+        )
 
 
 def _clock(tensor: Tensor) -> float:

@@ -13,7 +13,13 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.capture import Enough, evaluating
 from layerscope.models.encode import positions
-from layerscope.models.forward import FAILURES, Inputs, accepts, hidden_of, is_out_of_memory
+from layerscope.models.forward import (
+    FAILURES,
+    Inputs,
+    accepts,
+    hidden_of,
+    is_out_of_memory,
+)
 from layerscope.models.lens import Lens, replaced
 from layerscope.models.stack import Stack, choose, find_stacks
 
@@ -50,7 +56,10 @@ class SplitModel:
     def open(self) -> Iterator[None]:
         """Within, the model runs those of its blocks that `run` asks for, and all of them by default."""
         with replaced(
-            {block: partial(self._block, i, block.forward) for i, block in enumerate(self.blocks)}
+            {
+                block: partial(self._block, i, block.forward)
+                for i, block in enumerate(self.blocks)
+            }
         ):
             yield
 
@@ -72,7 +81,9 @@ class SplitModel:
             self.prompts(read)
             states = []
             # as in a round: the last draft needs no head
-            for draft, head in zip(torch.split(drafts, 1, 1), (True, False), strict=True):
+            for draft, head in zip(
+                torch.split(drafts, 1, 1), (True, False), strict=True
+            ):
                 self.early(draft, layer, head=head)
                 states.append(self.state)
             self.late(drafts, layer, torch.cat(states, 1))
@@ -94,11 +105,17 @@ class SplitModel:
             return False
         near = 1e-3 if next(self.module.parameters()).dtype == torch.float32 else 0.1
         wanted = torch.cat(plain)
-        return not bool(((after_drafts - wanted).norm(dim=-1) > near * wanted.norm(dim=-1)).any())
+        return not bool(
+            ((after_drafts - wanted).norm(dim=-1) > near * wanted.norm(dim=-1)).any()
+        )
 
     def start(self, mask: Tensor) -> None:
         """Forget what was read, for prompts that are real where `mask` [B, T] is."""
-        from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+        from transformers.cache_utils import (
+            DynamicCache,
+            DynamicLayer,
+            DynamicSlidingWindowLayer,
+        )
 
         cache = DynamicCache(config=self.module.config.get_text_config(decoder=True))
         # what has left a window could not come back; the masks keep to the window without that
@@ -195,7 +212,10 @@ class SplitModel:
         self.real = self.real[:, unused:]
         self.whole = bool(self.real.all())
         for layer in self.cache.layers if unused else ():
-            layer.keys, layer.values = layer.keys[..., unused:, :], layer.values[..., unused:, :]
+            layer.keys, layer.values = (
+                layer.keys[..., unused:, :],
+                layer.values[..., unused:, :],
+            )
 
     def _close_up(self) -> None:
         """Move each text's columns to the right, over those that are not real."""
@@ -204,7 +224,10 @@ class SplitModel:
         self.real = self.real.gather(1, order)
         self.whole = bool(self.real.all())
         for layer in self.cache.layers:
-            layer.keys, layer.values = _columns(layer.keys, order), _columns(layer.values, order)
+            layer.keys, layer.values = (
+                _columns(layer.keys, order),
+                _columns(layer.values, order),
+            )
 
     def _run(
         self, tokens: Tensor, cache: Any, new: int, first: int, last: int, head: bool
@@ -217,7 +240,9 @@ class SplitModel:
         mask = None if self.whole else torch.cat([self.real, ones], 1).long()
         self.first, self.last, self.head = first, last, head
         try:
-            return self._forward({"input_ids": tokens, "attention_mask": mask}, cache, at)
+            return self._forward(
+                {"input_ids": tokens, "attention_mask": mask}, cache, at
+            )
         except Enough:
             return None
         finally:
@@ -227,12 +252,18 @@ class SplitModel:
         options = inputs | {"use_cache": True, "position_ids": positions}
         options |= dict.fromkeys(CACHES, cache)
         output = self.module(
-            **{name: value for name, value in options.items() if accepts(self.module, name)}
+            **{
+                name: value
+                for name, value in options.items()
+                if accepts(self.module, name)
+            }
         )
         logits: Tensor = output.logits.float()
         return logits
 
-    def _block(self, index: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _block(
+        self, index: int, forward: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
         if self.first <= index < self.last:
             output = forward(*args, **kwargs)
             layer, hidden = index + 1, hidden_of(output)
@@ -243,7 +274,11 @@ class SplitModel:
                 if not self.head:
                     raise Enough
             return output
-        hidden = self.entering if index + 1 == self.first else hidden_of((*args, *kwargs.values()))
+        hidden = (
+            self.entering
+            if index + 1 == self.first
+            else hidden_of((*args, *kwargs.values()))
+        )
         return self.stack.forms[index].around(hidden)
 
 
@@ -251,7 +286,9 @@ def _columns(tensor: Tensor, order: Tensor) -> Tensor:
     """Return the columns `order` [B, T] of keys or values [B, H, any, D]."""
     # whole vectors at once cost what a copy does; `gather` takes four times as long
     batch, heads, length, width = tensor.shape
-    starts = length * torch.arange(batch * heads, device=tensor.device).view(batch, heads, 1)
+    starts = length * torch.arange(batch * heads, device=tensor.device).view(
+        batch, heads, 1
+    )
     rows = (starts + order[:, None]).view(-1)
     return tensor.reshape(-1, width).index_select(0, rows).view(batch, heads, -1, width)
 
@@ -288,5 +325,8 @@ def _behind(cache: Any, layer: int) -> Any:
     """Return a cache as the blocks after a layer see it: as long as their own, whatever the earlier ones hold."""
     view, late = copy(cache), cache.layers[layer:]
     by_kind = {type(each): each for each in reversed(late)}
-    view.layers = [*(by_kind.get(type(each), each) for each in cache.layers[:layer]), *late]
+    view.layers = [
+        *(by_kind.get(type(each), each) for each in cache.layers[:layer]),
+        *late,
+    ]
     return view

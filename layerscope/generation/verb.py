@@ -2,7 +2,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, Repeated, Several, Whole
+from layerscope.core.option_kinds import (
+    IN_CODE,
+    SEED,
+    Folder,
+    Number,
+    Repeated,
+    Several,
+    Whole,
+)
 from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked
 from layerscope.generation.options import (
     AUTO,

@@ -24,12 +24,19 @@ def memory_corpus(
     if labels is None and _is_labelled(data):
         data, labels = data[0], list(data[1])
     if labels is not None and hasattr(data, "__len__") and len(labels) != len(data):
-        raise LayerscopeError(f"{len(labels)} labels for {len(data)} samples: give one each")
+        raise LayerscopeError(
+            f"{len(labels)} labels for {len(data)} samples: give one each"
+        )
     if is_frame(data):
         if labels is not None:
-            data, columns = data.assign(**{_LABELS: labels}), replace(columns, label=_LABELS)
+            data, columns = (
+                data.assign(**{_LABELS: labels}),
+                replace(columns, label=_LABELS),
+            )
         return frame_corpus(data, "frame", columns, "the data frame")
-    if is_a(data, "datasets.Dataset", "datasets.DatasetDict", "datasets.IterableDataset"):
+    if is_a(
+        data, "datasets.Dataset", "datasets.DatasetDict", "datasets.IterableDataset"
+    ):
         if labels is not None:
             raise LayerscopeError(
                 "a data set has its labels in a column: name it with `label_column`"
@@ -98,9 +105,13 @@ def _from_arrays(data: list[Any], labels: Labels, modality: Modality | None) -> 
     return _rows(np.stack(data), labels)
 
 
-def _corpus(name: str, modality: Modality, samples: Sequence[Any], labels: Labels) -> Corpus:
+def _corpus(
+    name: str, modality: Modality, samples: Sequence[Any], labels: Labels
+) -> Corpus:
     classes = None if labels is None else needed_classes(labels)
-    return Corpus(name, modality, samples, tuple(map(str, range(len(samples)))), classes)
+    return Corpus(
+        name, modality, samples, tuple(map(str, range(len(samples)))), classes
+    )
 
 
 def _is_array(data: Any) -> bool:
@@ -119,7 +130,9 @@ def _is_ids(row: Any) -> bool:
     """Return whether a sample is a row of whole numbers; what arrays of few bits hold may be sounds."""
     if isinstance(row, (list, tuple)):
         return bool(row) and all(type(number) is int for number in row)
-    return _is_array(row) and row.ndim == 1 and str(row.dtype).endswith(("int32", "int64"))
+    return (
+        _is_array(row) and row.ndim == 1 and str(row.dtype).endswith(("int32", "int64"))
+    )
 
 
 def _rows(array: Any, labels: Labels) -> Corpus:
@@ -144,13 +157,18 @@ def _masked_ids(data: Mapping[str, Any]) -> Any:
     rows = [np.asarray(row, dtype=np.int64) for row in data["input_ids"]]
     masks = data.get("attention_mask")
     if masks is not None:
-        rows = [row[np.asarray(mask).astype(bool)] for row, mask in zip(rows, masks, strict=True)]
+        rows = [
+            row[np.asarray(mask).astype(bool)]
+            for row, mask in zip(rows, masks, strict=True)
+        ]
     return _stacked(rows)
 
 
 def _files(paths: list[Path], labels: Labels) -> Corpus:
     kind = media_kind(paths[0].name)
-    odd = [path for path in paths if media_kind(path.name) != kind or not path.is_file()]
+    odd = [
+        path for path in paths if media_kind(path.name) != kind or not path.is_file()
+    ]
     if kind is None or odd:
         raise LayerscopeError(
             f"{(odd or paths)[0]} is not a file, or not of the same kind as the first: give existing files, "
@@ -164,7 +182,9 @@ def _image(image: Any) -> Any:
     if is_a(image, "PIL.Image"):
         return to_rgb(image)
     if not _is_array(image):
-        raise LayerscopeError(f"a sample is of type {type(image).__name__}: give only images")
+        raise LayerscopeError(
+            f"a sample is of type {type(image).__name__}: give only images"
+        )
     return array_image(image)
 
 

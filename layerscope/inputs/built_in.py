@@ -17,7 +17,15 @@ from layerscope.inputs.corpus import Corpus
 
 _SHORTEST = 41  # characters
 # Tests, and what is not documentation of the library itself.
-_LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "__phello__", "site-packages", "dist-packages"}
+_LEFT_OUT = {
+    "test",
+    "tests",
+    "idlelib",
+    "lib2to3",
+    "__phello__",
+    "site-packages",
+    "dist-packages",
+}
 _Definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _Documented = (ast.Module, *_Definitions)
 
@@ -40,7 +48,9 @@ def _stdlib_docs() -> Corpus:
             # templates are no Python yet, and the library's own source has old escapes
             with suppress(SyntaxError, ValueError, OSError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                for name, text in _docstrings(ast.parse(path.read_bytes()), ".".join(parts)):
+                for name, text in _docstrings(
+                    ast.parse(path.read_bytes()), ".".join(parts)
+                ):
                     if len(text) >= _SHORTEST:
                         docstrings.setdefault(text, (name, parts[0]))
     if not docstrings:
@@ -53,7 +63,9 @@ def _stdlib_docs() -> Corpus:
         tuple(docstrings),
         tuple(name for name, _ in docstrings.values()),
         tuple(module for _, module in docstrings.values()),
-        (f"docstrings of Python {platform.python_version()}'s own library; label: the module",),
+        (
+            f"docstrings of Python {platform.python_version()}'s own library; label: the module",
+        ),
     )
 
 
@@ -67,7 +79,9 @@ def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
         return
     # the handlers of a `try` come last
     fields = sorted(ast.iter_fields(node), key=lambda field: field[0] == "handlers")
-    for child in (child for _, value in fields if isinstance(value, list) for child in value):
+    for child in (
+        child for _, value in fields if isinstance(value, list) for child in value
+    ):
         if isinstance(child, _Definitions):
             yield from _docstrings(child, f"{name}.{child.name}")
         elif isinstance(child, (ast.If, ast.Try, ast.With, ast.ExceptHandler)):
@@ -85,8 +99,16 @@ def _digits() -> Corpus:
     labels = tuple(int(label) for label in data.target)
     names = tuple(map(str, range(len(images))))
     return Corpus(
-        "digits", "image", images, names, labels, ("scikit-learn's digits; label: the digit",)
+        "digits",
+        "image",
+        images,
+        names,
+        labels,
+        ("scikit-learn's digits; label: the digit",),
     )
 
 
-BUILT_IN: dict[str, Callable[[], Corpus]] = {"stdlib-docs": _stdlib_docs, "digits": _digits}
+BUILT_IN: dict[str, Callable[[], Corpus]] = {
+    "stdlib-docs": _stdlib_docs,
+    "digits": _digits,
+}

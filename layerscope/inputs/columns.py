@@ -12,7 +12,16 @@ from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.text_files import without_surrogates
 
 PAIR_COLUMNS = ("text_a", "sentence1", "sentence_a", "question1", "premise")
-TEXT_COLUMNS = ("text", "sentence", "content", "document", "review", "question", "title", "body")
+TEXT_COLUMNS = (
+    "text",
+    "sentence",
+    "content",
+    "document",
+    "review",
+    "question",
+    "title",
+    "body",
+)
 LABEL_COLUMNS = (
     "label", "labels", "class", "category", "target", "topic", "module", "intent", "sentiment", "genre",
     "coarse_label",
@@ -34,7 +43,9 @@ class Columns:
         """Raise where a column is named and the data have none."""
         for option, name in (("text_column", self.text), ("label_column", self.label)):
             if name is not None:
-                raise LayerscopeError(f"`{option}={name!r}`: {where} has no columns, leave it out")
+                raise LayerscopeError(
+                    f"`{option}={name!r}`: {where} has no columns, leave it out"
+                )
 
 
 def missing(cells: Sequence[Any]) -> NDArray[np.bool_]:
@@ -52,7 +63,9 @@ def missing_labels(labels: Sequence[Any]) -> NDArray[np.bool_]:
     return np.asarray(missing(labels) | np.array(written, dtype=bool))
 
 
-def choose_columns(names: Sequence[str], columns: Columns, where: str) -> tuple[Columns, list[str]]:
+def choose_columns(
+    names: Sequence[str], columns: Columns, where: str
+) -> tuple[Columns, list[str]]:
     """Return a table's text column and its label column, if it has one, with a note on each that is not named."""
     text = choose_column(names, columns.text, (*TEXT_COLUMNS, *PAIR_COLUMNS), where)
     label = choose_column(names, columns.label, LABEL_COLUMNS, where)
@@ -130,7 +143,9 @@ def text_corpus(
     kept, classes = filled, None
     if labels is not None:
         labelled = filled & ~missing_labels(labels)
-        classes = class_labels([labels[row] for row in np.flatnonzero(labelled).tolist()])
+        classes = class_labels(
+            [labels[row] for row in np.flatnonzero(labelled).tolist()]
+        )
         source = f"column {columns.label!r}" if columns.label else "the list of labels"
         fault = f"{source} holds no classes (but scores, lists or nothing)"
         if classes is not None:
@@ -142,7 +157,9 @@ def text_corpus(
     for what, lost in (("a text", ~filled), ("a label", filled & ~kept)):
         if lost.any():
             rows = [*map(str, np.flatnonzero(lost))]
-            lines.append(f"{count(len(rows), 'row')} without {what} left out: {listed(rows)}")
+            lines.append(
+                f"{count(len(rows), 'row')} without {what} left out: {listed(rows)}"
+            )
     rows_kept = np.flatnonzero(kept).tolist()
     samples = [without_surrogates(cells[row]) for row in rows_kept]
     names = tuple(map(str, rows_kept))
@@ -164,7 +181,9 @@ def class_labels(cells: Sequence[Any]) -> Labels | None:
 
     Fractions are scores and lists are several classes: neither is a class.
     """
-    values = [cell.item() if getattr(cell, "ndim", None) == 0 else cell for cell in cells]
+    values = [
+        cell.item() if getattr(cell, "ndim", None) == 0 else cell for cell in cells
+    ]
     if not values or not all(isinstance(value, (str, int, float)) for value in values):
         return None
     if not all(isinstance(value, str) or math.isfinite(value) for value in values):

@@ -72,7 +72,9 @@ class Corpus:
             self,
             samples=pick(self.samples, chosen),
             names=tuple(self.names[i] for i in chosen),
-            labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
+            labels=None
+            if self.labels is None
+            else tuple(self.labels[i] for i in chosen),
         )
 
     def fingerprint(self) -> str:
@@ -123,7 +125,9 @@ class Judged:
     def text(self) -> str:
         """Samples, classes, and why some were skipped, in words."""
         skipped = (
-            f"; {self.skipped:,} skipped, in classes of fewer than {WHOLE}" if self.skipped else ""
+            f"; {self.skipped:,} skipped, in classes of fewer than {WHOLE}"
+            if self.skipped
+            else ""
         )
         return f"{count(self.n, 'sample')}, {self.classes:,} classes{skipped}"
 
@@ -132,7 +136,9 @@ class Judged:
         """What is missing for a headline, in words; empty where nothing is."""
         more = MORE if self.sampled else ""
         if self.n < LEAST:
-            return f"only {self.text}: {LEAST} judged samples are needed, {more}label more"
+            return (
+                f"only {self.text}: {LEAST} judged samples are needed, {more}label more"
+            )
         if self.n < SHARE * (self.n + self.skipped):
             return f"only {self.text}: more than half cannot be judged, {more}merge rare classes"
         return ""
@@ -153,5 +159,6 @@ def seen_of(corpus: Corpus, folder: Path) -> tuple[int, int]:
         highest = seen[-1] if len(seen) >= MOST_DIGESTS else np.iinfo(np.uint64).max
         comparable = corpus.digests[corpus.digests <= highest]
         return int(np.isin(comparable, seen).sum()), len(comparable)
-    except (OSError, ValueError, TypeError, IndexError, EOFError):  # no file, or none that we wrote
+    # no file, or none that we wrote
+    except (OSError, ValueError, TypeError, IndexError, EOFError):
         return 0, 0

@@ -49,9 +49,16 @@ def _of_whole_classes(
     """Return as many rows as were `chosen`, as near to these as classes of 5 samples allow, and a note."""
     n = len(chosen)
     order = np.concatenate(
-        [chosen, np.random.default_rng(seed).permutation(np.setdiff1d(range(len(labels)), chosen))]
+        [
+            chosen,
+            np.random.default_rng(seed).permutation(
+                np.setdiff1d(range(len(labels)), chosen)
+            ),
+        ]
     )
-    classes = np.unique(np.array(list(map(repr, labels))), return_inverse=True)[1][order]
+    classes = np.unique(np.array(list(map(repr, labels))), return_inverse=True)[1][
+        order
+    ]
     sizes, rank = np.bincount(classes), np.empty(len(classes), dtype=np.int64)
     rank[np.argsort(classes, kind="stable")] = np.arange(len(classes)) - np.repeat(
         np.cumsum(sizes) - sizes, sizes
@@ -60,7 +67,9 @@ def _of_whole_classes(
     kept = readable[: n // WHOLE]
     member = np.isin(classes, kept)
     first = np.where(
-        member & (rank < WHOLE), 0, 1 if len(kept) == len(readable) else np.where(member, 1, 2)
+        member & (rank < WHOLE),
+        0,
+        1 if len(kept) == len(readable) else np.where(member, 1, 2),
     )
     rows: list[int] = np.sort(order[np.argsort(first, kind="stable")[:n]]).tolist()
     if len(kept) == len(readable):

@@ -26,7 +26,11 @@ def is_dataset(data: Any) -> bool:
     """Return whether data are named on the hub, `hf:name`, or a folder that `datasets` saved with `save_to_disk`."""
     if isinstance(data, str) and data.startswith("hf:"):
         return True
-    names = ("dataset_info.json", "dataset_dict.json") if isinstance(data, (str, Path)) else ()
+    names = (
+        ("dataset_info.json", "dataset_dict.json")
+        if isinstance(data, (str, Path))
+        else ()
+    )
     return any((Path(data).expanduser() / name).exists() for name in names)
 
 
@@ -68,7 +72,9 @@ def _opened(data: str | Path, streaming: bool = False) -> tuple[Any, str, str, s
 
 def _saved(path: Path) -> Any:
     if not path.exists():
-        raise LayerscopeError(f"{path} does not exist: give a folder written by save_to_disk")
+        raise LayerscopeError(
+            f"{path} does not exist: give a folder written by save_to_disk"
+        )
     try:
         return _datasets().load_from_disk(str(path))
     except LayerscopeError:
@@ -80,12 +86,16 @@ def _saved(path: Path) -> Any:
 
 
 def _datasets() -> Any:
-    with needs("datasets", "Hugging Face data sets need datasets, which is not installed"):
+    with needs(
+        "datasets", "Hugging Face data sets need datasets, which is not installed"
+    ):
         import datasets
     return datasets
 
 
-def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: str = "") -> Corpus:
+def dataset_corpus(
+    data: Any, name: str, columns: Columns, where: str, split: str = ""
+) -> Corpus:
     """Return a `Dataset`, or one split of a `DatasetDict`, as a corpus of its texts, images or sounds."""
     data, name, notes = _of_split(data, name, where, split)
     if not hasattr(data, "num_rows"):
@@ -97,16 +107,23 @@ def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: st
         label = choose_column(data.column_names, columns.label, LABEL_COLUMNS, where)
         return _media_corpus(data, media, label, modality, name, notes)
     chosen, _ = choose_columns(data.column_names, columns, where)
-    texts = data.select_columns([column for column in (chosen.text, chosen.label) if column])
-    return frame_corpus(iterable_rows(texts, where).frame(), name, columns, where, notes)
+    texts = data.select_columns(
+        [column for column in (chosen.text, chosen.label) if column]
+    )
+    return frame_corpus(
+        iterable_rows(texts, where).frame(), name, columns, where, notes
+    )
 
 
-def _of_split(data: Any, name: str, where: str, split: str) -> tuple[Any, str, list[str]]:
+def _of_split(
+    data: Any, name: str, where: str, split: str
+) -> tuple[Any, str, list[str]]:
     """Return one split of a dict of them, its name, and a note where it was chosen; other data as they are."""
     if not isinstance(data, dict):
         return data, name, []
     usual = next(
-        (name_of_split for name_of_split in _SPLITS if name_of_split in data), next(iter(data))
+        (name_of_split for name_of_split in _SPLITS if name_of_split in data),
+        next(iter(data)),
     )
     notes = [] if split else [f"split: {usual} (of {', '.join(data)})"]
     split = split or usual
@@ -117,9 +134,14 @@ def _of_split(data: Any, name: str, where: str, split: str) -> tuple[Any, str, l
     return data[split], f"{name}-{split}", notes
 
 
-def _media_of(features: Mapping[str, Any], columns: Columns) -> tuple[str, Modality] | None:
+def _media_of(
+    features: Mapping[str, Any], columns: Columns
+) -> tuple[str, Modality] | None:
     """Return the column of images or sounds that is to be read, and which these are; None of texts."""
-    kinds = {column: _MEDIA.get(type(feature).__name__) for column, feature in features.items()}
+    kinds = {
+        column: _MEDIA.get(type(feature).__name__)
+        for column, feature in features.items()
+    }
     media = columns.text or next((column for column, kind in kinds.items() if kind), "")
     kind = kinds.get(media)
     return None if kind is None else (media, kind)
@@ -140,9 +162,16 @@ class _DatasetFiles(Sequence[Any]):
 
 
 def _media_corpus(
-    data: Any, column: str, label: str | None, modality: Modality, name: str, notes: list[str]
+    data: Any,
+    column: str,
+    label: str | None,
+    modality: Modality,
+    name: str,
+    notes: list[str],
 ) -> Corpus:
-    data = data.cast_column(column, getattr(_datasets(), modality.capitalize())(decode=False))
+    data = data.cast_column(
+        column, getattr(_datasets(), modality.capitalize())(decode=False)
+    )
     labels = None
     if label is not None:
         cells = list(data[label])
@@ -152,7 +181,9 @@ def _media_corpus(
         labels = None if None in cells else class_labels(cells)
         notes.append(f"label column: {label!r}")
     names = tuple(map(str, range(data.num_rows)))
-    samples = Files(modality, _DatasetFiles(data.select_columns([column]), column), names)
+    samples = Files(
+        modality, _DatasetFiles(data.select_columns([column]), column), names
+    )
     return Corpus(
         folder_name(name),
         modality,
@@ -180,7 +211,10 @@ def _loaded(parts: Sequence[str], streaming: bool = False) -> Any:
         try:
             return datasets.load_dataset(name, config, streaming=streaming)
         except Exception as error:  # each builder, reader and connection raises its own
-            unknown = type(error).__name__ in ("DatasetNotFoundError", "FileNotFoundError")
+            unknown = type(error).__name__ in (
+                "DatasetNotFoundError",
+                "FileNotFoundError",
+            )
             failed = failed if failed and unknown else [error]
     fault = "is not cached and the hub cannot be reached: save it elsewhere with save_to_disk and give its folder"
     if reachable:

@@ -16,7 +16,18 @@ from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.samples import Modality, Waveform
 
 SUFFIXES: dict[Modality, tuple[str, ...]] = {
-    "image": (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"),
+    "image": (
+        ".jpg",
+        ".jpeg",
+        ".png",
+        ".bmp",
+        ".gif",
+        ".tif",
+        ".tiff",
+        ".webp",
+        ".ppm",
+        ".pgm",
+    ),
     "audio": (".wav", ".flac", ".ogg"),
 }
 LOOKED_FOR = f"images ({', '.join(SUFFIXES['image'])}) or sounds ({', '.join(SUFFIXES['audio'])})"
@@ -51,18 +62,25 @@ class Files(Sequence[Any]):
 def media_kind(name: str) -> Modality | None:
     """Return `image` or `audio` by a file name's suffix, or None."""
     suffix = splitext(name)[1].lower()
-    return next((modality for modality, suffixes in SUFFIXES.items() if suffix in suffixes), None)
+    return next(
+        (modality for modality, suffixes in SUFFIXES.items() if suffix in suffixes),
+        None,
+    )
 
 
 def is_hidden(name: str) -> bool:
     """Return whether a relative path is what systems leave behind: dot files and `__MACOSX`."""
     return any(
-        part.startswith(".") and part != "." or part == "__MACOSX" for part in name.split("/")
+        part.startswith(".") and part != "." or part == "__MACOSX"
+        for part in name.split("/")
     )
 
 
 def media_corpus(
-    files: Sequence[tuple[str, Path]], modality: Modality, name: str, label_by_folder: bool = False
+    files: Sequence[tuple[str, Path]],
+    modality: Modality,
+    name: str,
+    label_by_folder: bool = False,
 ) -> Corpus:
     """Return files, each with its name, as a corpus; raise `LayerscopeError` for the first that is broken."""
     for title, file in files:
@@ -74,7 +92,11 @@ def media_corpus(
     names = tuple(title for title, _ in files)
     samples = Files(modality, tuple(file for _, file in files), names)
     labels = folder_labels(names) if label_by_folder else None
-    notes = () if labels is None else (f"label: the last folder ({len(set(labels))} classes)",)
+    notes = (
+        ()
+        if labels is None
+        else (f"label: the last folder ({len(set(labels))} classes)",)
+    )
     return Corpus(folder_name(name), modality, samples, names, labels, notes)
 
 
@@ -134,11 +156,17 @@ def array_image(array: Any) -> Any:
     from PIL import Image
 
     pixels = np.asarray(array)
-    if pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4) and pixels.shape[0] in (1, 3, 4):
+    if (
+        pixels.ndim == 3
+        and pixels.shape[2] not in (1, 3, 4)
+        and pixels.shape[0] in (1, 3, 4)
+    ):
         pixels = np.moveaxis(pixels, 0, 2)
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
-    if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (3, 4)):
+    if pixels.ndim not in (2, 3) or (
+        pixels.ndim == 3 and pixels.shape[2] not in (3, 4)
+    ):
         raise LayerscopeError(
             f"an array of shape {pixels.shape} is not an image: give [H, W] or [H, W, 3]"
         )
@@ -169,7 +197,9 @@ def mono(samples: NDArray[Any]) -> NDArray[np.float32]:
     array = np.asarray(samples)
     if array.ndim == 2:
         # Sounds are longer than they have channels, whichever axis comes first.
-        array = array.mean(axis=int(np.argmin(array.shape)), dtype=np.float64).astype(array.dtype)
+        array = array.mean(axis=int(np.argmin(array.shape)), dtype=np.float64).astype(
+            array.dtype
+        )
     if array.ndim != 1:
         raise LayerscopeError(
             f"a sound of shape {array.shape} is not [samples] or [samples, channels]"

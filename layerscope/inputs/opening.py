@@ -14,7 +14,13 @@ from layerscope.inputs.built_in import BUILT_IN
 from layerscope.inputs.columns import Columns, frame_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.hub import hub_corpus, is_dataset
-from layerscope.inputs.media import LOOKED_FOR, SPLITS, is_hidden, media_corpus, media_kind
+from layerscope.inputs.media import (
+    LOOKED_FOR,
+    SPLITS,
+    is_hidden,
+    media_corpus,
+    media_kind,
+)
 from layerscope.inputs.rows import TABLES, file_rows
 from layerscope.inputs.samples import Lines, Modality
 from layerscope.inputs.text_files import read_lines
@@ -64,7 +70,9 @@ def open_corpus(
     elif isinstance(data, (str, Path)):
         corpus = _open_path(existing_data(data), modality, columns)
     else:
-        corpus = memory_corpus(data, modality, columns, None if labels is None else list(labels))
+        corpus = memory_corpus(
+            data, modality, columns, None if labels is None else list(labels)
+        )
     if modality is not None and corpus.modality != modality:
         raise LayerscopeError(
             f"{corpus.name} holds {corpus.modality} samples, not {modality}: leave `modality` out"
@@ -115,7 +123,9 @@ def lines_corpus(text: str, name: str) -> Corpus:
     """Return the lines of a text that are not blank as running text, each named by its number."""
     lines = Lines.of(text)
     names = tuple(map(str, lines.numbers))
-    return Corpus(folder_name(name), "text", lines, names, notes=(PLAIN_TEXT,), running=True)
+    return Corpus(
+        folder_name(name), "text", lines, names, notes=(PLAIN_TEXT,), running=True
+    )
 
 
 def data_name(path: Path) -> tuple[str, str]:
@@ -136,7 +146,9 @@ def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
         return hub_corpus(path, columns)
     columns.refuse(str(path))
     inside = sorted(
-        (file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file()
+        (file.relative_to(path).as_posix(), file)
+        for file in path.rglob("*")
+        if file.is_file()
     )
     files = [(name, file) for name, file in inside if not is_hidden(name)]
     kinds = {kind for name, _ in files if (kind := media_kind(name)) is not None}
@@ -146,7 +158,9 @@ def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
             f"{path} holds no {LOOKED_FOR}: give one of its files instead{held}, unpacked"
         )
     if len(kinds) > 1 and modality not in kinds:
-        raise LayerscopeError(f"{path} holds images and sounds: keep each kind in its own folder")
+        raise LayerscopeError(
+            f"{path} holds images and sounds: keep each kind in its own folder"
+        )
     chosen = modality if modality in kinds else kinds.pop()
     taken = [(name, file) for name, file in files if media_kind(name) == chosen]
     return media_corpus(taken, chosen, path.resolve().name, label_by_folder=True)

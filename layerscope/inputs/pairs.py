@@ -9,7 +9,11 @@ from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.tables import table_of
 
 SECOND = dict(
-    zip(PAIR_COLUMNS, ("text_b", "sentence2", "sentence_b", "question2", "hypothesis"), strict=True)
+    zip(
+        PAIR_COLUMNS,
+        ("text_b", "sentence2", "sentence_b", "question2", "hypothesis"),
+        strict=True,
+    )
 )
 
 
@@ -42,12 +46,17 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
     second = frame[named[pair_columns[1]]].tolist()
     empty, rows = missing(second), map(int, corpus.names)
     others = ("" if empty[row] else str(second[row]) for row in rows)
-    samples = tuple(Pair(first, other) for first, other in zip(corpus.samples, others, strict=True))
+    samples = tuple(
+        Pair(first, other) for first, other in zip(corpus.samples, others, strict=True)
+    )
     notes = [note for note in corpus.notes if not note.startswith("text column: ")]
     return replace(
         corpus,
         samples=samples,
-        notes=(*notes, f"pairs: {pair_columns[0]} and {pair_columns[1]}, read together"),
+        notes=(
+            *notes,
+            f"pairs: {pair_columns[0]} and {pair_columns[1]}, read together",
+        ),
     )
 
 
@@ -65,4 +74,7 @@ def encoded(samples: Sequence[Any], encoder: Any) -> list[Ids]:
         return_token_type_ids=typed,
     )
     types = read["token_type_ids"] if typed else [()] * len(samples)
-    return [Ids(tuple(ids), tuple(of)) for ids, of in zip(read["input_ids"], types, strict=True)]
+    return [
+        Ids(tuple(ids), tuple(of))
+        for ids, of in zip(read["input_ids"], types, strict=True)
+    ]

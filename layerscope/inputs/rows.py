@@ -72,7 +72,9 @@ def file_rows(paths: Sequence[Path], suffix: str) -> Rows:
     """Return the rows of table files of one kind, by their suffix without `.gz`."""
     where = str(paths[0])
     if suffix in PARQUET:
-        return Rows(where, partial(_parquet, paths), length=sum(map(_parquet_length, paths)))
+        return Rows(
+            where, partial(_parquet, paths), length=sum(map(_parquet_length, paths))
+        )
     if suffix in JSON_LINES:
         return Rows(where, lambda names: chain.from_iterable(map(_json, paths)))
     first = next((line for line in read_lines(paths[0]) if line.strip()), "")
@@ -84,16 +86,21 @@ def file_rows(paths: Sequence[Path], suffix: str) -> Rows:
     except LayerscopeError:
         if separator != "\t":
             raise
-        return Rows(where, partial(_separated, paths, separator, csv.QUOTE_NONE), [UNQUOTED])
+        return Rows(
+            where, partial(_separated, paths, separator, csv.QUOTE_NONE), [UNQUOTED]
+        )
 
 
 def _separated(
     paths: Sequence[Path], separator: str, quoting: Any, names: Sequence[str] | None
 ) -> Records:
     """Yield the rows of CSV or TSV, each with as many fields as the header has names."""
-    csv.field_size_limit(2**31 - 1)  # texts may be longer than the module's 131,072 characters
+    # texts may be longer than the module's 131,072 characters
+    csv.field_size_limit(2**31 - 1)
     for path in paths:
-        rows = csv.reader(read_lines(path), delimiter=separator, quoting=quoting, strict=True)
+        rows = csv.reader(
+            read_lines(path), delimiter=separator, quoting=quoting, strict=True
+        )
         try:
             header: list[str] | None = None
             for row in filter(None, rows):
@@ -101,7 +108,9 @@ def _separated(
                     header = row
                     twice = next((name for name in row if row.count(name) > 1), None)
                     if twice is not None:
-                        raise LayerscopeError(f"{path} has two columns named {twice!r}: rename one")
+                        raise LayerscopeError(
+                            f"{path} has two columns named {twice!r}: rename one"
+                        )
                     continue
                 if len(row) != len(header):
                     raise LayerscopeError(
@@ -190,7 +199,9 @@ def _whole_parquet(path: Path) -> Iterator[None]:
 def iterable_rows(data: Any, where: str) -> Rows:
     """Return the rows that an iterable yields: texts, or objects such as those of a `datasets.IterableDataset`."""
     features = (getattr(data, "features", None) or {}).items()
-    classes = {column: kind.names for column, kind in features if hasattr(kind, "names")}
+    classes = {
+        column: kind.names for column, kind in features if hasattr(kind, "names")
+    }
 
     def records(names: Sequence[str] | None = None) -> Records:
         remaining, number = iter(data), 0

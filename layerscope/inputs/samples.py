@@ -64,7 +64,9 @@ class Lines(tuple[str, ...]):
     def of(cls, text: str) -> "Lines":
         """Return the lines of a text; they are numbered from 1, empty ones included."""
         filled = [
-            (number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()
+            (number, line)
+            for number, line in enumerate(text.split("\n"), start=1)
+            if line.strip()
         ]
         lines = cls(line for _, line in filled)
         lines.text, lines.numbers = text, tuple(number for number, _ in filled)

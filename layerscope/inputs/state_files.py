@@ -38,11 +38,17 @@ def _whole(path: Path) -> Iterator[None]:
         raise LayerscopeError(f"{path} {fault}: write or copy it again") from error
 
 
-def _numbered(named: Layers, stated: Layers, there: int, where: Path) -> tuple[int, ...]:
+def _numbered(
+    named: Layers, stated: Layers, there: int, where: Path
+) -> tuple[int, ...]:
     """Return the numbers of the layers `there` are: those that the files state, which must be those that are named."""
     layers = list((named if stated is None else stated) or ())
     rising = sorted({*layers})
-    if layers == rising and len(layers) == there and (named is None or layers == list(named)):
+    if (
+        layers == rising
+        and len(layers) == there
+        and (named is None or layers == list(named))
+    ):
         return tuple(layers)
     held = count(there, "layer")
     if stated is not None:
@@ -85,12 +91,20 @@ def requests(where: Path, files: Sequence[Path], named: Layers) -> States:
 
 def arrays(where: Path, files: Sequence[Path], named: Layers) -> States:
     """Open `layer_8.npy` [N, D] and its like, or one array [N, layers, D]."""
-    by_layer = {int(match[1]): path for path in files if (match := LAYER.fullmatch(path.stem))}
+    by_layer = {
+        int(match[1]): path for path in files if (match := LAYER.fullmatch(path.stem))
+    }
     stated = sorted(by_layer) or None
-    stacked = [_array(path) for path in ([by_layer[n] for n in stated] if stated else files)]
+    stacked = [
+        _array(path) for path in ([by_layer[n] for n in stated] if stated else files)
+    ]
     shapes = [array.shape for array in stacked]
     wanted = 2 if stated else 3
-    if len(stacked) < len(files) or {*map(len, shapes)} != {wanted} or len({*shapes}) > 1:
+    if (
+        len(stacked) < len(files)
+        or {*map(len, shapes)} != {wanted}
+        or len({*shapes}) > 1
+    ):
         held = ", ".join(f"{path.stem} {list(_array(path).shape)}" for path in files)
         raise LayerscopeError(
             f"{where} holds {held:.80}: give layer_8 [N, D] and so on, all of one shape, or one array [N, layers, D]"
@@ -113,7 +127,9 @@ def _array(path: Path) -> Any:
     with _whole(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     if array.dtype.kind not in "fiu":
-        raise LayerscopeError(f"{path} holds {array.dtype}: save numbers as float32 or float16")
+        raise LayerscopeError(
+            f"{path} holds {array.dtype}: save numbers as float32 or float16"
+        )
     return array
 
 
@@ -124,10 +140,14 @@ def extracted(where: Path, layers: Layers, pooling: str) -> States:
     if "whole" not in manifest:
         raise LayerscopeError(f"{where} is not finished: run layerscope extract again")
     if manifest["file_format"] == "parquet":
-        raise LayerscopeError(f"{where} holds states as Parquet: extract them as safetensors")
+        raise LayerscopeError(
+            f"{where} holds states as Parquet: extract them as safetensors"
+        )
     poolings = manifest["poolings"]
     if poolings and pooling not in ("auto", *poolings):
-        raise LayerscopeError(f"{where} has no pooling {pooling!r}: it has {', '.join(poolings)}")
+        raise LayerscopeError(
+            f"{where} has no pooling {pooling!r}: it has {', '.join(poolings)}"
+        )
     pooling = poolings[0] if poolings and pooling == "auto" else pooling
     about = {
         "model": model["name"],
@@ -144,7 +164,11 @@ def _fingerprint(manifest: dict[str, Any]) -> dict[str, str]:
     """Return the fingerprint of images or sounds where all of them were extracted; texts may have become windows."""
     data, whole = manifest["data"], manifest["whole"]
     is_all = whole["samples"] == whole["rows"]
-    return {"fingerprint": data["fingerprint"]} if is_all and data["modality"] != "text" else {}
+    return (
+        {"fingerprint": data["fingerprint"]}
+        if is_all and data["modality"] != "text"
+        else {}
+    )
 
 
 def _chunks(folder: StatesFolder, pooling: str, layers: Layers) -> States:
@@ -173,10 +197,14 @@ def _chunks(folder: StatesFolder, pooling: str, layers: Layers) -> States:
                 states.append(vectors[:, 0] if poolings else vectors)
         return states
 
-    numbers = _numbered(layers, manifest["layers"], len(manifest["layers"]), folder.path)
+    numbers = _numbered(
+        layers, manifest["layers"], len(manifest["layers"]), folder.path
+    )
     table = pd.DataFrame({"label": labels}) if labels else None
     width = manifest["model"]["width"]
-    return States(folder.path, tuple(names), numbers, width, read, tokens or None, table)
+    return States(
+        folder.path, tuple(names), numbers, width, read, tokens or None, table
+    )
 
 
 READERS: dict[str, Callable[[Path, Sequence[Path], Layers], States]] = {
@@ -206,10 +234,16 @@ def open_states(
     files = [where] if where.is_file() else sorted(where.iterdir(), key=_in_order)
     kinds = {file.suffix for file in files} & {*READERS}
     if len(kinds) != 1:
-        fault = f"holds {' and '.join(sorted(kinds))} files" if kinds else "holds no states"
-        raise LayerscopeError(f"{where} {fault}: give {' or '.join(READERS)} files, unpacked")
+        fault = (
+            f"holds {' and '.join(sorted(kinds))} files" if kinds else "holds no states"
+        )
+        raise LayerscopeError(
+            f"{where} {fault}: give {' or '.join(READERS)} files, unpacked"
+        )
     suffix = kinds.pop()
-    states = READERS[suffix](where, [file for file in files if file.suffix == suffix], layers)
+    states = READERS[suffix](
+        where, [file for file in files if file.suffix == suffix], layers
+    )
     if not states.names:
         raise LayerscopeError(f"{where} holds no sample: give one at least")
     return states

@@ -27,7 +27,17 @@ TOKENS = ""
 LEFT = 3600
 """Seconds after which a half-written file is no longer that of a process at work."""
 SUFFIX = {"safetensors": ".safetensors", "parquet": ".parquet"}
-MODEL = ("name", "weights", "device", "dtype", "part", "blocks", "norm", "depth", "width")
+MODEL = (
+    "name",
+    "weights",
+    "device",
+    "dtype",
+    "part",
+    "blocks",
+    "norm",
+    "depth",
+    "width",
+)
 DATA = ("name", "text_column", "label_column", "fingerprint", "tokens")
 DECISIVE = ("layers", "site", "poolings", "store_dtype", "file_format", "chunk_rows")
 """What must match for two processes to write into one folder, besides the options."""
@@ -48,14 +58,18 @@ class StatesFolder:
                 f"{str(path)!r} holds states of format {written}: this layerscope reads {FORMAT}"
             )
         suffix = SUFFIX[self.manifest["file_format"]]
-        self.store = StateStore(path, "chunks", "chunk", "done", suffix, digits=6, checksum=SHA256)
+        self.store = StateStore(
+            path, "chunks", "chunk", "done", suffix, digits=6, checksum=SHA256
+        )
 
     @classmethod
     def open_or_start(cls, path: Path, manifest: Mapping[str, Any]) -> "StatesFolder":
         """Return the folder of these states, started where it is new; one that holds anything else is refused."""
         try:
             path.mkdir(parents=True, exist_ok=True)
-            there = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
+            there = {
+                entry.name for entry in path.iterdir() if not entry.name.startswith(".")
+            }
         except OSError as error:
             raise LayerscopeError(
                 f"{str(path)!r} cannot be written ({error.strerror}): name another folder with `out`"
@@ -114,7 +128,10 @@ class StatesFolder:
             | {name: about[name] for name in ("samples", "bytes", "sha256")}
             for number, about in enumerate(chunks)
         ]
-        whole = {name: total_of(chunks, name) for name in ("samples", "tokens", "rows", "cut")}
+        whole = {
+            name: total_of(chunks, name)
+            for name in ("samples", "tokens", "rows", "cut")
+        }
         self.manifest["whole"] = {**whole, "broken": broken_in(chunks), "chunks": files}
         write_json(self.path / MANIFEST, self.manifest, self.store.writer)
         self.store.drop_leftovers(LEFT)
@@ -143,7 +160,9 @@ class ChunkTable:
 
     def save(self, path: Path) -> None:
         """Write all of it, in the format of the folder."""
-        write = self._save_parquet if ".parquet" in path.name else self._save_safetensors
+        write = (
+            self._save_parquet if ".parquet" in path.name else self._save_safetensors
+        )
         write(path)
 
     def _key(self, plain: str, pooling: str) -> str:
@@ -154,14 +173,17 @@ class ChunkTable:
         from safetensors.torch import save_file
 
         tensors = {
-            self._key("states", name): states.contiguous() for name, states in self.states.items()
+            self._key("states", name): states.contiguous()
+            for name, states in self.states.items()
         }
         if TOKENS in self.states:
             tensors["offsets"] = torch.tensor(self.offsets)
             if self.ids is not None:
                 flat = [number for row in self.ids for number in row]
                 tensors["token_ids"] = torch.tensor(flat, dtype=torch.int64)
-        samples = {"id": self.names} | ({} if self.labels is None else {"label": self.labels})
+        samples = {"id": self.names} | (
+            {} if self.labels is None else {"label": self.labels}
+        )
         # one entry: of several the order may change
         save_file(tensors, path, {"samples": json.dumps(samples)})
 
@@ -179,7 +201,9 @@ class ChunkTable:
                 flat = pa.array(states[row].contiguous().flatten().numpy())
                 vectors = pa.FixedSizeListArray.from_arrays(flat, states.shape[-1])
                 if name == TOKENS:
-                    vectors = pa.ListArray.from_arrays(pa.array(self.offsets, pa.int32()), vectors)
+                    vectors = pa.ListArray.from_arrays(
+                        pa.array(self.offsets, pa.int32()), vectors
+                    )
                 columns[self._key(f"layer_{layer}", name)] = vectors
         pq.write_table(
             pa.table(columns),

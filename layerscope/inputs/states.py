@@ -59,7 +59,9 @@ class StoredSample(Window):
 class StoredSamples(Sequence[Any]):
     """The samples of states in the order of their `numbers`, made when they are looked at."""
 
-    def __init__(self, states: States, numbers: Sequence[int], texts: Sequence[str] | None) -> None:
+    def __init__(
+        self, states: States, numbers: Sequence[int], texts: Sequence[str] | None
+    ) -> None:
         self.states, self.numbers, self.texts = states, numbers, texts
 
     def __len__(self) -> int:
@@ -67,8 +69,14 @@ class StoredSamples(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         number = self.numbers[index]
-        ids = () if self.states.tokens is None else tuple(self.states.tokens[number].tolist())
-        return StoredSample("" if self.texts is None else self.texts[index], ids, number)
+        ids = (
+            ()
+            if self.states.tokens is None
+            else tuple(self.states.tokens[number].tolist())
+        )
+        return StoredSample(
+            "" if self.texts is None else self.texts[index], ids, number
+        )
 
     def stored(self, index: int) -> bytes:
         """Return what tells a sample from others: its text, else its token ids, else its states."""
@@ -76,10 +84,14 @@ class StoredSamples(Sequence[Any]):
             return self.texts[index].encode("utf-8", "surrogatepass")
         if self.states.tokens is not None:
             return self.states.tokens[self.numbers[index]].tobytes()
-        return bytes(self.states.read([self.numbers[index]])[0].float().numpy().tobytes())
+        return bytes(
+            self.states.read([self.numbers[index]])[0].float().numpy().tobytes()
+        )
 
 
-def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: Columns) -> Corpus:
+def corpus_of(
+    states: States, data: Any, labels: Sequence[Any] | None, columns: Columns
+) -> Corpus:
     """Return the samples of states, with the texts and labels of the table `data`, or of the one beside them.
 
     Samples whose names are in a column `id` come in the order of the table, as in a profile of it;
@@ -90,11 +102,18 @@ def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: 
     where, total = str(states.path), len(states.names)
     path = Path(data) if isinstance(data, (str, Path)) else states.path
     name, notes, text, label = folder_name(path.stem), list[str](), None, None
-    frame, numbers = states.table if data is None else table_of(data), list(range(total))
+    frame, numbers = (
+        states.table if data is None else table_of(data),
+        list(range(total)),
+    )
     if frame is not None:
         where = str(path)
         frame, numbers = _matched(frame, states, where)
-        if data is not None and ID not in frame and states.names != tuple(map(str, range(total))):
+        if (
+            data is not None
+            and ID not in frame
+            and states.names != tuple(map(str, range(total)))
+        ):
             ends = f"{states.names[0]} first and {states.names[-1]} last"
             notes.append(
                 f"rows of the table are paired with the states in order, {ends} (files by name): add a column `id` "
@@ -114,14 +133,22 @@ def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: 
         )
     texts = None if frame is None or text is None else frame[text].tolist()
     cells_of_labels = (
-        frame[label].tolist() if frame is not None and label and labels is None else labels
+        frame[label].tolist()
+        if frame is not None and label and labels is None
+        else labels
     )
     names = [states.names[number] for number in numbers]
     chosen = Columns(text, label, labels is not None or columns.label is not None)
     read = text_corpus(texts or names, name, where, cells_of_labels, chosen, notes)
-    samples = StoredSamples(states, numbers, None if texts is None else list(map(str, texts)))
+    samples = StoredSamples(
+        states, numbers, None if texts is None else list(map(str, texts))
+    )
     whole = Corpus(
-        name, "text" if texts or states.tokens else "tensor", samples, names, notes=read.notes
+        name,
+        "text" if texts or states.tokens else "tensor",
+        samples,
+        names,
+        notes=read.notes,
     )
     return replace(whole.take([*map(int, read.names)]), labels=read.labels)
 
@@ -144,6 +171,8 @@ def _matched(frame: Any, states: States, where: str) -> tuple[Any, list[int]]:
     missing = [name for name in names if name not in frame.index]
     if missing or not frame.index.is_unique:
         lack = f"no row for {listed(missing)}" if missing else "a name twice"
-        raise LayerscopeError(f"{where}: column 'id' has {lack}: give the name of each sample once")
+        raise LayerscopeError(
+            f"{where}: column 'id' has {lack}: give the name of each sample once"
+        )
     frame = frame[frame.index.isin(names)]
     return frame.reset_index(drop=True), [numbers[name] for name in frame.index]

@@ -26,7 +26,12 @@ from layerscope.inputs.columns import (
 from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.hub import hub_rows, is_dataset
 from layerscope.inputs.media import is_hidden, media_kind
-from layerscope.inputs.opening import data_name, existing_data, lines_corpus, open_corpus
+from layerscope.inputs.opening import (
+    data_name,
+    existing_data,
+    lines_corpus,
+    open_corpus,
+)
 from layerscope.inputs.rows import (
     HEAD,
     TABLES,
@@ -105,7 +110,9 @@ class Stream:
         """What was guessed, one line each."""
         return self.head.notes
 
-    def chunks(self, start: int = 0, wanted: Wanted = lambda number: True) -> Iterator[Chunk]:
+    def chunks(
+        self, start: int = 0, wanted: Wanted = lambda number: True
+    ) -> Iterator[Chunk]:
         """Yield the chunks from a number on; of those that are not `wanted` no sample is made.
 
         Raises `LayerscopeError` where the data turn out to be broken, after the chunks before that.
@@ -147,7 +154,9 @@ def open_stream(
     if labels is None and (named := _iterable(data, columns)) is not None:
         name, each = named
         return _table_stream(each, name, columns, rows, _hash((each.length, each.head)))
-    corpus = open_corpus(data, labels=labels, text_column=text_column, label_column=label_column)
+    corpus = open_corpus(
+        data, labels=labels, text_column=text_column, label_column=label_column
+    )
     return corpus_stream(corpus, rows)
 
 
@@ -186,7 +195,9 @@ def _files(data: str | Path) -> list[Path]:
     if not path.is_dir():
         is_read_whole = media_kind(path.name) or path.suffix.lower() == ".npy"
         return [] if is_read_whole or not path.is_file() else [path]
-    inside = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name))
+    inside = sorted(
+        file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name)
+    )
     if is_dataset(path) or any(media_kind(file.name) for file in inside):
         return []
     tables = [file for file in inside if data_name(file)[1] in TABLES]
@@ -210,7 +221,10 @@ def _text_stream(path: Path, name: str, rows: int) -> Stream:
             if not wanted(number):
                 yield Chunk(number, len(part), read=False)
             else:
-                names, samples = [name for name, _ in filled], [line for _, line in filled]
+                names, samples = (
+                    [name for name, _ in filled],
+                    [line for _, line in filled],
+                )
                 yield Chunk(number, len(part), samples, names)
             number += 1
 
@@ -218,7 +232,9 @@ def _text_stream(path: Path, name: str, rows: int) -> Stream:
     return Stream(head, rows, None, file_fingerprint([path]), None, None, read)
 
 
-def _table_stream(table: Rows, name: str, columns: Columns, rows: int, fingerprint: str) -> Stream:
+def _table_stream(
+    table: Rows, name: str, columns: Columns, rows: int, fingerprint: str
+) -> Stream:
     import pandas as pd
 
     frame = pd.DataFrame(table.head, dtype=object)
@@ -248,7 +264,11 @@ def _table_stream(table: Rows, name: str, columns: Columns, rows: int, fingerpri
 
 
 def _texts(
-    number: int, columns: Sequence[list[Any]], ids: Sequence[str], where: str, first: int
+    number: int,
+    columns: Sequence[list[Any]],
+    ids: Sequence[str],
+    where: str,
+    first: int,
 ) -> Chunk:
     """Return a chunk of the rows that have a text and, where the data are labelled, a label."""
     texts, *labels = columns

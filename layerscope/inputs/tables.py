@@ -10,14 +10,17 @@ def table_suffix(data: Any) -> str:
     """Return the suffix of a table file, lower case and without .gz; empty where the data are no such file."""
     if not isinstance(data, (str, Path)) or not Path(data).expanduser().is_file():
         return ""
-    suffix = next((s.lower() for s in reversed(Path(data).suffixes) if s.lower() != ".gz"), "")
+    suffix = next(
+        (s.lower() for s in reversed(Path(data).suffixes) if s.lower() != ".gz"), ""
+    )
     return suffix if suffix in TABLES else ""
 
 
 def is_a(data: Any, *names: str) -> bool:
     """Return whether data are of a class, by package and name: the package need not be imported for that."""
     return any(
-        f"{cls.__module__.partition('.')[0]}.{cls.__name__}" in names for cls in type(data).__mro__
+        f"{cls.__module__.partition('.')[0]}.{cls.__name__}" in names
+        for cls in type(data).__mro__
     )
 
 
@@ -29,6 +32,8 @@ def is_frame(data: Any) -> bool:
 def table_of(data: Any) -> Any | None:
     """Return the table that data are, a pandas frame or the path of a table file, or None where they are none."""
     if is_frame(data):
-        return data.reset_index(drop=True).set_axis([str(name) for name in data.columns], axis=1)
+        return data.reset_index(drop=True).set_axis(
+            [str(name) for name in data.columns], axis=1
+        )
     suffix = table_suffix(data)
     return file_rows([Path(data).expanduser()], suffix).frame() if suffix else None

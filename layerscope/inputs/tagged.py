@@ -51,7 +51,9 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
     tagged = tagged_rows(data)
     total = len(tagged.sentences)
     if samples is not None and samples < total:
-        chosen = np.sort(np.random.default_rng(seed).choice(total, samples, replace=False))
+        chosen = np.sort(
+            np.random.default_rng(seed).choice(total, samples, replace=False)
+        )
         tagged = Tagged(
             tagged.name,
             tuple(tagged.sentences[i] for i in chosen),
@@ -73,7 +75,9 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
         name = file[: file.lower().rfind(table_suffix(data) or ".")]
     frame = table_of(data)
     if frame is None:
-        raise LayerscopeError(f"{path} is not a table: {reader} reads JSONL, CSV, TSV or Parquet")
+        raise LayerscopeError(
+            f"{path} is not a table: {reader} reads JSONL, CSV, TSV or Parquet"
+        )
     columns = []
     for names in (WORDS, LABELS):
         column = next((name for name in names if name in frame), None)
@@ -84,7 +88,10 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
             )
         columns.append(column)
     sentences, labels = (
-        tuple(_listed(cell, f"{path}: row {i}", column) for i, cell in enumerate(frame[column]))
+        tuple(
+            _listed(cell, f"{path}: row {i}", column)
+            for i, cell in enumerate(frame[column])
+        )
         for column in columns
     )
     for i, (words, tags) in enumerate(zip(sentences, labels, strict=True)):
@@ -100,7 +107,9 @@ def _listed(cell: Any, row: str, column: str) -> tuple[str, ...]:
     if isinstance(cells, np.ndarray):
         cells = cells.tolist()
     is_list = isinstance(cells, (list, tuple))
-    if not is_list or not all(type(item) in (str, int) and item != "" for item in cells):
+    if not is_list or not all(
+        type(item) in (str, int) and item != "" for item in cells
+    ):
         raise LayerscopeError(
             f"{row} has {cell!r:.60} as {column}: give a list of texts or whole numbers, or a text separated by spaces"
         )
@@ -124,7 +133,10 @@ def first_tokens(
         )
     texts = [" ".join(words) for words in sentences]
     read = tokenizer(
-        texts, return_offsets_mapping=True, truncation=True, max_length=encoder.max_length
+        texts,
+        return_offsets_mapping=True,
+        truncation=True,
+        max_length=encoder.max_length,
     )
     return [
         (Window(text, tuple(ids)), _starts(words, offsets))
@@ -140,7 +152,9 @@ def _starts(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[in
     for word in words:
         end = start + len(word)
         over = (
-            i for i, (left, right) in enumerate(offsets) if left < end and right > max(start, left)
+            i
+            for i, (left, right) in enumerate(offsets)
+            if left < end and right > max(start, left)
         )
         first.append(next(over, -1))
         start = end + 1

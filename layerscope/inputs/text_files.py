@@ -17,10 +17,14 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises `LayerscopeError` for a file that is empty or holds no such text.
     """
     try:
-        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        with (
+            gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file
+        ):
             start = file.read(LOOKED_AT)
             if len(start) < LOOKED_AT and not start.strip():
-                raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
+                raise LayerscopeError(
+                    f"{path} is empty: give a file with at least one sample"
+                )
             if start.count(0) > 0.1 * len(start):  # UTF-16 has as many, too
                 raise LayerscopeError(f"{path} is no text in UTF-8: {KINDS}")
             file.seek(0)
@@ -30,7 +34,9 @@ def read_lines(path: Path) -> Iterator[str]:
                 at += len(line)
     except UnicodeDecodeError as error:
         fault = f"byte {at + error.start:,} is 0x{error.object[error.start]:02x}"
-        raise LayerscopeError(f"{path} is no text in UTF-8 ({fault}): {KINDS}") from error
+        raise LayerscopeError(
+            f"{path} is no text in UTF-8 ({fault}): {KINDS}"
+        ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise LayerscopeError(
             f"{path} is not a complete gzip file ({error}): pack it again"

@@ -18,7 +18,9 @@ QWERTY = dict(zip("qwertyuiopasdfghjklzxcvbnm", _NEIGHBOURS.split(), strict=True
 """Each letter's neighbours on a keyboard whose rows lie half a key apart."""
 
 
-def augment(sample: Any, modality: Modality, *, seed: int, sample_id: int, view: int) -> Any:
+def augment(
+    sample: Any, modality: Modality, *, seed: int, sample_id: int, view: int
+) -> Any:
     """Return an augmented view of a sample, which depends only on the seed, the sample number and the view number.
 
     In a text a tenth of the words, at least one, have two letters swapped, a typo, or a space within
@@ -31,7 +33,9 @@ def augment(sample: Any, modality: Modality, *, seed: int, sample_id: int, view:
     """
     random = np.random.default_rng([seed, sample_id, view])
     if modality == "text":
-        return _change_words(sample.text if isinstance(sample, Window) else sample, random)
+        return _change_words(
+            sample.text if isinstance(sample, Window) else sample, random
+        )
     for change in CHANGES[modality]:
         sample = change(sample, random)
     return sample
@@ -71,7 +75,11 @@ def _swap(word: str, random: np.random.Generator) -> str | None:
 def _typo(word: str, random: np.random.Generator) -> str | None:
     """Return a word with a letter replaced by its neighbour on a QWERTY keyboard, in the same case."""
     i = _drawn(
-        [i for i, letter in enumerate(word) if letter.lower() in QWERTY and _free(word, i + 1)],
+        [
+            i
+            for i, letter in enumerate(word)
+            if letter.lower() in QWERTY and _free(word, i + 1)
+        ],
         random,
     )
     if i is None:
@@ -113,7 +121,10 @@ def _crop(image: Any, random: np.random.Generator) -> Any:
     )
     part_width = min(width * (area * ratio) ** 0.5, width)
     part_height = min(height * (area / ratio) ** 0.5, height)
-    left, top = random.uniform(0, width - part_width), random.uniform(0, height - part_height)
+    left, top = (
+        random.uniform(0, width - part_width),
+        random.uniform(0, height - part_height),
+    )
     box = (left, top, left + part_width, top + part_height)
     return image.resize(image.size, Image.Resampling.BICUBIC, box=box)
 
@@ -136,7 +147,9 @@ def _color(image: Any, random: np.random.Generator) -> Any:
 def _hiss(sound: Waveform, random: np.random.Generator) -> Waveform:
     """Return a sound with white noise 15 to 30 dB below it."""
     below = 10 ** (-random.uniform(15, 30) / 20)
-    deviation = float(np.sqrt(np.mean(np.square(sound.samples, dtype=np.float64)))) * below
+    deviation = (
+        float(np.sqrt(np.mean(np.square(sound.samples, dtype=np.float64)))) * below
+    )
     noise = deviation * random.standard_normal(len(sound.samples))
     return Waveform((sound.samples + noise).astype(np.float32), sound.rate)
 
@@ -144,7 +157,9 @@ def _hiss(sound: Waveform, random: np.random.Generator) -> Waveform:
 def _shift(sound: Waveform, random: np.random.Generator) -> Waveform:
     """Return a sound moved in a circle by up to a tenth of its length, either way."""
     most = len(sound.samples) // 10
-    return Waveform(np.roll(sound.samples, int(random.integers(-most, most + 1))), sound.rate)
+    return Waveform(
+        np.roll(sound.samples, int(random.integers(-most, most + 1))), sound.rate
+    )
 
 
 def _jitter(row: Any, random: np.random.Generator) -> Any:
@@ -153,7 +168,10 @@ def _jitter(row: Any, random: np.random.Generator) -> Any:
     Of whole numbers, as token ids, a tenth is replaced by others of the row.
     """
     if row.ndim == 1 and not ("float" in str(row.dtype) or "complex" in str(row.dtype)):
-        other, chosen = random.integers(len(row), size=len(row)), random.random(len(row)) < 0.1
+        other, chosen = (
+            random.integers(len(row), size=len(row)),
+            random.random(len(row)) < 0.1,
+        )
         return row[np.where(chosen, other, np.arange(len(row)))]
     if hasattr(row, "detach"):
         import torch
@@ -163,7 +181,9 @@ def _jitter(row: Any, random: np.random.Generator) -> Any:
                 f"a tensor of {row.dtype} cannot take noise: give floats, or `views=0`"
             )
         noise = torch.from_numpy(random.standard_normal(tuple(row.shape)))
-        return row + (0.1 * row.double().std(correction=0) * noise.to(row.device)).to(row.dtype)
+        return row + (0.1 * row.double().std(correction=0) * noise.to(row.device)).to(
+            row.dtype
+        )
     array = np.asarray(row)
     if not np.issubdtype(array.dtype, np.floating):
         raise LayerscopeError(

@@ -22,7 +22,10 @@ WINDOW = 256
 PIECE = 1_000_000  # characters tokenised at once
 _PROBES = ("a", "the", "1")
 Extreme = Literal["repeat", "random"]
-HOW = {"repeat": "one token drawn from each sample", "random": "tokens drawn from the vocabulary"}
+HOW = {
+    "repeat": "one token drawn from each sample",
+    "random": "tokens drawn from the vocabulary",
+}
 
 
 def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
@@ -55,7 +58,11 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
             f"a window of {window} tokens has no room for text beside the tokenizer's "
             f"{count(specials, 'special token')}: give {specials + 1} or more"
         )
-    text = corpus.samples.text if isinstance(corpus.samples, Lines) else "\n".join(corpus.samples)
+    text = (
+        corpus.samples.text
+        if isinstance(corpus.samples, Lines)
+        else "\n".join(corpus.samples)
+    )
     ids, starts, ends = _tokens(text, tokenizer)
     if len(ids) == 0:
         raise LayerscopeError(
@@ -68,18 +75,30 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
         if len(starts):
             # some tokenizers give a token of their own an empty span
             real = ends[span] > starts[span]
-            source = text[starts[span][real].min() : ends[span][real].max()] if real.any() else ""
+            source = (
+                text[starts[span][real].min() : ends[span][real].max()]
+                if real.any()
+                else ""
+            )
         else:
             source = str(tokenizer.decode(ids[span].tolist()))
         windows.append(Window(source, (*before, *ids[span].tolist(), *after)))
-    notes = [*corpus.notes, f"packed into {count(total, 'window')} of {len(windows[0].ids)} tokens"]
+    notes = [
+        *corpus.notes,
+        f"packed into {count(total, 'window')} of {len(windows[0].ids)} tokens",
+    ]
     if (rest := len(ids) - total * body) > 0:
         notes.append(f"the last {count(rest, 'token')} left out: less than a window")
     if corpus.labels is not None:
         notes.append("labels left out: a window may span several samples")
     names = tuple(map(str, range(total)))
     return replace(
-        corpus, samples=tuple(windows), names=names, labels=None, notes=tuple(notes), running=False
+        corpus,
+        samples=tuple(windows),
+        names=names,
+        labels=None,
+        notes=tuple(notes),
+        running=False,
     )
 
 
@@ -102,14 +121,19 @@ def _tokens(
     """Return the ids of a text, and where each token starts and ends in it (empty for slow tokenizers)."""
     fast = bool(getattr(tokenizer, "is_fast", False))
     # A piece may well be longer than the model takes: only its windows go in, so no warning is due.
-    options = {"add_special_tokens": False, "verbose": False, "return_attention_mask": False}
+    options = {
+        "add_special_tokens": False,
+        "verbose": False,
+        "return_attention_mask": False,
+    }
     ids, spans = [], []
     for offset, piece in _pieces(text):
         encoded = tokenizer(piece, return_offsets_mapping=fast, **options)
         ids.append(np.asarray(encoded["input_ids"], dtype=np.int64))
         if fast:
             spans.append(
-                np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2) + offset
+                np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+                + offset
             )
     offsets = np.concatenate(spans) if spans else np.empty((0, 2), dtype=np.int64)
     return np.concatenate(ids), offsets[:, 0], offsets[:, 1]
@@ -210,14 +234,18 @@ def make_extreme(
     'was was was was'
     """
     special = set(tokenizer.all_special_ids)
-    vocabulary = [token for token in range(min(len(tokenizer), rows)) if token not in special]
+    vocabulary = [
+        token for token in range(min(len(tokenizer), rows)) if token not in special
+    ]
 
     samples = []
     for ids, name in zip(tokenised(corpus.samples), corpus.names, strict=True):
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
         drawn_from = None if kind == "repeat" else vocabulary
         new = _replaced(ids, share, drawn_from, random, special)
-        samples.append(Window(str(tokenizer.decode(new, skip_special_tokens=True)), new))
+        samples.append(
+            Window(str(tokenizer.decode(new, skip_special_tokens=True)), new)
+        )
     note = f"each token is replaced with probability {share:g} by {HOW[kind]}"
     return replace(
         corpus,

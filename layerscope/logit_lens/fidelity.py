@@ -37,7 +37,9 @@ def table(divergence: pd.DataFrame) -> Table:
         Column("agree plain", field="agreement_plain", form=chance),
         Column("agree tuned", field="agreement_tuned", form=chance),
     ]
-    title = f"Divergence and agreement by layer (of {divergence['n'].max():,} predictions)"
+    title = (
+        f"Divergence and agreement by layer (of {divergence['n'].max():,} predictions)"
+    )
     return Table.of(divergence, columns, title, legend=(LEGEND,), name="tuned-lens")
 
 

@@ -63,10 +63,15 @@ def run_lens(options: LensOptions) -> Reading:
     subjects = Subjects(model, shown, options.tokens, whole)
     top = min(options.top, lens.classes)
     read, grids, settled, apart = [], [], [], []
-    with evaluating(model.module), reporter.bar("every layer", len(shown), "samples") as advance:
+    with (
+        evaluating(model.module),
+        reporter.bar("every layer", len(shown), "samples") as advance,
+    ):
         for subject in subjects:
             inputs, states = layer_states(model, subject.inputs)
-            tops = read_layers(model, inputs, states, subject.positions, top, translators)
+            tops = read_layers(
+                model, inputs, states, subject.positions, top, translators
+            )
             if translators is not None:
                 tokens = [_chosen(state[0], subject.positions) for state in states]
                 apart.append(divergences(model, translators, inputs, tokens))
@@ -113,7 +118,9 @@ def _opened(options: LensOptions) -> Corpus:
     if (prompt is None) == (data is None):
         raise LayerscopeError("lens needs samples: give either a prompt or data")
     if prompt is None:
-        return open_corpus(data, text_column=options.text_column, label_column=options.label_column)
+        return open_corpus(
+            data, text_column=options.text_column, label_column=options.label_column
+        )
     if not isinstance(prompt, str) or not prompt.strip():
         raise LayerscopeError("the prompt is empty: give a text of at least one word")
     return Corpus("prompt", "text", (prompt,), ("prompt",))
@@ -134,7 +141,11 @@ def _lens_of(model: LayeredModel) -> Lens:
 
 def _as_read(corpus: Corpus, model: LayeredModel, options: LensOptions) -> Corpus:
     """Return the samples as `profile` reads them: pairs for a classifier, windows of running text."""
-    if model.lens is not None and model.lens.kind == "pooled" and corpus.modality == "text":
+    if (
+        model.lens is not None
+        and model.lens.kind == "pooled"
+        and corpus.modality == "text"
+    ):
         return paired(corpus, options.data, options.text_column)
     if corpus.running and model.is_language_model and not options.tokens:
         length = min(WINDOW, model.max_length or WINDOW)
@@ -170,7 +181,9 @@ def read_layers(
             ids.append(best.indices)
             logs.append(best.values - total)
     shape = (len(states), -1, top)
-    return torch.cat(ids).view(shape).cpu().numpy(), torch.cat(logs).view(shape).cpu().exp().numpy()
+    return torch.cat(ids).view(shape).cpu().numpy(), torch.cat(logs).view(
+        shape
+    ).cpu().exp().numpy()
 
 
 def _logits(
@@ -189,7 +202,9 @@ def _logits(
 
 def _chosen(rows: Tensor, positions: Sequence[int] | None) -> Tensor:
     """Return the rows at some positions, None is all."""
-    return rows if positions is None else rows[torch.tensor(positions, device=rows.device)]
+    return (
+        rows if positions is None else rows[torch.tensor(positions, device=rows.device)]
+    )
 
 
 def _columns(subject: Subject) -> pd.DataFrame:
@@ -205,7 +220,9 @@ def _columns(subject: Subject) -> pd.DataFrame:
     )
 
 
-def _grid(columns: pd.DataFrame, tops: Tops, name: Callable[[int], str]) -> pd.DataFrame:
+def _grid(
+    columns: pd.DataFrame, tops: Tops, name: Callable[[int], str]
+) -> pd.DataFrame:
     """Return the predictions of one sample, a layer after the other."""
     ids, probabilities = tops
     layer, column, rank = (axis.ravel() for axis in np.indices(ids.shape))

@@ -62,9 +62,7 @@ LEGENDS: dict[Kind, str] = {
     "class": "Each row is a sample; beside it, the class each layer would give it.",
 }
 FROM_1 = "Layer 0 does not count: no block has run there."
-SETTLED = (
-    f"The share of predictions whose most probable answer never changes again, by layer. {FROM_1}"
-)
+SETTLED = f"The share of predictions whose most probable answer never changes again, by layer. {FROM_1}"
 HEAD = (
     "Each layer's states go through all that the model runs after its last block; those of the last layer, final, give "
     "the model's own predictions."
@@ -143,17 +141,18 @@ class Reading(Stored):
         )
         early = int((layers < self.depth).sum())
         read = count(
-            len(layers), ("new " if self.continuations else "") + NOUNS.get(self.kind, "token")
+            len(layers),
+            ("new " if self.continuations else "") + NOUNS.get(self.kind, "token"),
         )
-        settle = (
-            f"{early:,} of {read} {'settles' if early == 1 else 'settle'} before the last layer"
-        )
+        settle = f"{early:,} of {read} {'settles' if early == 1 else 'settle'} before the last layer"
         return f"{settle}; on average at layer {mean} of 1–{self.depth}"
 
     @property
     def stderr(self) -> float:
         """The standard error of the mean layer, for samples drawn anew (Cochran 1977, section 6.3); NaN for one."""
-        by_sample = self.counted.groupby("sample", sort=False)["layer"].agg(["sum", "size"])
+        by_sample = self.counted.groupby("sample", sort=False)["layer"].agg(
+            ["sum", "size"]
+        )
         if (n := len(by_sample)) < 2:
             return math.nan
         sums, sizes = by_sample["sum"], by_sample["size"]
@@ -183,10 +182,16 @@ class Reading(Stored):
                 *(fidelity.section(each, self.depth) for each in tuned),
                 Section("lens", "What each layer would predict", "", drawn),
                 Section(
-                    "settled", "Where predictions settle", SETTLED, (_curve(self, total), settled)
+                    "settled",
+                    "Where predictions settle",
+                    SETTLED,
+                    (_curve(self, total), settled),
                 ),
             ),
-            details=(Sentences("Noted on the way:", self.notes), Sentences("", (HEAD,))),
+            details=(
+                Sentences("Noted on the way:", self.notes),
+                Sentences("", (HEAD,)),
+            ),
             kind="readings",
             depth=self.depth,
         )
@@ -197,7 +202,9 @@ class Reading(Stored):
             Column("settled", field="share", form="{:.0%}".format),
         )
         title = f"Settled by layer (of {total})"
-        return Table.of(self.cumulative, columns, title, legend=(FROM_1,), name="settled-by-layer")
+        return Table.of(
+            self.cumulative, columns, title, legend=(FROM_1,), name="settled-by-layer"
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""
@@ -213,15 +220,26 @@ class Reading(Stored):
         } | facts, frames
 
     @classmethod
-    def _made(cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Self:
+    def _made(
+        cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path
+    ) -> Self:
         read = {"tuned": None} | {
-            name: fact for name, fact in facts.items() if name not in ("summary", "mean_layer")
+            name: fact
+            for name, fact in facts.items()
+            if name not in ("summary", "mean_layer")
         }
         read["kind"] = read.pop("predicted")
-        tables = {name: frames[name].fillna({"prediction": ""}) for name in ("grid", "saturation")}
+        tables = {
+            name: frames[name].fillna({"prediction": ""})
+            for name in ("grid", "saturation")
+        }
         if read["kind"] != "class":  # a token may be an empty text
-            tables = {name: frame.fillna({"token": ""}) for name, frame in tables.items()}
-        read["tuned"] = None if read["tuned"] is None else pd.DataFrame(list(read["tuned"]))
+            tables = {
+                name: frame.fillna({"token": ""}) for name, frame in tables.items()
+            }
+        read["tuned"] = (
+            None if read["tuned"] is None else pd.DataFrame(list(read["tuned"]))
+        )
         return super()._made(read, tables, folder)
 
 
@@ -267,13 +285,17 @@ def grids(reading: Reading) -> list[TokenGrid]:
     return (
         [_samples(reading, layers)]
         if reading.kind == "class"
-        else [_tokens(reading, i, layers) for i in range(min(SHOWN, len(reading.samples)))]
+        else [
+            _tokens(reading, i, layers) for i in range(min(SHOWN, len(reading.samples)))
+        ]
     )
 
 
 def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
     name = reading.samples[i]
-    grid, settled = (frame[frame["sample"] == name] for frame in (reading.grid, reading.saturation))
+    grid, settled = (
+        frame[frame["sample"] == name] for frame in (reading.grid, reading.saturation)
+    )
     columns = tuple(
         Head(visible(token), str(position), bool(generated))
         for token, position, generated in zip(
@@ -286,12 +308,15 @@ def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
             (
                 "next",
                 tuple(
-                    visible(truth) if isinstance(truth, str) else "" for truth in settled["truth"]
+                    visible(truth) if isinstance(truth, str) else ""
+                    for truth in settled["truth"]
                 ),
             )
         )
     return TokenGrid(
-        plain(f"sample {name}" if name.isdigit() else name) if reading.data is not None else "",
+        plain(f"sample {name}" if name.isdigit() else name)
+        if reading.data is not None
+        else "",
         plain(reading.texts[i]),
         plain(reading.continuations[i]) if reading.continuations else "",
         "layer",
@@ -310,7 +335,9 @@ def _samples(reading: Reading, layers: list[Head]) -> TokenGrid:
     )
     rows = []
     for i, text in enumerate(reading.texts[:ROWS]):
-        cells = _cells(reading.grid.iloc[i * per : (i + 1) * per], shown.iloc[i : i + 1], plain)
+        cells = _cells(
+            reading.grid.iloc[i * per : (i + 1) * per], shown.iloc[i : i + 1], plain
+        )
         rows.append((Head(plain(text[:LONG])), tuple(row[0] for row in cells)))
     facts = [("settles", tuple(map(str, shown["layer"])))]
     if shown["truth"].notna().any():
@@ -318,7 +345,14 @@ def _samples(reading: Reading, layers: list[Head]) -> TokenGrid:
     title = f"the first {ROWS} of {total:,} samples" if total > ROWS else ""
     legend = LEGENDS[reading.kind]
     return TokenGrid(
-        title, "", "", "sample", tuple(layers), tuple(rows), facts=tuple(facts), legend=legend
+        title,
+        "",
+        "",
+        "sample",
+        tuple(layers),
+        tuple(rows),
+        facts=tuple(facts),
+        legend=legend,
     )
 
 
@@ -327,7 +361,9 @@ def _cells(
 ) -> list[tuple[Prediction, ...]]:
     """Return the cells of one sample, a row for each layer."""
     named = {text: shown(text) for text in grid["prediction"].unique()}
-    likely = [*zip(grid["prediction"].map(named), grid["probability"].tolist(), strict=True)]
+    likely = [
+        *zip(grid["prediction"].map(named), grid["probability"].tolist(), strict=True)
+    ]
     top, stays = int(grid["rank"].max()), settled["layer"].tolist()
     tops = [tuple(likely[i : i + top]) for i in range(0, len(likely), top)]
     rows = (tops[i : i + len(stays)] for i in range(0, len(tops), len(stays)))

@@ -43,7 +43,9 @@ class Subjects:
     an error.
     """
 
-    def __init__(self, model: LayeredModel, corpus: Corpus, tokens: int, whole: bool) -> None:
+    def __init__(
+        self, model: LayeredModel, corpus: Corpus, tokens: int, whole: bool
+    ) -> None:
         assert model.lens is not None
         self.model, self.corpus, self.new, self.whole = model, corpus, tokens, whole
         self.encoder = model.encoder if isinstance(model.encoder, TextEncoder) else None
@@ -53,7 +55,9 @@ class Subjects:
         self.kind: Kind = "class" if model.lens.kind == "pooled" else "tag"
         continues = False
         if self.classes is None:
-            two_texts = "decoder_input_ids" in model.encoder.batch([corpus.samples[0]]).named
+            two_texts = (
+                "decoder_input_ids" in model.encoder.batch([corpus.samples[0]]).named
+            )
             self.kind = "next" if model.causal or two_texts else "itself"
             continues = self.kind == "next" and not two_texts
         if tokens and not (continues and hasattr(model.module, "generate")):
@@ -66,7 +70,9 @@ class Subjects:
         if self.encoder is not None:
             self.samples = self._read(self.encoder)
         self.texts = [*map(_text_of, corpus.samples, corpus.names)]
-        if self.kind == "itself" and any(self.mask in sample.ids for sample in self.samples):
+        if self.kind == "itself" and any(
+            self.mask in sample.ids for sample in self.samples
+        ):
             self.kind = "masked"
 
     def __iter__(self) -> Iterator[Subject]:
@@ -86,7 +92,9 @@ class Subjects:
             )
 
     def _can_be_read(self, sample: Ids) -> bool:
-        return len(sample.ids) > 0 and (self.kind != "masked" or self.mask in sample.ids)
+        return len(sample.ids) > 0 and (
+            self.kind != "masked" or self.mask in sample.ids
+        )
 
     def _classified(self, i: int, sample: Any) -> Subject:
         truth = None
@@ -96,7 +104,9 @@ class Subjects:
             if number is not None:
                 truth = self.prediction(number)
         inputs = self.model.encoder.batch([sample]).to(self.model.device)
-        return Subject(self.corpus.names[i], self.texts[i], inputs, None, (None,), (truth,))
+        return Subject(
+            self.corpus.names[i], self.texts[i], inputs, None, (None,), (truth,)
+        )
 
     def prediction(self, number: int) -> str:
         """Return the name of what the head predicts: a class, or a token."""
@@ -127,7 +137,10 @@ class Subjects:
                     f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt"
                 )
             return texts
-        return [text.replace(MASK, mask) if isinstance(text, str) else text for text in texts]
+        return [
+            text.replace(MASK, mask) if isinstance(text, str) else text
+            for text in texts
+        ]
 
     def _room(self, encoder: TextEncoder, longest: int) -> int:
         """Return the number of tokens of a text that are read; of a prompt, which is not cut, too many are an error."""
@@ -144,14 +157,23 @@ class Subjects:
 
     def _text(self, i: int, ids: tuple[int, ...]) -> Subject:
         assert self.encoder is not None
-        encoder, device = replace(self.encoder, max_length=len(ids) + self.new), self.model.device
+        encoder, device = (
+            replace(self.encoder, max_length=len(ids) + self.new),
+            self.model.device,
+        )
         inputs = encoder.batch([Ids(ids)]).to(device)
         new = continued(self.model.module, inputs, self.new) if self.new else []
         if new:  # nothing follows the last token
             inputs = encoder.batch([Ids((*ids, *new[:-1]))]).to(device)
         start = inputs.named.get("decoder_input_ids")
-        read = inputs.named["input_ids"][0].tolist() if start is None else start[0].tolist()
-        chosen = [p for p in range(len(read)) if self.kind != "masked" or ids[p] == self.mask]
+        read = (
+            inputs.named["input_ids"][0].tolist()
+            if start is None
+            else start[0].tolist()
+        )
+        chosen = [
+            p for p in range(len(read)) if self.kind != "masked" or ids[p] == self.mask
+        ]
         truths = self._truths(ids if start is not None else ids[1:], read, len(new))
         return Subject(
             name=self.corpus.names[i],
@@ -164,7 +186,9 @@ class Subjects:
             continuation=following(self.tokenizer, ids, new) if new else "",
         )
 
-    def _truths(self, after: Sequence[int], read: Sequence[int], new: int) -> list[str | None]:
+    def _truths(
+        self, after: Sequence[int], read: Sequence[int], new: int
+    ) -> list[str | None]:
         """Return the right answer at each position that is read, None where there is none."""
         if self.kind == "next":
             answers: list[str | None] = [*map(self.token, after), None]
@@ -187,7 +211,10 @@ def class_names(model: LayeredModel) -> dict[int, str] | None:
     config = getattr(model.module, "config", None)
     named = getattr(config, "id2label", None) or {}
     if model.lens.kind == "pooled":
-        return {number: str(named.get(number, number)) for number in range(model.lens.classes)}
+        return {
+            number: str(named.get(number, number))
+            for number in range(model.lens.classes)
+        }
     if (
         len(named) != model.lens.classes
         or getattr(config, "vocab_size", None) == model.lens.classes
@@ -213,7 +240,9 @@ def token_names(tokenizer: Any) -> Callable[[int], str]:
     return name
 
 
-def following(tokenizer: Any, ids: Sequence[int], new: Sequence[int], **how: bool) -> str:
+def following(
+    tokenizer: Any, ids: Sequence[int], new: Sequence[int], **how: bool
+) -> str:
     """Return what new tokens add to the text of those before them (alone they may lose a space), or their numbers."""
     if tokenizer is None:
         return " ".join(f"#{number}" for number in new)

@@ -35,7 +35,12 @@ from layerscope.models.identity import weights_fingerprint
 from layerscope.models.lens import CHUNK
 from layerscope.models.stack import Stack
 
-KIND, ABOUT, WEIGHTS, STEP = "translators", "translators.json", "translators.safetensors", "step"
+KIND, ABOUT, WEIGHTS, STEP = (
+    "translators",
+    "translators.json",
+    "translators.safetensors",
+    "step",
+)
 RETRAIN_HINT = "train them again in a new folder"
 LEAST_STEP_TOKENS = 1024
 """Tokens of a training step, at least."""
@@ -81,7 +86,9 @@ def translators_for(
     notes = []
     if options.train is not None:
         with evaluating(model.module):
-            notes.append(_trained(model, folder, options.train, options.steps, reporter))
+            notes.append(
+                _trained(model, folder, options.train, options.steps, reporter)
+            )
     return open_translators(folder, model.module, model.stack), notes
 
 
@@ -98,7 +105,9 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
         )
     translators = Translators(stack.depth, stack.width)
     shapes = {name: weight.shape for name, weight in translators.state_dict().items()}
-    finite = {name: each.shape for name, each in tensors.items() if torch.isfinite(each).all()}
+    finite = {
+        name: each.shape for name, each in tensors.items() if torch.isfinite(each).all()
+    }
     if finite != shapes:
         layers = f"layers 0 to {len(translators) - 1} of width {stack.width}"
         raise LayerscopeError(
@@ -126,10 +135,17 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
 def _about(module: nn.Module, stack: Stack) -> dict[str, Any]:
     """Return what translators must have been trained for to fit a model, whatever the dtype that it is loaded in."""
     weights = weights_fingerprint(module, torch.bfloat16)
-    return {"part": stack.part, "depth": stack.depth, "width": stack.width, "weights": weights}
+    return {
+        "part": stack.part,
+        "depth": stack.depth,
+        "width": stack.width,
+        "weights": weights,
+    }
 
 
-def _refuse_other(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def _refuse_other(
+    folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]
+) -> None:
     """Raise for translators of another model or training: the first fact that differs is named."""
     for name, value in here.items():
         if there.get(name) != value:
@@ -140,7 +156,9 @@ def _refuse_other(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any
             )
 
 
-def _trained(model: LayeredModel, folder: Path, text: Any, steps: int, reporter: Reporter) -> str:
+def _trained(
+    model: LayeredModel, folder: Path, text: Any, steps: int, reporter: Reporter
+) -> str:
     """Train translators on a text, as far as their folder has none, and return a note."""
     encoder = model.encoder
     if not isinstance(encoder, TextEncoder) or encoder.tokenizer is None:
@@ -197,10 +215,14 @@ def _train(
         begun = int(tensors[STEP])
         for name, weight in translators.named_parameters():
             weight.data.copy_(tensors[name])
-            descent.state[weight]["momentum_buffer"] = tensors[f"momentum.{name}"].to(weight.device)
+            descent.state[weight]["momentum_buffer"] = tensors[f"momentum.{name}"].to(
+                weight.device
+            )
 
     def save(done: int) -> None:
-        tensors = {name: weight.detach() for name, weight in translators.named_parameters()}
+        tensors = {
+            name: weight.detach() for name, weight in translators.named_parameters()
+        }
         if done < steps:
             tensors |= {
                 f"momentum.{name}": descent.state[p]["momentum_buffer"]
@@ -244,7 +266,10 @@ def _order(epoch: int, count: int) -> NDArray[np.int64]:
 
 @torch.enable_grad()
 def _backward(
-    model: LayeredModel, translators: Translators, rows: Sequence[Sequence[int]], step: int
+    model: LayeredModel,
+    translators: Translators,
+    rows: Sequence[Sequence[int]],
+    step: int,
 ) -> float:
     """Set the gradients of the mean divergence over the tokens of some windows; return it, averaged over the layers."""
     assert isinstance(model.encoder, TextEncoder)
@@ -266,7 +291,8 @@ def _backward(
             f"layer {k} gives NaN or infinity in step {step + 1} of training: try `dtype='float32'`"
         )
     if step == 0 and not any(
-        weight.grad is not None and bool(weight.grad.any()) for weight in translators.parameters()
+        weight.grad is not None and bool(weight.grad.any())
+        for weight in translators.parameters()
     ):
         raise LayerscopeError(
             f"{model.loaded.name} passes no gradients, as with quantised weights: give the unquantised model"
@@ -312,7 +338,10 @@ def _divergence(target: Tensor, predicted: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def divergences(
-    model: LayeredModel, translators: Translators, inputs: Inputs, states: Sequence[Tensor]
+    model: LayeredModel,
+    translators: Translators,
+    inputs: Inputs,
+    states: Sequence[Tensor],
 ) -> Sums:
     """Return sums [L, 5] over token states [n, D] of layers 0 … L, for each layer before the last.
 
@@ -324,7 +353,9 @@ def divergences(
         for column, read in enumerate((plain, translators.translated(k, plain))):
             predicted = _predicted(model, inputs, read)
             sums[k, column] += float(_divergence(target, predicted).double().sum())
-            sums[k, 2 + column] += int((predicted.argmax(-1) == target.argmax(-1)).sum())
+            sums[k, 2 + column] += int(
+                (predicted.argmax(-1) == target.argmax(-1)).sum()
+            )
     sums[:, 4] = len(states[0])
     return sums
 
@@ -340,9 +371,18 @@ def fidelity(sums: Sequence[Sums]) -> pd.DataFrame | None:
     stacked, n = np.stack(sums), len(sums)
     total, apart = stacked.sum(0), stacked[:, :, 1] - stacked[:, :, 0]
     residuals = apart - apart.sum(0) / total[:, 4] * stacked[:, :, 4]
-    error = np.sqrt(n / (n - 1) * np.square(residuals).sum(0)) / total[:, 4] if n > 1 else np.nan
+    error = (
+        np.sqrt(n / (n - 1) * np.square(residuals).sum(0)) / total[:, 4]
+        if n > 1
+        else np.nan
+    )
     names = ("kl_plain", "kl_tuned", "agreement_plain", "agreement_tuned")
     means = dict(zip(names, (total[:, :4] / total[:, 4:]).T, strict=True))
     return pd.DataFrame(
-        {"layer": range(len(total)), **means, "stderr": error, "n": total[:, 4].astype(int)}
+        {
+            "layer": range(len(total)),
+            **means,
+            "stderr": error,
+            "n": total[:, 4].astype(int),
+        }
     )

@@ -41,13 +41,17 @@ def as_finite(values: Array, name: str, dims: int = 2) -> Tensor:
     """Return `values`, not empty and finite, in float32 or float64, whichever holds them."""
     tensor = _read(values)
     # Integers above 2^24 do not survive float32.
-    tensor = as_tensor(tensor if tensor.is_floating_point() else tensor.double(), name, dims)
+    tensor = as_tensor(
+        tensor if tensor.is_floating_point() else tensor.double(), name, dims
+    )
     if tensor.numel() == 0:
         raise LayerscopeError(
             f"{name} is empty (shape {tuple(tensor.shape)}): give at least one row"
         )
     # The sum of all is one fast reading, and not finite where any of them is not.
-    if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
+    if not bool(torch.isfinite(tensor.sum())) and not bool(
+        torch.isfinite(tensor).all()
+    ):
         bad = int((~torch.isfinite(tensor)).sum())
         raise LayerscopeError(
             f"{name} holds {bad} NaN or infinite values: drop or repair those rows first"
@@ -79,7 +83,9 @@ def check_equal(
 ) -> None:
     """Raise `LayerscopeError` where two arrays differ in a size."""
     if first != second:
-        raise LayerscopeError(f"{names[0]} has {first} {what} and {names[1]} has {second}: {mend}")
+        raise LayerscopeError(
+            f"{names[0]} has {first} {what} and {names[1]} has {second}: {mend}"
+        )
 
 
 def check_choice(value: object, name: str, choices: tuple[object, ...]) -> None:
@@ -151,7 +157,9 @@ def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
             f"tokens is empty (shape {tuple(tokens.shape)}): give at least one token of one sample"
         )
     if mask is None:
-        return tokens, torch.full(tokens.shape[:-2], tokens.shape[-2], device=tokens.device)
+        return tokens, torch.full(
+            tokens.shape[:-2], tokens.shape[-2], device=tokens.device
+        )
     real = real_mask(tokens, mask)
     counts = real.sum(-1)
     if bool((real[..., 1:] <= real[..., :-1]).all()):
@@ -163,7 +171,9 @@ def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
 def _read(values: Array) -> Tensor:
     """Return values as a tensor, without torch's warning on arrays that must not be written: nothing here writes."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        warnings.filterwarnings(
+            "ignore", message="The given NumPy array is not writable"
+        )
         tensor = torch.as_tensor(values)
     if tensor.is_complex():
         raise LayerscopeError(

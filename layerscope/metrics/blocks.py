@@ -31,9 +31,13 @@ States: TypeAlias = Array | RowBlocks
 class Blocks:
     """Float64 blocks `[L, rows, D]` of states, each layer around its mean over all samples if `center`."""
 
-    def __init__(self, states: States, center: bool, step: int, name: str = "states") -> None:
+    def __init__(
+        self, states: States, center: bool, step: int, name: str = "states"
+    ) -> None:
         self.count, self.layers, self.width = sizes(states, name)
-        self.spans = [slice(i, min(i + step, self.count)) for i in range(0, self.count, step)]
+        self.spans = [
+            slice(i, min(i + step, self.count)) for i in range(0, self.count, step)
+        ]
         self._states = states
         self._offset = torch.zeros(self.layers, 1, self.width, dtype=torch.float64)
         # Around the first sample sums are exact where a layer does not vary.
@@ -41,14 +45,21 @@ class Blocks:
         total, squares = torch.zeros_like(first), torch.zeros_like(first[..., :1])
         for rows in self:
             total = total + rows.sum(1, keepdim=True)
-            squares = squares + torch.linalg.vector_norm(rows, dim=(1, 2), keepdim=True).square()
+            squares = (
+                squares
+                + torch.linalg.vector_norm(rows, dim=(1, 2), keepdim=True).square()
+            )
         mean = total / self.count
         offset = first + mean
         # |x|^2 = |x - f|^2 + 2 f (x - f) + |f|^2, on average
-        typical = squares / self.count + (first * (2.0 * mean + first)).sum(-1, keepdim=True)
+        typical = squares / self.count + (first * (2.0 * mean + first)).sum(
+            -1, keepdim=True
+        )
         self.scale = typical.clamp(min=0.0).sqrt()
         if not bool(torch.isfinite(offset).all()):
-            bad = (~torch.isfinite(offset)).any(-1).flatten().nonzero().flatten().tolist()
+            bad = (
+                (~torch.isfinite(offset)).any(-1).flatten().nonzero().flatten().tolist()
+            )
             raise LayerscopeError(
                 f"{name} holds NaN or infinite values at layers {bad}: drop those samples first"
             )
@@ -76,7 +87,9 @@ class Blocks:
 
     def squared_norms(self) -> Tensor:
         """Return the squared norms `[L, N]` of all rows."""
-        norms = torch.empty(self.layers, self.count, dtype=torch.float64, device=self.scale.device)
+        norms = torch.empty(
+            self.layers, self.count, dtype=torch.float64, device=self.scale.device
+        )
         for span, rows in zip(self.spans, self, strict=True):
             # Written at once: small results among large blocks would keep their memory from being
             # used again.
@@ -97,14 +110,20 @@ def opened(
     Raises `LayerscopeError` for another number of samples, and for unequal widths where `widths`
     says what to do.
     """
-    shapes = [sizes(states, "states")] + ([] if others is None else [sizes(others, "others")])
+    shapes = [sizes(states, "states")] + (
+        [] if others is None else [sizes(others, "others")]
+    )
     check_equal("samples", shapes[0][0], shapes[-1][0], ("states", "others"))
     if widths is not None:
-        check_equal("features", shapes[0][2], shapes[-1][2], ("states", "others"), widths)
+        check_equal(
+            "features", shapes[0][2], shapes[-1][2], ("states", "others"), widths
+        )
     layers, elements = sum(s[1] for s in shapes), sum(s[1] * s[2] for s in shapes)
     # A block must fit, and a Gram tile of it for every layer; in small tiles little is taken below
     # the diagonal of a Gram.
-    step = max(1, min(BLOCK_BYTES // (8 * elements), math.isqrt(TILE_BYTES // (32 * layers))))
+    step = max(
+        1, min(BLOCK_BYTES // (8 * elements), math.isqrt(TILE_BYTES // (32 * layers)))
+    )
     left = Blocks(states, center, step)
     return left, left if others is None else Blocks(others, center, step, "others")
 
@@ -115,7 +134,8 @@ def in_pairs(left: Blocks, right: Blocks) -> Iterator[tuple[Tensor, Tensor]]:
         yield from ((rows, rows) for rows in left)
     else:
         yield from (
-            (rows, columns.to(rows.device)) for rows, columns in zip(left, right, strict=True)
+            (rows, columns.to(rows.device))
+            for rows, columns in zip(left, right, strict=True)
         )
 
 

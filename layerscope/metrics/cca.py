@@ -42,7 +42,9 @@ class Principal(NamedTuple):
         most = max(1, int(rank.max()))
         there = torch.arange(most, device=rank.device) < rank[..., None]
         basis = self.basis[..., :most] * there[..., None, :]
-        return Principal(basis, self.values[..., :most] * there, self.axes[..., :most, :], rank)
+        return Principal(
+            basis, self.values[..., :most] * there, self.axes[..., :most, :], rank
+        )
 
     def correlations(self, other: "Principal") -> tuple[Tensor, Tensor]:
         """Return the canonical correlations `[..., r]` with another, and how many there are `[...]`."""

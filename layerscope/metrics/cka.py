@@ -59,23 +59,34 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
     """
     first, second = as_pair64(X, Y, ("X", "Y"))
     count = first.shape[-2]
-    smallest = min(count, batch_size, count % batch_size or batch_size) if batch_size > 0 else 0
+    smallest = (
+        min(count, batch_size, count % batch_size or batch_size)
+        if batch_size > 0
+        else 0
+    )
     if smallest < 4:
         raise LayerscopeError(
             f"batch_size={batch_size} leaves a batch of {smallest} out of {count} rows: it takes 4"
         )
     cross = own_x = own_y = torch.zeros((), dtype=torch.float64, device=first.device)
     for x, y in zip(
-        torch.split(first, batch_size, -2), torch.split(second, batch_size, -2), strict=True
+        torch.split(first, batch_size, -2),
+        torch.split(second, batch_size, -2),
+        strict=True,
     ):
         x, y = centred(x), centred(y)
         cross = cross + _linear_hsic(x, y, True)
-        own_x, own_y = own_x + _linear_hsic(x, x, True), own_y + _linear_hsic(y, y, True)
+        own_x, own_y = (
+            own_x + _linear_hsic(x, x, True),
+            own_y + _linear_hsic(y, y, True),
+        )
     return as_result(cross / (own_x * own_y).sqrt())
 
 
 def _measure(
-    kernel: str = "linear", debiased: bool = True, bandwidth: str | float = "median_sq_offdiag"
+    kernel: str = "linear",
+    debiased: bool = True,
+    bandwidth: str | float = "median_sq_offdiag",
 ) -> Measure:
     check_choice(kernel, "kernel", ("linear", "rbf"))
     if isinstance(bandwidth, str):
@@ -108,7 +119,11 @@ def _linear_hsic(x: Tensor, y: Tensor, debiased: bool) -> Tensor:
         return inner
     norms_x, norms_y = x.square().sum(-1), y.square().sum(-1)
     return hsic(
-        inner, torch.linalg.vecdot(norms_x, norms_y), norms_x.sum(-1), norms_y.sum(-1), count
+        inner,
+        torch.linalg.vecdot(norms_x, norms_y),
+        norms_x.sum(-1),
+        norms_y.sum(-1),
+        count,
     )
 
 
@@ -118,23 +133,34 @@ def _gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
     if not debiased:
         return inner
     own_k, own_m = k.diagonal(dim1=-2, dim2=-1), m.diagonal(dim1=-2, dim2=-1)
-    return hsic(inner, torch.linalg.vecdot(own_k, own_m), own_k.sum(-1), own_m.sum(-1), k.shape[-1])
+    return hsic(
+        inner,
+        torch.linalg.vecdot(own_k, own_m),
+        own_k.sum(-1),
+        own_m.sum(-1),
+        k.shape[-1],
+    )
 
 
 def _rbf_gram(rows: Tensor, bandwidth: str | float) -> Tensor:
     """Return the Grams of the Gaussian kernel, centred both ways."""
     norms = rows.square().sum(-1)
-    squared = (norms[..., :, None] + norms[..., None, :] - 2 * rows @ rows.mT).clamp(min=0.0)
+    squared = (norms[..., :, None] + norms[..., None, :] - 2 * rows @ rows.mT).clamp(
+        min=0.0
+    )
     squared.diagonal(dim1=-2, dim2=-1).zero_()
     distinct = squared[
-        ..., torch.ones(squared.shape[-2:], dtype=torch.bool, device=squared.device).triu(1)
+        ...,
+        torch.ones(squared.shape[-2:], dtype=torch.bool, device=squared.device).triu(1),
     ]
     if not isinstance(bandwidth, str):
         variance = squared.new_full(squared.shape[:-2], float(bandwidth) ** 2)
     elif bandwidth == "median_distance":
         variance = _median(distinct.sqrt()).square()
     else:
-        variance = _median(squared.flatten(-2) if bandwidth == "median_sq_all" else distinct)
+        variance = _median(
+            squared.flatten(-2) if bandwidth == "median_sq_all" else distinct
+        )
     gram = torch.exp(-squared / (2 * variance[..., None, None]))
     means = gram.mean(-1, keepdim=True)
     return gram - means - means.mT + means.mean(-2, keepdim=True)
@@ -162,20 +188,30 @@ def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor
     width = left.layers * left.width
     other_width = 0 if right is left else right.layers * right.width
     gram_cost = left.count * (width + other_width + left.layers * right.layers)
-    inner = inner_by_grams if gram_cost < width * (other_width or width) else inner_by_features
+    inner = (
+        inner_by_grams
+        if gram_cost < width * (other_width or width)
+        else inner_by_features
+    )
     cross, own_left, own_right = inner(left, right)
     if debiased:
         count, norms = left.count, left.squared_norms()
-        others_norms = norms if right is left else right.squared_norms().to(norms.device)
+        others_norms = (
+            norms if right is left else right.squared_norms().to(norms.device)
+        )
         traces, others_traces = norms.sum(1), others_norms.sum(1)
-        cross = hsic(cross, norms @ others_norms.mT, traces[:, None], others_traces, count)
+        cross = hsic(
+            cross, norms @ others_norms.mT, traces[:, None], others_traces, count
+        )
         own_left = hsic(own_left, norms.square().sum(1), traces, traces, count)
         own_diagonals = others_norms.square().sum(1)
         own_right = hsic(own_right, own_diagonals, others_traces, others_traces, count)
     return cross / (own_left[:, None] * own_right).sqrt()
 
 
-def hsic(inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, count: int) -> Tensor:
+def hsic(
+    inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, count: int
+) -> Tensor:
     """Return the unbiased HSIC_1 of two Grams with zero row sums, from sums that need no Gram in memory.
 
     `inner` is sum_ij K_ij L_ij, `diagonals` sum_i K_ii L_ii, `trace_x` and `trace_y` the traces,
@@ -184,7 +220,9 @@ def hsic(inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, cou
     Source: Song et al. 2012, Feature selection via dependence maximization.
     """
     corrected = (
-        inner - diagonals * (count / (count - 2)) + trace_x * trace_y / ((count - 1) * (count - 2))
+        inner
+        - diagonals * (count / (count - 2))
+        + trace_x * trace_y / ((count - 1) * (count - 2))
     )
     return corrected / (count * (count - 3))
 
@@ -194,17 +232,23 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
     sides = (left,) if right is left else (left, right)
     device = left.scale.device
     cross = torch.zeros(left.layers, right.layers, dtype=torch.float64, device=device)
-    squares = [torch.zeros(side.layers, dtype=torch.float64, device=device) for side in sides]
+    squares = [
+        torch.zeros(side.layers, dtype=torch.float64, device=device) for side in sides
+    ]
     # Fresh memory for each block and tile would cost a third of the time in page faults.
     rows = [side.read(left.spans[0]) for side in sides]
     columns = [torch.empty_like(block) for block in rows]
     memory = [block.new_empty(len(block) * block.shape[1] ** 2) for block in rows]
     for i, span in enumerate(left.spans):
-        of_rows = [side.read(span, into) for side, into in zip(sides, rows, strict=True)]
+        of_rows = [
+            side.read(span, into) for side, into in zip(sides, rows, strict=True)
+        ]
         for other in left.spans[i:]:
             of_columns = of_rows
             if other is not span:
-                of_columns = [side.read(other, c) for side, c in zip(sides, columns, strict=True)]
+                of_columns = [
+                    side.read(other, c) for side, c in zip(sides, columns, strict=True)
+                ]
             weight = 1.0 if other is span else 2.0
             tiles = [
                 _tile(x, y, into).to(device)
@@ -229,7 +273,9 @@ def _tile(rows: Tensor, columns: Tensor, memory: Tensor) -> Tensor:
 
 def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:
     """Return the same as |X_a^T Y_b|_F^2, |X_a^T X_a|_F^2 and |Y_b^T Y_b|_F^2, in tiles of layers."""
-    cross = torch.zeros(left.layers, right.layers, dtype=torch.float64, device=left.scale.device)
+    cross = torch.zeros(
+        left.layers, right.layers, dtype=torch.float64, device=left.scale.device
+    )
     for a in _groups(left):
         for b in _groups(right):
             if right is not left or a.start <= b.start:
@@ -245,8 +291,12 @@ def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tens
 
 
 def _groups(side: Blocks, most: int | None = None) -> list[slice]:
-    tile = max(1, min(most or side.layers, math.isqrt(blocks.TILE_BYTES // 8) // side.width))
-    return [slice(low, min(low + tile, side.layers)) for low in range(0, side.layers, tile)]
+    tile = max(
+        1, min(most or side.layers, math.isqrt(blocks.TILE_BYTES // 8) // side.width)
+    )
+    return [
+        slice(low, min(low + tile, side.layers)) for low in range(0, side.layers, tile)
+    ]
 
 
 def _features(left: Blocks, right: Blocks, a: slice, b: slice) -> Tensor:
@@ -274,7 +324,9 @@ CKA = Metric(
 )
 CKA_RBF = Metric(
     cka,
-    FromPairs(partial(_matrix, kernel="rbf"), "rbf,{},median_sq_offdiag", DEBIASING, least=4),
+    FromPairs(
+        partial(_matrix, kernel="rbf"), "rbf,{},median_sq_offdiag", DEBIASING, least=4
+    ),
     name="cka_rbf",
     title="RBF CKA",
     reading="1: two layers hold the same neighbourhoods",

@@ -4,7 +4,13 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_pair64, centred, directions, typical_norm
+from layerscope.metrics.arrays import (
+    Array,
+    as_pair64,
+    centred,
+    directions,
+    typical_norm,
+)
 from layerscope.metrics.blocks import States, in_pairs, opened
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import CENTERING, FromPairs
@@ -26,7 +32,10 @@ def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
     tensor([0.7071], dtype=torch.float64)
     """
     pair = as_pair64(X, Y, ("X", "Y"), WIDTHS)
-    units = (directions(centred(rows) if center else rows, typical_norm(rows)) for rows in pair)
+    units = (
+        directions(centred(rows) if center else rows, typical_norm(rows))
+        for rows in pair
+    )
     cosines: Tensor = torch.linalg.vecdot(*units)
     return cosines.clamp(-1.0, 1.0)
 
@@ -76,11 +85,16 @@ def cosine_pairs(
 
 
 def moments(
-    states: States, center: bool, others: States | None, seen: Callable[[Tensor], Tensor]
+    states: States,
+    center: bool,
+    others: States | None,
+    seen: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean, standard error and number of a function of each sample's cosine, as `cosine_pairs` does."""
     left, right = opened(states, others, center, WIDTHS)
-    total = squares = counts = torch.zeros(left.layers, right.layers, dtype=torch.float64)
+    total = squares = counts = torch.zeros(
+        left.layers, right.layers, dtype=torch.float64
+    )
     for rows, columns in in_pairs(left, right):
         (a, known_a), (b, known_b) = left.directions(rows), right.directions(columns)
         # A sample without a direction must not add what its zeros give.
@@ -93,7 +107,11 @@ def moments(
         )
     mean = total / counts
     spread = (squares / counts - mean.square()).clamp(min=0.0)
-    return mean, torch.where(counts > 1, spread / (counts - 1), torch.nan).sqrt(), counts.long()
+    return (
+        mean,
+        torch.where(counts > 1, spread / (counts - 1), torch.nan).sqrt(),
+        counts.long(),
+    )
 
 
 COSINE_SIMILARITY = Metric(

@@ -41,7 +41,9 @@ def _angles_and_zeros(tokens: Tokens) -> tuple[Tensor, Tensor]:
     shape = states.shape[:-2]
     samples = states.reshape(-1, *states.shape[-2:])
     size = max(1, _CACHED // max(1, samples[:1].numel()))
-    pieces = zip(torch.split(samples, size), torch.split(lengths.reshape(-1), size), strict=True)
+    pieces = zip(
+        torch.split(samples, size), torch.split(lengths.reshape(-1), size), strict=True
+    )
     means, zeros = zip(*(_angles(x, n) for x, n in pieces), strict=True)
     return torch.cat(means).reshape(shape), torch.cat(zeros).reshape(shape)
 

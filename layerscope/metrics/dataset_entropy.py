@@ -7,7 +7,10 @@ from layerscope.metrics.metric import Metric
 
 
 def dataset_entropy(
-    pooled: Array, alpha: float = 1.0, rows: str = "unit", normalization: str | None = None
+    pooled: Array,
+    alpha: float = 1.0,
+    rows: str = "unit",
+    normalization: str | None = None,
 ) -> float | Tensor:
     """Return `matrix_entropy` over the pooled states of N samples: how many directions a data set uses.
 

@@ -17,7 +17,11 @@ PERMUTATIONS = 10
 
 
 def dime(
-    a: Array, b: Array, alpha: float = 1.0, permutations: Permutations = PERMUTATIONS, seed: int = 0
+    a: Array,
+    b: Array,
+    alpha: float = 1.0,
+    permutations: Permutations = PERMUTATIONS,
+    seed: int = 0,
 ) -> float | Tensor:
     """Return how much more two views share when paired rightly than when paired at random.
 
@@ -40,7 +44,9 @@ def dime(
         raise LayerscopeError(
             f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: give equal leading dimensions"
         )
-    pairs = zip(*(rows.reshape(-1, *rows.shape[-2:]) for rows in (first, second)), strict=True)
+    pairs = zip(
+        *(rows.reshape(-1, *rows.shape[-2:]) for rows in (first, second)), strict=True
+    )
     return as_result(
         torch.stack(
             [_difference(Views(x, y, seed), alpha, permutations) for x, y in pairs]
@@ -48,7 +54,9 @@ def dime(
     )
 
 
-def _difference(views: Views, alpha: float, permutations: Permutations = PERMUTATIONS) -> Tensor:
+def _difference(
+    views: Views, alpha: float, permutations: Permutations = PERMUTATIONS
+) -> Tensor:
     gram_a, gram_b = views.grams
     orders = _orders(permutations, len(gram_a), views.seed).to(gram_a.device)
     paired = torch.arange(len(gram_b), device=gram_b.device)

@@ -41,7 +41,10 @@ def effective_depth(
         "best": shares.amax(-1, keepdim=True),
     }
     enough = within(aims[relative_to] - shares, epsilon)
-    depth = torch.where(enough.any(-1), enough.double().argmax(-1), shares.shape[-1] - 1) + 1
+    depth = (
+        torch.where(enough.any(-1), enough.double().argmax(-1), shares.shape[-1] - 1)
+        + 1
+    )
     return int(depth) if depth.ndim == 0 else depth
 
 

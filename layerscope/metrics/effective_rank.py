@@ -19,7 +19,9 @@ def effective_rank(Z: Array | Rows, center: bool = False) -> float | Tensor:
     1.89
     """
     rows = Rows.of(Z)
-    return as_result(entropy_of_spectrum(rows.centred_spectrum if center else rows.spectrum).exp())
+    return as_result(
+        entropy_of_spectrum(rows.centred_spectrum if center else rows.spectrum).exp()
+    )
 
 
 EFFECTIVE_RANK = Metric(

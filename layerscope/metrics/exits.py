@@ -25,7 +25,9 @@ def exit_speedup(counts: Array) -> float:
     return float(depth * leaving.sum() / (layers * leaving).sum())
 
 
-def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[int, int, float]:
+def exit_parameters(
+    hidden: int, classes: int, layers: int, base: int
+) -> tuple[int, int, float]:
     """Return the parameters with one shared classifier, with one a layer, and the share that the shared one saves.
 
     `base` counts the model with one classifier; each of the other `layers` − 1 adds `hidden` ×

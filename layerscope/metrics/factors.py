@@ -41,7 +41,12 @@ class Tokens:
         without_sinks: bool = False,
         rows: Sequence[str] = ("unit",),
     ) -> None:
-        self.states, self.mask, self.without_sinks, self.rows = states, mask, without_sinks, rows
+        self.states, self.mask, self.without_sinks, self.rows = (
+            states,
+            mask,
+            without_sinks,
+            rows,
+        )
         self._computed: dict[Callable[[Tokens], Any], Any] = {}
 
     @classmethod
@@ -49,7 +54,10 @@ class Tokens:
         """Return the tokens of arrays, half precision in float32, or tokens as they are."""
         if isinstance(tokens, Tokens):
             return tokens
-        return cls(as_tensor(tokens, "tokens", 2), None if mask is None else torch.as_tensor(mask))
+        return cls(
+            as_tensor(tokens, "tokens", 2),
+            None if mask is None else torch.as_tensor(mask),
+        )
 
     @cached_property
     def real(self) -> Tensor:
@@ -68,8 +76,12 @@ class Tokens:
         """The median norm of each sample `[...]`, the mean of the middle two of an even number, NaN without tokens."""
         count = self.real.sum(-1, keepdim=True)
         ordered = self.norms.masked_fill(~self.real, torch.inf).sort(-1).values
-        middle = [ordered.gather(-1, at.clamp(min=0)) for at in ((count - 1) // 2, count // 2)]
-        median: Tensor = ((middle[0] + middle[1]) / 2).masked_fill(count == 0, torch.nan)
+        middle = [
+            ordered.gather(-1, at.clamp(min=0)) for at in ((count - 1) // 2, count // 2)
+        ]
+        median: Tensor = ((middle[0] + middle[1]) / 2).masked_fill(
+            count == 0, torch.nan
+        )
         return median.squeeze(-1)
 
     @cached_property
@@ -85,7 +97,9 @@ class Tokens:
     @cached_property
     def lengths(self) -> Tensor:
         """The number of used tokens `[...]`."""
-        every = torch.full(self.states.shape[:-2], self.states.shape[-2], device=self.states.device)
+        every = torch.full(
+            self.states.shape[:-2], self.states.shape[-2], device=self.states.device
+        )
         return every if self.used is None else self.used.sum(-1)
 
     def once(self, factor: "Callable[[Tokens], T]") -> T:
@@ -97,8 +111,13 @@ class Tokens:
 
     def first(self, prefix: int) -> "Tokens":
         """Return the first `prefix` used tokens of samples that have as many; the other samples are empty."""
-        beginning = Tokens(self._fronted[..., :prefix, :], None, self.without_sinks, self.rows)
-        beginning.used, beginning.lengths = None, torch.where(self.lengths >= prefix, prefix, 0)
+        beginning = Tokens(
+            self._fronted[..., :prefix, :], None, self.without_sinks, self.rows
+        )
+        beginning.used, beginning.lengths = (
+            None,
+            torch.where(self.lengths >= prefix, prefix, 0),
+        )
         return beginning
 
     @cached_property
@@ -111,7 +130,9 @@ def entropy_variant(alpha: float, rows: str) -> str:
     return f"alpha={alpha:g}" + ("" if rows == "unit" else f",rows={rows}")
 
 
-def by_layer(layers: Sequence[Tensor], orders: Sequence[float], chosen: Any) -> dict[str, Tensor]:
+def by_layer(
+    layers: Sequence[Tensor], orders: Sequence[float], chosen: Any
+) -> dict[str, Tensor]:
     """Return the values `[L, B]` of a metric without variants."""
     return {"": torch.stack(list(layers)).float()}
 
@@ -221,7 +242,10 @@ class StoredRows(Rows):
         return (rows - first) - mean
 
     def _blocks(self) -> Iterator[Tensor]:
-        return (self.read(slice(start, start + BLOCK)) for start in range(0, self.count, BLOCK))
+        return (
+            self.read(slice(start, start + BLOCK))
+            for start in range(0, self.count, BLOCK)
+        )
 
 
 @dataclass(frozen=True)
@@ -251,8 +275,13 @@ class FromRows(How):
 
     def measured(self, rows: Rows, options: Any) -> Iterator[tuple[str | None, float]]:
         """Yield each variant that the options ask for with its value."""
-        for scaling, alpha in product(options.rows, options.alpha) if self.orders else ():
-            yield entropy_variant(alpha, scaling), float(self.compute(rows.factor(scaling), alpha))
+        for scaling, alpha in (
+            product(options.rows, options.alpha) if self.orders else ()
+        ):
+            yield (
+                entropy_variant(alpha, scaling),
+                float(self.compute(rows.factor(scaling), alpha)),
+            )
         if not self.orders:
             yield self.variant(rows), float(self.compute(rows))
 

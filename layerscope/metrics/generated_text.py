@@ -21,7 +21,10 @@ def coherence(prefix_embeddings: Array, text_embeddings: Array) -> Tensor:
     >>> coherence(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]))
     tensor([0.7071], dtype=torch.float64)
     """
-    names, mend = ("prefix_embeddings", "text_embeddings"), "give embeddings by one encoder"
+    names, mend = (
+        ("prefix_embeddings", "text_embeddings"),
+        "give embeddings by one encoder",
+    )
     first, second = as_pair64(prefix_embeddings, text_embeddings, names, mend)
     return torch.nn.functional.cosine_similarity(first, second, dim=-1)
 
@@ -37,7 +40,9 @@ def diversity(tokens: Sequence[Hashable]) -> float:
     0.8
     """
     if len(tokens) < _GRAMS[-1]:
-        raise LayerscopeError(f"{len(tokens)} tokens have no {_GRAMS[-1]}-gram: give a longer text")
+        raise LayerscopeError(
+            f"{len(tokens)} tokens have no {_GRAMS[-1]}-gram: give a longer text"
+        )
     share = 1.0
     for n in _GRAMS:
         grams = list(zip(*(tokens[start:] for start in range(n)), strict=False))

@@ -55,7 +55,9 @@ def infonce_bound(
     return math.log(a.shape[-2]) - loss
 
 
-def _loss(views: Views, temperature: float = TEMPERATURE, symmetric: bool = True) -> Tensor:
+def _loss(
+    views: Views, temperature: float = TEMPERATURE, symmetric: bool = True
+) -> Tensor:
     logits = views.cosines / temperature
     positives = logits.diagonal(dim1=-2, dim2=-1)
     loss = (torch.logsumexp(logits, -1) - positives).mean(-1)

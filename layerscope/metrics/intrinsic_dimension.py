@@ -46,7 +46,9 @@ def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
     if kept < 1:
         return ratios.new_tensor(math.nan)
     x = ratios[:kept].log()
-    y = -torch.log1p(-torch.arange(1, kept + 1, dtype=x.dtype, device=x.device) / len(ratios))
+    y = -torch.log1p(
+        -torch.arange(1, kept + 1, dtype=x.dtype, device=x.device) / len(ratios)
+    )
     slope = (x * y).sum() / x.square().sum()
     return slope.masked_fill(~torch.isfinite(slope), torch.nan)
 
@@ -66,7 +68,10 @@ def _ratios(stored: Rows) -> Tensor:
         squared.diagonal(start).fill_(torch.inf)
         nearest = squared.topk(2, 1, largest=False).indices
         # The products find the nearest; the distances to them are taken without their rounding.
-        pair = [torch.linalg.vector_norm(part - rows[index], dim=1) for index in nearest.unbind(1)]
+        pair = [
+            torch.linalg.vector_norm(part - rows[index], dim=1)
+            for index in nearest.unbind(1)
+        ]
         first, second = torch.stack(pair).sort(0).values
         ratios.append(second / first)
     return torch.cat(ratios)

@@ -21,11 +21,16 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
     scores = torch.as_tensor(logits)
     truth = torch.as_tensor(labels).to(scores.device)
     if scores.ndim < 2 or scores.shape[:-2] != truth.shape:
-        shapes = f"logits has shape {tuple(scores.shape)} and labels {tuple(truth.shape)}"
+        shapes = (
+            f"logits has shape {tuple(scores.shape)} and labels {tuple(truth.shape)}"
+        )
         raise LayerscopeError(
             f"{shapes}: give [..., layers, classes] logits and one label for each sample"
         )
-    if truth.numel() and not 0 <= int(truth.min()) <= int(truth.max()) < scores.shape[-1]:
+    if (
+        truth.numel()
+        and not 0 <= int(truth.min()) <= int(truth.max()) < scores.shape[-1]
+    ):
         span, classes = f"{int(truth.min())} to {int(truth.max())}", scores.shape[-1]
         raise LayerscopeError(
             f"labels are {span}: logits of {classes} classes need 0 to {classes - 1}"

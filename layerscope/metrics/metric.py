@@ -63,11 +63,15 @@ class Metric:
     def __post_init__(self) -> None:
         if self.function is not None:
             source = re.search(
-                r"^Source: (.+?)\.?(?:\n\n|\Z)", getdoc(self.function) or "", re.M | re.S
+                r"^Source: (.+?)\.?(?:\n\n|\Z)",
+                getdoc(self.function) or "",
+                re.M | re.S,
             )
             object.__setattr__(self, "name", self.name or self.function.__name__)
             object.__setattr__(
-                self, "source", self.source or (" ".join(source[1].split()) if source else "")
+                self,
+                "source",
+                self.source or (" ".join(source[1].split()) if source else ""),
             )
         object.__setattr__(self, "title", self.title or self.name.replace("_", " "))
 
@@ -81,7 +85,9 @@ def records(package: str) -> Iterator[Metric]:
     """Yield the records in the files of a package."""
     for file in iter_modules(import_module(package).__path__, f"{package}."):
         yield from (
-            value for value in vars(import_module(file.name)).values() if isinstance(value, Metric)
+            value
+            for value in vars(import_module(file.name)).values()
+            if isinstance(value, Metric)
         )
 
 
@@ -89,7 +95,9 @@ def public_names(package: str) -> dict[str, Any]:
     """Return what a package hands on: all that its stub imports from its files."""
     stub = Path(str(import_module(package).__file__)).with_suffix(".pyi")
     lines = [
-        node for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)
+        node
+        for node in ast.parse(stub.read_text("utf-8")).body
+        if isinstance(node, ast.ImportFrom)
     ]
     named = [
         (import_module(f"{package}.{line.module}"), alias.name)

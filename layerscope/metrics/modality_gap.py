@@ -26,7 +26,11 @@ def _measure() -> Measure:
         return (unit_rows(rows).mean(-2),)
 
     return Measure(
-        "modality gap", 1, prepare, lambda a, b: vector_norm(a[0] - b[0], dim=-1), widths=WIDTHS
+        "modality gap",
+        1,
+        prepare,
+        lambda a, b: vector_norm(a[0] - b[0], dim=-1),
+        widths=WIDTHS,
     )
 
 

@@ -51,7 +51,9 @@ class ValueSums(Sums):
         off = (held - first) * valid
         mean = off.sum(-1) / count.clamp(min=1)
         return cls(
-            count, first.squeeze(-1) + mean, ((off - mean[..., None]) * valid).square().sum(-1)
+            count,
+            first.squeeze(-1) + mean,
+            ((off - mean[..., None]) * valid).square().sum(-1),
         )
 
     def __add__(self, other: "ValueSums") -> "ValueSums":
@@ -62,20 +64,28 @@ class ValueSums(Sums):
             other.count > 0, 0.0
         )
         return ValueSums(
-            count, mean, self.squares + other.squares + apart.square() * self.count * share
+            count,
+            mean,
+            self.squares + other.squares + apart.square() * self.count * share,
         )
 
     @property
     def stderr(self) -> Tensor:
         """The standard error of the mean, NaN of fewer than two values."""
-        return (self.squares / (self.count - 1) / self.count).sqrt().where(self.count > 1, math.nan)
+        return (
+            (self.squares / (self.count - 1) / self.count)
+            .sqrt()
+            .where(self.count > 1, math.nan)
+        )
 
     def estimates(self) -> list[Estimate]:
         """Return mean, standard error and number of every value, flat."""
         parts = (self.mean.where(self.count > 0, math.nan), self.stderr, self.count)
         return [
             Estimate(m, e, int(n))
-            for m, e, n in zip(*(part.flatten().tolist() for part in parts), strict=True)
+            for m, e, n in zip(
+                *(part.flatten().tolist() for part in parts), strict=True
+            )
         ]
 
 
@@ -105,9 +115,12 @@ class RowSums(Sums):
         """
         rows = as_finite64(rows, "rows")
         first = rows[..., :1, :]
-        mean = (rows - first).mean(-2, keepdim=True)  # equal rows are exactly zero around it
+        # equal rows are exactly zero around it
+        mean = (rows - first).mean(-2, keepdim=True)
         count = torch.tensor(float(rows.shape[-2]), dtype=torch.float64)
-        return cls(count, (first + mean).squeeze(-2), (rows - first) - mean, unit_rows(rows))
+        return cls(
+            count, (first + mean).squeeze(-2), (rows - first) - mean, unit_rows(rows)
+        )
 
     def __add__(self, other: "RowSums") -> "RowSums":
         count = self.count + other.count
@@ -124,7 +137,9 @@ class SummedRows(Rows):
     def __init__(self, sums: RowSums, layer: int | None = None) -> None:
         parts = (sums.mean, sums.spread, sums.units)
         self._sums = (
-            sums if layer is None else RowSums(sums.count, *(part[layer] for part in parts))
+            sums
+            if layer is None
+            else RowSums(sums.count, *(part[layer] for part in parts))
         )
         self.count, self.width = int(sums.count), sums.mean.shape[-1]
 
@@ -140,5 +155,7 @@ def _factor(*parts: Tensor) -> Tensor:
     """Return a factor `[..., r, D]`, r <= D, of what several `[..., n, D]` are factors of (Golub and Van Loan, 5.2)."""
     stacked = torch.cat(parts, -2)
     return (
-        torch.linalg.qr(stacked, mode="r").R if stacked.shape[-2] > stacked.shape[-1] else stacked
+        torch.linalg.qr(stacked, mode="r").R
+        if stacked.shape[-2] > stacked.shape[-1]
+        else stacked
     )

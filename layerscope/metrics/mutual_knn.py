@@ -3,7 +3,13 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_result, check_choice, typical_norm, unit_rows
+from layerscope.metrics.arrays import (
+    Array,
+    as_result,
+    check_choice,
+    typical_norm,
+    unit_rows,
+)
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
@@ -13,7 +19,9 @@ rounding."""
 _TILE_BYTES = 128 * 2**20
 
 
-def mutual_knn(X: Array, Y: Array, k: int = 10, distance: str = "cosine") -> float | Tensor:
+def mutual_knn(
+    X: Array, Y: Array, k: int = 10, distance: str = "cosine"
+) -> float | Tensor:
     """Return the share of a sample's k nearest neighbours that two descriptions have in common, averaged over samples.
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']`; nearest by "cosine" or "euclidean" distance of rows as
@@ -42,7 +50,8 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
             )
         if distance == "cosine":
             points = unit_rows(rows)
-        else:  # around their middle, most of them of a norm near 1 however far the others lie
+        # around their middle, most of them of a norm near 1 however far the others lie
+        else:
             points = rows - rows.median(-2, keepdim=True).values
             scale = (
                 torch.linalg.vector_norm(points, dim=-1, keepdim=True)
@@ -53,7 +62,8 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
             points = points / scale.masked_fill(scale == 0, 1.0)
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
         neighbours = [
-            _nearest(points, slice(low, low + step), k, distance) for low in range(0, count, step)
+            _nearest(points, slice(low, low + step), k, distance)
+            for low in range(0, count, step)
         ]
         equal = (rows == rows[..., :1, :]).all((-2, -1))
         return (torch.cat(neighbours, -2).masked_fill(equal[..., None, None], -1),)
@@ -67,7 +77,9 @@ def _shared(first: Prepared, second: Prepared) -> Tensor:
     ours, theirs = ours.expand(shape).contiguous(), theirs.expand(shape).contiguous()
     places = torch.searchsorted(theirs, ours).clamp(max=ours.shape[-1] - 1)
     shared = (theirs.gather(-1, places) == ours).double().mean((-2, -1))
-    return shared.masked_fill((ours[..., 0, 0] < 0) | (theirs[..., 0, 0] < 0), torch.nan)
+    return shared.masked_fill(
+        (ours[..., 0, 0] < 0) | (theirs[..., 0, 0] < 0), torch.nan
+    )
 
 
 def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
@@ -80,11 +92,14 @@ def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
         # rounding, such as 1, fall on two sides of a power.
         norms = torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0)
         sizes = (norms.log2() - 1 / 3).ceil().exp2()
-        step = sizes[..., None, :] * torch.maximum(sizes[..., None, :], sizes[..., rows, None])
+        step = sizes[..., None, :] * torch.maximum(
+            sizes[..., None, :], sizes[..., rows, None]
+        )
         closeness = closeness.div_(step).mul_(_GRID).round_().mul_(step)
     else:
         closeness = closeness.mul_(_GRID).round_()
-    closeness.diagonal(rows.start, -2, -1).fill_(-torch.inf)  # a sample is no neighbour of itself
+    # a sample is no neighbour of itself
+    closeness.diagonal(rows.start, -2, -1).fill_(-torch.inf)
     least = closeness.topk(k, dim=-1).values[..., -1:]
     nearer, level = closeness > least, closeness == least
     # Those at the same distance as the last neighbour fill up in order.

@@ -36,7 +36,10 @@ class NeuralCollapse:
 
 
 def neural_collapse(
-    states: Array, labels: Array, classifier: Array | None = None, global_mean: str = "samples"
+    states: Array,
+    labels: Array,
+    classifier: Array | None = None,
+    global_mean: str = "samples",
 ) -> NeuralCollapse:
     """Return NC1, NC2 and NC3 of states `[..., N, D]` with labels `[N]`, float64.
 
@@ -52,7 +55,9 @@ def neural_collapse(
     """
     check_choice(global_mean, "global_mean", ("samples", "classes"))
     rows = as_finite64(states, "states")
-    names, classes = torch.unique(torch.as_tensor(labels).to(rows.device), return_inverse=True)
+    names, classes = torch.unique(
+        torch.as_tensor(labels).to(rows.device), return_inverse=True
+    )
     if classes.shape != rows.shape[-2:-1]:
         raise LayerscopeError(
             f"{rows.shape[-2]} states and labels of shape {tuple(classes.shape)}: give one for each"
@@ -86,7 +91,9 @@ def _nc2_angles(between: Tensor) -> Tensor:
     """Return the mean |cos + 1/(K − 1)| `[...]` of the pairs of class means."""
     count = between.shape[-2]
     unit = torch.nn.functional.normalize(between, dim=-1)
-    pairs = (unit @ unit.mT)[..., *torch.triu_indices(count, count, 1, device=between.device)]
+    pairs = (unit @ unit.mT)[
+        ..., *torch.triu_indices(count, count, 1, device=between.device)
+    ]
     angles = (pairs + 1 / (count - 1)).abs().mean(-1)
     return torch.where(vector_norm(between, dim=-1).amax(-1) > 0, angles, torch.nan)
 
@@ -95,9 +102,13 @@ def _nc3(between: Tensor, classifier: Array) -> Tensor:
     """Return the distance `[...]` of a classifier's rows from the class means, both at unit norm."""
     rows = as_finite64(classifier, "classifier").to(between.device)
     if rows.shape[-2:] != between.shape[-2:]:
-        shapes = f"shape {tuple(rows.shape)} and class means {tuple(between.shape[-2:])}"
+        shapes = (
+            f"shape {tuple(rows.shape)} and class means {tuple(between.shape[-2:])}"
+        )
         raise LayerscopeError(f"classifier has {shapes}: give one row for each class")
-    unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
+    unit, other = (
+        each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between)
+    )
     apart: Tensor = vector_norm(unit - other, dim=(-2, -1))
     return apart
 
@@ -134,16 +145,21 @@ class ClassSums:
         """Add finite states `[..., n, D]` with their classes `[n]`; there may be new classes."""
         if states.device.type != "mps":  # which knows no float64
             self.to(states.device)
-        rows, labels = states.to(self.moment.device).double(), labels.to(self.moment.device)
+        rows, labels = (
+            states.to(self.moment.device).double(),
+            labels.to(self.moment.device),
+        )
         if not len(labels):
             return
-        classes, positions, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+        classes, positions, counts = torch.unique(
+            labels, return_inverse=True, return_counts=True
+        )
         if (most := int(classes[-1]) + 1) > len(self.counts):
             vars(self).update(vars(self._widened(most)))
         first = self.counts[classes] == 0
-        means = rows.new_zeros(*rows.shape[:-2], len(classes), rows.shape[-1]).index_add_(
-            -2, positions, rows
-        )
+        means = rows.new_zeros(
+            *rows.shape[:-2], len(classes), rows.shape[-1]
+        ).index_add_(-2, positions, rows)
         self.shifts[..., classes[first], :] = (means / counts[:, None])[..., first, :]
         moved = rows - self.shifts[..., labels, :]
         self.counts[classes] += counts
@@ -193,7 +209,9 @@ class ClassSums:
         shifts, off = self.shifts[..., there, :], self.sums[..., there, :] / counts
         means = shifts - shifts[..., :1, :] + off
         weights = (
-            counts / total if global_mean == "samples" else torch.full_like(counts, 1 / len(counts))
+            counts / total
+            if global_mean == "samples"
+            else torch.full_like(counts, 1 / len(counts))
         )
         between = means - (weights * means).sum(-2, keepdim=True)
 

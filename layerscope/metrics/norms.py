@@ -44,7 +44,9 @@ def norms(tokens: Array | Tokens, mask: Array | None = None) -> Norms:
     mean = kept.sum(-1) / count  # 0 / 0 is the NaN of a sample without tokens
     sinks = tokens.sinks.sum(-1).to(mean.dtype) / count
     parts = (mean, tokens.median, kept.amax(-1), sinks)
-    return Norms(*(part.masked_fill(~torch.isfinite(mean), torch.nan) for part in parts))
+    return Norms(
+        *(part.masked_fill(~torch.isfinite(mean), torch.nan) for part in parts)
+    )
 
 
 NORM_MEAN = Metric(

@@ -59,7 +59,11 @@ def check_count(name: str, count: int, least: int) -> None:
 
 def narrow(rows: Tensor) -> Tensor:
     """Return rows `[..., N, min(N, D)]` with the inner products of `rows` `[..., N, D]`."""
-    return torch.linalg.qr(rows.mT, mode="r").R.mT if rows.shape[-1] > rows.shape[-2] else rows
+    return (
+        torch.linalg.qr(rows.mT, mode="r").R.mT
+        if rows.shape[-1] > rows.shape[-2]
+        else rows
+    )
 
 
 class Choice(NamedTuple):
@@ -85,11 +89,16 @@ class FromPath(How):
     """The layer of the first value; a metric that is no curve has one, at the last layer."""
     choice: Choice | None = None
 
-    def measured(self, states: States, options: Any) -> Iterator[tuple[str | None, Tensor]]:
+    def measured(
+        self, states: States, options: Any
+    ) -> Iterator[tuple[str | None, Tensor]]:
         """Yield each variant with the values `[N, layers]` of every sample."""
         for name in getattr(options, self.choice.option) if self.choice else (None,):
             blocks, _ = opened(states, None, center=name == "centered")
-            yield name, torch.cat([self.compute(rows.transpose(0, 1)) for rows in blocks])
+            yield (
+                name,
+                torch.cat([self.compute(rows.transpose(0, 1)) for rows in blocks]),
+            )
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,9 @@ class FromPairs(How):
             how = {self.choice.argument: self.choice.values[name]}
             by_sample = self.by_sample and partial(self.by_sample, **how)
             compute, variant = partial(self.compute, **how), self.variant.format(name)
-            yield replace(self, compute=compute, by_sample=by_sample, variant=variant, choice=None)
+            yield replace(
+                self, compute=compute, by_sample=by_sample, variant=variant, choice=None
+            )
 
     def rows(self, rows: Numbers) -> Numbers:
         """Return the rows that it reads."""
@@ -151,7 +162,11 @@ class FromPairs(How):
         if self.by_sample is not None:
             return self.by_sample(states, others=others)
         values = self.compute(states, others)
-        return values, torch.full_like(values, math.nan), torch.full_like(values, states.shape[0])
+        return (
+            values,
+            torch.full_like(values, math.nan),
+            torch.full_like(values, states.shape[0]),
+        )
 
 
 def by_layer(measure: Callable[..., Measure]) -> Callable[..., Tensor]:
@@ -207,7 +222,9 @@ def _prepared(measure: Measure, side: Blocks, start: int) -> Iterator[Prepared]:
     together = max(1, blocks.BLOCK_BYTES // (8 * side.count * side.width))
     for low in range(start, side.layers, together):
         layers = slice(low, min(low + together, side.layers))
-        rows = torch.empty(layers.stop - low, side.count, side.width, dtype=torch.float64)
+        rows = torch.empty(
+            layers.stop - low, side.count, side.width, dtype=torch.float64
+        )
         for span in side.spans:
             rows[:, span] = side.read(span)[layers].cpu()
         yield from map(measure.prepare, rows)
@@ -242,7 +259,11 @@ def similarity_matrix(
     }
     check_choice(metric, "metric", tuple(measures))
     how = measures[metric]
-    takes = [name for name in signature(how.compute).parameters if name not in ("states", "others")]
+    takes = [
+        name
+        for name in signature(how.compute).parameters
+        if name not in ("states", "others")
+    ]
     for name in options:
         if name not in takes:
             raise LayerscopeError(

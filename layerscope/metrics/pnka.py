@@ -3,7 +3,14 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, centred, typical_norm
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
+from layerscope.metrics.pairs import (
+    FromPairs,
+    Measure,
+    Prepared,
+    by_layer,
+    narrow,
+    of_pair,
+)
 
 
 def pnka(X: Array, Y: Array) -> Tensor:
@@ -35,7 +42,9 @@ def _prepared(rows: Tensor) -> Prepared:
     around = narrow(around)
     # |X x_i| = |R x_i| for X = Q R, which loses nothing to squaring.
     factor = torch.linalg.qr(around, mode="r").R
-    norms = torch.linalg.vector_norm(around @ factor.mT, dim=-1).masked_fill(still, torch.nan)
+    norms = torch.linalg.vector_norm(around @ factor.mT, dim=-1).masked_fill(
+        still, torch.nan
+    )
     return around, around / norms[..., None]
 
 

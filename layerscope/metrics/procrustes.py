@@ -3,7 +3,14 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_result, centred, check_choice
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, narrow, of_pair
+from layerscope.metrics.pairs import (
+    FromPairs,
+    Measure,
+    Prepared,
+    by_layer,
+    narrow,
+    of_pair,
+)
 
 
 def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
@@ -28,7 +35,9 @@ def _measure(kind: str = "similarity") -> Measure:
 
     def between(first: Prepared, second: Prepared) -> Tensor:
         (a, known_a), (b, known_b) = first, second
-        overlap: Tensor = torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
+        overlap: Tensor = (
+            torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
+        )
         distance: Tensor = (2.0 - 2.0 * overlap).sqrt()
         return overlap if kind == "similarity" else distance
 

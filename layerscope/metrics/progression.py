@@ -24,7 +24,9 @@ def cosine_to_next(states: Array) -> Tensor:
     tensor([0.7071, 0.7071], dtype=torch.float64)
     """
     unit = directions(_layers(states), torch.zeros(()))
-    value: Tensor = torch.linalg.vecdot(unit[..., :-1, :], unit[..., 1:, :]).clamp(-1.0, 1.0)
+    value: Tensor = torch.linalg.vecdot(unit[..., :-1, :], unit[..., 1:, :]).clamp(
+        -1.0, 1.0
+    )
     return value
 
 
@@ -45,7 +47,9 @@ def _straightness(states: Array) -> Tensor:
     """Return the straightness of the path to each layer from 1 on, `[..., L]`."""
     layers = _layers(states)
     steps = vector_norm(layers.diff(dim=-2), dim=-1)
-    value: Tensor = vector_norm(layers[..., 1:, :] - layers[..., :1, :], dim=-1) / steps.cumsum(-1)
+    value: Tensor = vector_norm(
+        layers[..., 1:, :] - layers[..., :1, :], dim=-1
+    ) / steps.cumsum(-1)
     return value
 
 
@@ -72,7 +76,8 @@ def _triples(states: Array) -> tuple[Tensor, Tensor]:
     for layer in range(2, layers.shape[-2]):
         first, second = torch.triu_indices(layer, layer, 1, device=layers.device)
         earlier, later = cosines[..., first, layer], cosines[..., second, layer]
-        rises, falls = earlier <= later + _TIE, earlier > later + _TIE  # neither where one is NaN
+        # neither where one is NaN
+        rises, falls = earlier <= later + _TIE, earlier > later + _TIE
         counts.append(torch.stack([rises.sum(-1), (rises | falls).sum(-1)], -1))
     rising, counted = torch.stack(counts, -2).double().unbind(-1)
     return rising, counted

@@ -56,11 +56,15 @@ def prompt_entropy(
     if prefixes is None:
         return as_result(_by_length(states, lengths, alpha, rows, normalization))
     if any(prefix < 1 for prefix in prefixes):
-        raise LayerscopeError(f"prefix {min(prefixes)} holds no token: give prefix lengths from 1")
+        raise LayerscopeError(
+            f"prefix {min(prefixes)} holds no token: give prefix lengths from 1"
+        )
     entropies = states.new_empty(*states.shape[:-2], len(prefixes))
     for i, prefix in enumerate(prefixes):
         reached = torch.where(lengths >= prefix, prefix, 0)
-        entropies[..., i] = _by_length(states[..., :prefix, :], reached, alpha, rows, normalization)
+        entropies[..., i] = _by_length(
+            states[..., :prefix, :], reached, alpha, rows, normalization
+        )
     return entropies
 
 
@@ -94,7 +98,9 @@ class Grams(NamedTuple):
     """Whether a sample has the same tokens at every layer."""
 
 
-def token_gram(tokens: Tensor, mask: Tensor | None = None, rows: str = "unit") -> Tensor:
+def token_gram(
+    tokens: Tensor, mask: Tensor | None = None, rows: str = "unit"
+) -> Tensor:
     """Return the Grams of the real tokens `[..., T, D]`, T x T with zeros after them, or D x D if D < T.
 
     It is the half of `prompt_entropy` that runs while a layer's tokens are at hand; the other is
@@ -110,11 +116,15 @@ def token_gram(tokens: Tensor, mask: Tensor | None = None, rows: str = "unit") -
             rows == "centered"
         ):  # less the first token, equal ones are exactly zero, and so is their mean
             moved = (states - states[..., :1, :]).masked_fill(padding[..., None], 0.0)
-            states = unit_rows(moved - moved.sum(-2, keepdim=True) / lengths[..., None, None])
+            states = unit_rows(
+                moved - moved.sum(-2, keepdim=True) / lengths[..., None, None]
+            )
         states = states.masked_fill(padding[..., None], 0.0)
         return symmetric_product(states if length > width else states.mT)
     if length > width:
-        unit = unit_rows(states if mask is None else states.masked_fill(padding[..., None], 0.0))
+        unit = unit_rows(
+            states if mask is None else states.masked_fill(padding[..., None], 0.0)
+        )
         return unit.mT @ unit
     gram = states @ states.mT
     # Scaled in place: T x T entries are fewer than the T x D of the rows.
@@ -150,7 +160,9 @@ def entropy_of_grams(
         ]
         bad = ~torch.isfinite(group.diagonal(dim1=-2, dim2=-1)).all(-1)
         # LAPACK may not return from a matrix with NaN in it.
-        safe.append(group.masked_fill(bad[..., None, None], 0.0) if bool(bad.any()) else group)
+        safe.append(
+            group.masked_fill(bad[..., None, None], 0.0) if bool(bad.any()) else group
+        )
         broken.append(bad)
     if alpha == 2.0:
         entropies = [collision_entropy(group) for group in safe]
@@ -158,7 +170,8 @@ def entropy_of_grams(
         # A Gram has at most as many non-zero eigenvalues as tokens; the rest is rounding.
         spectra = eigenvalues(safe) if safe else []
         entropies = [
-            entropy_of_spectrum(s[..., -n:], alpha) for s, n in zip(spectra, present, strict=True)
+            entropy_of_spectrum(s[..., -n:], alpha)
+            for s, n in zip(spectra, present, strict=True)
         ]
     for pick, entropy, bad in zip(picks, entropies, broken, strict=True):
         values[..., pick] = entropy.masked_fill(bad, torch.nan)
@@ -171,7 +184,9 @@ def _grams(tokens: Tokens) -> Grams:
     return Grams(grams, tokens.lengths, length <= width, not tokens.without_sinks)
 
 
-def _entropies(layers: Sequence[Grams], orders: Sequence[float], chosen: Any) -> dict[str, Tensor]:
+def _entropies(
+    layers: Sequence[Grams], orders: Sequence[float], chosen: Any
+) -> dict[str, Tensor]:
     """Return S_alpha `[L, B]` of all layers at once; where eigenvalues are dear, of the `chosen` samples alone."""
     by_variant, of_tokens = {}, layers[0].of_tokens
     for rows in layers[0].grams:
@@ -183,8 +198,11 @@ def _entropies(layers: Sequence[Grams], orders: Sequence[float], chosen: Any) ->
                 [layer.lengths[some] for layer in layers],
             )
             if layers[0].alike:
-                values[:, some] = entropy_of_grams(grams[:, some], lengths[0], alpha, of_tokens)
-            else:  # without its sinks a sample has another number of tokens at every layer
+                values[:, some] = entropy_of_grams(
+                    grams[:, some], lengths[0], alpha, of_tokens
+                )
+            # without its sinks a sample has another number of tokens at every layer
+            else:
                 parts = zip(grams[:, some], lengths, strict=True)
                 values[:, some] = torch.stack(
                     [entropy_of_grams(gram, n, alpha, of_tokens) for gram, n in parts]

@@ -31,7 +31,9 @@ def as_predictions(predictions: Array, labels: Array) -> tuple[Tensor, Tensor]:
     tops = torch.as_tensor(predictions)
     truth = torch.as_tensor(labels).to(tops.device)
     if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:
-        shapes = f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}"
+        shapes = (
+            f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}"
+        )
         raise LayerscopeError(
             f"{shapes}: give [..., layers] predictions and one label for each row"
         )

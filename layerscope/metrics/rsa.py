@@ -9,7 +9,9 @@ _GRID = 2.0**44
 """Dissimilarities are whole multiples of 1 over this, so that equal samples give equal ones whatever the rounding."""
 
 
-def rsa(X: Array, Y: Array, rdm: str = "correlation", compare: str = "spearman") -> float | Tensor:
+def rsa(
+    X: Array, Y: Array, rdm: str = "correlation", compare: str = "spearman"
+) -> float | Tensor:
     """Return the correlation between the dissimilarities of every two samples in two descriptions.
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']`. The dissimilarity of two samples is 1 minus the
@@ -48,7 +50,9 @@ def _measure(rdm: str = "correlation", compare: str = "spearman") -> Measure:
         around = distances - distances.mean(-1, keepdim=True)
         return (around / torch.linalg.vector_norm(around, dim=-1, keepdim=True),)
 
-    return Measure("RSA", 3, prepare, lambda a, b: torch.linalg.vecdot(a[0], b[0]).clamp(-1.0, 1.0))
+    return Measure(
+        "RSA", 3, prepare, lambda a, b: torch.linalg.vecdot(a[0], b[0]).clamp(-1.0, 1.0)
+    )
 
 
 RSA = Metric(

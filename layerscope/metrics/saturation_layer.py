@@ -25,7 +25,9 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
             f"predictions has shape {tuple(tops.shape)}: give at least one layer's column"
         )
     differs = tops != tops[..., -1:]
-    after_last_change = differs * torch.arange(1, tops.shape[-1] + 1, device=tops.device)
+    after_last_change = differs * torch.arange(
+        1, tops.shape[-1] + 1, device=tops.device
+    )
     return after_last_change.amax(-1) + first_layer
 
 
@@ -39,7 +41,11 @@ def _at_the_last(readings: Readings) -> ByLayer:
     first = _first(readings)[1]
     yield (
         len(readings.prediction) - 1,
-        mean((torch.tensor(readings.layers)[first] if readings.layers else first).double()),
+        mean(
+            (
+                torch.tensor(readings.layers)[first] if readings.layers else first
+            ).double()
+        ),
     )
 
 

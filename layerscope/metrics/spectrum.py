@@ -24,7 +24,9 @@ def check_alpha(alpha: float) -> None:
         )
 
 
-def entropy_of_spectrum(weights: Tensor, alpha: float = 1.0, eps: float = 0.0) -> Tensor:
+def entropy_of_spectrum(
+    weights: Tensor, alpha: float = 1.0, eps: float = 0.0
+) -> Tensor:
     """Return the Rényi entropy of order alpha of non-negative weights `[..., K]`, scaled to sum 1 and then plus `eps`.
 
     Nats, 0 ... log K; NaN where a weight is NaN, 0 where all weights are zero. alpha = 1 is
@@ -59,7 +61,9 @@ def collision_entropy(gram: Tensor) -> Tensor:
 def entropy_limit(normalization: str | None, rows: int, columns: int) -> float:
     """Return what an entropy is divided by: 1, log N ("logN"), log D ("logD") or log min(N, D) ("max"), never 0."""
     check_choice(normalization, "normalization", (None, "logN", "logD", "max"))
-    size = {None: 1, "logN": rows, "logD": columns, "max": min(rows, columns)}[normalization]
+    size = {None: 1, "logN": rows, "logD": columns, "max": min(rows, columns)}[
+        normalization
+    ]
     return math.log(size) if size > 1 else 1.0
 
 
@@ -99,19 +103,30 @@ def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
     workers = min(threads, matrices)
     if workers < 2 or work < _WORTH_THREADS or batches[0].device.type != "cpu":
         return [torch.linalg.eigvalsh(b).clamp(min=0.0) for b in batches]
-    flat = [b.flatten(0, -3) if b.ndim > 3 else b.reshape(-1, *b.shape[-2:]) for b in batches]
+    flat = [
+        b.flatten(0, -3) if b.ndim > 3 else b.reshape(-1, *b.shape[-2:])
+        for b in batches
+    ]
     pieces = [b.chunk(len(b) if b.shape[-1] >= _LARGE else workers) for b in flat]
     try:
         # LAPACK would start its own threads in every worker and slow all of them down.
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(
+            workers, initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
             values = iter(
-                list(pool.map(torch.linalg.eigvalsh, [p for piece in pieces for p in piece]))
+                list(
+                    pool.map(
+                        torch.linalg.eigvalsh, [p for piece in pieces for p in piece]
+                    )
+                )
             )
     finally:
         # The limit is per thread, but threads born later take the last one set anywhere.
         torch.set_num_threads(threads)
     return [
-        torch.cat([next(values) for _ in piece]).reshape(batch.shape[:-1]).clamp(min=0.0)
+        torch.cat([next(values) for _ in piece])
+        .reshape(batch.shape[:-1])
+        .clamp(min=0.0)
         for batch, piece in zip(batches, pieces, strict=True)
     ]
 

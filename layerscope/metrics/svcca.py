@@ -39,7 +39,9 @@ def _kept(rows: Tensor, variance: float) -> Principal:
 
 
 def _measure(variance: float = 0.99) -> Measure:
-    return Measure("SVCCA", 3, partial(_kept, variance=variance), Principal.mean_correlation)
+    return Measure(
+        "SVCCA", 3, partial(_kept, variance=variance), Principal.mean_correlation
+    )
 
 
 SVCCA = Metric(

@@ -11,7 +11,8 @@ from layerscope.models.layered import LayeredModel
 
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32768}
 TOKENS_WORTH_A_BATCH = {"cpu": 512, "cuda": 8192}
-RAGGED = 0.8  # a batch that is worth its while ends where a sample would be a fifth padding
+# a batch that is worth its while ends where a sample would be a fifth padding
+RAGGED = 0.8
 ROWS_PER_BATCH = {"cpu": 64, "cuda": 512}
 
 

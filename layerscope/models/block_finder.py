@@ -60,8 +60,12 @@ class BlockFinder:
             return "given", self._checked([self._named(blocks)], named=True)
         declared = self._declared()
         sure = {
-            "the model's own declaration": [c for c in self.calls if c.path in declared],
-            "checkpointing layers": [c for c in self.calls if _is_checkpointing(c.module)],
+            "the model's own declaration": [
+                c for c in self.calls if c.path in declared
+            ],
+            "checkpointing layers": [
+                c for c in self.calls if _is_checkpointing(c.module)
+            ],
         }
         for how, selected in sure.items():
             if stacks := self._checked(_outermost(_rows(selected))):
@@ -82,7 +86,11 @@ class BlockFinder:
             if compound and not seen.intersection(row) and not row[0].is_inside(blocks):
                 rows.append(row)
                 seen.update(row)
-        return [row for row in _outermost(rows) if not any(call.holds(blocks) for call in row)]
+        return [
+            row
+            for row in _outermost(rows)
+            if not any(call.holds(blocks) for call in row)
+        ]
 
     def _checked(self, stacks: list[Calls], *, named: bool = False) -> list[Calls]:
         """Return stacks of blocks, none where one is broken or not whole: then `refused` says why."""
@@ -95,7 +103,9 @@ class BlockFinder:
 
     def _named(self, blocks: str) -> Calls:
         """Return the calls of what the user names: one module that runs several times, or else the modules in it."""
-        repeated = _trimmed([c for c in self.calls if c.path == blocks and c.keeps_shape])
+        repeated = _trimmed(
+            [c for c in self.calls if c.path == blocks and c.keeps_shape]
+        )
         if not blocks.startswith(self.prefix) or len(repeated) > 1:
             return repeated
         container = self.entry.get_submodule(blocks.removeprefix(self.prefix))
@@ -119,9 +129,17 @@ class BlockFinder:
 
     def _rows_by_looks(self) -> Iterator[Calls]:
         """Yield what may be a stack by its looks: lists and like modules, then what a Sequential runs, then any row."""
-        sequentials = [each for each in self._lists() if isinstance(each, nn.Sequential)]
-        lists = [members(each, self.calls) for each in self._lists() if each not in sequentials]
-        like = self._ranked([*lists, *_rows(self.calls, lambda call: type(call.module))])
+        sequentials = [
+            each for each in self._lists() if isinstance(each, nn.Sequential)
+        ]
+        lists = [
+            members(each, self.calls)
+            for each in self._lists()
+            if each not in sequentials
+        ]
+        like = self._ranked(
+            [*lists, *_rows(self.calls, lambda call: type(call.module))]
+        )
         is_plain = getattr(self.entry, "config", None) is None
         yield from (row for row in like if is_plain or row[0].is_compound)
         if is_plain:
@@ -145,14 +163,22 @@ class BlockFinder:
         beside = [] if named else self._of_its_kind(stack, blocks)
         for call in beside + self._in_its_lists(stack, blocks, named):
             if call.has_weights and not call.is_inside(blocks) and not is_norm(call):
-                row = stack[0].path if len(stack) == 1 else f"{stack[0].path} … {stack[-1].path}"
+                row = (
+                    stack[0].path
+                    if len(stack) == 1
+                    else f"{stack[0].path} … {stack[-1].path}"
+                )
                 return f"{call.path} is run as well as {row}, and not in a row with it: {NAME}"
         return ""
 
     def _of_its_kind(self, stack: Calls, blocks: Calls) -> Calls:
         """Return the calls of modules of a stack's classes that are no blocks, nor hold the stack."""
         kinds = {type(call.module) for call in stack if call.is_compound}
-        alike = [call for call in self.calls if type(call.module) in kinds and call not in blocks]
+        alike = [
+            call
+            for call in self.calls
+            if type(call.module) in kinds and call not in blocks
+        ]
         return [call for call in alike if not call.holds(stack)]
 
     def _in_its_lists(self, stack: Calls, blocks: Calls, named: bool) -> Calls:
@@ -160,7 +186,9 @@ class BlockFinder:
         modules = {call.module for call in stack}
         beside = list[Call]()
         for container in self._lists():
-            siblings = [c for c in members(container, self.calls) if not c.holds(blocks)]
+            siblings = [
+                c for c in members(container, self.calls) if not c.holds(blocks)
+            ]
             if modules.intersection(container.children()):
                 beside += [call for call in siblings if call not in stack]
             elif named or isinstance(container, nn.Sequential):
@@ -207,7 +235,9 @@ def _fault(blocks: Calls, calls: Calls) -> str:
     return ""
 
 
-def _rows(selected: Calls, kind: Callable[[Call], Any] = lambda call: None) -> list[Calls]:
+def _rows(
+    selected: Calls, kind: Callable[[Call], Any] = lambda call: None
+) -> list[Calls]:
     """Join calls of one kind into rows in which each reads what the one before it gives."""
     rows: list[Calls] = []
     for call in selected:

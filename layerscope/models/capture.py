@@ -13,7 +13,14 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import Hook, Inputs, forward, hidden_in, hidden_of, hooked
+from layerscope.models.forward import (
+    Hook,
+    Inputs,
+    forward,
+    hidden_in,
+    hidden_of,
+    hooked,
+)
 from layerscope.models.stack import Stack, tokens_read
 from layerscope.models.sublayers.watch import Spot, Tap, as_state
 
@@ -63,26 +70,38 @@ class _Visitor:
         until: int | None,
         taps: Sequence[Tap],
     ) -> None:
-        self.stack, self.visit, self.last = stack, visit, stack.depth if until is None else until
+        self.stack, self.visit, self.last = (
+            stack,
+            visit,
+            stack.depth if until is None else until,
+        )
         self.length = tokens_read(module, stack, inputs)
         self.norm = module.get_submodule(stack.norm) if stack.norm else None
         self.taps = {(tap.layer, tap.spot): tap.site for tap in taps}
         self.layer, self.entered, self.shape, self.visiting = 0, 0, torch.Size(), False
         self.calls: dict[str, int] = defaultdict(int)
 
-    def hooks(self, module: nn.Module) -> Iterator[tuple[nn.Module, Hook | None, Hook | None]]:
+    def hooks(
+        self, module: nn.Module
+    ) -> Iterator[tuple[nn.Module, Hook | None, Hook | None]]:
         """Yield hooks on the blocks, and on the modules that show a sub-layer."""
-        blocks = {path: module.get_submodule(path) for path in dict.fromkeys(self.stack.blocks)}
+        blocks = {
+            path: module.get_submodule(path)
+            for path in dict.fromkeys(self.stack.blocks)
+        }
         for number, block in enumerate(blocks.values()):
             yield block, self._enter if self.taps or number == 0 else None, self._leave
         inside = (
             (blocks[self.stack.blocks[layer - 1]].get_submodule(spot.path), spot.path)
             for layer, spot in self.taps
         )
-        for child, path in dict.fromkeys(inside):  # once each, as several blocks may share one
+        # once each, as several blocks may share one
+        for child, path in dict.fromkeys(inside):
             yield child, partial(self._before, path), partial(self._after, path)
 
-    def _enter(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    def _enter(
+        self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> None:
         if self.visiting:
             return
         state = _checked(hidden_in(args, kwargs))
@@ -108,12 +127,20 @@ class _Visitor:
             raise Enough
 
     def _before(
-        self, path: str, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+        self,
+        path: str,
+        _: nn.Module,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> None:
         self.calls[path] += 1
-        self._show_inside(Spot(path, self.calls[path] - 1, True), hidden_in(args, kwargs))
+        self._show_inside(
+            Spot(path, self.calls[path] - 1, True), hidden_in(args, kwargs)
+        )
 
-    def _after(self, path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
+    def _after(
+        self, path: str, _: nn.Module, __: object, ___: object, output: object
+    ) -> None:
         self._show_inside(Spot(path, self.calls[path] - 1, False), hidden_of(output))
 
     def _show_inside(self, spot: Spot, hidden: Tensor | None) -> None:

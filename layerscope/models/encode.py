@@ -19,7 +19,9 @@ from layerscope.models.checks import clear_inputs
 from layerscope.models.forward import Inputs, accepts
 
 TOKENISED_AT_ONCE = 256
-NO_TOKENIZER = "a text model as an object needs `processor`: its tokenizer or feature extractor"
+NO_TOKENIZER = (
+    "a text model as an object needs `processor`: its tokenizer or feature extractor"
+)
 PLURAL = {"text": "texts", "image": "images", "audio": "sounds", "tensor": "arrays"}
 READS = {
     "input_ids": "text",
@@ -60,8 +62,14 @@ class TextEncoder(Encoder):
         if all(hasattr(sample, "ids") for sample in samples):
             return [list(sample.ids[: self.max_length]) for sample in samples]
         if all(is_ids(sample) for sample in samples):
-            rows, top = [sample.tolist() for sample in samples], vocabulary(self.module) - 1
-            odd = next((number for row in rows for number in row if not 0 <= number <= top), None)
+            rows, top = (
+                [sample.tolist() for sample in samples],
+                vocabulary(self.module) - 1,
+            )
+            odd = next(
+                (number for row in rows for number in row if not 0 <= number <= top),
+                None,
+            )
             if odd is not None:
                 raise LayerscopeError(
                     f"token id {odd} is not in the vocabulary of this model: it has ids 0..{top}"
@@ -70,7 +78,11 @@ class TextEncoder(Encoder):
         if self.tokenizer is None:
             raise LayerscopeError(self.lack)
         texts = [self.prompt + sample for sample in samples]
-        how = {"verbose": False} if whole else {"truncation": True, "max_length": self.max_length}
+        how = (
+            {"verbose": False}
+            if whole
+            else {"truncation": True, "max_length": self.max_length}
+        )
         with clear_inputs(self.tokenizer):
             made = self.tokenizer(
                 texts, return_attention_mask=False, return_token_type_ids=False, **how
@@ -127,7 +139,8 @@ def read_as(modality: str, sample: Any, module: nn.Module) -> str:
 
 def vocabulary(module: nn.Module) -> int:
     """Return the number of token ids that a model embeds."""
-    with suppress(NotImplementedError, AttributeError):  # of two towers, and of a plain module
+    # of two towers, and of a plain module
+    with suppress(NotImplementedError, AttributeError):
         model: Any = module
         return int(model.get_input_embeddings().num_embeddings)
     return next((table.num_embeddings for table in embeddings(module)), 1 << 31)
@@ -170,9 +183,14 @@ class AudioEncoder(Encoder):
         most = self.max_length and self.max_length * rate
         self.cut = sum(length > most for length in lengths) if most else 0
         states = getattr(self.module, "_get_feat_extract_output_lengths", None)
-        if states is None or getattr(self.module, "main_input_name", "") != "input_values":
+        if (
+            states is None
+            or getattr(self.module, "main_input_name", "") != "input_values"
+        ):
             return lengths
-        return [length if int(states(torch.tensor(length))) > 0 else 0 for length in lengths]
+        return [
+            length if int(states(torch.tensor(length))) > 0 else 0 for length in lengths
+        ]
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the features the model reads, with the mask of the real ones."""
@@ -184,10 +202,14 @@ class AudioEncoder(Encoder):
             "sampling_rate": rate,
         }
         with clear_inputs(self.extractor):
-            out = self.extractor(waves, return_attention_mask=True, return_tensors="pt", **how)
+            out = self.extractor(
+                waves, return_attention_mask=True, return_tensors="pt", **how
+            )
         named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
         if accepts(self.module, "decoder_input_ids"):
-            named["decoder_input_ids"] = torch.full((len(waves), 1), _decoder_start(self.module))
+            named["decoder_input_ids"] = torch.full(
+                (len(waves), 1), _decoder_start(self.module)
+            )
         return Inputs(named, mask=named.get("attention_mask"))
 
 
@@ -212,16 +234,24 @@ class ImageEncoder(Encoder):
                 pixels = self.processor(images, return_tensors="pt")["pixel_values"]
         else:
             pixels = torch.stack([self._pixels(image, config) for image in images])
-        if not hasattr(self.module, "main_input_name") and not accepts(self.module, "pixel_values"):
-            return Inputs({}, pixels)  # a plain module, as timm's, whatever it calls them
+        if not hasattr(self.module, "main_input_name") and not accepts(
+            self.module, "pixel_values"
+        ):
+            # a plain module, as timm's, whatever it calls them
+            return Inputs({}, pixels)
         return Inputs({"pixel_values": pixels})
 
     def _pixels(self, image: Any, config: Any) -> Tensor:
         """Return one image [C, H, W]; a function of one is such as the transforms of timm and torchvision."""
         if self.processor is None:
-            size, channels = getattr(config, "image_size", 224), getattr(config, "num_channels", 3)
+            size, channels = (
+                getattr(config, "image_size", 224),
+                getattr(config, "num_channels", 3),
+            )
             height, width = size if isinstance(size, (tuple, list)) else (size, size)
-            sized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
+            sized = image.convert("L" if channels == 1 else "RGB").resize(
+                (width, height)
+            )
             made = torch.from_numpy(np.array(sized, dtype="float32")) / 127.5 - 1.0
             return made.view(height, width, channels).permute(2, 0, 1)
         with clear_inputs(self.processor):
@@ -261,10 +291,13 @@ def modalities_of(module: nn.Module) -> list[str]:
     main = modality_of(module)
     if getattr(getattr(module, "config", None), "is_encoder_decoder", False):
         return [main]
-    children = (child for child in module.modules() if hasattr(child, "main_input_name"))
+    children = (
+        child for child in module.modules() if hasattr(child, "main_input_name")
+    )
     towers = {modality_of(child) for child in children} - {main}
     if not embeddings(module):
-        towers -= {"text"}  # what transformers calls the input of a part that names none
+        # what transformers calls the input of a part that names none
+        towers -= {"text"}
     return [main, *sorted(towers)]
 
 
@@ -293,7 +326,9 @@ def encoder_for(
         return AudioEncoder(processor, module)
     most = positions(module)
     if max_length is None:
-        max_length = int(min(getattr(processor, "model_max_length", None) or math.inf, most, 512))
+        max_length = int(
+            min(getattr(processor, "model_max_length", None) or math.inf, most, 512)
+        )
     elif max_length > most:
         raise LayerscopeError(
             f"max length {max_length} is beyond the model's {int(most)} positions: give at most that"
@@ -307,7 +342,9 @@ def encoder_for(
 def _check_read(modality: str, processor: Any, module: nn.Module) -> None:
     """Raise where a model does not read such data; a plain module reads what its processor makes."""
     kind = modality_of(module)
-    if modality in modalities_of(module) or (kind == "tensor" and processor is not None):
+    if modality in modalities_of(module) or (
+        kind == "tensor" and processor is not None
+    ):
         return
     reads, data = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
     raise LayerscopeError(
@@ -319,7 +356,11 @@ def _check_room(encoder: TextEncoder) -> None:
     """Raise where special tokens and the prompt leave no room for text."""
     taken, most = len(encoder.ids([""], whole=True)[0]), encoder.max_length
     if taken >= most:
-        what = "the prompt and special tokens take" if encoder.prompt else "special tokens take"
+        what = (
+            "the prompt and special tokens take"
+            if encoder.prompt
+            else "special tokens take"
+        )
         raise LayerscopeError(
             f"{what} {taken} of at most {most} tokens and leave no room for text: raise `max_length`"
         )
@@ -330,7 +371,8 @@ def positions(module: nn.Module) -> float:
     config = getattr(module, "config", None)
     names = ("max_position_embeddings", "n_positions", "max_seq_len")
     sizes = (getattr(config, name, None) or 0 for name in names)
-    rows = next((size for size in sizes if size > 0), math.inf)  # some say -1 of no limit
+    # some say -1 of no limit
+    rows = next((size for size in sizes if size > 0), math.inf)
     tables = (table for table in embeddings(module) if table.num_embeddings == rows)
     padding = (table.padding_idx for table in tables if table.padding_idx is not None)
     return float(rows) - max((index + 1 for index in padding), default=0)

@@ -48,7 +48,11 @@ class Inputs:
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
         named = {name: change(one) for name, one in self.named.items()}
         return Inputs(
-            named, *(None if one is None else change(one) for one in (self.positional, self.mask))
+            named,
+            *(
+                None if one is None else change(one)
+                for one in (self.positional, self.mask)
+            ),
         )
 
 
@@ -73,15 +77,23 @@ def run(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     if inputs.args:
         return module(*inputs.args)
     named = {
-        k: fitted(module, v) for k, v in {**inputs.named, **extra}.items() if accepts(module, k)
+        k: fitted(module, v)
+        for k, v in {**inputs.named, **extra}.items()
+        if accepts(module, k)
     }
     # an auxiliary loss is made from what routers gave in every block, and some blocks may be
     # bypassed
     named |= {
-        name: False for name in ("use_cache", "output_router_logits") if accepts(module, name)
+        name: False
+        for name in ("use_cache", "output_router_logits")
+        if accepts(module, name)
     }
     ids = inputs.named.get("input_ids")
-    if ids is not None and not hasattr(module, "main_input_name") and "input_ids" not in named:
+    if (
+        ids is not None
+        and not hasattr(module, "main_input_name")
+        and "input_ids" not in named
+    ):
         return module(ids, **named)  # a plain module, whatever it calls them
     try:
         return module(**named)
@@ -89,7 +101,11 @@ def run(module: nn.Module, inputs: Inputs, **extra: object) -> object:
         if ids is None or "out of range in self" not in str(error):
             raise
         rows = sorted(
-            {each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)}
+            {
+                each.num_embeddings
+                for each in module.modules()
+                if isinstance(each, nn.Embedding)
+            }
         )
         raise LayerscopeError(
             f"token id {int(ids.max())} or position {ids.shape[1]} is beyond an embedding table of the model (of "
@@ -114,7 +130,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def in_halves(
-    batch: Any, run: Callable[[Any], T], halved: Callable[[Any], None], about: Callable[[Any], str]
+    batch: Any,
+    run: Callable[[Any], T],
+    halved: Callable[[Any], None],
+    about: Callable[[Any], str],
 ) -> Iterator[tuple[Any, T]]:
     """Yield a batch with what `run` makes of it or, after a call of `halved`, its halves where memory runs out.
 
@@ -154,7 +173,9 @@ def hidden_in(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Tensor 
 
 
 @contextmanager
-def hooked(hooks: Iterable[tuple[nn.Module, Hook | None, Hook | None]]) -> Iterator[None]:
+def hooked(
+    hooks: Iterable[tuple[nn.Module, Hook | None, Hook | None]],
+) -> Iterator[None]:
     """Within, functions run before and after modules.
 
     They are called as before(module, args, kwargs) and after(module, args, kwargs, output).
@@ -198,7 +219,11 @@ def _form(value: object, state: Tensor) -> Any:
         return Form.HIDDEN if value is state else Form.OTHER
     if isinstance(value, Mapping):
         return {name: _form(part, state) for name, part in value.items()}
-    return tuple(_form(part, state) for part in value) if isinstance(value, (tuple, list)) else None
+    return (
+        tuple(_form(part, state) for part in value)
+        if isinstance(value, (tuple, list))
+        else None
+    )
 
 
 def _around(form: Any, hidden: Any) -> Any:
@@ -246,8 +271,15 @@ def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | 
     states = torch.ceil(real * (frames / whole))
     for count in filter(None, (getattr(module, name, None) for name in COUNTERS)):
         with suppress(*FAILURES):  # one that counts something else
-            counted, most = count(real), count(torch.tensor([whole], device=real.device))
-            if isinstance(counted, Tensor) and isinstance(most, Tensor) and int(most) == frames:
+            counted, most = (
+                count(real),
+                count(torch.tensor([whole], device=real.device)),
+            )
+            if (
+                isinstance(counted, Tensor)
+                and isinstance(most, Tensor)
+                and int(most) == frames
+            ):
                 states = counted
                 break
     states = states.long().clamp(1, frames)

@@ -29,7 +29,9 @@ def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> 
     for name, tensor in numbers_of(module):
         flat = tensor.detach().reshape(-1)
         step = max(1, flat.numel() // VALUES_PER_WEIGHT)
-        held = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        held = (
+            dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        )
         digest.update(f"{name}{tuple(tensor.shape)}{held}".encode())
         digest.update(flat[::step].to(held).float().cpu().numpy().tobytes())
     return digest.hexdigest()
@@ -37,16 +39,17 @@ def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> 
 
 def dtype_of(model: LayeredModel) -> str:
     """Return the name of the dtype of a model's weights."""
-    return str(next((p.dtype for p in model.module.parameters()), torch.float32)).removeprefix(
-        "torch."
-    )
+    return str(
+        next((p.dtype for p in model.module.parameters()), torch.float32)
+    ).removeprefix("torch.")
 
 
 def states_fingerprint(model: LayeredModel) -> str:
     """Return a hash of all that a sample's states depend on, but for the sample itself."""
     encoder, ids = model.encoder, None
     if isinstance(encoder, TextEncoder) and encoder.tokenizer is not None:
-        ids = replace(encoder, prompt="").ids([PROBE], whole=True)  # a prompt is part of the text
+        # a prompt is part of the text
+        ids = replace(encoder, prompt="").ids([PROBE], whole=True)
     about = (
         weights_fingerprint(model.module),
         f"torch.{dtype_of(model)}",
@@ -67,7 +70,9 @@ def processing(model: LayeredModel) -> str | None:
     encoder = model.encoder
     if not isinstance(encoder, (ImageEncoder, AudioEncoder)):
         return None
-    processor = encoder.processor if isinstance(encoder, ImageEncoder) else encoder.extractor
+    processor = (
+        encoder.processor if isinstance(encoder, ImageEncoder) else encoder.extractor
+    )
     text = (
         json.dumps(processor.to_dict(), sort_keys=True, default=str)
         if hasattr(processor, "to_dict")
@@ -110,8 +115,12 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         },
         "blocks": list(model.stack.blocks),
         "sites": list(model.sites),
-        "sublayers": {site: list(layers) for site, layers in model.sublayers.sites.items()},
-        "projected": None if model.projection is None else {"width": model.projection.width},
+        "sublayers": {
+            site: list(layers) for site, layers in model.sublayers.sites.items()
+        },
+        "projected": None
+        if model.projection is None
+        else {"width": model.projection.width},
         "states": states_fingerprint(model),
         "lens": None if model.lens is None else model.lens.kind,
         "language_model": model.is_language_model,

@@ -60,16 +60,24 @@ class Inspection(Shown):
         cost = f"{self.bytes_per_sample / 1e3:.0f} kB on disk and about {self.seconds_per_sample * 1e3:.1f} ms"
         entries = (
             ("model", f"{self.kind}, {self.parameters:,} parameters, {self.dtype}"),
-            ("blocks", f"{self.blocks[0]} … {self.blocks[-1]}, found by {self.found_by}"),
+            (
+                "blocks",
+                f"{self.blocks[0]} … {self.blocks[-1]}, found by {self.found_by}",
+            ),
             ("sub-layers", ", ".join(self.sublayers) or "none found in the blocks"),
-            ("final norm", self.norm or "none: states are used as the blocks output them"),
+            (
+                "final norm",
+                self.norm or "none: states are used as the blocks output them",
+            ),
             ("head", self.head or "none for this part"),
             ("pooling", f"auto is {', '.join(self.pooling)}"),
             ("a run takes", f"{cost} for a short sample"),
             ("override", "part, blocks and norm: paths in the model, or none for norm"),
             *(("note", note) for note in self.notes),
         )
-        answer = f"{self.depth} layers of {of}, {self.width} wide, found by {self.found_by}"
+        answer = (
+            f"{self.depth} layers of {of}, {self.width} wide, found by {self.found_by}"
+        )
         return Document(answer, parts=(Facts(entries),))
 
 
@@ -102,7 +110,9 @@ def _look(
     return [_inspection(model, modality, samples) for model in models]
 
 
-def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, list[Any]]:
+def made_up_samples(
+    loaded: Loaded, modality: str | None = None
+) -> tuple[str, list[Any]]:
     """Return what a model reads, by default its main input, and two samples of it: ids where no tokenizer makes any."""
     modality = modality or modality_of(loaded.module)
     draw = torch.Generator().manual_seed(0)
@@ -150,7 +160,9 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
         inside = Sublayers()
         # blocks that cannot be watched show nothing inside
         with suppress(LayerscopeError, *FAILURES):
-            inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(model.device)
+            inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(
+                model.device
+            )
             inside = find_sublayers(module, stack, inputs)
         inputs = model.encoder.batch(samples).to(model.device)
         runs = [lambda: model.run(inputs, lambda *_: None)]

@@ -89,7 +89,11 @@ class LayeredModel:
 
     def mask(self, inputs: Inputs, tokens: Tensor) -> Tensor | None:
         """Return which states of a batch are real, at the rate of the states."""
-        return None if tokens.ndim == 2 else frame_mask(inputs.mask, tokens.shape[1], self.module)
+        return (
+            None
+            if tokens.ndim == 2
+            else frame_mask(inputs.mask, tokens.shape[1], self.module)
+        )
 
 
 def class_numbers(labels: Iterable[Any], model: LayeredModel) -> list[int | None]:
@@ -114,5 +118,9 @@ def vectors_for(model: LayeredModel, pooling: str, pairs: bool = True) -> Vector
             "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"
         )
     if pairs and model.lens is not None and model.lens.kind == "pooled":
-        return Vectors(poolings, tuple(name for name in model.pooling if name not in poolings))
-    return Vectors(poolings, ("position",) if pairs and model.causal and is_text else ())
+        return Vectors(
+            poolings, tuple(name for name in model.pooling if name not in poolings)
+        )
+    return Vectors(
+        poolings, ("position",) if pairs and model.causal and is_text else ()
+    )

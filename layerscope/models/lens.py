@@ -31,7 +31,12 @@ from layerscope.models.stack import Stack
 from layerscope.models.trace import same
 
 CHUNK = 1 << 24  # logits held at once
-FILL = {"input_ids": 0, "decoder_input_ids": 0, "attention_mask": 1, "decoder_attention_mask": 1}
+FILL = {
+    "input_ids": 0,
+    "decoder_input_ids": 0,
+    "attention_mask": 1,
+    "decoder_attention_mask": 1,
+}
 """What one-token sequences hold."""
 OTHER_PART = "the model's head reads more than the states of this part: no lens"
 
@@ -53,7 +58,9 @@ class Lens:
     def alone(self) -> bool:
         """Whether the model takes one sample at a time: a classifier on a decoder without a pad token does."""
         config: Any = getattr(self.module, "config", None)
-        config = config.get_text_config() if hasattr(config, "get_text_config") else config
+        config = (
+            config.get_text_config() if hasattr(config, "get_text_config") else config
+        )
         padless = getattr(config, "pad_token_id", 0) is None
         return padless and self.kind == "pooled" and accepts(self.module, "input_ids")
 
@@ -70,7 +77,9 @@ class Lens:
         Where the states require gradients, so do the logits.
         """
         with bypassed(self.module, self.stack, states):
-            logits = logits_of((run if states.requires_grad else forward)(self.module, inputs))
+            logits = logits_of(
+                (run if states.requires_grad else forward)(self.module, inputs)
+            )
         if logits is None:
             raise RuntimeError("the head gave no logits")
         return logits.float()
@@ -117,13 +126,20 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor) -> Iterator[None]:
 
 def _filled(state: Tensor, hidden: Tensor | None) -> Tensor:
     """Return the state with what a model filled the text up with to whole windows, and later cuts off."""
-    if hidden is None or hidden.ndim != 3 or state.ndim != 3 or hidden.shape[1] <= state.shape[1]:
+    if (
+        hidden is None
+        or hidden.ndim != 3
+        or state.ndim != 3
+        or hidden.shape[1] <= state.shape[1]
+    ):
         return state
     return torch.cat([state, hidden[:, state.shape[1] :].to(state.dtype)], 1)
 
 
 @contextmanager
-def skipping(module: nn.Module, stack: Stack, blocks: Collection[int]) -> Iterator[None]:
+def skipping(
+    module: nn.Module, stack: Stack, blocks: Collection[int]
+) -> Iterator[None]:
     """Within, these blocks, counted from 1, hand their input on; raises `LayerscopeError` for one that runs twice."""
     if blocks:
         stack.check_single(blocks)
@@ -152,7 +168,9 @@ def replaced(forwards: Mapping[nn.Module, Callable[..., object]]) -> Iterator[No
     """Within, these modules run other functions than their own `forward`."""
     # accelerate's hooks put a forward on a module itself
     before = {
-        module: {"forward": vars(module)["forward"]} if "forward" in vars(module) else {}
+        module: {"forward": vars(module)["forward"]}
+        if "forward" in vars(module)
+        else {}
         for module in forwards
     }
     for module, instead in forwards.items():
@@ -172,7 +190,9 @@ def _packed(inputs: Inputs, states: Tensor) -> Inputs:
         first = inputs.positional[:1]
         return replace(inputs, positional=first.expand(n, *first.shape[1:]))
     named = {
-        name: old.new_full((n, 1), FILL[name]) for name, old in inputs.named.items() if name in FILL
+        name: old.new_full((n, 1), FILL[name])
+        for name, old in inputs.named.items()
+        if name in FILL
     }
     return Inputs(named)
 
@@ -181,13 +201,16 @@ def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
     """Return samples of one length without the others, and without padding."""
     real = None if inputs.mask is None else inputs.mask[rows]
     length = None if real is None else int(real[0].sum())
-    width = None if real is None else real.shape[1]  # raw sound is longer than its mask of frames
+    # raw sound is longer than its mask of frames
+    width = None if real is None else real.shape[1]
     named = {
         k: v[rows, :length] if v.ndim == 2 and v.shape[1] == width else v[rows]
         for k, v in inputs.named.items()
     }
     mask = None if real is None else real[:, :length]
-    return Inputs(named, None if inputs.positional is None else inputs.positional[rows], mask)
+    return Inputs(
+        named, None if inputs.positional is None else inputs.positional[rows], mask
+    )
 
 
 @torch.inference_mode()
@@ -205,8 +228,16 @@ def find_lens(
     try:
         logits = logits_of(forward(module, inputs))
     except Exception as error:
-        return None, f"the model does not run to its head ({type(error).__name__}): no lens"
-    if logits is None or logits.shape[-1] < 2 or same(logits, last) or same(logits, final):
+        return (
+            None,
+            f"the model does not run to its head ({type(error).__name__}): no lens",
+        )
+    if (
+        logits is None
+        or logits.shape[-1] < 2
+        or same(logits, last)
+        or same(logits, final)
+    ):
         return None, None
     if not bool(torch.isfinite(logits).all()):
         return None, "the model's head gives NaN or infinity: no lens"
@@ -216,13 +247,18 @@ def find_lens(
         return None, OTHER_PART
     lens = Lens(module, stack, kind, logits.shape[-1])
     try:
-        read, other = (_logits_at_once(lens, each, inputs) for each in (last, last.flip(-1)))
+        read, other = (
+            _logits_at_once(lens, each, inputs) for each in (last, last.flip(-1))
+        )
     except Exception as error:
         return None, f"{OTHER_PART} ({type(error).__name__})"
     tolerance = 1e-4 if logits.dtype == torch.float32 else 2e-2
-    agrees = torch.allclose(read.view(logits.shape), logits.float(), rtol=tolerance, atol=1e-4)
+    agrees = torch.allclose(
+        read.view(logits.shape), logits.float(), rtol=tolerance, atol=1e-4
+    )
     if not agrees or torch.equal(read, other):
-        return None, OTHER_PART  # an autoencoder's other part does not read the stack at all
+        # an autoencoder's other part does not read the stack at all
+        return None, OTHER_PART
     return lens, None
 
 
@@ -233,7 +269,9 @@ def _logits_at_once(lens: Lens, states: Tensor, inputs: Inputs) -> Tensor:
 
 
 @torch.inference_mode()
-def token_read(read: Callable[[Tensor, Inputs], Tensor], last: Tensor, inputs: Inputs) -> str:
+def token_read(
+    read: Callable[[Tensor, Inputs], Tensor], last: Tensor, inputs: Inputs
+) -> str:
     """Return which token `read` takes a sample's rows from, found by changing it: "first", "last" or else "mean"."""
     if last.ndim == 2:
         return "mean"
@@ -247,7 +285,9 @@ def token_read(read: Callable[[Tensor, Inputs], Tensor], last: Tensor, inputs: I
         other[:, position] = other[:, position].flip(-1) + 1.0
         return not torch.equal(read(other, alone), rows)
 
-    touched = [position for position in {0, length // 2, length - 1} if changes(position)]
+    touched = [
+        position for position in {0, length // 2, length - 1} if changes(position)
+    ]
     if touched == [0]:
         return "first"
     return "last" if touched == [length - 1] else "mean"

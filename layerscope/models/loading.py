@@ -12,7 +12,13 @@ from torch import nn
 
 from layerscope.core.errors import LayerscopeError, needs
 from layerscope.core.hub import go_offline_without_hub
-from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded
+from layerscope.models.checks import (
+    EMBEDDED,
+    check_folder,
+    check_name,
+    clear_errors,
+    embedded,
+)
 from layerscope.models.encode import modalities_of, modality_of
 from layerscope.models.mean_head import as_configured
 from layerscope.models.options import LoadOptions
@@ -40,7 +46,11 @@ class Loaded:
 
     def processor_for(self, modality: str) -> Any:
         """Return what turns samples of this modality into inputs: of the processor of two towers, the part for it."""
-        parts = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}
+        parts = {
+            "text": "tokenizer",
+            "image": "image_processor",
+            "audio": "feature_extractor",
+        }
         processor = getattr(self.processor, parts.get(modality, ""), self.processor)
         is_tokenizer = hasattr(processor, "convert_tokens_to_ids")
         return None if modality == "image" and is_tokenizer else processor
@@ -72,7 +82,8 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     elif isinstance(model, nn.Module):
         module = _adapted(model) if hasattr(model, "peft_config") else model
         name = (
-            getattr(getattr(module, "config", None), "_name_or_path", "") or type(module).__name__
+            getattr(getattr(module, "config", None), "_name_or_path", "")
+            or type(module).__name__
         )
         loaded = Loaded(module, processor, Path(name).name)
     else:
@@ -167,10 +178,15 @@ def _file(source: str, name: str, options: LoadOptions) -> Path | None:
 def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loaded:
     import transformers
 
-    trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
+    trust = {
+        "trust_remote_code": options.trust_remote_code,
+        "revision": options.revision,
+    }
     with clear_errors(source):
         config = transformers.AutoConfig.from_pretrained(source, **trust)
-        if options.parallel is not None and not getattr(config, "base_model_tp_plan", None):
+        if options.parallel is not None and not getattr(
+            config, "base_model_tp_plan", None
+        ):
             kind = config.model_type
             raise LayerscopeError(
                 f"{source!r} ({kind}) has no tensor-parallel plan in transformers: leave it out"
@@ -183,9 +199,15 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
             use_safetensors=None if options.allow_pickle else True,
             output_loading_info=True,
             **placing(options),
-            **({"revision": options.revision} if not options.trust_remote_code else trust),
+            **(
+                {"revision": options.revision}
+                if not options.trust_remote_code
+                else trust
+            ),
         )
-    loaded = Loaded(as_configured(module), processor, Path(source).name, options.revision)
+    loaded = Loaded(
+        as_configured(module), processor, Path(source).name, options.revision
+    )
     if not options.spread:
         module.to(torch_device(options))
     if info["missing_keys"]:
@@ -229,7 +251,9 @@ def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any
     }.get(kind, (transformers.AutoFeatureExtractor, {}))
     try:
         processor = auto.from_pretrained(source, **trust, **more)
-        if kind == "input_ids" and len(processor) <= len(set(processor.all_special_ids)):
+        if kind == "input_ids" and len(processor) <= len(
+            set(processor.all_special_ids)
+        ):
             raise ValueError("there is none")  # transformers makes up an empty one
         if not isinstance(getattr(processor, "model_max_length", 0), (int, float)):
             raise ValueError(f"its model_max_length is {processor.model_max_length!r}")
@@ -253,9 +277,17 @@ def _class_of(config: Any, options: LoadOptions) -> Any:
     for name in getattr(config, "architectures", None) or ():
         if hasattr(transformers, name):
             return getattr(transformers, name)
-    remote = (getattr(config, "auto_map", None) or {}) if options.trust_remote_code else {}
-    heads = ("AutoModelForCausalLM", "AutoModelForSequenceClassification", "AutoModelForMaskedLM")
-    return getattr(transformers, next((name for name in heads if name in remote), "AutoModel"))
+    remote = (
+        (getattr(config, "auto_map", None) or {}) if options.trust_remote_code else {}
+    )
+    heads = (
+        "AutoModelForCausalLM",
+        "AutoModelForSequenceClassification",
+        "AutoModelForMaskedLM",
+    )
+    return getattr(
+        transformers, next((name for name in heads if name in remote), "AutoModel")
+    )
 
 
 def sentence_transformer(source: str, options: LoadOptions) -> Any:
@@ -271,7 +303,10 @@ def sentence_transformer(source: str, options: LoadOptions) -> Any:
         "dtype": torch_dtype(options),
         "use_safetensors": None if options.allow_pickle else True,
     }
-    trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
+    trust = {
+        "trust_remote_code": options.trust_remote_code,
+        "revision": options.revision,
+    }
     device, here = str(torch_device(options)), Path(source).exists()
     with clear_errors(source):
         return SentenceTransformer(
@@ -281,13 +316,17 @@ def sentence_transformer(source: str, options: LoadOptions) -> Any:
 
 def _from_sentence_transformer(model: Any, name: str) -> Loaded:
     transformer = model[0]
-    module = eager(getattr(transformer, "auto_model", None) or getattr(transformer, "model", None))
+    module = eager(
+        getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)
+    )
     if module is None:
         raise LayerscopeError(
             f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers"
         )
     card = getattr(module.config, "_name_or_path", "")
-    pooling = next((child for child in model if type(child).__name__ == "Pooling"), None)
+    pooling = next(
+        (child for child in model if type(child).__name__ == "Pooling"), None
+    )
     loaded = Loaded(
         module,
         model.tokenizer,
@@ -298,7 +337,9 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
         served=model,
     )
     if loaded.pooling is None:
-        loaded.notes.append("the model's own pooling is not one of mean, cls, last: mean is used")
+        loaded.notes.append(
+            "the model's own pooling is not one of mean, cls, last: mean is used"
+        )
     return loaded
 
 
@@ -309,7 +350,9 @@ def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
         "base_model_name_or_path"
     )
     if not base:
-        raise LayerscopeError(f"{str(folder)!r}: its adapter_config.json names no base model")
+        raise LayerscopeError(
+            f"{str(folder)!r}: its adapter_config.json names no base model"
+        )
     loaded = _from_source(base, replace(options, revision=None), processor)
     with clear_errors(str(folder)):
         adapted = PeftModel.from_pretrained(loaded.module, str(folder))
@@ -320,7 +363,10 @@ def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
 
 def _adapted(model: Any) -> nn.Module:
     """The base model with the adapter's layers in place."""
-    if any(getattr(config, "is_prompt_learning", False) for config in model.peft_config.values()):
+    if any(
+        getattr(config, "is_prompt_learning", False)
+        for config in model.peft_config.values()
+    ):
         raise LayerscopeError(
             "a prompt-learning adapter adds virtual tokens, which cannot be separated from the layers' states"
         )

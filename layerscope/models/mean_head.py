@@ -40,7 +40,9 @@ def mean_headed(module: Any) -> Any:
 
 def as_configured(module: Any) -> Any:
     """Return a model just loaded as its config wants it: one with a mean head gets it."""
-    return mean_headed(module) if is_mean_head(getattr(module, "config", None)) else module
+    return (
+        mean_headed(module) if is_mean_head(getattr(module, "config", None)) else module
+    )
 
 
 def standard_class(kind: Any) -> Any:
@@ -64,7 +66,10 @@ def _mean_pooled_class(base: Any) -> type:
         arguments = signature.bind_partial(self, *args, **named).arguments
         del arguments["self"]
         rest = dict(arguments.pop("kwargs", None) or {})
-        items, labels = rest.pop("num_items_in_batch", None), arguments.pop("labels", None)
+        items, labels = (
+            rest.pop("num_items_in_batch", None),
+            arguments.pop("labels", None),
+        )
         mask = arguments.get("attention_mask")
 
         def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
@@ -76,13 +81,19 @@ def _mean_pooled_class(base: Any) -> type:
         (head,) = (child for child in self.children() if isinstance(child, nn.Linear))
         with head.register_forward_pre_hook(pool, prepend=True):
             output = base.forward(self, **arguments, **rest | {"return_dict": True})
-        loss = None if labels is None else fixed_cross_entropy(output.logits.float(), labels, items)
+        loss = (
+            None
+            if labels is None
+            else fixed_cross_entropy(output.logits.float(), labels, items)
+        )
         return SequenceClassifierOutput(
             loss, output.logits, output.hidden_states, output.attentions
         )
 
     @functools.wraps(base.save_pretrained)
-    def save_pretrained(self: Any, save_directory: Any, *args: Any, **named: Any) -> Any:
+    def save_pretrained(
+        self: Any, save_directory: Any, *args: Any, **named: Any
+    ) -> Any:
         base.save_pretrained(self, save_directory, *args, **named)
         shutil.copyfile(PIPELINE, Path(save_directory) / PIPELINE.name)
 
@@ -99,5 +110,7 @@ def mean(states: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return states.mean(1)
     # sizes by shape: len() would freeze the batch in an ONNX export
-    rows = mask.repeat(states.shape[0] // mask.shape[0], 1).unsqueeze(-1).to(states.dtype)
+    rows = (
+        mask.repeat(states.shape[0] // mask.shape[0], 1).unsqueeze(-1).to(states.dtype)
+    )
     return (states * rows).sum(1) / rows.sum(1).clamp_min(1)

@@ -32,10 +32,15 @@ def model_of(
             f"run {str(run.path)!r} was made from a model in memory ({source}): give the model itself"
         )
     override = Override(
-        *(getattr(override, name) or options_then.get(name) for name in ("part", "blocks", "norm"))
+        *(
+            getattr(override, name) or options_then.get(name)
+            for name in ("part", "blocks", "norm")
+        )
     )
     is_local = Path(source).expanduser().exists() or source == EMBEDDED
-    revision = options.revision or (None if is_local else run.info["model"].get("revision"))
+    revision = options.revision or (
+        None if is_local else run.info["model"].get("revision")
+    )
     return source, override, replace(options, revision=revision)
 
 
@@ -49,7 +54,8 @@ def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -
     exact = torch.float32 if as_stored and there.get("dtype") == "float32" else None
     is_comparable = there.get("dtype") == dtype_of(model) or exact is not None
     if run.depth != model.stack.depth or (
-        is_comparable and there.get("weights") != weights_fingerprint(model.module, exact)
+        is_comparable
+        and there.get("weights") != weights_fingerprint(model.module, exact)
     ):
         raise LayerscopeError(
             f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "

@@ -24,7 +24,12 @@ def torch_device(options: LoadOptions) -> torch.device:
         device = torch.device(options.device)
         torch.empty(1, device=device).cpu()
     except Exception:  # each kind of device fails in its own way
-        here = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
+        here = [
+            "auto",
+            "cpu",
+            *[f"cuda:{i}" for i in range(torch.cuda.device_count())],
+            "map",
+        ]
         raise LayerscopeError(
             f"device {options.device!r} is not on this machine: choose {', '.join(here)}"
         ) from None
@@ -43,7 +48,12 @@ def torch_dtype(options: LoadOptions) -> torch.dtype | str:
 def placing(options: LoadOptions) -> dict[str, Any]:
     """Return what transformers takes to spread the weights; nothing where one device holds them."""
     name = next(
-        (name for name in ("max_memory", "offload") if getattr(options, name) is not None), None
+        (
+            name
+            for name in ("max_memory", "offload")
+            if getattr(options, name) is not None
+        ),
+        None,
     )
     if options.parallel is not None:
         return _parallel(options, name)
@@ -54,7 +64,8 @@ def placing(options: LoadOptions) -> dict[str, Any]:
             )
         return {}
     with needs(
-        "accelerate", "spreading a model over devices needs accelerate, which is not installed"
+        "accelerate",
+        "spreading a model over devices needs accelerate, which is not installed",
     ):
         import accelerate  # noqa: F401  # what transformers spreads models with
     most = options.max_memory
@@ -69,7 +80,9 @@ def placing(options: LoadOptions) -> dict[str, Any]:
 def _parallel(options: LoadOptions, other: str | None) -> dict[str, Any]:
     if options.device != "auto" or other is not None:
         other = other or "device"
-        raise LayerscopeError(f"`parallel` already places every weight: leave `{other}` out")
+        raise LayerscopeError(
+            f"`parallel` already places every weight: leave `{other}` out"
+        )
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         raise LayerscopeError(
             "`parallel='tensor'` needs one process per part of the weights: start it with torchrun "

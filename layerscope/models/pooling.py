@@ -30,7 +30,9 @@ class Vectors:
 
 def parse(pooling: str) -> tuple[str, ...]:
     """Return the poolings named in a comma-separated option."""
-    names = tuple(dict.fromkeys(name.strip() for name in pooling.split(",") if name.strip()))
+    names = tuple(
+        dict.fromkeys(name.strip() for name in pooling.split(",") if name.strip())
+    )
     if not names:
         raise LayerscopeError(
             f"pooling {pooling!r} names none: choose auto or some of {', '.join(POOLINGS)}"
@@ -75,7 +77,11 @@ def pool(
         return tokens.mean(1)
     weights = mask.to(tokens.dtype)
     # a matrix product leaves a masked NaN in the sum, so padded states are cut out before it
-    kept = tokens.masked_fill(~mask.bool().unsqueeze(-1), 0.0) if not bool(mask.all()) else tokens
+    kept = (
+        tokens.masked_fill(~mask.bool().unsqueeze(-1), 0.0)
+        if not bool(mask.all())
+        else tokens
+    )
     return torch.einsum("bt,btd->bd", weights, kept) / weights.sum(1, keepdim=True)
 
 
@@ -106,7 +112,9 @@ class Projection:
         for length in sorted(set(lengths.tolist())):
             rows = (lengths == length).nonzero().flatten()
             alike = rows_of(inputs, rows.repeat(layers))
-            with bypassed(self.module, self.stack, states[:, rows, :length].flatten(0, 1)):
+            with bypassed(
+                self.module, self.stack, states[:, rows, :length].flatten(0, 1)
+            ):
                 vectors = _embedded(self.module, self.modality, alike)
             if vectors is None:
                 raise RuntimeError("the model gave no vector of a sample")
@@ -117,7 +125,9 @@ class Projection:
 @torch.inference_mode()
 def _embedded(module: nn.Module, modality: str, inputs: Inputs) -> Tensor | None:
     """Return the vectors [B, P], not of unit length, in which a model compares its two modalities, None of others."""
-    features: Callable[..., Any] | None = getattr(module, f"get_{modality}_features", None)
+    features: Callable[..., Any] | None = getattr(
+        module, f"get_{modality}_features", None
+    )
     if features is not None:
         parameters = inspect.signature(features).parameters
         output = features(
@@ -139,7 +149,9 @@ def find_projection(
         if vectors is None:
             return None
         projection = Projection(module, stack, modality, vectors.shape[-1])
-        mine, other = (projection.vectors(states, inputs) for states in (last, last.flip(-1)))
+        mine, other = (
+            projection.vectors(states, inputs) for states in (last, last.flip(-1))
+        )
     except Exception:  # a model that takes other inputs too fails in its own way
         return None
     tolerance = 1e-4 if vectors.dtype == torch.float32 else 2e-2

@@ -43,7 +43,9 @@ SHARES = (0.81, 0.62)
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 """Bytes of a number to the share of a state that rounding may change: some of its last places."""
 ALONE = "other samples in a batch change this model's states: every sample is run alone"
-UNPADDED = "padding changes this model's states: batches hold only samples of equal length"
+UNPADDED = (
+    "padding changes this model's states: batches hold only samples of equal length"
+)
 States = dict[str, Tensor]
 """Of one small batch, by site and layer, such as `raw.3`."""
 
@@ -83,13 +85,18 @@ def find_layers(
         sample = probe_sample(encoder, samples)
         inputs = encoder.batch([sample]).to(device)
         stack, parts = _find_stack(module, inputs, override)
-        model = LayeredModel(loaded, encoder, stack, parts, device, (*loaded.notes, *stack.notes))
+        model = LayeredModel(
+            loaded, encoder, stack, parts, device, (*loaded.notes, *stack.notes)
+        )
         states = states_of(model, inputs)
         last = states[f"raw.{stack.depth}"]
         _check_one(model, last, inputs)
         tokens = last.shape[1] if last.ndim == 3 else 1
         model = replace(
-            model, rank=last.ndim, tokens=tokens, notes=(*model.notes, *_broken(model, states))
+            model,
+            rank=last.ndim,
+            tokens=tokens,
+            notes=(*model.notes, *_broken(model, states)),
         )
         inputs = replace(inputs, mask=model.mask(inputs, last))
         model = _with_head(model, modality, inputs, states)
@@ -113,7 +120,9 @@ def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
         return Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
     lengths = encoder.lengths(samples)
     if max(lengths) == 0:
-        raise LayerscopeError("the sounds are too short for this model: give longer ones")
+        raise LayerscopeError(
+            "the sounds are too short for this model: give longer ones"
+        )
     return samples[lengths.index(max(lengths))]
 
 
@@ -157,7 +166,9 @@ def _find_stack(
 
 def _broken(model: LayeredModel, states: States) -> list[str]:
     """Return a note on the first layer that is not finite; raise where the final norm alone breaks it."""
-    broken = [key for key, state in states.items() if not bool(torch.isfinite(state).all())]
+    broken = [
+        key for key, state in states.items() if not bool(torch.isfinite(state).all())
+    ]
     layers = [key.removeprefix("raw.") for key in broken if key.startswith("raw")]
     if broken and not layers:
         raise LayerscopeError(
@@ -165,7 +176,8 @@ def _broken(model: LayeredModel, states: States) -> list[str]:
             "weights, or leave it out with `norm='none'`"
         )
     return [
-        f"layer {layer} gives NaN or infinity for the sample of the probe" for layer in layers[:1]
+        f"layer {layer} gives NaN or infinity for the sample of the probe"
+        for layer in layers[:1]
     ]
 
 
@@ -180,7 +192,9 @@ def _check_one(model: LayeredModel, last: Tensor, inputs: Inputs) -> None:
         )
 
 
-def _with_head(model: LayeredModel, modality: str, inputs: Inputs, states: States) -> LayeredModel:
+def _with_head(
+    model: LayeredModel, modality: str, inputs: Inputs, states: States
+) -> LayeredModel:
     """Return the model with its lens, or of two towers with the projection into the shared space."""
     depth, module = model.stack.depth, model.module
     last, final = states[f"raw.{depth}"], states[f"{model.final}.{depth}"]
@@ -189,7 +203,9 @@ def _with_head(model: LayeredModel, modality: str, inputs: Inputs, states: State
         model = replace(model, notes=(*model.notes, note))
     if lens is not None or model.rank != 3:
         return replace(model, lens=lens)
-    return replace(model, projection=find_projection(module, model.stack, modality, inputs, last))
+    return replace(
+        model, projection=find_projection(module, model.stack, modality, inputs, last)
+    )
 
 
 def _is_causal(model: LayeredModel, sample: Any) -> bool:
@@ -206,7 +222,8 @@ def _is_causal(model: LayeredModel, sample: Any) -> bool:
     if ids.shape[1] < 2:
         if not decodes:
             return False
-        ids = torch.arange(4)[None]  # the decoder of a sound reads the token that starts a text
+        # the decoder of a sound reads the token that starts a text
+        ids = torch.arange(4)[None]
     middle, changed = ids.shape[1] // 2, ids.clone()
     others = ids[ids != ids[0, middle]]
     changed[0, middle] = others[0] if len(others) else (ids[0, middle] - 1).clamp_min(0)
@@ -278,7 +295,8 @@ def _mate(sample: Any) -> Any:
 def _stands_padding(model: LayeredModel, short: Any, long: Any) -> bool:
     """Return whether a sample beside a longer one keeps its states, and as many of them as it has alone."""
     single, pair = (
-        model.encoder.batch(samples).to(model.device) for samples in ([short], [short, long])
+        model.encoder.batch(samples).to(model.device)
+        for samples in ([short], [short, long])
     )
     alone, both = states_of(model, single), states_of(model, pair)
     mask, padded = model.mask(single, alone["raw.0"]), model.mask(pair, both["raw.0"])
@@ -299,6 +317,8 @@ def _agree(one: States, two: States) -> bool:
             continue  # reported by the pass, with its sample
         tolerance = 1e-4 if states.dtype in (torch.float32, torch.float64) else 5e-2
         # token by token: next to one massive activation any other difference would look small
-        if bool(((states - two[key]).norm(dim=-1) > tolerance * states.norm(dim=-1)).any()):
+        if bool(
+            ((states - two[key]).norm(dim=-1) > tolerance * states.norm(dim=-1)).any()
+        ):
             return False
     return True

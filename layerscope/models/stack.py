@@ -57,10 +57,14 @@ class SeveralParts(LayerscopeError):
     def __init__(self, parts: list[str]) -> None:
         self.parts = parts
         named = " or ".join(f"`part={part!r}`" for part in parts)
-        super().__init__(f"this model has several stacks of blocks: choose one with {named}")
+        super().__init__(
+            f"this model has several stacks of blocks: choose one with {named}"
+        )
 
 
-def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[Stack]:
+def find_stacks(
+    module: nn.Module, inputs: Inputs, blocks: str | None = None
+) -> list[Stack]:
     """Return every stack of blocks that a probe forward runs through; `blocks` is what the user names."""
     stacks: list[Stack] = []
     refused: list[str] = []
@@ -72,7 +76,9 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
         finder = BlockFinder(entry, prefix, calls, refused)
         found_by, rows = finder.find(blocks)
         beside = finder.beside(rows, every) if blocks is None else []
-        notes = [f"{row[0].path} … {row[-1].path} are not measured: {NAME}" for row in beside]
+        notes = [
+            f"{row[0].path} … {row[-1].path} are not measured: {NAME}" for row in beside
+        ]
         all_blocks = [call for row in rows for call in row]
         for row in rows:
             stack = Stack(
@@ -93,7 +99,9 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
         why = refused[0] if refused else _what_instead(module, seen)
         raise LayerscopeError(f"{fault}: {why}")
     names = _part_names(stacks)
-    return [replace(stack, part=name) for stack, name in zip(stacks, names, strict=True)]
+    return [
+        replace(stack, part=name) for stack, name in zip(stacks, names, strict=True)
+    ]
 
 
 def choose(stacks: list[Stack], part: str | None) -> Stack:
@@ -121,7 +129,9 @@ def is_decoder(module: nn.Module, stack: Stack) -> bool:
 def tokens_read(module: nn.Module, stack: Stack, inputs: Inputs) -> int | None:
     """Return how many tokens of each text the stack is fed, None of what is no text."""
     two_texts = "decoder_input_ids" in inputs.named
-    name = "decoder_input_ids" if two_texts and is_decoder(module, stack) else "input_ids"
+    name = (
+        "decoder_input_ids" if two_texts and is_decoder(module, stack) else "input_ids"
+    )
     return inputs.named[name].shape[1] if name in inputs.named else None
 
 
@@ -130,7 +140,9 @@ def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
     paths = [name for name, _ in module.named_modules(remove_duplicate=False) if name]
     if path in paths:
         return module.get_submodule(path)
-    mend = near(path, [*paths, "none"]) or f": name one of its modules{_such_as(module)}"
+    mend = (
+        near(path, [*paths, "none"]) or f": name one of its modules{_such_as(module)}"
+    )
     raise LayerscopeError(f"{option} {path!r} does not exist in this model{mend}")
 
 
@@ -139,7 +151,9 @@ def check_norm(module: nn.Module, stack: Stack, path: str) -> None:
     """Raise where what the user calls the final norm does not turn a state into one of its width."""
     norm = module_at(module, path, "norm")
     parameter = next(module.parameters(), torch.empty(0))
-    state = torch.zeros(1, 2, stack.width, dtype=parameter.dtype, device=parameter.device)
+    state = torch.zeros(
+        1, 2, stack.width, dtype=parameter.dtype, device=parameter.device
+    )
     fits = False
     with suppress(Exception):  # a module of another kind fails in its own way
         fits = norm(state).shape == state.shape
@@ -186,11 +200,16 @@ def _final_norm(row: Calls, calls: Calls, all_blocks: Calls) -> str | None:
     last, state = row[-1], row[-1].output
     later = [c for c in calls if c.number > last.number and not c.is_inside(all_blocks)]
     # norms inside a later block, or the inner part of a head, are its own
-    others = [c for c in later if c.can_be_block and not c.holds(row[:1]) and not is_norm(c)]
+    others = [
+        c for c in later if c.can_be_block and not c.holds(row[:1]) and not is_norm(c)
+    ]
     for call in later:
         if call.is_inside(others) or call.input.shape[-1] != state.shape[-1]:
             continue
-        is_slice = call.input.untyped_storage().data_ptr() == state.untyped_storage().data_ptr()
+        is_slice = (
+            call.input.untyped_storage().data_ptr()
+            == state.untyped_storage().data_ptr()
+        )
         if (is_slice or same(call.input, state)) and is_norm(call):
             return call.path
     return None
@@ -202,7 +221,9 @@ def _part_names(stacks: list[Stack]) -> list[str]:
     if len(stacks) > 1:
         paths = [stack.blocks[0] for stack in stacks]
         levels = zip(*(path.split(".") for path in paths), strict=False)
-        names = next((level for level in levels if len(set(level)) == len(paths)), paths)
+        names = next(
+            (level for level in levels if len(set(level)) == len(paths)), paths
+        )
     return [name.removesuffix("_model").removesuffix("_tower") for name in names]
 
 
@@ -215,7 +236,9 @@ def _what_instead(module: nn.Module, calls: Calls) -> str:
             "its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]: pool the "
             "maps of one width to vectors yourself, and measure these with `profile(states=...)`"
         )
-    states = [call.output for call in calls if call.is_compound and call.output.ndim == 3]
+    states = [
+        call.output for call in calls if call.is_compound and call.output.ndim == 3
+    ]
     if any(state.shape[1] == 1 < len(state) for state in states):
         return "its modules read tokens before samples, [T, B, D], and layers are states [B, T, D]"
     return f"name the module that holds them with `blocks`{_such_as(module)}"
@@ -226,6 +249,8 @@ def _such_as(module: nn.Module) -> str:
     lists = [
         (len(child), name)
         for name, child in module.named_modules()
-        if name and isinstance(child, LISTS) and len({type(each) for each in child.children()}) == 1
+        if name
+        and isinstance(child, LISTS)
+        and len({type(each) for each in child.children()}) == 1
     ]
     return f", such as {max(lists)[1]}" if lists else ""

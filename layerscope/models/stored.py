@@ -65,14 +65,18 @@ class StatesModel(LayeredModel):
         by_sample = self.states.read(inputs.named[NUMBER].tolist())
         norm = self.module.get_submodule(self.stack.norm) if self.stack.norm else None
         for i, layer in enumerate(self.layers):
-            layer_states = [states[i].to(self.device, torch.float32) for states in by_sample]
+            layer_states = [
+                states[i].to(self.device, torch.float32) for states in by_sample
+            ]
             tokens: Tensor = pad_sequence(layer_states, batch_first=True)
             visit(layer, "raw", tokens)
             if norm is not None:
                 visit(layer, "normed", norm(tokens))
 
 
-def states_model(states: States, head: Loaded | None, device: torch.device) -> StatesModel:
+def states_model(
+    states: States, head: Loaded | None, device: torch.device
+) -> StatesModel:
     """Return a model of states [tokens, D] or pooled ones; with a `head`, which reads tokens, that has norm and lens.
 
     Raises `LayerscopeError` for a head of another width or of fewer layers.

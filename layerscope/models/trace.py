@@ -55,7 +55,9 @@ class Call:
     @cached_property
     def can_be_block(self) -> bool:
         """Whether it may be a block: it keeps the shape of its state, and is no dropout or identity."""
-        return self.keeps_shape and (self.has_weights or not same(self.input, self.output))
+        return self.keeps_shape and (
+            self.has_weights or not same(self.input, self.output)
+        )
 
     def is_inside(self, others: Iterable["Call"]) -> bool:
         """Return whether the module is a part of one of these."""
@@ -74,16 +76,24 @@ def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
     calls: list[Call] = []
     entered: list[Tensor | None] = []
 
-    def before(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    def before(
+        _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> None:
         entered.append(hidden_in(args, kwargs))
 
-    def after(path: str, module: nn.Module, _: object, __: object, output: object) -> None:
+    def after(
+        path: str, module: nn.Module, _: object, __: object, output: object
+    ) -> None:
         read, state = entered.pop(), hidden_of(output)
         if read is not None and state is not None:
-            calls.append(Call(path, module, read, state, Form.of(output, state), len(calls)))
+            calls.append(
+                Call(path, module, read, state, Form.of(output, state), len(calls))
+            )
 
     modules = [(name, module) for name, module in entry.named_modules() if name]
-    with hooked((module, before, partial(after, prefix + name)) for name, module in modules):
+    with hooked(
+        (module, before, partial(after, prefix + name)) for name, module in modules
+    ):
         forward(entry, inputs)
     return calls
 
@@ -102,14 +112,18 @@ def same(a: Tensor, b: Tensor) -> bool:
 @torch.no_grad()
 def is_norm(call: Call) -> bool:
     """Return whether a module normalises its input: no matrix of weights, and blind to the input's scale."""
-    if any(p.ndim > 1 for p in call.module.parameters()) or call.input.shape != call.output.shape:
+    if (
+        any(p.ndim > 1 for p in call.module.parameters())
+        or call.input.shape != call.output.shape
+    ):
         return False
     # each token by its own size: a massive one would hide the others under eps
     size = call.input.float().pow(2).mean(-1, keepdim=True).sqrt().clamp_min(1e-12)
     x = call.input / size.to(call.input.dtype)
     try:
         once, twice = call.module(x), call.module(2 * x)
-    except FAILURES:  # one that reads something else besides, such as a table of positions
+    # one that reads something else besides, such as a table of positions
+    except FAILURES:
         return False
     if not isinstance(once, Tensor) or once.shape != x.shape:
         return False

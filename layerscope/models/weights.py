@@ -27,7 +27,8 @@ def input_device(module: nn.Module) -> torch.device:
     if here is not None:
         return here
     device = next(
-        (hook.execution_device for child in module.modules() for hook in _hooks(child)), "cpu"
+        (hook.execution_device for child in module.modules() for hook in _hooks(child)),
+        "cpu",
     )
     return torch.device(device)
 
@@ -46,12 +47,17 @@ def is_parallel(module: nn.Module) -> bool:
 
 def is_quantised(module: nn.Module) -> bool:
     """Return whether some weights are integers with scales: by transformers, torchao, quanto or torch itself."""
-    if getattr(module, "hf_quantizer", None) is not None or getattr(module, "is_quantized", False):
+    if getattr(module, "hf_quantizer", None) is not None or getattr(
+        module, "is_quantized", False
+    ):
         return True
     packed = any(
-        {"quantized", "quanto"} & {*type(child).__module__.split(".")} for child in module.modules()
+        {"quantized", "quanto"} & {*type(child).__module__.split(".")}
+        for child in module.modules()
     )
-    wrapped = any(is_traceable_wrapper_subclass(weight) for weight in module.parameters())
+    wrapped = any(
+        is_traceable_wrapper_subclass(weight) for weight in module.parameters()
+    )
     return packed or (wrapped and not is_parallel(module))
 
 
@@ -115,12 +121,16 @@ class ExitHeads:
     def below(self, layer: int) -> "ExitHeads":
         """Return the heads of the layers before this one, which a model that ends here keeps."""
         return ExitHeads(
-            self.path, {number: head for number, head in self.heads.items() if number < layer}
+            self.path,
+            {number: head for number, head in self.heads.items() if number < layer},
         )
 
     def modules(self, module: nn.Module) -> nn.ModuleDict:
         """Return each layer's own head under its number: the model's head, copied, with the weights of that layer."""
-        heads = {str(layer): copy.deepcopy(module.get_submodule(self.path)) for layer in self.heads}
+        heads = {
+            str(layer): copy.deepcopy(module.get_submodule(self.path))
+            for layer in self.heads
+        }
         for layer, weights in self.heads.items():
             heads[str(layer)].load_state_dict(weights)
         return nn.ModuleDict(heads)
@@ -183,7 +193,9 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
 def heads_of(path: str, layers: Mapping[int, nn.Module]) -> ExitHeads:
     """Return the heads of layers as they are now, copied."""
     heads = {
-        layer: {name: weight.detach().clone() for name, weight in head.named_parameters()}
+        layer: {
+            name: weight.detach().clone() for name, weight in head.named_parameters()
+        }
         for layer, head in layers.items()
     }
     return ExitHeads(path, heads)

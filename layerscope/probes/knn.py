@@ -6,14 +6,24 @@ import numpy.typing as npt
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
 from layerscope.metrics.metric import Metric
-from layerscope.probes.scores import FromLabels, ProbeScore, score_of, stratified, usable_rows
+from layerscope.probes.scores import (
+    FromLabels,
+    ProbeScore,
+    score_of,
+    stratified,
+    usable_rows,
+)
 
 NEIGHBOURS = 10
 _DISTANCES_MB = 8  # scikit-learn would hold the distances between all samples at once
 
 
 def knn_probe(
-    states: Array, labels: npt.ArrayLike, k: int | None = None, folds: int = 5, seed: int = 0
+    states: Array,
+    labels: npt.ArrayLike,
+    k: int | None = None,
+    folds: int = 5,
+    seed: int = 0,
 ) -> ProbeScore:
     """Return the cross-validated accuracy of a majority vote of the `k` nearest neighbours by cosine.
 
@@ -52,7 +62,8 @@ def knn_probe(
     for test in (fold == number for number in range(folds)):
         with config_context(working_memory=_DISTANCES_MB):
             right[test] = (
-                nearest.fit(rows[~test], classes[~test]).predict(rows[test]) == classes[test]
+                nearest.fit(rows[~test], classes[~test]).predict(rows[test])
+                == classes[test]
             )
     return score_of(right, fold, skipped)
 

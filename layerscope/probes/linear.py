@@ -45,7 +45,9 @@ FLOOR = np.log(1e-12)
 """Log-probability of a class that a training fold lacks."""
 
 
-def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0) -> ProbeScore:
+def linear_probe(
+    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0
+) -> ProbeScore:
     """Return how well a linear classifier reads `labels` from `states`, cross-validated.
 
     `states` is `[N, D]`, `labels` `[N]` of any type. Rows are scaled to unit norm, features
@@ -108,22 +110,32 @@ def shifted_probe(
     rows, classes, skipped = usable_rows(states, labels, folds, least=3)
     names, sizes = np.unique(np.asarray(labels), return_counts=True)
     numbers = {str(name): number for number, name in enumerate(names[sizes >= folds])}
-    judged = np.array([numbers.get(str(label), -1) for label in np.asarray(target_labels)])
+    judged = np.array(
+        [numbers.get(str(label), -1) for label in np.asarray(target_labels)]
+    )
     kept, n = judged >= 0, len(rows)
     if not kept.any():
         raise LayerscopeError(
             f"no target sample has a label for which the source has {folds} samples: label more"
         )
     others = unit_rows(as_finite64(target, "target")).cpu().numpy()[kept]
-    fold = np.concatenate([stratified(classes, folds, seed), np.full(len(others), APART)])
+    fold = np.concatenate(
+        [stratified(classes, folds, seed), np.full(len(others), APART)]
+    )
     every = np.concatenate([classes, judged[kept]])
-    right, strengths, losses = linearly_judged(np.concatenate([rows, others]), every, fold, seed)
+    right, strengths, losses = linearly_judged(
+        np.concatenate([rows, others]), every, fold, seed
+    )
     source = score_of(right[:n], fold[:n], skipped, strengths, losses)
     return source, score_of(right[n:], fold[n:], int((~kept).sum()))
 
 
 def linearly_judged(
-    rows: Numbers, classes: Numbers, fold: Numbers, seed: int, only: Sequence[int] | None = None
+    rows: Numbers,
+    classes: Numbers,
+    fold: Numbers,
+    seed: int,
+    only: Sequence[int] | None = None,
 ) -> tuple[Bools, tuple[float, ...], tuple[float, ...]]:
     """Return which samples are classified rightly where their fold is held out, `[n]`, and the C and loss of each fold.
 
@@ -136,7 +148,9 @@ def linearly_judged(
     count = int(classes.max()) + 1
     right, inside = np.zeros(len(classes), dtype=bool), fold != APART
     held = range(int(fold.max()) + 1) if only is None else only
-    with threadpool_limits(None if inside.sum() * rows.shape[1] * count >= LARGE else 1):
+    with threadpool_limits(
+        None if inside.sum() * rows.shape[1] * count >= LARGE else 1
+    ):
         losses = _losses(rows[inside], classes[inside], fold[inside], seed, held)
         best = _strongest(losses)
         chosen = tuple(STRENGTHS[i] for i in best)
@@ -148,8 +162,14 @@ def linearly_judged(
             test, train = fold == number, inside & (fold != number)
             probe = _Probe(rows[train], classes[train])
             probe.fit(strength, min(CONVERGED[0], CONVERGED[1] / count))
-            right[test] = probe.log_probabilities(rows[test], count).argmax(1) == classes[test]
-    return right, chosen, tuple(map(float, np.take_along_axis(losses, best[None], 0)[0]))
+            right[test] = (
+                probe.log_probabilities(rows[test], count).argmax(1) == classes[test]
+            )
+    return (
+        right,
+        chosen,
+        tuple(map(float, np.take_along_axis(losses, best[None], 0)[0])),
+    )
 
 
 def _strongest(losses: Numbers) -> Numbers:
@@ -181,10 +201,13 @@ def _losses(
     rows, classes, fold = rows[few], classes[few], fold[few]
     folds, count = int(fold.max()) + 1, int(classes.max()) + 1
     pairs = [
-        (one, (one + 1) % folds) for one in range(folds) if one in held or (one + 1) % folds in held
+        (one, (one + 1) % folds)
+        for one in range(folds)
+        if one in held or (one + 1) % folds in held
     ]
     probes = [
-        _Probe(rows[train], classes[train]) for train in (~np.isin(fold, pair) for pair in pairs)
+        _Probe(rows[train], classes[train])
+        for train in (~np.isin(fold, pair) for pair in pairs)
     ]
     losses: list[Numbers] = []
     for strength in STRENGTHS:
@@ -202,7 +225,9 @@ def _losses(
     return np.stack(losses)
 
 
-def thinned(classes: Numbers, fold: Numbers, seed: int, most: int = SEARCHED) -> Numbers:
+def thinned(
+    classes: Numbers, fold: Numbers, seed: int, most: int = SEARCHED
+) -> Numbers:
     """Return about `most` samples: all, or an even share of every class in every fold, one at least."""
     n = len(classes)
     if n <= most:
@@ -229,7 +254,9 @@ class _Probe:
     def fit(self, strength: float, tolerance: float) -> None:
         """Fit with another C; samples of one class leave nothing to fit."""
         if self.only is None:
-            self.model.set_params(C=strength, tol=tolerance).fit(self.rows, self.classes)
+            self.model.set_params(C=strength, tol=tolerance).fit(
+                self.rows, self.classes
+            )
 
     def log_probabilities(self, rows: Numbers, count: int) -> Numbers:
         """Return log-probabilities `[n, known]` of the classes from 0 on."""
@@ -240,9 +267,12 @@ class _Probe:
             logs[:, self.only] = 0.0
         else:
             logits = self.model.decision_function(self._scaled(rows)).astype(np.float64)
-            if logits.ndim == 1:  # scikit-learn gives a single column where there are two classes
+            # scikit-learn gives a single column where there are two classes
+            if logits.ndim == 1:
                 logits = np.stack([np.zeros_like(logits), logits], axis=1)
-            logs[:, self.model.classes_] = np.maximum(log_softmax(logits, axis=1), FLOOR)
+            logs[:, self.model.classes_] = np.maximum(
+                log_softmax(logits, axis=1), FLOOR
+            )
         return logs
 
     def _scaled(self, rows: Numbers) -> Numbers:

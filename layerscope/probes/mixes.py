@@ -63,7 +63,9 @@ def fixed_mixes(layers: Sequence[int], depth: int) -> dict[str, Weights]:
         for name, of in reversed(layers_of.items())
         if 0 < of[0] < of[1] and set(of) <= set(layers)
     }
-    return {name: dict.fromkeys(of, 1 / len(of)) for of, name in reversed(distinct.items())}
+    return {
+        name: dict.fromkeys(of, 1 / len(of)) for of, name in reversed(distinct.items())
+    }
 
 
 def mix_names(layers: Sequence[int], depth: int) -> list[str]:
@@ -75,7 +77,8 @@ def as_text(weights: Weights) -> str:
     """Return weights as `truncate` takes them: of 3 and 6 `3=0.4,6=0.6`, of equal ones `3,6`."""
     equal = len(set(weights.values())) == 1
     return ",".join(
-        str(layer) if equal else f"{layer}={weight:.6g}" for layer, weight in weights.items()
+        str(layer) if equal else f"{layer}={weight:.6g}"
+        for layer, weight in weights.items()
     )
 
 
@@ -121,7 +124,9 @@ def linear_mixes(
 
     def against(score: ProbeScore, weights: Weights) -> MixScore:
         apart = np.asarray(score.right, dtype=np.float64) - rival
-        return MixScore(score, float(apart.mean()), error_of(apart, data.groups), weights)
+        return MixScore(
+            score, float(apart.mean()), error_of(apart, data.groups), weights
+        )
 
     def fixed(weights: Weights) -> MixScore:
         return against(data.probe(weights), weights)
@@ -134,7 +139,10 @@ def linear_mixes(
     best = list(alone)[int(losses.mean(1).argmin())]
     ways: dict[str, Callable[[], MixScore]] = {
         ONE_LAYER: lambda: MixScore(data.score(rival), math.nan, math.nan, {best: 1.0}),
-        **{name: partial(fixed, weights) for name, weights in fixed_mixes(layers, depth).items()},
+        **{
+            name: partial(fixed, weights)
+            for name, weights in fixed_mixes(layers, depth).items()
+        },
         SCALAR: scalar,
     }
     yield from zip(ways, share(lambda way: way(), ways.values()), strict=True)
@@ -146,7 +154,9 @@ class _Data:
     `sample` is `[layers, few, D]`.
     """
 
-    def __init__(self, read: Read, layers: Sequence[int], folds: int, seed: int) -> None:
+    def __init__(
+        self, read: Read, layers: Sequence[int], folds: int, seed: int
+    ) -> None:
         self.read, self.layers, self.folds, self.seed = read, tuple(layers), folds, seed
         _, labels, *sentences = read({self.layers[0]: 1.0}, False)
         self.groups: Numbers | None = None
@@ -155,7 +165,9 @@ class _Data:
                 labels, sentences[0], folds, seed
             )
         else:
-            self.kept, self.classes, _ = usable_classes(labels, len(labels), folds, least=3)
+            self.kept, self.classes, _ = usable_classes(
+                labels, len(labels), folds, least=3
+            )
             self.fold = stratified(self.classes, folds, seed)
         self.few = thinned(self.classes, self.fold, seed, SAMPLES)
         sample = list[Tensor]()
@@ -171,12 +183,16 @@ class _Data:
 
     def mixed(self, weights: Weights, finished: bool = True) -> Tensor:
         """Return the states of a mix `[n, D]`."""
-        return torch.as_tensor(self.read(weights, finished)[0])[torch.from_numpy(self.kept)]
+        return torch.as_tensor(self.read(weights, finished)[0])[
+            torch.from_numpy(self.kept)
+        ]
 
     def probe(self, weights: Weights) -> ProbeScore:
         """Return the score of a mix that nothing is learned for, as of a layer."""
         states, *labels = self.read(weights, True)
-        probe: Callable[..., ProbeScore] = linear_probe if self.groups is None else token_probe
+        probe: Callable[..., ProbeScore] = (
+            linear_probe if self.groups is None else token_probe
+        )
         return probe(states, *labels, folds=self.folds, seed=self.seed)
 
     def judged(self, rows: Callable[[int], Tensor]) -> ProbeScore:
@@ -201,7 +217,8 @@ class _Data:
         )
         size = states.square().sum(2).mean(1).sqrt()
         mixed = _scalar(
-            states / size.clamp_min(1e-30)[:, None, None], nn.functional.one_hot(classes).float()
+            states / size.clamp_min(1e-30)[:, None, None],
+            nn.functional.one_hot(classes).float(),
         )
         weights = torch.where(size > 0, mixed / size.clamp_min(1e-30), 0).double()
         pairs = zip(self.layers, (weights / weights.sum()).tolist(), strict=True)
@@ -219,7 +236,9 @@ def _left_out(states: Tensor, targets: Tensor, strength: Tensor | float) -> Tens
     n = len(rows)
     inverse = torch.linalg.inv(rows @ rows.T / rows.shape[1] + strength * torch.eye(n))
     missed: Tensor = (
-        inverse @ (targets - targets.mean(0)) / (inverse.diagonal() - 1 / (n * strength))[:, None]
+        inverse
+        @ (targets - targets.mean(0))
+        / (inverse.diagonal() - 1 / (n * strength))[:, None]
     )
     return targets - missed
 
@@ -232,7 +251,9 @@ def _scalar(states: Tensor, targets: Tensor) -> Tensor:
     for _ in range(STEPS):
         optimiser.zero_grad()
         strength, scale = ridge.exp()
-        loss = _left_out(torch.tensordot(logits.softmax(0), states, 1), targets, strength)
+        loss = _left_out(
+            torch.tensordot(logits.softmax(0), states, 1), targets, strength
+        )
         torch.autograd.backward(nn.functional.cross_entropy(scale * loss, targets))
         optimiser.step()
     return logits.detach().softmax(0)

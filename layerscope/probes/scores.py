@@ -77,7 +77,16 @@ def score_of(
     stderr = float(np.sqrt(mean * (1 - mean) / n))
     low, high = float(interval.low), float(interval.high)
     return ProbeScore(
-        mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths, right, losses
+        mean,
+        stderr,
+        low,
+        high,
+        n,
+        skipped,
+        by_fold(right, fold),
+        strengths,
+        right,
+        losses,
     )
 
 
@@ -119,10 +128,14 @@ def usable_classes(
 
 def by_fold(right: Bools, fold: Numbers) -> tuple[float, ...]:
     """Return the accuracy of each fold."""
-    return tuple(float(right[fold == number].mean()) for number in range(int(fold.max()) + 1))
+    return tuple(
+        float(right[fold == number].mean()) for number in range(int(fold.max()) + 1)
+    )
 
 
-def stratified(classes: Numbers, folds: int, seed: int, groups: Numbers | None = None) -> Numbers:
+def stratified(
+    classes: Numbers, folds: int, seed: int, groups: Numbers | None = None
+) -> Numbers:
     """Return the fold of each sample, every class being spread over all of them, and no group over two."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 

@@ -21,7 +21,11 @@ Floats = tuple[float, ...]
 
 
 def token_probe(
-    states: Array, labels: npt.ArrayLike, sentences: npt.ArrayLike, folds: int = 5, seed: int = 0
+    states: Array,
+    labels: npt.ArrayLike,
+    sentences: npt.ArrayLike,
+    folds: int = 5,
+    seed: int = 0,
 ) -> ProbeScore:
     """Return how well the linear classifier of `linear_probe` reads the labels of words, sentences held out whole.
 
@@ -37,9 +41,13 @@ def token_probe(
     1.0
     """
     kept, classes, fold, groups = words_split(labels, sentences, folds, seed)
-    rows = usable_rows(states[np.flatnonzero(kept)], np.asarray(labels)[kept], folds, least=3)[0]
+    rows = usable_rows(
+        states[np.flatnonzero(kept)], np.asarray(labels)[kept], folds, least=3
+    )[0]
     right, strengths, losses = linearly_judged(rows, classes, fold, seed)
-    return words_score(right, fold, int((~kept).sum()), strengths, losses, groups=groups)
+    return words_score(
+        right, fold, int((~kept).sum()), strengths, losses, groups=groups
+    )
 
 
 def words_split(
@@ -64,7 +72,13 @@ def words_split(
 
 
 def words_score(
-    right: Bools, fold: Numbers, skipped: int, strengths: Floats, losses: Floats, *, groups: Numbers
+    right: Bools,
+    fold: Numbers,
+    skipped: int,
+    strengths: Floats,
+    losses: Floats,
+    *,
+    groups: Numbers,
 ) -> ProbeScore:
     """Return the score of words, each `right` or not in its fold, with the error and interval of `token_probe`."""
     from scipy.stats import norm
@@ -77,12 +91,24 @@ def words_score(
     )
     # without any spread (all right, or all wrong) a sentence counts as one word
     words = min(mean * (1 - mean) / stderr**2 if stderr > 0 else float(m), n)
-    z = float(norm.ppf(0.975))  # Wilson's interval, for a number of words that need not be whole
+    # Wilson's interval, for a number of words that need not be whole
+    z = float(norm.ppf(0.975))
     centre = (mean + z * z / (2 * words)) / (1 + z * z / words)
     half = float(
-        z * np.sqrt(mean * (1 - mean) / words + z * z / (4 * words * words)) / (1 + z * z / words)
+        z
+        * np.sqrt(mean * (1 - mean) / words + z * z / (4 * words * words))
+        / (1 + z * z / words)
     )
     low, high = min(mean, centre - half), max(mean, centre + half)
     return ProbeScore(
-        mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths, right, losses
+        mean,
+        stderr,
+        low,
+        high,
+        n,
+        skipped,
+        by_fold(right, fold),
+        strengths,
+        right,
+        losses,
     )

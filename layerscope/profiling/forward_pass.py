@@ -47,19 +47,32 @@ Size = Callable[[pd.DataFrame, Job], int]
 def _bytes(plan: pd.DataFrame, job: Job) -> int:
     """Return the size of the pooled states; similarities may keep a vector more of each original."""
     model, vectors = job.model, job.vectors
-    kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(vectors.pairs)
+    kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(
+        vectors.pairs
+    )
     states = kept * len(model.layers) * len(model.sites)
     states += len(plan) * len(vectors.poolings) * len(model.sublayers.taps)
     numbers = states * model.stack.width
     if model.projection is not None:
         projected = len(plan) * (model.stack.depth + 1)
-        states, numbers = states + projected, numbers + projected * model.projection.width
+        states, numbers = (
+            states + projected,
+            numbers + projected * model.projection.width,
+        )
     # in half precision each vector has its norm beside it
-    return 2 * numbers + 4 * states if job.options.store_dtype == "float16" else 4 * numbers
+    return (
+        2 * numbers + 4 * states
+        if job.options.store_dtype == "float16"
+        else 4 * numbers
+    )
 
 
 def open_or_start(
-    path: Path, manifest: dict[str, Any], job: Job, reporter: Reporter, size_of: Size = _bytes
+    path: Path,
+    manifest: dict[str, Any],
+    job: Job,
+    reporter: Reporter,
+    size_of: Size = _bytes,
 ) -> RunFolder:
     """Resume the run of that folder, or plan a new one and say what it takes, in bytes by `size_of`.
 
@@ -77,14 +90,20 @@ def open_or_start(
                 f"{name} of {str(path)!r} has changed since it was written: it is computed again"
             )
         finished = sum(folder.is_finished(shard) for shard in folder.shards)
-        reporter.say(f"resuming {str(path)!r}: {finished} of {len(folder.shards)} shards are done")
+        reporter.say(
+            f"resuming {str(path)!r}: {finished} of {len(folder.shards)} shards are done"
+        )
         folder.log("resumed", finished=finished)
         return folder
     plan = make_plan(job)
     size = size_of(plan, job)
     need_room(path, size)
     originals = int((plan["view"] == 0).sum())
-    views = f" and {count(len(plan) - originals, 'view')} of them" if len(plan) > originals else ""
+    views = (
+        f" and {count(len(plan) - originals, 'view')} of them"
+        if len(plan) > originals
+        else ""
+    )
     reporter.say(
         f"{job.model.loaded.name}: {job.model.size} · {job.corpus.name}: {count(originals, 'sample')}{views} · "
         f"{size / 1e6:,.0f} MB of states in {path}"
@@ -102,7 +121,9 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
     lines, total = [], len(job.corpus)
     if plan.attrs["cut"]:
         what, unit = (
-            ("texts", "token") if job.model.encoder.modality == "text" else ("sounds", "second")
+            ("texts", "token")
+            if job.model.encoder.modality == "text"
+            else ("sounds", "second")
         )
         lines.append(
             f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {count(job.model.max_length or 0, unit)}"
@@ -124,7 +145,12 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
             f"{n:,} of {total:,} samples are exact copies of others: probes leave them out"
         )
     classifier = job.model.lens is not None and job.model.lens.kind == "pooled"
-    if classifier and "label" in plan and "target" not in plan and job.options.wants("lens"):
+    if (
+        classifier
+        and "label" in plan
+        and "target" not in plan
+        and job.options.wants("lens")
+    ):
         example = plan["label"].iloc[0]
         lines.append(
             f"the labels are not the classes of the model's head (such as {example}): no layer accuracy"
@@ -189,7 +215,9 @@ def run_pass(
     def halved(rows: pd.DataFrame) -> None:
         batch = int(rows["batch"].iloc[0])
         folder.log("halved", batch=batch, rows=len(rows))
-        reporter.say(f"out of memory: batch {batch} of {len(rows)} samples is computed in halves")
+        reporter.say(
+            f"out of memory: batch {batch} of {len(rows)} samples is computed in halves"
+        )
 
     def write(shard: int) -> int:
         parts = []
@@ -198,7 +226,9 @@ def run_pass(
             advance(len(rows))
         if team.leads or not together:
             folder.write_shard(shard, joined(parts))
-            folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
+            folder.log(
+                "shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard))
+            )
         if together:
             team.meet()
         _refuse_hopeless(folder, job.model)
@@ -241,14 +271,19 @@ def compute(
 
     def forward(part: pd.DataFrame) -> Tensors:
         return _forward(
-            job, part, measure, inputs if part is rows and inputs is not None else read(job, part)
+            job,
+            part,
+            measure,
+            inputs if part is rows and inputs is not None else read(job, part),
         )
 
     return (tensors for _, tensors in in_halves(rows, forward, halved, about))
 
 
 @torch.inference_mode()
-def _forward(job: Job, rows: pd.DataFrame, measure: Measures, inputs: Inputs) -> Tensors:
+def _forward(
+    job: Job, rows: pd.DataFrame, measure: Measures, inputs: Inputs
+) -> Tensors:
     inputs = inputs.to(job.model.device)
     measured = measure(job, inputs, rows)
     job.model.run(inputs, measured.visit)

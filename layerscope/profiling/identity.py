@@ -11,7 +11,11 @@ from layerscope.core.saved import versions
 from layerscope.core.state_store import first_difference
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
-from layerscope.models.identity import about_model, tokens_fingerprint, weights_fingerprint
+from layerscope.models.identity import (
+    about_model,
+    tokens_fingerprint,
+    weights_fingerprint,
+)
 from layerscope.models.stored import StatesModel
 from layerscope.profiling.plan import Job
 
@@ -33,9 +37,12 @@ def examples(corpus: Corpus) -> list[str]:
     """Return the beginnings of the first samples, where they are texts: a reader sees what the model was shown."""
     number = min(EXAMPLES, len(corpus)) if corpus.modality == "text" else 0
     first = [corpus.samples[i] for i in range(number)]
-    texts = [sample.text if isinstance(sample, Window) else str(sample) for sample in first]
+    texts = [
+        sample.text if isinstance(sample, Window) else str(sample) for sample in first
+    ]
     cut = [
-        text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in texts
+        text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…"
+        for text in texts
     ]
     # half a surrogate pair cannot be written
     return [text.encode("utf-8", "replace").decode() for text in cut]
@@ -87,21 +94,37 @@ def about_states(model: StatesModel) -> dict[str, Any]:
     states, digest = model.states, hashlib.sha256()
     digest.update(
         repr(
-            (states.layers, states.width, states.names, weights_fingerprint(model.module))
+            (
+                states.layers,
+                states.width,
+                states.names,
+                weights_fingerprint(model.module),
+            )
         ).encode()
     )
-    for sample in np.unique(np.linspace(0, len(states.names) - 1, DIGESTED).astype(int)).tolist():
+    for sample in np.unique(
+        np.linspace(0, len(states.names) - 1, DIGESTED).astype(int)
+    ).tolist():
         digest.update(states.read([sample])[0].float().contiguous().numpy().tobytes())
     sums = dict.fromkeys(("weights", "states"), digest.hexdigest())
-    about = {"states_from": str(states.path), "layers": list(states.layers), "whole": model.whole}
+    about = {
+        "states_from": str(states.path),
+        "layers": list(states.layers),
+        "whole": model.whole,
+    }
     about |= {"parameters": None, "blocks": []}
     return {**sums, **about}
 
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     """Raise where a run folder holds another run, naming the first thing that differs."""
-    pairs = [(what, there[group].get(key), here[group][key]) for what, group, key in COMPARED]
-    pairs += [(name, there["options"].get(name), value) for name, value in here["options"].items()]
+    pairs = [
+        (what, there[group].get(key), here[group][key]) for what, group, key in COMPARED
+    ]
+    pairs += [
+        (name, there["options"].get(name), value)
+        for name, value in here["options"].items()
+    ]
     read = "tokens" if here["data"]["modality"] == "text" else "preprocessing"
     pairs.append((read, there["data"].get("tokens"), here["data"].get("tokens")))
     if differs := first_difference(pairs):

@@ -43,10 +43,14 @@ def _collapse_rows(
     if collapse is None:
         return
     for metric, _ in source.wanted(FromCollapse):
-        yield source.row(metric.name, column, getattr(collapse, metric.name)[0], pooling=pooling)
+        yield source.row(
+            metric.name, column, getattr(collapse, metric.name)[0], pooling=pooling
+        )
 
 
-def _probe_rows(source: Source, labels: np.ndarray, pooling: str, column: Column) -> Iterator[Row]:
+def _probe_rows(
+    source: Source, labels: np.ndarray, pooling: str, column: Column
+) -> Iterator[Row]:
     """Yield the scores of probes at a layer, and keep each sample's."""
     rows = source.probed
     # probed samples, and those left out as copies or not finite; a sample above the most that are
@@ -55,17 +59,33 @@ def _probe_rows(source: Source, labels: np.ndarray, pooling: str, column: Column
     judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
     states = source.run.states(pooling, (column,), rows)[:][:, 0]
     for metric, how in source.wanted(FromLabels):
-        name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
-        cells = {"metric": name, "pooling": pooling, "layer": column.layer, "site": column.site}
+        name, score = (
+            metric.name,
+            how.probe(states, labels, folds=FOLDS, seed=source.options.seed),
+        )
+        cells = {
+            "metric": name,
+            "pooling": pooling,
+            "layer": column.layer,
+            "site": column.site,
+        }
         right = np.asarray(score.right, dtype=np.float64)
         source.keep(
             HITS,
             pd.DataFrame({"sample": judged, **cells, "value": right, "variant": None}),
         )
         yield source.row(
-            name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling
+            name,
+            column,
+            score.mean,
+            score.stderr,
+            score.n,
+            total=total,
+            pooling=pooling,
         )
         for more, beside in source.wanted(FromScore):
             if name in more.beside:
                 value = beside.compute(score)
-                yield source.row(more.name, column, value, n=score.n, total=total, pooling=pooling)
+                yield source.row(
+                    more.name, column, value, n=score.n, total=total, pooling=pooling
+                )

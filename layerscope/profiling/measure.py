@@ -40,7 +40,9 @@ class BatchMeasure:
             rows,
         )
         self.original = bool((rows["view"] == 0).all())
-        self.poolings = (*vectors.poolings, *vectors.pairs) if self.original else vectors.poolings
+        self.poolings = (
+            (*vectors.poolings, *vectors.pairs) if self.original else vectors.poolings
+        )
         self.positions = (
             torch.tensor(rows["position"].to_numpy(), device=model.device)
             if "position" in rows
@@ -68,12 +70,16 @@ class BatchMeasure:
             self.mask = None if real is None or bool(real.all()) else real
         mask = used = self.mask
         if tokens.ndim == 3:
-            factors = Tokens(tokens, mask, self.options.exclude_sinks, self.options.rows)
+            factors = Tokens(
+                tokens, mask, self.options.exclude_sinks, self.options.rows
+            )
             used = factors.used
             if self.original and (site == "raw" or final or inside):
                 self._token_metrics(site, factors)
         for name in self.job.vectors.poolings if inside else self.poolings:
-            vectors = pool(tokens, used if name == "mean" else mask, name, self.positions)
+            vectors = pool(
+                tokens, used if name == "mean" else mask, name, self.positions
+            )
             self.pooled.setdefault(f"{site}.{name}", []).append(vectors)
         if inside:
             self.inside.append((layer, pool(tokens, mask, "mean")))
@@ -96,7 +102,9 @@ class BatchMeasure:
         """Return everything measured, on the CPU."""
         out: dict[str, Tensor] = {}
         for key, layers in self.pooled.items():
-            out |= packed(key, torch.stack(layers), getattr(torch, self.options.store_dtype))
+            out |= packed(
+                key, torch.stack(layers), getattr(torch, self.options.store_dtype)
+            )
         # on a GPU eigenvalues are the cost: they are taken of a seeded share of the samples
         chosen = (
             np.flatnonzero(self.rows["entropy"].to_numpy())
@@ -104,8 +112,12 @@ class BatchMeasure:
             else slice(None)
         )
         for (name, how, site, prefix), layers in self.parts.items():
-            for variant, values in how.finish(layers, self.options.alpha, chosen).items():
-                variants = ",".join(filter(None, (variant, f"prefix={prefix}" if prefix else "")))
+            for variant, values in how.finish(
+                layers, self.options.alpha, chosen
+            ).items():
+                variants = ",".join(
+                    filter(None, (variant, f"prefix={prefix}" if prefix else ""))
+                )
                 out[".".join(filter(None, (name, variants, site)))] = values
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
@@ -117,9 +129,14 @@ class BatchMeasure:
     ) -> None:
         """Hold some layers back, as many as take little memory: each run through the model's end has its price."""
         self.unprojected.append(tokens.clone())  # a block may change its input in place
-        if layer < self.model.stack.depth and (len(self.unprojected) + 1) * tokens.numel() <= HELD:
+        if (
+            layer < self.model.stack.depth
+            and (len(self.unprojected) + 1) * tokens.numel() <= HELD
+        ):
             return
-        vectors = projection.layers(torch.stack(self.unprojected), replace(self.inputs, mask=mask))
+        vectors = projection.layers(
+            torch.stack(self.unprojected), replace(self.inputs, mask=mask)
+        )
         first = layer + 1 - len(self.unprojected)
         self.inside += [(first + i, projected) for i, projected in enumerate(vectors)]
         self.pooled.setdefault(f"{PROJECTED}.{OWN}", []).extend(vectors)
@@ -129,12 +146,18 @@ class BatchMeasure:
         for metric, how in self.token_metrics:
             for prefix in (None, *((how.prefixes and self.options.prefixes) or ())):
                 values = how.compute(tokens if prefix is None else tokens.first(prefix))
-                self.parts.setdefault((metric.name, how, site, prefix), []).append(values)
+                self.parts.setdefault((metric.name, how, site, prefix), []).append(
+                    values
+                )
 
     def _index(self, name: str) -> tuple[Tensor, Tensor]:
         """Return sample and position of every token that the plan names so."""
-        chosen = [(i, p) for i, positions in enumerate(self.rows[name]) for p in positions]
-        index = torch.tensor(chosen, dtype=torch.int64, device=self.model.device).view(-1, 2)
+        chosen = [
+            (i, p) for i, positions in enumerate(self.rows[name]) for p in positions
+        ]
+        index = torch.tensor(chosen, dtype=torch.int64, device=self.model.device).view(
+            -1, 2
+        )
         return index[:, 0], index[:, 1]
 
     def _after(self, sample: Tensor, position: Tensor) -> Tensor:
@@ -147,17 +170,24 @@ class BatchMeasure:
         lens = self.model.lens
         assert lens is not None
         inputs = replace(
-            self.inputs, mask=self.model.mask(self.inputs, states[0]) if states.ndim == 4 else None
+            self.inputs,
+            mask=self.model.mask(self.inputs, states[0]) if states.ndim == 4 else None,
         )
         target, out = None, {}
         if lens.kind == "pooled":
             logits = iter([lens.sample_logits(layer, inputs) for layer in states])
             if "target" in self.rows:
-                target = torch.tensor(self.rows["target"].to_numpy(), device=states.device)
+                target = torch.tensor(
+                    self.rows["target"].to_numpy(), device=states.device
+                )
         else:
             sample, position = self._index("lens")
             out = {"lens.row": sample.int(), "lens.position": position.int()}
-            logits = lens.token_logits(states.flatten(0, 1), inputs) if len(sample) else iter(())
+            logits = (
+                lens.token_logits(states.flatten(0, 1), inputs)
+                if len(sample)
+                else iter(())
+            )
             if self.model.causal:
                 target = self._after(sample, position)
         predictions = [states.new_empty(0, dtype=torch.int32)]
@@ -166,12 +196,17 @@ class BatchMeasure:
             predictions.append(rows.argmax(-1).int())
             if target is not None:
                 answers = target.repeat(len(states))[start : start + len(rows)]
-                losses.append(torch.nn.functional.cross_entropy(rows, answers, reduction="none"))
+                losses.append(
+                    torch.nn.functional.cross_entropy(rows, answers, reduction="none")
+                )
             start += len(rows)
         shape = len(states), start // len(states)
         out["lens.prediction"] = torch.cat(predictions).view(shape)
         if target is not None:
-            out |= {"lens.target": target.int(), "lens.nll": torch.cat(losses).view(shape)}
+            out |= {
+                "lens.target": target.int(),
+                "lens.nll": torch.cat(losses).view(shape),
+            }
         return out
 
     def _first_broken(self) -> Tensor:
@@ -183,11 +218,16 @@ class BatchMeasure:
         ]
         # both sites of a layer may stand in turn
         layers = [
-            torch.isfinite(torch.stack(v)).all(-1).view(len(numbers), -1, v[0].shape[0]).all(1)
+            torch.isfinite(torch.stack(v))
+            .all(-1)
+            .view(len(numbers), -1, v[0].shape[0])
+            .all(1)
             for v in seen
             if v
         ]
         fine = torch.stack(layers).all(0)
         for layer, means in self.inside:
             fine[layer] &= torch.isfinite(means).all(-1)
-        return torch.where(fine.all(0), -1, numbers.to(fine.device)[(~fine).int().argmax(0)]).int()
+        return torch.where(
+            fine.all(0), -1, numbers.to(fine.device)[(~fine).int().argmax(0)]
+        ).int()

@@ -91,7 +91,9 @@ class PassOptions:
                 "repeat_tokens and random_tokens need a run each: give one of the two"
             )
         if not isinstance(self.pooling, str):
-            raise LayerscopeError(f"pooling is {self.pooling!r}: give auto, or names with commas")
+            raise LayerscopeError(
+                f"pooling is {self.pooling!r}: give auto, or names with commas"
+            )
         if self.reservoir is None:
             return
         whole = f"`keep_states={self.keep_states!r}` takes every sample as it is"
@@ -123,7 +125,8 @@ class PassOptions:
     def measures(self, metric: "Metric") -> bool:
         """Return whether a metric is named, or comes along with what is."""
         beside = (
-            name in self.metrics or getattr(self, name, False) is True for name in metric.beside
+            name in self.metrics or getattr(self, name, False) is True
+            for name in metric.beside
         )
         return metric.name in self.metrics or any(beside)
 

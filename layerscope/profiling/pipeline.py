@@ -140,9 +140,15 @@ def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
         text, label = options.text_column, options.label_column
         if is_stream:
             return open_stream(
-                data, labels=options.labels, text_column=text, label_column=label, rows=CHUNK
+                data,
+                labels=options.labels,
+                text_column=text,
+                label_column=label,
+                rows=CHUNK,
             )
-        return open_corpus(data, labels=options.labels, text_column=text, label_column=label)
+        return open_corpus(
+            data, labels=options.labels, text_column=text, label_column=label
+        )
 
     # wrong data is reported before the model is loaded
     source = None if options.data is None else opened(options.data)
@@ -188,7 +194,9 @@ def _run(
     return run
 
 
-def check_available(options: PassOptions, model: LayeredModel, corpus: Corpus) -> list[str]:
+def check_available(
+    options: PassOptions, model: LayeredModel, corpus: Corpus
+) -> list[str]:
     """Return a line for each metric that is named and not available here; raise where none is.
 
     Of a set of metrics those that apply are taken; the only line is on labels that cannot be
@@ -210,12 +218,18 @@ def check_available(options: PassOptions, model: LayeredModel, corpus: Corpus) -
     return []
 
 
-def _reasons(options: PassOptions, model: LayeredModel, corpus: Corpus) -> dict[str, str | None]:
+def _reasons(
+    options: PassOptions, model: LayeredModel, corpus: Corpus
+) -> dict[str, str | None]:
     """Return by metric why it is not available, and the mend; None where it is."""
-    return {metric.name: _lack(metric, options, model, corpus) for metric in options.chosen}
+    return {
+        metric.name: _lack(metric, options, model, corpus) for metric in options.chosen
+    }
 
 
-def _lack(metric: Metric, options: PassOptions, model: LayeredModel, corpus: Corpus) -> str | None:
+def _lack(
+    metric: Metric, options: PassOptions, model: LayeredModel, corpus: Corpus
+) -> str | None:
     """Return why a metric is not available, and the mend; None where it is."""
     needs, how = metric.needs, metric.how
     if needs == "labels":
@@ -228,7 +242,11 @@ def _lack(metric: Metric, options: PassOptions, model: LayeredModel, corpus: Cor
         return "the states of this model have no tokens"
     if needs == "lens" and model.lens is None:
         return f"{model.loaded.name} has no head over these layers"
-    if isinstance(how, FromReadings) and how.language_model and not model.is_language_model:
+    if (
+        isinstance(how, FromReadings)
+        and how.language_model
+        and not model.is_language_model
+    ):
         return f"{model.loaded.name} does not predict the next token"
     return how.lack(len(corpus), model.stack.width)
 

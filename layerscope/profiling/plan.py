@@ -29,7 +29,8 @@ BATCHES_PER_SHARD = 4
 LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
 # products of a head that may read every token of all layers: some 20 s of a CPU core
 LENS_WHOLE = 1 << 39
-ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
+# eigenvalues are what a pass spends its time on where the forward is fast
+ENTROPY_SAMPLES = 256
 
 
 @dataclass(frozen=True)
@@ -68,16 +69,29 @@ def make_plan(job: Job) -> pd.DataFrame:
     cut = getattr(model.encoder, "cut", 0)
     kept = np.flatnonzero(lengths > 0)
     if not len(kept):
-        raise LayerscopeError(f"no sample of {corpus.name} has a token left: check the data")
-    parts = [_batched(pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]}), job)]
+        raise LayerscopeError(
+            f"no sample of {corpus.name} has a token left: check the data"
+        )
+    parts = [
+        _batched(
+            pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]}), job
+        )
+    ]
     if options.wants("views") and options.views:
-        rows = []  # views are measured differently from originals, so no batch holds both
+        # views are measured differently from originals, so no batch holds both
+        rows = []
         chosen = seeded(kept, options.view_samples, options.seed)
         for view in range(1, options.views + 1):
-            view_lengths = model.encoder.lengths(view_of(job, int(i), view) for i in chosen)
+            view_lengths = model.encoder.lengths(
+                view_of(job, int(i), view) for i in chosen
+            )
             rows.append(
                 pd.DataFrame(
-                    {"sample": chosen, "view": view, "length": np.maximum(view_lengths, 1)}
+                    {
+                        "sample": chosen,
+                        "view": view,
+                        "length": np.maximum(view_lengths, 1),
+                    }
                 )
             )
         parts.append(_batched(pd.concat(rows, ignore_index=True), job))
@@ -89,9 +103,16 @@ def make_plan(job: Job) -> pd.DataFrame:
     if corpus.labels is not None:
         labels = [corpus.labels[i] for i in plan["sample"]]
         # no column mixes the two
-        plan["label"] = labels if len({*map(type, labels)}) == 1 else [*map(str, labels)]
-    if isinstance(model.encoder, TextEncoder) and isinstance(corpus.samples[int(kept[0])], str):
-        keys = {i: key_of(model.encoder.prompt + corpus.samples[i]).hex() for i in kept.tolist()}
+        plan["label"] = (
+            labels if len({*map(type, labels)}) == 1 else [*map(str, labels)]
+        )
+    if isinstance(model.encoder, TextEncoder) and isinstance(
+        corpus.samples[int(kept[0])], str
+    ):
+        keys = {
+            i: key_of(model.encoder.prompt + corpus.samples[i]).hex()
+            for i in kept.tolist()
+        }
         plan["key"] = plan["sample"].map(keys).where(plan["view"] == 0)
     if corpus.copies.any():
         plan["copy"] = corpus.copies[plan["sample"]]
@@ -101,7 +122,11 @@ def make_plan(job: Job) -> pd.DataFrame:
     plan = _with_positions(plan, job)
     if model.lens is not None and model.lens.kind == "pooled" and "label" in plan:
         targets = class_numbers(plan["label"], model)
-        plan = plan if None in targets else plan.assign(target=np.array(targets, dtype=np.int64))
+        plan = (
+            plan
+            if None in targets
+            else plan.assign(target=np.array(targets, dtype=np.int64))
+        )
     plan.attrs |= {"cut": cut, "empty": len(corpus) - len(kept)}
     return plan
 
@@ -113,7 +138,9 @@ def view_of(job: Job, sample: int, view: int) -> Any:
         return original
     # by its name: the same views whatever else is drawn
     sample_id = zlib.crc32(job.corpus.names[sample].encode())
-    return augment(original, job.corpus.modality, seed=options.seed, sample_id=sample_id, view=view)
+    return augment(
+        original, job.corpus.modality, seed=options.seed, sample_id=sample_id, view=view
+    )
 
 
 def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
@@ -137,7 +164,9 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths
         total = int(readable.sum())
         most = min(_lens_tokens(job, model.lens.classes, total) or total, total)
-        drawn = np.random.default_rng([options.seed, 4]).choice(total, most, replace=False)
+        drawn = np.random.default_rng([options.seed, 4]).choice(
+            total, most, replace=False
+        )
         plan["lens"] = _by_row(drawn, readable)
     return plan
 
@@ -153,7 +182,9 @@ def _lens_tokens(job: Job, classes: int, total: int) -> int | None:
     return min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
 
 
-def _by_row(drawn: npt.NDArray[np.int64], readable: npt.NDArray[np.int64]) -> list[list[int]]:
+def _by_row(
+    drawn: npt.NDArray[np.int64], readable: npt.NDArray[np.int64]
+) -> list[list[int]]:
     """Return the positions in each row of tokens that are numbered through all rows."""
     ends, tokens = np.cumsum(readable), np.sort(drawn)
     rows = np.split(tokens, np.searchsorted(tokens, ends)[:-1])
@@ -172,12 +203,15 @@ def _shares(samples: Sequence[int], job: Job) -> npt.NDArray[np.float64]:
             samples[low : low + TOKENISED_AT_ONCE]
             for low in range(0, len(samples), TOKENISED_AT_ONCE)
         )
-        ids = chain.from_iterable(encoder.ids([texts[i] for i in chunk]) for chunk in chunks)
+        ids = chain.from_iterable(
+            encoder.ids([texts[i] for i in chunk]) for chunk in chunks
+        )
         read = (np.array(content_bytes, dtype="<i8").tobytes() for content_bytes in ids)
     else:
         read = (content(texts, i) for i in samples)
     salt = f"position {job.options.seed} ".encode()
     digests = (
-        hashlib.blake2b(salt + content_bytes, digest_size=8).digest() for content_bytes in read
+        hashlib.blake2b(salt + content_bytes, digest_size=8).digest()
+        for content_bytes in read
     )
     return (np.frombuffer(b"".join(digests), dtype="<u8") >> 11) / (1 << 53)

@@ -10,7 +10,9 @@ from layerscope.models.encode import TextEncoder
 from layerscope.profiling.options import PassOptions
 
 
-def window_of(chunk: int | None, prompt: str, corpus: Corpus, model: LayeredModel) -> int | None:
+def window_of(
+    chunk: int | None, prompt: str, corpus: Corpus, model: LayeredModel
+) -> int | None:
     """Return how many tokens the windows of running text have, None where samples are taken as they are."""
     if chunk and not corpus.running:
         raise LayerscopeError(
@@ -40,7 +42,8 @@ def as_read(corpus: Corpus, model: LayeredModel, options: PassOptions) -> Corpus
         raise LayerscopeError(
             f"`{options.replaced}` needs a tokenizer, and {model.loaded.name} has none: leave it out"
         )
-    encoder.lengths(corpus.samples)  # counts what is cut, which the new ids no longer show
+    # counts what is cut, which the new ids no longer show
+    encoder.lengths(corpus.samples)
     if encoder.cut:
         cut = f"{encoder.cut:,} of {len(corpus):,} texts are cut at {count(encoder.max_length, 'token')}"
         corpus = replace(corpus, notes=(*corpus.notes, cut))
@@ -56,9 +59,14 @@ def as_read(corpus: Corpus, model: LayeredModel, options: PassOptions) -> Corpus
     )
 
 
-def _refuse_for_others(corpus: Corpus, model: LayeredModel, options: PassOptions) -> None:
+def _refuse_for_others(
+    corpus: Corpus, model: LayeredModel, options: PassOptions
+) -> None:
     """Raise for an option of texts where samples are none."""
-    is_text, is_tokens = corpus.modality == "text", isinstance(model.encoder, TextEncoder)
+    is_text, is_tokens = (
+        corpus.modality == "text",
+        isinstance(model.encoder, TextEncoder),
+    )
     applies = {
         "chunk": is_text,
         "prompt": is_text,

@@ -46,12 +46,21 @@ class Source:
     tables of samples, and frames for these.
     """
 
-    def __init__(self, run: Run, options: PassOptions, team: Team | None = None) -> None:
-        self.run, self.options, self.folder, self.team = run, options, run.folder, team or Team()
+    def __init__(
+        self, run: Run, options: PassOptions, team: Team | None = None
+    ) -> None:
+        self.run, self.options, self.folder, self.team = (
+            run,
+            options,
+            run.folder,
+            team or Team(),
+        )
         self.numbers = self.team.numbers()
         self.block = self.mine = -1
         self.kept: list[tuple[int, str, pd.DataFrame]] = []
-        self.sample, self.view = (run.folder.plan[name].to_numpy() for name in ("sample", "view"))
+        self.sample, self.view = (
+            run.folder.plan[name].to_numpy() for name in ("sample", "view")
+        )
         self.fine = self.folder.finite()
         self.rows = np.flatnonzero((self.view == 0) & self.fine)
         distinct = self.rows[~self.folder.copies[self.rows]]
@@ -62,7 +71,11 @@ class Source:
 
     def wanted(self, kind: type[H]) -> list[tuple[Metric, H]]:
         """Return the metrics of a kind that this run measures, each with how."""
-        return [(metric, how) for metric, how in measured(kind) if self.options.measures(metric)]
+        return [
+            (metric, how)
+            for metric, how in measured(kind)
+            if self.options.measures(metric)
+        ]
 
     def original_shards(self) -> Iterator[tuple[int, Numbers]]:
         """Yield the shards of samples themselves, each with which of its rows are finite."""
@@ -97,7 +110,9 @@ class Source:
         After layers 0..L come the final one, the sub-layers and the projected ones.
         """
         every = product(self.poolings, (*self.run.columns, *self.run.sublayers))
-        for pooling, column in self.share((*every, *product([OWN], self.run.projected))):
+        for pooling, column in self.share(
+            (*every, *product([OWN], self.run.projected))
+        ):
             yield pooling, column, self.run.states(pooling, (column,), self.rows)
 
     def row(

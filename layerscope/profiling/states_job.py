@@ -38,7 +38,9 @@ def of_states(options: ProfileOptions) -> Job:
     is_as_stored = options.data is None and options.labels is None
     if not is_as_stored or len(corpus) != len(states.names):
         # the samples or labels are not those that the states were extracted from
-        about = {name: value for name, value in states.about.items() if name != "fingerprint"}
+        about = {
+            name: value for name, value in states.about.items() if name != "fingerprint"
+        }
         states = replace(states, about=about)
     head = None if options.head is None else load(options.head, options.load)
     model = states_model(states, head, torch_device(options.load))
@@ -69,7 +71,9 @@ def _lines_on(model: StatesModel) -> list[str]:
     states, lines = model.states, list[str]()
     last = states.layers[-1]
     if states.about.get("site") == "normed":
-        lines.append("the states are from after the final norm, and are listed at the site raw")
+        lines.append(
+            "the states are from after the final norm, and are listed at the site raw"
+        )
     if not model.whole:
         lines.append(
             f"the states end at layer {last}, which may not be the model's last: findings on the last layer are about "

@@ -44,7 +44,9 @@ def of_stream(job: Job) -> Job:
             f"{', '.join(options.metrics)} cannot be computed from sums over samples, and "
             f"`keep_states={options.keep_states!r}` keeps only sums of most: leave `keep_states` out"
         )
-    return replace(job, options=replace(options, metrics=tuple(summed), store_dtype="float32"))
+    return replace(
+        job, options=replace(options, metrics=tuple(summed), store_dtype="float32")
+    )
 
 
 @dataclass
@@ -71,7 +73,9 @@ class StreamSums:
         """Write all of it, whole or not at all."""
         facts = {name: value for name, value in vars(self).items() if name != "sums"}
         tensors = {
-            FACTS: torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
+            FACTS: torch.frombuffer(
+                bytearray(json.dumps(facts).encode()), dtype=torch.uint8
+            )
         }
         for key, summed in self.sums.items():
             for name, value in summed.tensors().items():
@@ -94,7 +98,9 @@ class StreamSums:
             name, _, field_name = key.rpartition("|")
             # what is mapped to a file keeps it from being replaced
             parts.setdefault(name, {})[field_name] = value.clone()
-        sums = {key: KINDS[key.partition(" ")[0]](**fields) for key, fields in parts.items()}
+        sums = {
+            key: KINDS[key.partition(" ")[0]](**fields) for key, fields in parts.items()
+        }
         kept = [tuple(sample) for sample in facts.pop("kept")]
         return cls(**facts, kept=kept, sums=sums)
 
@@ -111,7 +117,10 @@ class StreamSums:
                 self._add(f"tokens {key}", ValueSums.of(values[:, fine]))
             elif has_rows and key.rpartition(".")[2] in (*job.vectors.poolings, OWN):
                 is_final = key.startswith("normed.")
-                self._add(f"rows {key}", RowSums.of((values[-1:] if is_final else values)[:, fine]))
+                self._add(
+                    f"rows {key}",
+                    RowSums.of((values[-1:] if is_final else values)[:, fine]),
+                )
 
     def _add(self, key: str, sums: Any) -> None:
         self.sums[key] = self.sums[key] + sums if key in self.sums else sums
@@ -137,9 +146,13 @@ class StreamSums:
             if site == PROJECTED:
                 layers = tuple(range(source.run.depth + 1))
             for i, layer in enumerate(layers):
-                yield from of_rows(source, SummedRows(sums, i), pooling, Column(site, layer))
+                yield from of_rows(
+                    source, SummedRows(sums, i), pooling, Column(site, layer)
+                )
 
-    def notes(self, job: Job, summed: Sequence[str], rest: Sequence[str], kept: int) -> list[str]:
+    def notes(
+        self, job: Job, summed: Sequence[str], rest: Sequence[str], kept: int
+    ) -> list[str]:
         """Return the lines on what was left out, and on which metrics rest on how many samples."""
         texts = count(job.model.max_length or 0, "token")
         lines = {
@@ -157,7 +170,11 @@ class StreamSums:
         _, _, _, samples, names, labels = zip(*chosen, strict=True)
         if len({*map(type, labels)}) > 1:  # no column mixes numbers and texts
             labels = tuple(map(str, labels))
-        classes = None if stream.label_column is None and stream.head.labels is None else labels
+        classes = (
+            None
+            if stream.label_column is None and stream.head.labels is None
+            else labels
+        )
         return Corpus(stream.name, "text", samples, names, classes, stream.notes)
 
 

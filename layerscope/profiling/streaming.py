@@ -54,12 +54,21 @@ def text_head(stream: Stream) -> Corpus:
 
 def of_data(manifest: dict[str, Any], stream: Stream) -> dict[str, Any]:
     """Return the manifest of a pass: that of its first samples, with what tells the data from others."""
-    data = {**manifest["data"], "samples": stream.length, "fingerprint": stream.fingerprint}
+    data = {
+        **manifest["data"],
+        "samples": stream.length,
+        "fingerprint": stream.fingerprint,
+    }
     return {**manifest, "data": data}
 
 
 def sum_stream(
-    job: Job, stream: Stream, path: Path, begun: dict[str, Any], reporter: Reporter, team: Team
+    job: Job,
+    stream: Stream,
+    path: Path,
+    begun: dict[str, Any],
+    reporter: Reporter,
+    team: Team,
 ) -> StreamSums | None:
     """Run the pass, or what is left of it, and return what all processes have summed up; None for a finished run.
 
@@ -82,7 +91,9 @@ def sum_stream(
             f"run folder {str(path)!r} was begun by {number} processes, and now there are {size}: "
             f"start {number}, or choose another folder with `out`"
         )
-    sums = [StreamSums.load(part) if part.is_file() else StreamSums(begun) for part in parts]
+    sums = [
+        StreamSums.load(part) if part.is_file() else StreamSums(begun) for part in parts
+    ]
     for part in sums:
         refuse_another(path, part.begun, begun)
     team.meet()  # before anyone writes, all have read
@@ -168,7 +179,10 @@ def _measured(job: Job, name: str, chunk: Chunk) -> tuple[pd.DataFrame, Tensors]
 
 
 def _add(
-    job: Job, chunk: Chunk, measured: tuple[pd.DataFrame, Tensors] | None, totals: StreamSums
+    job: Job,
+    chunk: Chunk,
+    measured: tuple[pd.DataFrame, Tensors] | None,
+    totals: StreamSums,
 ) -> None:
     totals.next = chunk.number + 1
     totals.seen += chunk.rows
@@ -180,7 +194,9 @@ def _add(
         totals.broken += int((tensors["broken"] >= 0).sum())
         totals.add(job, tensors)
     n = len(chunk.samples)
-    priorities = np.random.default_rng([job.options.seed, 5, chunk.number]).random(n).tolist()
+    priorities = (
+        np.random.default_rng([job.options.seed, 5, chunk.number]).random(n).tolist()
+    )
     about = zip(chunk.samples, chunk.names, chunk.labels or [None] * n, strict=True)
     fresh = [
         (priority, chunk.number, place, *sample)
@@ -195,7 +211,9 @@ def finish(run: Run, job: Job, totals: StreamSums) -> None:
     source.total = totals.seen
     rows = pd.DataFrame([*totals.rows(source)], columns=list(COLUMNS)).astype(COLUMNS)
     rows = rows.assign(part=run.info["model"]["part"])
-    for kind, summed in rows.groupby(rows["metric"].map(lambda name: about(name).needs)):
+    for kind, summed in rows.groupby(
+        rows["metric"].map(lambda name: about(name).needs)
+    ):
         tables = [summed]
         if run.folder.has_table(str(kind)):
             of_sample = run.folder.read_table(str(kind)).astype(COLUMNS)
@@ -203,6 +221,7 @@ def finish(run: Run, job: Job, totals: StreamSums) -> None:
         run.folder.write_table(str(kind), pd.concat(tables, ignore_index=True))
     if job.options.keep_states == "none":
         run.folder.drop_states()
-    for part in sorted((run.path / "stream").iterdir()):  # without the first the run is finished
+    # without the first the run is finished
+    for part in sorted((run.path / "stream").iterdir()):
         part.unlink()
     (run.path / "stream").rmdir()

@@ -36,20 +36,30 @@ GROUPS = 5
 """Parts of a single block that are left out in turn to find its error."""
 
 
-def write_tables(run: Run, options: PassOptions, reporter: Reporter, team: Team) -> None:
+def write_tables(
+    run: Run, options: PassOptions, reporter: Reporter, team: Team
+) -> None:
     """Compute every metric asked for that is not yet in the run folder, and keep each kind as soon as it is known."""
     source = Source(run, options, team)
     todo: list[Needs] = team.meet(
-        [kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)]
+        [
+            kind
+            for kind in STEPS
+            if options.wants(kind) and not run.folder.has_table(kind)
+        ]
     )[0]
     made = deque[tuple[Needs, Any]]()
     with reporter.bar("metrics", len(todo)) as advance:
         for kind in todo:
             source.turn()
             source.kept = []
-            made_here = [(source.block, row) for row in STEPS[kind](source) if source.is_ours]
+            made_here = [
+                (source.block, row) for row in STEPS[kind](source) if source.is_ours
+            ]
             made.append((kind, team.bring((made_here, source.kept))))
-            while team.leads and made and (kind is todo[-1] or team.is_ready(made[0][1])):
+            while (
+                team.leads and made and (kind is todo[-1] or team.is_ready(made[0][1]))
+            ):
                 done, meeting = made.popleft()
                 _write(run, done, team.found(meeting))
                 advance(1)
@@ -57,10 +67,16 @@ def write_tables(run: Run, options: PassOptions, reporter: Reporter, team: Team)
 
 def _write(run: Run, kind: Needs, parts: Iterable[Any]) -> None:
     """Write a kind's table, and those of its samples, in the order in which one process makes them."""
-    rows, kept = (sorted(chain(*part), key=itemgetter(0)) for part in zip(*parts, strict=True))
+    rows, kept = (
+        sorted(chain(*part), key=itemgetter(0)) for part in zip(*parts, strict=True)
+    )
     for table in dict.fromkeys(name for _, name, _ in kept):
-        run.folder.write_table(table, (frame for _, name, frame in kept if name == table))
-    frame = pd.DataFrame([row for _, row in rows], columns=list(COLUMNS)).astype(COLUMNS)
+        run.folder.write_table(
+            table, (frame for _, name, frame in kept if name == table)
+        )
+    frame = pd.DataFrame([row for _, row in rows], columns=list(COLUMNS)).astype(
+        COLUMNS
+    )
     run.folder.write_table(kind, frame.assign(part=run.info["model"]["part"]))
 
 
@@ -106,13 +122,20 @@ def pooled_rows(source: Source) -> Iterator[Row]:
         yield from of_rows(source, factors.StoredRows(states), pooling, column)
 
 
-def of_rows(source: Source, rows: factors.Rows, pooling: str, column: Column) -> Iterator[Row]:
+def of_rows(
+    source: Source, rows: factors.Rows, pooling: str, column: Column
+) -> Iterator[Row]:
     """Yield every metric of the pooled states of one layer."""
     for metric, how in source.wanted(factors.FromRows):
         if how.lack(rows.count, rows.width) is None:
             for variant, value in how.measured(rows, source.options):
                 yield source.row(
-                    metric.name, column, value, n=rows.count, variant=variant, pooling=pooling
+                    metric.name,
+                    column,
+                    value,
+                    n=rows.count,
+                    variant=variant,
+                    pooling=pooling,
                 )
 
 
@@ -123,11 +146,17 @@ def view_rows(source: Source) -> Iterator[Row]:
     samples.
     """
     plan = pd.DataFrame(
-        {"row": np.arange(len(source.view)), "sample": source.sample, "view": source.view}
+        {
+            "row": np.arange(len(source.view)),
+            "sample": source.sample,
+            "view": source.view,
+        }
     )
     plan = plan[source.fine & np.isin(source.sample, source.sample[source.view > 0])]
     groups = (
-        plan.pivot(index="sample", columns="view", values="row").dropna().to_numpy(dtype=np.int64)
+        plan.pivot(index="sample", columns="view", values="row")
+        .dropna()
+        .to_numpy(dtype=np.int64)
     )
     n, total = len(groups), len(np.unique(source.sample[source.view > 0]))
     if n < 2:
@@ -141,7 +170,13 @@ def view_rows(source: Source) -> Iterator[Row]:
         cells: Row = {"total": total, "pooling": pooling}
         for name, more, value, error in _in_blocks(source, views, blocks):
             yield source.row(
-                name, column, value, error, size * len(blocks), variant=f"N={size}{more}", **cells
+                name,
+                column,
+                value,
+                error,
+                size * len(blocks),
+                variant=f"N={size}{more}",
+                **cells,
             )
         for metric, how in source.wanted(factors.FromAllViews):
             value = float(how.compute(views))
@@ -167,7 +202,9 @@ def _in_blocks(
         for metric, how in source.wanted(factors.FromViews)
         for variant, compute, rough in how.measured(source.options.alpha)
     ]
-    values = [[float(compute(pair)) for *_, compute, _ in computed] for pair in pairs(blocks)]
+    values = [
+        [float(compute(pair)) for *_, compute, _ in computed] for pair in pairs(blocks)
+    ]
     once = len(blocks) == 1
     parts = [
         [float(rough(pair)) for *_, rough in computed]
@@ -175,14 +212,21 @@ def _in_blocks(
     ]
     for i, (name, variant, _, _) in enumerate(computed):
         value, error, _ = mean(torch.tensor([row[i] for row in values]))
-        yield name, variant, value, _jackknife([row[i] for row in parts]) if once else error
+        yield (
+            name,
+            variant,
+            value,
+            _jackknife([row[i] for row in parts]) if once else error,
+        )
 
 
 def _jackknifed(block: Numbers) -> list[Numbers]:
     """Return the block without each group of its samples in turn; nothing where it is too small."""
     group = np.arange(len(block)) % GROUPS  # blocks are shuffled
     return (
-        [block[group != left_out] for left_out in range(GROUPS)] if len(block) >= 2 * GROUPS else []
+        [block[group != left_out] for left_out in range(GROUPS)]
+        if len(block) >= 2 * GROUPS
+        else []
     )
 
 
@@ -193,9 +237,14 @@ def _jackknife(values: list[float]) -> float:
 
 def pair_rows(source: Source) -> Iterator[Row]:
     """Yield the similarities of all pairs, NaN where samples are too few, and keep each sample's cosine to the last."""
-    poolings, columns = [*source.run.info["pair_pooling"], *source.poolings], source.run.columns
+    poolings, columns = (
+        [*source.run.info["pair_pooling"], *source.poolings],
+        source.run.columns,
+    )
     if "cosine_similarity" in source.options.metrics and source.is_ours:
-        source.folder.write_table("samples.cosine_to_last", _cosines_to_last(source, poolings[0]))
+        source.folder.write_table(
+            "samples.cosine_to_last", _cosines_to_last(source, poolings[0])
+        )
     measures = [
         (metric, form)
         for metric, how in source.wanted(FromPairs)
@@ -211,7 +260,9 @@ def pair_rows(source: Source) -> Iterator[Row]:
                 (len(columns), len(columns)), math.nan, dtype=torch.float64
             )
             counts = torch.full_like(values, len(rows))
-        yield from of_pairs(source, metric.name, how.variant, pooling, (values, errors, counts))
+        yield from of_pairs(
+            source, metric.name, how.variant, pooling, (values, errors, counts)
+        )
 
 
 def of_pairs(
@@ -220,8 +271,15 @@ def of_pairs(
     """Yield the rows of one similarity of every two layers, from values, errors and numbers `[L, L]`."""
     values, errors, counts = (part.tolist() for part in numbers)
     for (i, a), (j, b) in product(enumerate(source.run.columns), repeat=2):
-        other: Row = {"layer_b": b.layer, "site_b": b.site, "variant": variant, "pooling": pooling}
-        yield source.row(name, a, values[i][j], errors[i][j], int(counts[i][j]), **other)
+        other: Row = {
+            "layer_b": b.layer,
+            "site_b": b.site,
+            "variant": variant,
+            "pooling": pooling,
+        }
+        yield source.row(
+            name, a, values[i][j], errors[i][j], int(counts[i][j]), **other
+        )
 
 
 def _cosines_to_last(source: Source, pooling: str) -> Iterator[pd.DataFrame]:
@@ -231,24 +289,36 @@ def _cosines_to_last(source: Source, pooling: str) -> Iterator[pd.DataFrame]:
             source.run.states(pooling, source.run.columns, source.rows),
             center=CENTERING.values[name],
         )
-        yield from _by_sample(source, "cosine_to_last", name, pooling, source.run.columns, values)
+        yield from _by_sample(
+            source, "cosine_to_last", name, pooling, source.run.columns, values
+        )
 
 
 def path_rows(source: Source) -> Iterator[Row]:
     """Yield how far each sample's vector goes from layer to layer, and keep each sample's value."""
     poolings = [*source.run.info["pair_pooling"], *source.poolings]
     layers = tuple(Column("raw", layer) for layer in source.run.layers)
-    for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPath))):
+    for pooling, (metric, how) in source.share(
+        product(poolings, source.wanted(FromPath))
+    ):
         for variant, values in how.measured(
             source.run.states(pooling, layers, source.rows), source.options
         ):
-            columns = layers[how.first :][: values.shape[1]] if metric.curve else layers[-1:]
+            columns = (
+                layers[how.first :][: values.shape[1]] if metric.curve else layers[-1:]
+            )
             for column, by_sample in zip(columns, values.T, strict=True):
                 yield source.row(
-                    metric.name, column, *mean(by_sample), variant=variant, pooling=pooling
+                    metric.name,
+                    column,
+                    *mean(by_sample),
+                    variant=variant,
+                    pooling=pooling,
                 )
             if pooling == poolings[0]:
-                for part in _by_sample(source, metric.name, variant, pooling, columns, values):
+                for part in _by_sample(
+                    source, metric.name, variant, pooling, columns, values
+                ):
                     source.keep("samples.path", part)
 
 
@@ -283,7 +353,9 @@ def lens_rows(source: Source) -> Iterator[Row]:
         return
     nll = readings_of.get("nll") if source.run.info["model"]["language_model"] else None
     layers = source.run.layers
-    readings = Readings(readings_of["prediction"], readings_of.get("target"), nll, layers)
+    readings = Readings(
+        readings_of["prediction"], readings_of.get("target"), nll, layers
+    )
     for metric, how in source.wanted(FromReadings):
         for i, estimate in how.compute(readings) if how.compute else ():
             column = Column(source.run.final, layers[i])

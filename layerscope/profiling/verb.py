@@ -40,7 +40,9 @@ def profile(
     data: Annotated[Any, DATA] = None,
     *,
     states: Annotated[str | Path | None, STATES] = None,
-    layers: Annotated[Iterable[int] | None, Several(Whole(0), such_as="0,8,16,24"), STATES] = None,
+    layers: Annotated[
+        Iterable[int] | None, Several(Whole(0), such_as="0,8,16,24"), STATES
+    ] = None,
     head: Annotated[str | Path | None, STATES] = None,
     labels: Annotated[Iterable[Any] | None, IN_CODE] = None,
     processor: Annotated[Any, IN_CODE] = None,
@@ -51,13 +53,21 @@ def profile(
     prompt: Annotated[str, DATA] = "",
     metrics: Annotated[str | Iterable[str], METRIC] = "default",
     pooling: Annotated[str, METRIC] = "auto",
-    alpha: Annotated[float | Iterable[float], Several(Number(1), such_as="1 or 1,2"), METRIC] = 1.0,
-    rows: Annotated[str | Iterable[str], Names(("unit", "raw", "centered")), METRIC] = "unit",
+    alpha: Annotated[
+        float | Iterable[float], Several(Number(1), such_as="1 or 1,2"), METRIC
+    ] = 1.0,
+    rows: Annotated[
+        str | Iterable[str], Names(("unit", "raw", "centered")), METRIC
+    ] = "unit",
     cka: Annotated[Estimators, METRIC] = "debiased",
     cosine: Annotated[Centrings, METRIC] = "centered",
     exclude_sinks: Annotated[bool, METRIC] = False,
-    prefixes: Annotated[Iterable[int] | None, Several(Whole(1), such_as="8,16,32"), METRIC] = None,
-    lens_tokens: Annotated[int | str | None, Whole(1, words=("all", "auto")), METRIC] = "auto",
+    prefixes: Annotated[
+        Iterable[int] | None, Several(Whole(1), such_as="8,16,32"), METRIC
+    ] = None,
+    lens_tokens: Annotated[
+        int | str | None, Whole(1, words=("all", "auto")), METRIC
+    ] = "auto",
     entropy_samples: Annotated[int | None, Whole(1), METRIC] = None,
     sublayers: Annotated[bool, METRIC] = False,
     views: Annotated[int, Whole(0, 1000), VIEWS] = 2,
@@ -65,7 +75,9 @@ def profile(
     batch_size: Annotated[int | None, Whole(1), PASS] = None,
     parallel: Annotated[str | None, OneOf(("tensor",)), PASS] = None,
     seed: Annotated[int, SEED, PASS] = 0,
-    keep_states: Annotated[str, OneOrSome(("all", "none"), "sample", least=2), PASS] = "all",
+    keep_states: Annotated[
+        str, OneOrSome(("all", "none"), "sample", least=2), PASS
+    ] = "all",
     store_dtype: Annotated[str, OneOf(("float32", "float16")), PASS] = "float32",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,

@@ -11,7 +11,9 @@ from layerscope.runs.details import run_names
 from layerscope.show.drawing import draw as drawn, figures
 
 
-def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> list[Path]:
+def draw(
+    shown: Any, folder: str | Path, names: Sequence[str] | None = None
+) -> list[Path]:
     """Draw the figures of what `report` takes into a folder and return the paths of the files.
 
     Every figure is there as PNG, PDF and SVG: `NAME`, 5.5 inches wide as the text of ICLR's style,
@@ -38,10 +40,14 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
             f"{len(runs)} runs have {len(called)} names: give as many names as runs"
         )
     documents = [entry.document() for entry in (*others, *evaluations)]
-    members = [member for document in documents for member in document.members or (document,)]
+    members = [
+        member for document in documents for member in document.members or (document,)
+    ]
     named = [(name, run.document()) for name, run in zip(called, runs, strict=True)]
     alone = len(members) == 1 and not runs
-    named += [("" if alone else " on ".join(member.title), member) for member in members]
+    named += [
+        ("" if alone else " on ".join(member.title), member) for member in members
+    ]
     if not any(figures(named)):
         kinds = " and ".join(dict.fromkeys(document.kind for _, document in named))
         raise LayerscopeError(

@@ -53,13 +53,17 @@ def write_report(shown: Any, out: str | Path | None) -> Path:
     return write_page(page, lambda: _rendered(runs, scores, others))
 
 
-def _rendered(runs: list[Run], evaluations: list[Evaluation], others: list[Shown]) -> str:
+def _rendered(
+    runs: list[Run], evaluations: list[Evaluation], others: list[Shown]
+) -> str:
     from layerscope.show.page.page import render
 
     documents = [entry.document() for entry in (*others, *evaluations)]
     named = [Named(document) for document in documents]
     names = run_names(runs) if len(runs) > 1 else [""] * len(runs)
-    named += [Named(run.document(), name) for run, name in zip(runs, names, strict=True)]
+    named += [
+        Named(run.document(), name) for run, name in zip(runs, names, strict=True)
+    ]
     title = ""
     if runs:
         of_one = " on ".join(map(plain, named[-1].document.title))
@@ -85,13 +89,19 @@ def opened(shown: Any) -> tuple[list[Run], list[Evaluation], list[Shown]]:
     """Return results, or those that paths hold: the runs, all evaluations as one, and the others."""
     entries = [shown] if isinstance(shown, (Shown, str, Path)) else list(shown)
     if not entries:
-        raise LayerscopeError("no result is named: give the folder of one, or of several")
-    results = [entry if isinstance(entry, Shown) else _opened(entry) for entry in entries]
+        raise LayerscopeError(
+            "no result is named: give the folder of one, or of several"
+        )
+    results = [
+        entry if isinstance(entry, Shown) else _opened(entry) for entry in entries
+    ]
     runs = [result for result in results if isinstance(result, Run)]
     paths = [run.path.resolve() for run in runs]
     for run, path in zip(runs, paths, strict=True):
         if paths.count(path) > 1:
-            raise LayerscopeError(f"run {str(run.path)!r} is given twice: name each run once")
+            raise LayerscopeError(
+                f"run {str(run.path)!r} is given twice: name each run once"
+            )
     scores = [result for result in results if isinstance(result, Evaluation)]
     others = [result for result in results if not isinstance(result, (Run, Evaluation))]
     return runs, [merged(scores)] if scores else [], others

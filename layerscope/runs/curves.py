@@ -10,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.runs.registry import CHOICES, COUNTS, KNOWN, Metric, about, named, rank, scale
+from layerscope.runs.registry import (
+    CHOICES,
+    COUNTS,
+    KNOWN,
+    Metric,
+    about,
+    named,
+    rank,
+    scale,
+)
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
 
@@ -92,7 +101,9 @@ def curves(run: "Run") -> list[Curve]:
     is_curve = table["layer_b"].isna() | to_last.fillna(False).astype(bool)
     rows = table[is_curve & ~table["metric"].isin(TABLE_ALONE)]
     groups = rows.groupby(KEYS, sort=False, dropna=False)
-    return sorted((_curve(part, run) for _, part in groups), key=lambda curve: rank(curve.metric))
+    return sorted(
+        (_curve(part, run) for _, part in groups), key=lambda curve: rank(curve.metric)
+    )
 
 
 def inside(run: "Run") -> list[Curve]:
@@ -185,10 +196,14 @@ def _stands_out(
     layer itself.
     """
     record = about(metric)
-    candidates = {layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1}
+    candidates = {
+        layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1
+    }
     if record.needs == "pairs":
         # of a distance, what it falls short of 1
-        likeness = {layer: 1.0 - v if record.low else v for layer, v in candidates.items()}
+        likeness = {
+            layer: 1.0 - v if record.low else v for layer, v in candidates.items()
+        }
         start = _holds_from(likeness, SIMILAR)
         return None if start == reference else start
     if metric == "saturated":
@@ -202,13 +217,17 @@ def _stands_out(
 
 def _holds_from(values: dict[int, float], level: float) -> int | None:
     """Return the first layer from which every value is known and above a level."""
-    above = list(takewhile(lambda layer: values[layer] > level, sorted(values, reverse=True)))
+    above = list(
+        takewhile(lambda layer: values[layer] > level, sorted(values, reverse=True))
+    )
     return above[-1] if above else None
 
 
 def value_text(of: Curve | Metric, value: float, stderr: float = math.nan) -> str:
     """Return value, standard error and unit of a point of a curve or metric, as a sentence says it."""
     if of.unit == "%" and math.isfinite(value):
-        shown = f"{100 * value:.1f}" + (f" ±{100 * stderr:.1f}" if stderr >= NIL else "")
+        shown = f"{100 * value:.1f}" + (
+            f" ±{100 * stderr:.1f}" if stderr >= NIL else ""
+        )
         return f"{shown} %"
     return " ".join(part for part in (number(value), error(stderr), of.unit) if part)

@@ -20,7 +20,9 @@ def details(run: "Run") -> tuple[Facts | Sentences, ...]:
     info, started = run.info, run.folder.events("started")
     made = {"run folder": str(run.path), "command": info.get("command")}
     if started:
-        made["made"] = f"{dt.datetime.fromtimestamp(started[0]['time'], dt.UTC):%Y-%m-%d %H:%M} UTC"
+        made["made"] = (
+            f"{dt.datetime.fromtimestamp(started[0]['time'], dt.UTC):%Y-%m-%d %H:%M} UTC"
+        )
     settings = {
         f"{group} {name}": value
         for group in ("model", "data", "options")
@@ -49,14 +51,20 @@ def unfinished(run: "Run") -> tuple[str, ...]:
     """Return what a run that was stopped still lacks, one line each."""
     folder = run.folder
     missing = sum(not folder.is_finished(shard) for shard in folder.shards)
-    chosen = [METRICS[name] for name in run.info["options"]["metrics"] if name in METRICS]
+    chosen = [
+        METRICS[name] for name in run.info["options"]["metrics"] if name in METRICS
+    ]
     titles = [metric.title for metric in chosen if not folder.has_table(metric.needs)]
     lines = []
     if missing:
-        lines.append(f"unfinished: {missing:,} of {len(folder.shards):,} shards are missing")
+        lines.append(
+            f"unfinished: {missing:,} of {len(folder.shards):,} shards are missing"
+        )
     if titles:
         names = ", ".join(titles)
-        lines.append(f"unfinished: {names} not computed yet; run the same command to resume")
+        lines.append(
+            f"unfinished: {names} not computed yet; run the same command to resume"
+        )
     return tuple(lines)
 
 
@@ -74,7 +82,9 @@ def run_names(runs: "Sequence[Run]") -> list[str]:
         names = [f"{name} on {on}" for name, on in zip(names, data, strict=True)]
     if len(set(objectives)) > 1:
         pairs = zip(names, objectives, strict=True)
-        names = [f"{name}, {objective}" if objective else name for name, objective in pairs]
+        names = [
+            f"{name}, {objective}" if objective else name for name, objective in pairs
+        ]
     short, paths = names, [run.path.resolve() for run in runs]
     for marks in ([path.name for path in paths], [str(path) for path in paths]):
         times = Counter(names)

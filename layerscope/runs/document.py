@@ -42,7 +42,9 @@ def as_dict(run: "Run") -> dict[str, Any]:
             "path": str(run.path),
             "rows": run.table().astype(object),
             "stands_out": stands_out,
-            "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in sentences],
+            "findings": [
+                {"name": f.name, "text": f.text, **f.numbers} for f in sentences
+            ],
         }
     )
     return entries
@@ -54,7 +56,8 @@ def document(run: "Run") -> Document:
     sentences = findings(run, measured)
     by_kind = [*sections(run, measured)]
     by_name = {
-        kind.name: [part for part in kind.parts if isinstance(part, Table)] for kind in by_kind
+        kind.name: [part for part in kind.parts if isinstance(part, Table)]
+        for kind in by_kind
     }
     tables = [*chain.from_iterable(by_name.values())]
     readings = {curve.title: curve.about.reading for curve in measured}
@@ -72,7 +75,11 @@ def document(run: "Run") -> Document:
         lead=(*tables[:1], *by_name.get(SUBLAYERS, [])),
         notes=(ERROR,) if has_errors else (),
         commands=_commands(run, sentences),
-        sections=(*training_sections(run), *by_kind, Section("numbers", every.title, "", (every,))),
+        sections=(
+            *training_sections(run),
+            *by_kind,
+            Section("numbers", every.title, "", (every,)),
+        ),
         details=details(run),
         warnings=unfinished(run),
         kind="runs",

@@ -23,7 +23,10 @@ def findings(run: "Run", measured: list[Curve] | None = None) -> list[Finding]:
     """
     measured = curves(run) if measured is None else measured
     sentences = [*probed(run, measured), *_effective_depth(run), *_settled(run)]
-    for name, describe in (("prompt_entropy", _valley), ("cosine_similarity", _similar)):
+    for name, describe in (
+        ("prompt_entropy", _valley),
+        ("cosine_similarity", _similar),
+    ):
         family = [curve for curve in measured if curve.metric == name]
         if family and np.isfinite(family[0].values).any():
             sentences += describe(family[0], heading(family[0], family))
@@ -34,14 +37,18 @@ def answer(run: "Run", measured: list[Curve], sentences: list[Finding]) -> str:
     """Return in one line which layer to take, by labels; without them what was observed, and no verdict."""
     judged = [finding for finding in sentences if finding.name == "best_layer"]
     if judged:
-        return max(judged, key=lambda finding: float(finding.numbers["value"] or 0)).answer
+        return max(
+            judged, key=lambda finding: float(finding.numbers["value"] or 0)
+        ).answer
     if not measured:
         return "None of the chosen metrics has a value here"
     observed = [finding.answer for finding in sentences if finding.answer]
     if run.is_history:
         return capital("; ".join(observed))
     metrics = f"{count(len(measured), 'metric')} at {spans(run.layers, 'layer')}"
-    return f"No labels were probed, so no layer is named: {'; '.join(observed) or metrics}"
+    return (
+        f"No labels were probed, so no layer is named: {'; '.join(observed) or metrics}"
+    )
 
 
 def _valley(curve: Curve, title: str) -> Iterator[Finding]:
@@ -82,7 +89,10 @@ def _settled(run: "Run") -> Iterator[Finding]:
     answer = f"predictions settle at layer {number(value)} of {run.depth} on average"
     text = " ".join(filter(None, (answer, error(stderr))))
     yield Finding(
-        "saturation", capital(f"{text}."), {"mean_layer": value, "stderr": stderr}, answer
+        "saturation",
+        capital(f"{text}."),
+        {"mean_layer": value, "stderr": stderr},
+        answer,
     )
 
 
@@ -94,4 +104,6 @@ def _effective_depth(run: "Run") -> Iterator[Finding]:
         if "relative_to=last" in str(variant):
             where = " on training data" if str(variant).endswith("on=train") else ""
             answer = f"effective depth {int(value)} of {run.depth}{where}"
-            yield Finding("effective_depth", capital(f"{answer}."), {"layer": int(value)}, answer)
+            yield Finding(
+                "effective_depth", capital(f"{answer}."), {"layer": int(value)}, answer
+            )

@@ -48,7 +48,14 @@ OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.pa
 OWN |= {"shards", "tables", "stream"}
 """What may lie in a folder where a run is started: what a run that was killed early leaves."""
 
-FILES = ("run.json", "plan.parquet", "log.jsonl", "depths.csv", "shards/[0-9]*", "tables/*.parquet")
+FILES = (
+    "run.json",
+    "plan.parquet",
+    "log.jsonl",
+    "depths.csv",
+    "shards/[0-9]*",
+    "tables/*.parquet",
+)
 """What a run has, and the history of a training."""
 
 
@@ -67,7 +74,8 @@ class RunFolder:
         self.manifest: dict[str, Any] = read_json(path / "run.json")
         written = self.manifest.get("format")
         is_run = all(
-            isinstance(self.manifest.get(name), dict) for name in ("model", "data", "options")
+            isinstance(self.manifest.get(name), dict)
+            for name in ("model", "data", "options")
         )
         if not isinstance(written, int) or not is_run:
             raise LayerscopeError(
@@ -84,16 +92,26 @@ class RunFolder:
             raise foreign(path / "plan.parquet")
 
     @classmethod
-    def create(cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame) -> "RunFolder":
+    def create(
+        cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame
+    ) -> "RunFolder":
         """Start a run folder with its manifest and plan; shards and tables left without a manifest are deleted."""
         refuse_other_files(path)
-        for name, suffixes in (("shards", ("safetensors", "json")), ("tables", ("parquet",))):
+        for name, suffixes in (
+            ("shards", ("safetensors", "json")),
+            ("tables", ("parquet",)),
+        ):
             (path / name).mkdir(parents=True, exist_ok=True)
-            for left in (file for suffix in suffixes for file in (path / name).glob(f"*.{suffix}")):
+            for left in (
+                file
+                for suffix in suffixes
+                for file in (path / name).glob(f"*.{suffix}")
+            ):
                 left.unlink()
         aside(path / "plan.parquet", lambda p: write_parquet(p, plan))
         write_json(
-            path / "run.json", {"format": FORMAT, **manifest, "plan": digest(path / "plan.parquet")}
+            path / "run.json",
+            {"format": FORMAT, **manifest, "plan": digest(path / "plan.parquet")},
         )
         return cls(path)
 
@@ -141,7 +159,8 @@ class RunFolder:
             with self.shard(shard) as file:
                 tensors = {key: file.get_tensor(key) for key in sorted(file.keys())}
             self.write_shard(
-                shard, {key: values for key, values in tensors.items() if values.ndim < 3}
+                shard,
+                {key: values for key, values in tensors.items() if values.ndim < 3},
             )
 
     def rows(self, shard: int) -> pd.DataFrame:
@@ -183,7 +202,9 @@ class RunFolder:
         """Return a table's name and when it was written, in nanoseconds, by which a rewritten table is noticed."""
         return name, self._table(name).stat().st_mtime_ns
 
-    def write_table(self, name: str, frames: pd.DataFrame | Iterable[pd.DataFrame]) -> None:
+    def write_table(
+        self, name: str, frames: pd.DataFrame | Iterable[pd.DataFrame]
+    ) -> None:
         """Keep a metric's rows, given whole or in parts."""
         aside(self._table(name), lambda p: write_parquet(p, frames))
 
@@ -219,7 +240,11 @@ class RunFolder:
         ):
             with suppress(ValueError):
                 entry = json.loads(line)
-                if isinstance(entry, dict) and "event" in entry and event in (None, entry["event"]):
+                if (
+                    isinstance(entry, dict)
+                    and "event" in entry
+                    and event in (None, entry["event"])
+                ):
                     entries.append(entry)
         return entries
 
@@ -229,7 +254,11 @@ class RunFolder:
 
 def refuse_other_files(path: Path) -> None:
     """Raise where a folder that holds no run holds anything else."""
-    others = sorted(p.name for p in path.iterdir() if p.name not in OWN) if path.exists() else []
+    others = (
+        sorted(p.name for p in path.iterdir() if p.name not in OWN)
+        if path.exists()
+        else []
+    )
     if others:
         raise LayerscopeError(
             f"folder {str(path)!r} holds other files ({others[0]}) and no run: choose a new folder with `out`"
@@ -259,9 +288,16 @@ def packed(key: str, vectors: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
     """
     if dtype == torch.float32:
         return {key: vectors.float()}
-    norm = vectors.float().norm(dim=-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
+    norm = (
+        vectors.float()
+        .norm(dim=-1, keepdim=True)
+        .clamp_min(torch.finfo(torch.float32).tiny)
+    )
     scale = vectors.shape[-1] ** 0.5
-    return {key: (vectors.float() / norm * scale).to(dtype), f"{key}.norm": norm / scale}
+    return {
+        key: (vectors.float() / norm * scale).to(dtype),
+        f"{key}.norm": norm / scale,
+    }
 
 
 def unpacked(file: Any, key: str, index: Any, keys: set[str]) -> Tensor:

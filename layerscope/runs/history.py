@@ -18,11 +18,12 @@ DIMS = "dims="
 """What the variant of a score begins with that reads the first dimensions of an embedding alone."""
 SCORES = ("perplexity", "pair_spearman", "pair_accuracy", "layer_accuracy")
 """What is drawn as a map of layers by steps: the first that a training measured."""
-COURSES = {"cross_entropy": "Loss of the last layer", "effective_depth": "Effective depth"}
+COURSES = {
+    "cross_entropy": "Loss of the last layer",
+    "effective_depth": "Effective depth",
+}
 """What is drawn by step: at the last layer, and of the whole."""
-LEAD = (
-    "What the whole model has at each evaluation; what follows by layer is that of the last step."
-)
+LEAD = "What the whole model has at each evaluation; what follows by layer is that of the last step."
 CLOCK = "Every model at each of its depths, and the time a sample takes to get there."
 DEPTHS = "depths.csv"
 """The scores of trained models at each depth beside the time they take, as `train` wrote them."""
@@ -34,11 +35,15 @@ NAMES = {"layer_accuracy": "accuracy", "cosine_similarity": "cosine to last"}
 def training_sections(run: "Run") -> Iterator[Section]:
     """Yield the course of a training, and what depth buys where `train` measured it; nothing of other runs."""
     if run.steps:
-        yield Section("training", "Training", LEAD, (*_courses(run), *_scores_by_step(run)))
+        yield Section(
+            "training", "Training", LEAD, (*_courses(run), *_scores_by_step(run))
+        )
     table = depths(run)
     if table is not None and len(table):
         charts = tuple(_by_time(table, run))
-        yield Section("clock", "Depth and the clock", CLOCK, (*charts, _every_depth(table)))
+        yield Section(
+            "clock", "Depth and the clock", CLOCK, (*charts, _every_depth(table))
+        )
 
 
 def _courses(run: "Run") -> Iterator[Chart]:
@@ -71,7 +76,9 @@ def _scores_by_step(run: "Run") -> Iterator[HeatMap]:
     measured = [name for name in SCORES if (table["metric"] == name).any()]
     for name in measured[:1]:
         rows = table[table["metric"] == name]
-        values = rows.pivot_table(index="layer", columns="step", values="value") * scale(name)
+        values = rows.pivot_table(
+            index="layer", columns="step", values="value"
+        ) * scale(name)
         yield HeatMap(
             title=f"{capital(NAMES.get(name, about(name).title))} by step",
             summary=f"A heat map of layers by steps. {about(name).meaning}",

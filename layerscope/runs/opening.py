@@ -39,7 +39,11 @@ def run_of(source: Any) -> Run | None:
     if isinstance(source, Run):
         return source
     folder = on_this_machine(source) if isinstance(source, (str, Path)) else None
-    return open_run(folder) if folder is not None and (folder / "run.json").is_file() else None
+    return (
+        open_run(folder)
+        if folder is not None and (folder / "run.json").is_file()
+        else None
+    )
 
 
 def refuse_unfinished(folder: Path) -> None:

@@ -17,7 +17,14 @@ from layerscope.runs.curves import (
     site_name,
     value_text,
 )
-from layerscope.runs.registry import METRICS, Needs, capital, file_name, meaning_of, titled
+from layerscope.runs.registry import (
+    METRICS,
+    Needs,
+    capital,
+    file_name,
+    meaning_of,
+    titled,
+)
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Section, Table, row
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
@@ -46,15 +53,15 @@ SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
 }  # fmt: skip
 """Which kinds of metrics stand under which heading."""
 SUBLAYERS = "sublayers"
-INSIDE = "After each norm, attention, MLP and residual addition, and what the block gives."
+INSIDE = (
+    "After each norm, attention, MLP and residual addition, and what the block gives."
+)
 STANDS_OUT = {
     "labels": "the highest of layers 1 and up",
     "similarity": f"from there on it stays above {SIMILAR}",
 }
 """What the mark of a table means, by section; elsewhere some metrics stand out where they are low."""
-ELSEWHERE = (
-    "the highest of layers 1 and up, or the lowest where that is what stands out; no verdict"
-)
+ELSEWHERE = "the highest of layers 1 and up, or the lowest where that is what stands out; no verdict"
 LEAST = 0.05
 """Of the values' size: where no error is known an axis is at least this long, not to magnify what hardly differs."""
 FEW_MAPS = 2
@@ -73,7 +80,10 @@ def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
                 plots += _settling(run, members)
             names = [heading(curve, members) for curve in members]
             yield Section(
-                name, title, lead, (*plots, layer_table(title, name, members, names, run))
+                name,
+                title,
+                lead,
+                (*plots, layer_table(title, name, members, names, run)),
             )
     sublayers = [_inside(curves) for curves in panels(inside(run)).values()]
     if sublayers:
@@ -96,7 +106,9 @@ def by_layer(measured: Sequence[Curve], run: "Run") -> Iterator[Chart]:
             summary="; ".join(_summary(curve) for curve in curves),
             about=meaning_of(metric, table),
             unit=curves[0].unit,
-            name=f"curve-{metric}-{variant}" if several and variant else f"curve-{metric}",
+            name=f"curve-{metric}-{variant}"
+            if several and variant
+            else f"curve-{metric}",
             sheet="curves",
             x=Axis("layer", whole=True, depth=run.depth),
             y=axis_of(curves),
@@ -110,7 +122,10 @@ def axis_of(curves: Sequence[Curve]) -> Axis:
     """Return the vertical axis of curves of one metric, long enough that noise looks like noise."""
     values = np.abs(np.concatenate([curve.values for curve in curves]))
     errors = np.concatenate([curve.stderr for curve in curves])
-    values, errors = values[np.isfinite(values)], errors[np.isfinite(errors) & (errors > NIL)]
+    values, errors = (
+        values[np.isfinite(values)],
+        errors[np.isfinite(errors) & (errors > NIL)],
+    )
     least = 0.0
     if len(errors):
         least = 4 * float(np.median(errors))
@@ -142,7 +157,10 @@ def series(curve: Curve, run: "Run") -> Series:
 
 
 def _summary(curve: Curve) -> str:
-    start, end = value_text(curve, *curve.at(curve.layers[0])), value_text(curve, *curve.last())
+    start, end = (
+        value_text(curve, *curve.at(curve.layers[0])),
+        value_text(curve, *curve.last()),
+    )
     text = f"{start} at layer {curve.layers[0]}, {end} at the last layer"
     return f"{pooling_name(curve.pooling)}: {text}" if curve.pooling else text
 
@@ -202,8 +220,13 @@ def _inside(curves: list[Curve]) -> list[Curve]:
 def _inside_chart(panel: list[Curve], run: "Run") -> Chart:
     """Return one metric at every site of the blocks: a line for each site."""
     first = panel[0]
-    variant = f" ({first.variant})" if first.variant and first.variant != "alpha=1" else ""
-    lines = [replace(series(c, run), name=site_name(c.site), tone=i) for i, c in enumerate(panel)]
+    variant = (
+        f" ({first.variant})" if first.variant and first.variant != "alpha=1" else ""
+    )
+    lines = [
+        replace(series(c, run), name=site_name(c.site), tone=i)
+        for i, c in enumerate(panel)
+    ]
     return Chart(
         title=capital(f"{first.title}{variant} inside the blocks"),
         summary=f"{first.title} at every site of the blocks",
@@ -223,7 +246,8 @@ def layer_table(
     """Return a column for each curve, and a row for each layer and after the final norm."""
     columns = [Column("layer")]
     columns += [
-        Column(name, "decimal", unit=curve.unit) for name, curve in zip(names, members, strict=True)
+        Column(name, "decimal", unit=curve.unit)
+        for name, curve in zip(names, members, strict=True)
     ]
     layers = sorted({layer for curve in members for layer in curve.layers})
     rows = [
@@ -261,5 +285,9 @@ def cell(curve: Curve, value: float, stderr: float) -> Cell:
         detail = f"±{stderr:.1f} %" if stderr >= NIL else "%"
         return Cell(f"{value:.1f}", detail, value, more=more)
     # + 0.0: no minus before nothing
-    decimals = f"{round(value, 3) + 0.0:.3f}" if curve.about.needs == "pairs" else number(value)
+    decimals = (
+        f"{round(value, 3) + 0.0:.3f}"
+        if curve.about.needs == "pairs"
+        else number(value)
+    )
     return Cell(decimals, error(stderr), value, more=more)

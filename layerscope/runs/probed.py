@@ -96,9 +96,13 @@ class Probe:
         self.shipped = "the model as shipped" if as_shipped else "the last layer"
         points = {layer: curve.at(layer) for layer in curve.layers if layer >= 1}
         points[self.end] = curve.last()
-        self.points = {layer: point for layer, point in points.items() if math.isfinite(point[0])}
+        self.points = {
+            layer: point for layer, point in points.items() if math.isfinite(point[0])
+        }
         highest = max((value for value, _ in self.points.values()), default=math.nan)
-        self.tops = [layer for layer, (value, _) in self.points.items() if value == highest]
+        self.tops = [
+            layer for layer, (value, _) in self.points.items() if value == highest
+        ]
 
     @property
     def labels(self) -> str:
@@ -131,13 +135,17 @@ class Probe:
         value, stderr = point
         if not math.isfinite(self.chance) or not math.isfinite(value):
             return None
-        return value > self.chance + (INTERVAL * stderr if math.isfinite(stderr) else 0.0)
+        return value > self.chance + (
+            INTERVAL * stderr if math.isfinite(stderr) else 0.0
+        )
 
     def finding(self, where: str) -> Finding:
         """Return which layer reads the labels best."""
         layer = self.end if self.end in self.tops else self.tops[0]
         above, judged = self.above_chance(self.points[layer]), self.judged
-        share = f"always guessing the most frequent label gives {100 * self.chance:.1f} %"
+        share = (
+            f"always guessing the most frequent label gives {100 * self.chance:.1f} %"
+        )
         is_flat = 1 < len(self.tops) == len(self.points)
         answer, text = self._answer(), ""
         if judged is not None and judged.lacking:
@@ -148,7 +156,9 @@ class Probe:
         else:
             text += f"; {share}" if above else ""
             text += f". Judged: {judged.text}" if judged else ""
-        is_named = above is not False and not is_flat and not (judged and judged.lacking)
+        is_named = (
+            above is not False and not is_flat and not (judged and judged.lacking)
+        )
         last = self.curve.last()
         numbers: Numbers = {
             "metric": self.curve.metric,
@@ -164,7 +174,9 @@ class Probe:
             "above_chance": above,
         }
         title = f"{capital(self.curve.title)}{where}"
-        return Finding("best_layer", f"{title}: {answer}{text}.", numbers, capital(answer))
+        return Finding(
+            "best_layer", f"{title}: {answer}{text}.", numbers, capital(answer)
+        )
 
     def _within(self) -> bool | None:
         """Return whether the best layer is within the error of the last one, or the last of the next best."""

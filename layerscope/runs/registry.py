@@ -44,11 +44,15 @@ _rank = {name: i for i, name in enumerate(ORDER)}
 _found = chain(records(metrics.__name__), records(probes.__name__))
 KNOWN = {
     m.name: m
-    for m in sorted(_found, key=lambda m: (get_args(Needs).index(m.needs), _rank.get(m.name, 99)))
+    for m in sorted(
+        _found, key=lambda m: (get_args(Needs).index(m.needs), _rank.get(m.name, 99))
+    )
 }
 """Every record there is."""
 TRAINED = {
-    m.name: m for m in KNOWN.values() if isinstance(m.how, FromReadings) and m.how.compute is None
+    m.name: m
+    for m in KNOWN.values()
+    if isinstance(m.how, FromReadings) and m.how.compute is None
 }
 """What a training measures at each evaluation beside the others: a run of `profile` has none of these."""
 COUNTS = {m.name: m for m in KNOWN.values() if m.beside}
@@ -135,8 +139,12 @@ def meaning_of(metric: str, table: "pd.DataFrame | None" = None) -> Meaning:
         if len(variants):
             more.append(("Options", "; ".join(variants).replace(",", ", ")))
         if isinstance(record.how, FromLabels):
-            more.append(("Folds", str(signature(record.how.probe).parameters["folds"].default)))
-            more += _strengths(table[table["metric"] == f"{metric}_c"].sort_values("layer"))
+            more.append(
+                ("Folds", str(signature(record.how.probe).parameters["folds"].default))
+            )
+            more += _strengths(
+                table[table["metric"] == f"{metric}_c"].sort_values("layer")
+            )
     return Meaning(record.meaning, record.direction, record.source, tuple(more))
 
 

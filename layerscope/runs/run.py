@@ -15,7 +15,14 @@ from layerscope.core.hub import page_folder
 from layerscope.core.saved import typed
 from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.registry import is_scalar, parse_key
-from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, sublayers_in
+from layerscope.runs.states import (
+    OWN,
+    PROJECTED,
+    Column,
+    StoredStates,
+    gather,
+    sublayers_in,
+)
 from layerscope.show.pushed import Saved
 from layerscope.show.written import write_page
 
@@ -38,7 +45,9 @@ class Run(Saved):
         self.path = Path(path)
         self.folder = RunFolder(self.path)
         self.info: dict[str, Any] = self.folder.manifest
-        self._read: tuple[list[tuple[str, int]], pd.DataFrame, tuple[int, ...]] | None = None
+        self._read: (
+            tuple[list[tuple[str, int]], pd.DataFrame, tuple[int, ...]] | None
+        ) = None
 
     def __repr__(self) -> str:
         model, data = self.info["model"], self.info["data"]
@@ -65,7 +74,9 @@ class Run(Saved):
         """Layers 0..L raw, and the final one where a norm follows them; of a history 1..L at its one site."""
         first = str(self.info["model"]["sites"][0])
         layers = tuple(Column(first, layer) for layer in self.layers)
-        return layers if self.final == first else (*layers, Column(self.final, self.depth))
+        return (
+            layers if self.final == first else (*layers, Column(self.final, self.depth))
+        )
 
     @property
     def sublayers(self) -> tuple[Column, ...]:
@@ -80,12 +91,18 @@ class Run(Saved):
     def projected(self) -> tuple[Column, ...]:
         """Layers 0..L in the space that two towers share; empty where the model has none."""
         there = self.info["model"].get("projected")
-        return tuple(Column(PROJECTED, layer) for layer in range(self.depth + 1)) if there else ()
+        return (
+            tuple(Column(PROJECTED, layer) for layer in range(self.depth + 1))
+            if there
+            else ()
+        )
 
     def layers_at(self, site: str) -> tuple[int, ...]:
         """Return the layers at which a metric of tokens is measured: all raw ones, the last after the norm."""
         return tuple(
-            sublayers_in(self.info).get(site, self.layers[-1:] if site == "normed" else self.layers)
+            sublayers_in(self.info).get(
+                site, self.layers[-1:] if site == "normed" else self.layers
+            )
         )
 
     @property
@@ -132,7 +149,9 @@ class Run(Saved):
 
     def _long(self) -> tuple[pd.DataFrame, tuple[int, ...]]:
         """Return the long frame, read once for as long as no table is rewritten, and its steps."""
-        names = [name for name in self.folder.tables() if not name.startswith("samples.")]
+        names = [
+            name for name in self.folder.tables() if not name.startswith("samples.")
+        ]
         if not names:
             raise LayerscopeError(
                 f"run {str(self.path)!r} has no table yet: run the same command to resume"
@@ -140,9 +159,14 @@ class Run(Saved):
         written = [self.folder.table_written(name) for name in names]
         if self._read is None or self._read[0] != written:
             frame = pd.concat(
-                [typed(self.folder.read_table(name), COLUMNS) for name in names], ignore_index=True
+                [typed(self.folder.read_table(name), COLUMNS) for name in names],
+                ignore_index=True,
             )
-            self._read = written, frame, tuple(sorted(map(int, frame["step"].dropna().unique())))
+            self._read = (
+                written,
+                frame,
+                tuple(sorted(map(int, frame["step"].dropna().unique()))),
+            )
         return self._read[1:]
 
     def at(self, step: int | None = None) -> pd.DataFrame:
@@ -152,7 +176,9 @@ class Run(Saved):
             named = ", ".join(map(str, steps)) or "no steps"
             raise LayerscopeError(f"step {step} is not in this run: it has {named}")
         return (
-            table[table["step"] == (steps[-1] if step is None else step)] if steps else table.copy()
+            table[table["step"] == (steps[-1] if step is None else step)]
+            if steps
+            else table.copy()
         )
 
     def metric(
@@ -193,12 +219,16 @@ class Run(Saved):
                     .where(rows[f"site{other}"] == first, "final")
                 )
                 rows = rows.assign(**{f"layer{other}": layers})
-            square = rows.pivot(index="layer", columns="layer_b", values="value").rename_axis(
-                index="a", columns="b"
-            )
-            order = [column.layer if column.site == first else "final" for column in self.columns]
+            square = rows.pivot(
+                index="layer", columns="layer_b", values="value"
+            ).rename_axis(index="a", columns="b")
+            order = [
+                column.layer if column.site == first else "final"
+                for column in self.columns
+            ]
             return square.loc[
-                [x for x in order if x in square.index], [x for x in order if x in square.columns]
+                [x for x in order if x in square.index],
+                [x for x in order if x in square.columns],
             ]
         rows = _chosen(rows, "site", site, "raw")
         return pd.Series(
@@ -228,9 +258,15 @@ class Run(Saved):
                 f"layer {layer} is not among these states: they have {', '.join(map(str, self.layers))}"
             )
         if site not in (
-            choices := [*self.info["model"]["sites"], *inside, *{c.site for c in self.projected}]
+            choices := [
+                *self.info["model"]["sites"],
+                *inside,
+                *{c.site for c in self.projected},
+            ]
         ):
-            raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(choices)}")
+            raise LayerscopeError(
+                f"site {site!r} is not in this run: it has {', '.join(choices)}"
+            )
         if layer not in inside.get(site, [layer]):
             raise LayerscopeError(
                 f"layer {layer} has no {site}: layers {', '.join(map(str, inside[site]))} have it"
@@ -263,21 +299,28 @@ class Run(Saved):
 
             return render([self.document()])
 
-        return write_page(page_folder(self.path) / "report.html" if path is None else path, text)
+        return write_page(
+            page_folder(self.path) / "report.html" if path is None else path, text
+        )
 
     def save(self, path: str | Path) -> Path:
         """Copy the run's folder to another, new or empty, and return that."""
         return Path(shutil.copytree(self.path, own_folder(path), dirs_exist_ok=True))
 
     def _pushed(self, room: Path) -> tuple[Path, list[str]]:
-        return self.path, self.folder.files()  # states are large: no copy is made of them
+        # states are large: no copy is made of them
+        return self.path, self.folder.files()
 
     def states(
         self, pooling: str, columns: tuple[Column, ...], rows: npt.NDArray[Any]
     ) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
         model = self.info["model"]
-        width = model["projected"]["width"] if columns[0].site == PROJECTED else model["width"]
+        width = (
+            model["projected"]["width"]
+            if columns[0].site == PROJECTED
+            else model["width"]
+        )
         return StoredStates(self.folder, pooling, columns, rows, int(width))
 
     def samples(self) -> pd.DataFrame:
@@ -290,7 +333,9 @@ class Run(Saved):
         frames = []
         for number, rows in alone[keys].groupby(alone["shard"]):
             with self.folder.shard(int(str(number))) as file:
-                scalars = {key: file.get_tensor(key) for key in filter(is_scalar, file.keys())}
+                scalars = {
+                    key: file.get_tensor(key) for key in filter(is_scalar, file.keys())
+                }
             for key, values in scalars.items():
                 metric, variant, site = parse_key(key)
                 frame = rows.loc[rows.index.repeat(len(values))].reset_index(drop=True)
@@ -300,7 +345,11 @@ class Run(Saved):
                 )
                 frames.append(
                     frame.assign(
-                        metric=metric, variant=variant, layer=layers, site=site, value=flat
+                        metric=metric,
+                        variant=variant,
+                        layer=layers,
+                        site=site,
+                        value=flat,
                     )
                 )
         alone = alone[keys]
@@ -324,5 +373,7 @@ def _chosen(
         wanted = default if default in values else values[0]
     if wanted not in values:
         metric, named = rows["metric"].iloc[0], ", ".join(map(str, values)) or "none"
-        raise LayerscopeError(f"{column} {wanted!r} is not there for {metric}: it has {named}")
+        raise LayerscopeError(
+            f"{column} {wanted!r} is not there for {metric}: it has {named}"
+        )
     return rows[rows[column] == wanted]

@@ -55,12 +55,17 @@ def sublayers_in(manifest: dict[str, Any]) -> dict[str, list[int]]:
     return dict(manifest["model"].get("sublayers", {}))
 
 
-def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: object) -> Tensor:
+def gather(
+    folder: RunFolder, pooling: str, columns: Sequence[Column], rows: object
+) -> Tensor:
     """Return the states [n, layers, D] of these rows of the plan, in this order, float32."""
     wanted = np.asarray(rows, dtype=np.int64)
     shards = folder.plan["shard"].to_numpy()
     offset = folder.plan["offset"].to_numpy()
-    inside, layers = sublayers_in(folder.manifest), folder.manifest["model"].get("layers")
+    inside, layers = (
+        sublayers_in(folder.manifest),
+        folder.manifest["model"].get("layers"),
+    )
     # a sub-layer's site has a row only for the layers where it is found, and some states are of
     # some layers alone
     places = [(c, inside.get(c.site, layers)) for c in columns]
@@ -75,7 +80,11 @@ def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: obj
         take = torch.from_numpy(offset[wanted[here]])
         with folder.shard(int(shard)) as file:
             keys = set(file.keys())
-            parts.append(torch.stack([unpacked(file, key, row, keys)[take] for key, row in at], 1))
+            parts.append(
+                torch.stack(
+                    [unpacked(file, key, row, keys)[take] for key, row in at], 1
+                )
+            )
         order.append(here)
     if not parts:
         return torch.empty(0, len(columns), 0)

@@ -57,14 +57,21 @@ def correlate(
     checked(correlate, locals(), Options)
     for name in statistics:
         if name not in STATISTICS:
-            raise LayerscopeError(f"statistic {name!r} does not exist{choices(name, STATISTICS)}")
+            raise LayerscopeError(
+                f"statistic {name!r} does not exist{choices(name, STATISTICS)}"
+            )
     rows = []
     for about, grid, curve in pairs(curves(metrics), evaluation.grids()):
         complete = candidates(grid.complete)
         complete = complete[complete.index.isin(curve.index)]
-        x, scores = curve[complete.index].to_numpy(), complete.to_numpy(dtype=np.float64)
+        x, scores = (
+            curve[complete.index].to_numpy(),
+            complete.to_numpy(dtype=np.float64),
+        )
         layers, tasks = scores.shape
-        draws = np.random.default_rng(seed).integers(0, max(tasks, 1), (bootstrap, tasks))
+        draws = np.random.default_rng(seed).integers(
+            0, max(tasks, 1), (bootstrap, tasks)
+        )
         for name in statistics:
             row = {**about, "statistic": name, "layers": layers, "tasks": tasks}
             if layers >= FEWEST and tasks:
@@ -95,13 +102,22 @@ def pairs(
                     {"layer": "int64", "value": "float64"}
                 )
                 curve = measured_rows.set_index("layer")["value"].sort_index()
-                yield {**scored, **about, "revision": grid.about["revision"]}, grid, curve
+                yield (
+                    {**scored, **about, "revision": grid.about["revision"]},
+                    grid,
+                    curve,
+                )
     if not is_matched:
         scores = sorted(
-            {f"{grid.about['model']} {grid.about['revision']}".strip() for grid in grids}
+            {
+                f"{grid.about['model']} {grid.about['revision']}".strip()
+                for grid in grids
+            }
         )
         models = frame[["model", "revision"]].drop_duplicates().fillna("")
-        measured = sorted(f"{row.model} {row.revision}".strip() for row in models.itertuples())
+        measured = sorted(
+            f"{row.model} {row.revision}".strip() for row in models.itertuples()
+        )
         raise LayerscopeError(
             f"no model has both metrics ({', '.join(measured[:5])}) and scores ({', '.join(scores[:5])})"
             f"{near(measured[0], scores) if measured else ''}: name models and revisions alike in both"

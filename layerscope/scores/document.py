@@ -58,18 +58,27 @@ def document(
         _answer(grids),
         title=(
             _one_or_many([str(grid.about["model"]) for grid in grids], "model"),
-            _one_or_many(list(chain.from_iterable(grid.tasks for grid in grids)), "task"),
+            _one_or_many(
+                list(chain.from_iterable(grid.tasks for grid in grids)), "task"
+            ),
         ),
         facts=(
             f"{len(evaluation.scores):,} scores from {evaluation.source}",
             f"{evaluation.missing:,} missing" if evaluation.missing else "none missing",
         ),
-        parts=(Sentences("What stands out", findings), summary, *by_task, *related, *ruled),
+        parts=(
+            Sentences("What stands out", findings),
+            summary,
+            *by_task,
+            *related,
+            *ruled,
+        ),
         lead=(*(by_task or [summary]), *related, *ruled),
         sections=page.sections,
         details=page.details,
         warnings=tuple(
-            f"{task} was not judged: {reason}" for task, reason in evaluation.failed.items()
+            f"{task} was not judged: {reason}"
+            for task, reason in evaluation.failed.items()
         ),
         kind="scores",
         depth=page.depth,
@@ -166,14 +175,20 @@ def best_in_words(grid: Grid) -> str:
     if len(shifts) == 1:
         return shifts[0].in_words(unit)
     tasks = list(map(str, grid.complete))
-    on = f"on the average of {len(tasks):,} tasks" if len(tasks) > 1 else f"on {tasks[0]}"
+    on = (
+        f"on the average of {len(tasks):,} tasks"
+        if len(tasks) > 1
+        else f"on {tasks[0]}"
+    )
     where = f" ({grid.place})" if grid.place else ""
     score = unit.text(average[best], grid.error(best))
     by_task = {layer for task in tasks if (layer := grid.best_on(task)) is not None}
     others = "" if by_task == {best} else f"; best by task: {spans(by_task, 'layer')}"
     if average.get(0, -math.inf) > average[best]:
         embedded = unit.text(average[0])
-        others += f"; layer 0, the embedding output, has {embedded} and is not a candidate"
+        others += (
+            f"; layer 0, the embedding output, has {embedded} and is not a candidate"
+        )
     rival, rival_score, name = None, grid.shipped, "the model as shipped"
     if not math.isfinite(rival_score):
         rival, name = grid.depth, "the last layer"
@@ -191,13 +206,20 @@ def best_in_words(grid: Grid) -> str:
 
 def best_of_several(grids: Sequence[Grid]) -> str:
     """Return in one line for how many models a layer before the last scores best, and what it gains."""
-    compared = [grid for grid in grids if grid.best is not None and grid.depth in grid.average]
+    compared = [
+        grid for grid in grids if grid.best is not None and grid.depth in grid.average
+    ]
     gains = pd.Series(
-        {grid.name: grid.average[grid.best] - grid.average[grid.depth] for grid in compared}
+        {
+            grid.name: grid.average[grid.best] - grid.average[grid.depth]
+            for grid in compared
+        }
     )
     ahead = gains[[grid.best != grid.depth for grid in compared]]
     if ahead.empty:
-        return f"The last layer scores best on average in each of {len(compared):,} models"
+        return (
+            f"The last layer scores best on average in each of {len(compared):,} models"
+        )
     show = grids[0].unit.difference
     most = f"{show(ahead.mean())} on average, most for {ahead.idxmax()}: {show(ahead.max())}"
     return f"A layer before the last scores best on average in {len(ahead):,} of {len(compared):,} models: {most}"

@@ -32,7 +32,12 @@ COLUMNS = {
 probe got right (base64 of packed bits), or what each contributes to another score (base64 of 32-bit
 floats); under a shift `shifted_from` is the task whose probes are judged on these other samples."""
 NEEDED = ("model", "layer", "task", "score")
-STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", {"scores": COLUMNS})
+STORE = Store(
+    "evaluation",
+    "evaluation.json",
+    "run layerscope evaluate again",
+    {"scores": COLUMNS},
+)
 ORIGINS = "models.json"
 
 
@@ -86,8 +91,12 @@ class Evaluation(Saved):
         """By model where it came from and how deep it is, as far as `evaluate` wrote it."""
 
     def __repr__(self) -> str:
-        models = count(len(self.scores[["model", "revision"]].drop_duplicates()), "model")
-        layers, tasks = (count(self.scores[one].nunique(), one) for one in ("layer", "task"))
+        models = count(
+            len(self.scores[["model", "revision"]].drop_duplicates()), "model"
+        )
+        layers, tasks = (
+            count(self.scores[one].nunique(), one) for one in ("layer", "task")
+        )
         failed = f", not scored: {', '.join(self.failed)}" if self.failed else ""
         return f"Evaluation({self.source!r}: {models}, {layers}, {tasks}, {self.missing} missing{failed})"
 
@@ -95,7 +104,9 @@ class Evaluation(Saved):
     def missing(self) -> int:
         """Number of (layer, task) pairs without a score, over all models, those that `evaluate` did not reach too."""
         gaps = sum(grid.missing for grid in grids(self.scores))
-        judged = self.scores[(self.scores["kind"] == "layer") & self.scores["score"].notna()]
+        judged = self.scores[
+            (self.scores["kind"] == "layer") & self.scores["score"].notna()
+        ]
         done = set(zip(judged["model"], judged["task"], judged["layer"], strict=True))
         planned = {
             (model, task, layer)
@@ -120,7 +131,12 @@ class Evaluation(Saved):
         see `baseline`.
         """
         rows = self.scores[self.scores["kind"] == "layer"]
-        wanted = {"model": model, "revision": revision, "site": site, "pooling": pooling}
+        wanted = {
+            "model": model,
+            "revision": revision,
+            "site": site,
+            "pooling": pooling,
+        }
         for column, value in wanted.items():
             values = [str(name) for name in rows[column].dropna().unique()] or ["none"]
             rows = rows if value is None else rows[rows[column] == value]
@@ -130,7 +146,11 @@ class Evaluation(Saved):
                 )
         rows = rows.astype({"layer": "int64"})
         several = [name for name in VARIANT if rows[name].nunique(dropna=False) > 1]
-        keys = [name for name in VARIANT if several and name in (*several, "model", "revision")]
+        keys = [
+            name
+            for name in VARIANT
+            if several and name in (*several, "model", "revision")
+        ]
         return wide(rows, [*keys, "layer"])
 
     def baseline(self) -> pd.DataFrame:
@@ -153,7 +173,9 @@ class Evaluation(Saved):
 
     def grids(self) -> list[Grid]:
         """Return the scores of each model, revision, site and pooling as layer × task, with what is left out."""
-        return grids(self.scores, {name: origin.depth for name, origin in self.origins.items()})
+        return grids(
+            self.scores, {name: origin.depth for name, origin in self.origins.items()}
+        )
 
     def document(
         self,
@@ -165,7 +187,9 @@ class Evaluation(Saved):
 
         `correlations` are those of `correlate`, `rules` those of `rules_table`.
         """
-        document: Document = self._shown_by().document(self, correlations=correlations, rules=rules)
+        document: Document = self._shown_by().document(
+            self, correlations=correlations, rules=rules
+        )
         return document
 
     def as_dict(
@@ -187,7 +211,9 @@ class Evaluation(Saved):
         else is refused.
         """
         return STORE.save(
-            path, {"source": self.source, "models": self.origins}, {"scores": self.scores}
+            path,
+            {"source": self.source, "models": self.origins},
+            {"scores": self.scores},
         )
 
 
@@ -196,9 +222,13 @@ def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
     origins = read_origins(folder)
     before = origins.get(name, origin)
     planned = {**before.planned, **origin.planned}
-    origins[name] = replace(origin, tokens=origin.tokens or before.tokens, planned=planned)
+    origins[name] = replace(
+        origin, tokens=origin.tokens or before.tokens, planned=planned
+    )
     text = json.dumps(
-        {model: asdict(entry) for model, entry in origins.items()}, indent=2, ensure_ascii=False
+        {model: asdict(entry) for model, entry in origins.items()},
+        indent=2,
+        ensure_ascii=False,
     )
     aside(folder / ORIGINS, lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -232,7 +262,9 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
             )
     absent: dict[str, Any] = dict.fromkeys(COLUMNS) | {"revision": ""}
     absent["kind"] = np.where(scores["layer"].isna(), "baseline", "layer")
-    frame = scores.assign(**{name: value for name, value in absent.items() if name not in scores})
+    frame = scores.assign(
+        **{name: value for name, value in absent.items() if name not in scores}
+    )
     frame = typed(frame, COLUMNS)
     frame["revision"] = frame["revision"].where(frame["revision"].notna(), "")
     layers = frame["kind"] == "layer"
@@ -257,7 +289,9 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
         )
     refuse_duplicates(frame[layers], (*VARIANT, "layer", "task"), source)
     refuse_duplicates(
-        frame[frame["kind"] == "baseline"], ("model", "revision", "kind", "task"), source
+        frame[frame["kind"] == "baseline"],
+        ("model", "revision", "kind", "task"),
+        source,
     )
     refuse_duplicates(frame[frame["kind"] == "mix"], (*VARIANT, "mix", "task"), source)
     return frame

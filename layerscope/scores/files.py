@@ -15,14 +15,18 @@ def is_csv(path: Path) -> bool:
     return path.name.lower().endswith((".csv", ".csv.gz"))
 
 
-def read_csv(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) -> pd.DataFrame:
+def read_csv(
+    path: Path, needed: Sequence[str], optional: Sequence[str] = ()
+) -> pd.DataFrame:
     """Return columns of a CSV (also `.csv.gz`): the last of `needed` holds numbers, `layer` layers, the others names.
 
     An empty number is NaN. Names of `needed` columns must be filled in; an `optional` one that is
     empty, or whose column is absent, is None. Raises `LayerscopeError` for a file that is no table,
     a missing column and wrong values.
     """
-    rows = file_rows([path], ".csv").frame().rename(columns=lambda name: str(name).strip())
+    rows = (
+        file_rows([path], ".csv").frame().rename(columns=lambda name: str(name).strip())
+    )
     refuse_columns(rows, needed, path)
     number = needed[-1]
     texts = rows.reindex(columns=[*needed, *optional], fill_value="").map(str.strip)
@@ -30,7 +34,8 @@ def read_csv(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) ->
         if name not in ("layer", number):
             refuse_rows(texts[name] == "", texts[name], path, "fill it in")
     layers, numbers = (
-        pd.to_numeric(texts[name], errors="coerce").astype("float64") for name in ("layer", number)
+        pd.to_numeric(texts[name], errors="coerce").astype("float64")
+        for name in ("layer", number)
     )
     whole = np.isfinite(layers) & (layers >= 0) & (layers == np.floor(layers))
     refuse_rows(
@@ -40,11 +45,20 @@ def read_csv(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) ->
         "give a whole number: 0 is the embedding output, 1 the first block's",
     )
     wrong = (texts[number] != "") & ~np.isfinite(numbers)
-    refuse_rows(wrong, texts[number], path, "give a number, or leave it empty where it is missing")
+    refuse_rows(
+        wrong,
+        texts[number],
+        path,
+        "give a number, or leave it empty where it is missing",
+    )
     if numbers.isna().all():
-        raise LayerscopeError(f"{path} has no {number} at all: every row of that column is empty")
+        raise LayerscopeError(
+            f"{path} has no {number} at all: every row of that column is empty"
+        )
     texts = texts.assign(**{"layer": layers.astype("Int64"), number: numbers})
-    return texts.assign(**{name: texts[name].where(texts[name] != "", None) for name in optional})
+    return texts.assign(
+        **{name: texts[name].where(texts[name] != "", None) for name in optional}
+    )
 
 
 def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -> None:

@@ -94,13 +94,21 @@ class Grid:
     def gains_of_mixes(self) -> pd.DataFrame:
         """By mix its mean `gain` over the best single layer on the tasks that have one, and the standard `error`."""
         learned = self.mixes[self.mixes["gain"].notna()].groupby("mix", sort=False)
-        error = learned["gain_error"].agg(lambda errors: math.hypot(*errors) / len(errors))
-        return pd.DataFrame({"gain": learned["gain"].mean(), "error": error}).astype("float64")
+        error = learned["gain_error"].agg(
+            lambda errors: math.hypot(*errors) / len(errors)
+        )
+        return pd.DataFrame({"gain": learned["gain"].mean(), "error": error}).astype(
+            "float64"
+        )
 
     @cached_property
     def average(self) -> pd.Series:
         """Mean score by layer over the tasks that all layers have; layers that are left out are not in it."""
-        return pd.Series(dtype=np.float64) if self.complete.empty else self.complete.mean(axis=1)
+        return (
+            pd.Series(dtype=np.float64)
+            if self.complete.empty
+            else self.complete.mean(axis=1)
+        )
 
     @property
     def best(self) -> int | None:
@@ -160,7 +168,9 @@ def best_layer(scores: pd.Series) -> int | None:
     return int(scored.idxmax()) if len(scored) else None
 
 
-def groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+def groups(
+    frame: pd.DataFrame, keys: list[str]
+) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     """Yield what the rows of each group share, None where it is empty, and the rows, in order of appearance."""
     for _, rows in frame.groupby(keys, sort=False, dropna=False):
         first = rows.iloc[0]
@@ -178,7 +188,9 @@ def where(frame: pd.DataFrame, about: Mapping[str, Any]) -> pd.Series:
 def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return scores with the tasks as columns, in order of appearance."""
     tasks = list(rows["task"].unique())
-    table = rows.pivot(index=keys if len(keys) > 1 else keys[0], columns="task", values="score")
+    table = rows.pivot(
+        index=keys if len(keys) > 1 else keys[0], columns="task", values="score"
+    )
     return table[tasks].sort_index()
 
 
@@ -193,7 +205,9 @@ def grids(scores: pd.DataFrame, depths: Mapping[str, int] | None = None) -> list
         scores[scores["kind"] == kind] for kind in ("layer", "mix", "baseline")
     )
     unit = Unit(bool(scores["score"].abs().max() <= 1))
-    scored = layers[layers["score"].notna()].groupby(list(VARIANT), dropna=False)["task"]
+    scored = layers[layers["score"].notna()].groupby(list(VARIANT), dropna=False)[
+        "task"
+    ]
     most = scored.nunique().max() if len(scored) else 0
     made = []
     for about, rows in groups(layers, list(VARIANT)):
@@ -211,7 +225,9 @@ def grids(scores: pd.DataFrame, depths: Mapping[str, int] | None = None) -> list
                 scores=by_layer,
                 complete=by_layer[enough].dropna(axis=1),
                 left_out=tuple(int(layer) for layer in by_layer.index[~enough]),
-                depth=max((depths or {}).get(about["model"], 0), int(by_layer.index.max())),
+                depth=max(
+                    (depths or {}).get(about["model"], 0), int(by_layer.index.max())
+                ),
                 needed=needed,
             )
         )
@@ -222,7 +238,9 @@ def _names(about: Mapping[str, Any], layers: pd.DataFrame) -> tuple[str, str]:
     """Return a model's name, and site and pooling: what tells it from the others among these rows."""
     model, revision = str(about["model"]), str(about["revision"])
     if layers.loc[layers["model"] == model, "revision"].nunique() > 1:
-        model += f"@{revision[:7] if re.fullmatch('[0-9a-f]{40}', revision) else revision}"
+        model += (
+            f"@{revision[:7] if re.fullmatch('[0-9a-f]{40}', revision) else revision}"
+        )
     place = []
     if about["site"] and layers["site"].nunique(dropna=False) > 1:
         place.append(about["site"])
@@ -251,7 +269,9 @@ def summary(entries: list[Grid]) -> pd.DataFrame:
             raise LayerscopeError(
                 f"no layer has scores on enough tasks (at most {most} of {of}): evaluate more tasks on each"
             )
-        raise LayerscopeError("no task has a score at every layer: leave out the layers with gaps")
+        raise LayerscopeError(
+            "no task has a score at every layer: leave out the layers with gaps"
+        )
     frame = pd.DataFrame([summary_row(grid) for grid in entries], columns=list(SUMMARY))
     whole = [name for name in SUMMARY if name.endswith("_layer")]
     return frame.astype(dict.fromkeys(whole, "Int64"))

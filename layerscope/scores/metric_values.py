@@ -25,7 +25,17 @@ ENTROPIES = ("dataset_entropy", "prompt_entropy")
 DIVIDED = ("maxEntropy", "logN", "logD")
 """Variants of the authors' entropies that are divided by the largest there can be."""
 ROUNDING = 1e-3
-COLUMNS = ("model", "revision", "dataset", "metric", "variant", "site", "pooling", "layer", "value")
+COLUMNS = (
+    "model",
+    "revision",
+    "dataset",
+    "metric",
+    "variant",
+    "site",
+    "pooling",
+    "layer",
+    "value",
+)
 
 
 def open_metrics(path: "str | Path | Run") -> pd.DataFrame:
@@ -56,7 +66,9 @@ def open_metrics(path: "str | Path | Run") -> pd.DataFrame:
     frame = read_csv(file, PUBLISHED, ("revision", "normalization")).rename(
         columns={"normalization": "variant"}
     )
-    refuse_duplicates(frame, ("model", "revision", "dataset", "metric", "variant", "layer"), file)
+    refuse_duplicates(
+        frame, ("model", "revision", "dataset", "metric", "variant", "layer"), file
+    )
     names = frame["metric"].replace(NAMES)
     return frame.assign(
         revision=frame["revision"].fillna(""), metric=names, site=None, pooling=None
@@ -83,7 +95,10 @@ def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
     )
     frame = means.reset_index().rename(columns={"mean": "value", "count": "datasets"})
     return frame.assign(
-        **{key: frame[key].astype(object).where(frame[key].notna(), None) for key in CURVE}
+        **{
+            key: frame[key].astype(object).where(frame[key].notna(), None)
+            for key in CURVE
+        }
     )
 
 
@@ -96,16 +111,22 @@ def one_variant(metrics: pd.DataFrame, variant: str | None = None) -> pd.DataFra
     [2.1]
     """
     if variant is not None and variant not in set(metrics["variant"]):
-        variants = [str(name) for name in metrics["variant"].dropna().unique()] or ["none"]
+        variants = [str(name) for name in metrics["variant"].dropna().unique()] or [
+            "none"
+        ]
         raise LayerscopeError(
             f"variant {variant!r} is not among these metrics{choices(variant, variants, 'they have')}"
         )
     chosen = {}
     for metric, rows in metrics.groupby("metric", sort=False):
         there = list(rows["variant"].unique())
-        chosen[metric] = next((name for name in (variant, PLAIN) if name in there), there[0])
+        chosen[metric] = next(
+            (name for name in (variant, PLAIN) if name in there), there[0]
+        )
     wanted = metrics["metric"].map(chosen).astype(object)
-    return metrics[(metrics["variant"] == wanted) | (metrics["variant"].isna() & wanted.isna())]
+    return metrics[
+        (metrics["variant"] == wanted) | (metrics["variant"].isna() & wanted.isna())
+    ]
 
 
 def impossible(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -136,9 +157,12 @@ def impossible(metrics: pd.DataFrame) -> pd.DataFrame:
     )
     bounded = pd.concat([plain, divided.assign(bound=1.0)], ignore_index=True)
     beyond = bounded[
-        (bounded["value"] > bounded["bound"] * (1 + ROUNDING)) | (bounded["value"] < -ROUNDING)
+        (bounded["value"] > bounded["bound"] * (1 + ROUNDING))
+        | (bounded["value"] < -ROUNDING)
     ]
-    return beyond.sort_values("value", ascending=False, kind="stable").reset_index(drop=True)
+    return beyond.sort_values("value", ascending=False, kind="stable").reset_index(
+        drop=True
+    )
 
 
 def line_on_impossible(metrics: pd.DataFrame) -> str:
@@ -163,13 +187,23 @@ def curves(metrics: "Metrics") -> pd.DataFrame:
         metrics = open_metrics(metrics)
     if "corpus" in metrics:
         return metrics
-    needed = [name for name in ("model", "metric", "layer", "value") if name not in metrics]
+    needed = [
+        name for name in ("model", "metric", "layer", "value") if name not in metrics
+    ]
     if needed:
         raise LayerscopeError(
             f"the frame of metrics has no column {needed[0]!r}: give model, metric, layer and value"
         )
-    absent = {"revision": "", "dataset": "", "variant": None, "site": None, "pooling": None}
-    return corpus_averages(metrics.assign(**{k: v for k, v in absent.items() if k not in metrics}))
+    absent = {
+        "revision": "",
+        "dataset": "",
+        "variant": None,
+        "site": None,
+        "pooling": None,
+    }
+    return corpus_averages(
+        metrics.assign(**{k: v for k, v in absent.items() if k not in metrics})
+    )
 
 
 def _of_run(run: "Run") -> pd.DataFrame:

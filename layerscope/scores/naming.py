@@ -49,14 +49,21 @@ class Unit:
         return f" ±{self.number(error)}" if math.isfinite(error) else ""
 
     def cell(
-        self, value: float | None, error: float | None = None, sign: bool = False, detail: str = ""
+        self,
+        value: float | None,
+        error: float | None = None,
+        sign: bool = False,
+        detail: str = "",
     ) -> Cell:
         """Return a score as a cell, its standard error or another `detail` beside it; `–` where it is unknown."""
         if value is None or not math.isfinite(value):
             return Cell("–")
         if error is not None and math.isfinite(error):
             return Cell(
-                self.number(value, sign), f"±{self.number(error)}", value, more=(("stderr", error),)
+                self.number(value, sign),
+                f"±{self.number(error)}",
+                value,
+                more=(("stderr", error),),
             )
         return Cell(self.number(value, sign), detail, value)
 
@@ -71,5 +78,7 @@ def decimal(value: float, decimals: int, sign: bool = False) -> str:
 def measured_name(about: Mapping[Any, Any]) -> str:
     """Return a metric's name with variant, site and pooling, those that are `raw` left out."""
     details = [about[key] for key in ("variant", "site", "pooling")]
-    details = [str(detail) for detail in details if not pd.isna(detail) and detail != "raw"]
+    details = [
+        str(detail) for detail in details if not pd.isna(detail) and detail != "raw"
+    ]
     return str(about["metric"]) + (f" ({', '.join(details)})" if details else "")

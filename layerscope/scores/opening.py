@@ -14,7 +14,13 @@ from layerscope.core.extras import require
 from layerscope.core.files import existing
 from layerscope.scores.evaluation import STORE, Evaluation, origins_from, read_origins
 from layerscope.scores.files import is_csv, read_csv
-from layerscope.scores.probe_results import BY_SAMPLE, has_probes, packed, read_probes, unpacked
+from layerscope.scores.probe_results import (
+    BY_SAMPLE,
+    has_probes,
+    packed,
+    read_probes,
+    unpacked,
+)
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -30,7 +36,11 @@ def holds_scores(path: Path) -> bool:
     """Return whether a path is a CSV file, or a folder of scores that `open_evaluation` reads."""
     if not path.is_dir():
         return path.is_file() and is_csv(path)
-    return STORE.is_in(path) or has_probes(path) or next(path.rglob(META), None) is not None
+    return (
+        STORE.is_in(path)
+        or has_probes(path)
+        or next(path.rglob(META), None) is not None
+    )
 
 
 def open_evaluation(path: str | Path) -> Evaluation:
@@ -67,7 +77,9 @@ def open_evaluation(path: str | Path) -> Evaluation:
     return evaluation
 
 
-def _saved(facts: dict[str, Any], frames: dict[str, pd.DataFrame], _: Path) -> Evaluation:
+def _saved(
+    facts: dict[str, Any], frames: dict[str, pd.DataFrame], _: Path
+) -> Evaluation:
     evaluation = Evaluation(frames["scores"], facts["source"])
     evaluation.origins = origins_from(facts["models"])
     return evaluation
@@ -120,7 +132,9 @@ def read_mteb(folder: Path) -> pd.DataFrame:
     rows = []
     for meta in sorted(folder.rglob(META)):
         about = _about(meta)
-        files = (file for file in sorted(meta.parent.glob("*.json")) if file.name != META)
+        files = (
+            file for file in sorted(meta.parent.glob("*.json")) if file.name != META
+        )
         rows += [about | _score(file) for file in files]
     if not rows:
         raise LayerscopeError(
@@ -142,14 +156,23 @@ def _about(path: Path) -> dict[str, Any]:
             f"{path} is not a {META} of mteb 2: write the results again with mteb"
         ) from error
     layer = options.get("layer")
-    if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 0):
+    if layer is not None and (
+        isinstance(layer, bool) or not isinstance(layer, int) or layer < 0
+    ):
         raise LayerscopeError(
             f"{path}: the layer in experiment_kwargs is {layer!r}: give a whole number of at least 0"
         )
-    about: dict[str, Any] = {"model": str(name).removeprefix(LOCAL), "revision": str(revision)}
+    about: dict[str, Any] = {
+        "model": str(name).removeprefix(LOCAL),
+        "revision": str(revision),
+    }
     about |= {"kind": "baseline", "layer": layer, "site": None, "pooling": None}
     if "mix" in options:
-        about |= {"kind": "mix", "mix": str(options["mix"]), "weights": options.get("weights")}
+        about |= {
+            "kind": "mix",
+            "mix": str(options["mix"]),
+            "weights": options.get("weights"),
+        }
     elif layer is not None:
         about["kind"] = "layer"
     if about["kind"] != "baseline":
@@ -166,7 +189,8 @@ def _score(path: Path) -> dict[str, Any]:
         result = TaskResult.from_disk(path)
         name = str(result.task_name)
         score = float(result.get_score())
-    except Exception as error:  # pydantic, JSON and mteb's own converters raise many kinds
+    # pydantic, JSON and mteb's own converters raise many kinds
+    except Exception as error:
         raise LayerscopeError(
             f"{path} is not a task result that mteb can read: evaluate that task again"
         ) from error
@@ -177,7 +201,9 @@ def _score(path: Path) -> dict[str, Any]:
     return {"task": name, "score": score} | _by_sample(result.scores, score)
 
 
-def _by_sample(scores: Mapping[str, Sequence[Mapping[str, Any]]], score: float) -> dict[str, Any]:
+def _by_sample(
+    scores: Mapping[str, Sequence[Mapping[str, Any]]], score: float
+) -> dict[str, Any]:
     """Return standard error, number and values of the samples, where each split and subset of a task has them.
 
     All sets count alike in the score: the samples of a large one count less than those of a small one.
@@ -187,6 +213,8 @@ def _by_sample(scores: Mapping[str, Sequence[Mapping[str, Any]]], score: float) 
         return {}
     sets = [unpacked(entry[BY_SAMPLE]) for entry in entries]
     n = sum(map(len, sets))
-    apart = [(values - values.mean()) * n / (len(sets) * len(values)) for values in sets]
+    apart = [
+        (values - values.mean()) * n / (len(sets) * len(values)) for values in sets
+    ]
     values = score + np.concatenate(apart)
     return {"stderr": values.std() / math.sqrt(n), "n": n, "right": packed(values)}

@@ -73,7 +73,11 @@ def task_map(grid: Grid, grids: Sequence[Grid]) -> HeatMap:
         high=end,
         down="task",
         across="layer",
-        rings=tuple(None if layer is None else grid.layers.index(layer) for layer in best),
-        shown=tuple(tuple(decimal(gain, 1, sign=True) for gain in line) for line in gains),
+        rings=tuple(
+            None if layer is None else grid.layers.index(layer) for layer in best
+        ),
+        shown=tuple(
+            tuple(decimal(gain, 1, sign=True) for gain in line) for line in gains
+        ),
         diverging=True,
     )

@@ -33,14 +33,23 @@ class ProbeScores:
     that it is `shifted_from`. Of several processes one `writes` them.
     """
 
-    def __init__(self, folder: Path, facts: Mapping[str, str | None], writes: bool = True) -> None:
-        model, task = f"{facts['model']}-{str(facts['revision'])[:20]}", str(facts["task"])
+    def __init__(
+        self, folder: Path, facts: Mapping[str, str | None], writes: bool = True
+    ) -> None:
+        model, task = (
+            f"{facts['model']}-{str(facts['revision'])[:20]}",
+            str(facts["task"]),
+        )
         self.path = folder / FOLDER / folder_name(model) / f"{folder_name(task)}.json"
         self.about, self.writes = dict(facts), writes
         self.rows: list[dict[str, Any]] = self._there()
 
     def find(
-        self, slot: Slot | MixSlot, kind: str | None = None, *, any_pooling: bool = False
+        self,
+        slot: Slot | MixSlot,
+        kind: str | None = None,
+        *,
+        any_pooling: bool = False,
     ) -> dict[str, Any] | None:
         """Return the score of a layer or mix, site and pooling, of one kind of row or of any."""
         for row in self.rows:
@@ -53,12 +62,16 @@ class ProbeScores:
 
     def add(self, kind: str, slot: Slot | MixSlot, values: dict[str, Any]) -> None:
         """Take in a score of kind `layer`, `mix` or `baseline`, and write the file."""
-        row = {"kind": kind, **dict(zip(("layer", "site", "pooling"), slot, strict=True))}
+        row = {
+            "kind": kind,
+            **dict(zip(("layer", "site", "pooling"), slot, strict=True)),
+        }
         row |= {name: values[name] for name in VALUES}
         if values.get("strengths"):
             row["strengths"] = list(values["strengths"])
         right = values.get("right")
-        if right is not None and not isinstance(right, str):  # a text is that of another row
+        # a text is that of another row
+        if right is not None and not isinstance(right, str):
             right = packed(right)
         if right is not None:
             row["right"] = right
@@ -100,8 +113,12 @@ def unpacked(kept: str, n: int | None = None) -> npt.NDArray[np.float64]:
 
 def refuse_other_data(folder: Path, task: str, data: str) -> None:
     """Raise where a folder holds scores of a task, mteb's or a probe's, on other data: one table would mix the two."""
-    kept = [(path, "dataset_revision") for path in folder.glob(f"results/**/{task}.json")]
-    kept += [(path, "data") for path in folder.glob(f"{FOLDER}/*/{folder_name(task)}.json")]
+    kept = [
+        (path, "dataset_revision") for path in folder.glob(f"results/**/{task}.json")
+    ]
+    kept += [
+        (path, "data") for path in folder.glob(f"{FOLDER}/*/{folder_name(task)}.json")
+    ]
     for path, key in kept:
         try:
             other = json.loads(path.read_text(encoding="utf-8")).get(key) != data
@@ -123,11 +140,16 @@ def read_probes(folder: Path) -> pd.DataFrame:
     """Return the scores of probes in a folder as a long frame; a file that is not whole is a `LayerscopeError`."""
     paths = sorted((folder / FOLDER).glob("*/*.json"))
     files = [read_facts(path, KIND, AGAIN) for path in paths]
-    files.sort(key=lambda file: file.get("shifted_from") or "")  # what is shifted comes last
+    # what is shifted comes last
+    files.sort(key=lambda file: file.get("shifted_from") or "")
     rows: list[dict[str, Any]] = []
     for file in files:
-        about = {name: file.get(name) for name in ("model", "revision", "task", "shifted_from")}
+        about = {
+            name: file.get(name)
+            for name in ("model", "revision", "task", "shifted_from")
+        }
         rows += [about | row for row in file["rows"]]
-    frame = pd.DataFrame(rows).drop(columns="strengths", errors="ignore")  # C by fold stays there
+    # C by fold stays there
+    frame = pd.DataFrame(rows).drop(columns="strengths", errors="ignore")
     frame.loc[frame["kind"] == "baseline", ["layer", "site", "pooling"]] = None
     return frame.astype({"layer": "Int64", "n": "Int64"})

@@ -49,7 +49,9 @@ def rules_table(
     2  minimum dataset_entropy · wiki  large      2  0.02     0.0
     """
     measured = None if metrics is None else curves(metrics)
-    deepest = {} if measured is None else measured.groupby("model")["layer"].max().to_dict()
+    deepest = (
+        {} if measured is None else measured.groupby("model")["layer"].max().to_dict()
+    )
     whole = [grid for grid in evaluation.grids() if _is_whole(grid, deepest)]
     if not whole:
         raise LayerscopeError(
@@ -86,7 +88,9 @@ def family_of(model: str) -> str:
     ('pythia', 'bert', 'all-minilm')
     """
     first, *words = re.split(r"[-_ ]", model.rpartition("/")[2].lower())
-    kept = takewhile(lambda word: word not in SIZES and not re.search(r"\d", word), words)
+    kept = takewhile(
+        lambda word: word not in SIZES and not re.search(r"\d", word), words
+    )
     return "-".join((first, *kept))
 
 
@@ -95,10 +99,14 @@ def _is_whole(grid: Grid, deepest: Mapping[str, int]) -> bool:
     return last in grid.complete.index and grid.complete.shape[1] >= grid.needed
 
 
-def _extrema(grid: Grid, about: Mapping[str, Any], curve: pd.Series) -> Iterator[dict[str, Any]]:
+def _extrema(
+    grid: Grid, about: Mapping[str, Any], curve: pd.Series
+) -> Iterator[dict[str, Any]]:
     averages = candidates(grid.average)
     values = curve[curve.index.isin(averages.index)]
-    measured = {name: about[name] for name in ("corpus", "metric", "variant", "site", "pooling")}
+    measured = {
+        name: about[name] for name in ("corpus", "metric", "variant", "site", "pooling")
+    }
     name = " · ".join(filter(None, (measured_name(about), about["corpus"])))
     for extremum in ("minimum", "maximum") if len(values) else ():
         layer = values.idxmin() if extremum == "minimum" else values.idxmax()

@@ -62,16 +62,22 @@ def rights_of(grid: Grid) -> dict[str, dict[int | None, Floats]]:
 
     A sample is right, 1, or wrong, 0; measures that are no share of samples have other values.
     """
-    rows = grid.rows[grid.rows["right"].notna() & grid.rows["kind"].isin(("layer", "baseline"))]
+    rows = grid.rows[
+        grid.rows["right"].notna() & grid.rows["kind"].isin(("layer", "baseline"))
+    ]
     right: dict[str, dict[int | None, Floats]] = {}
     for task, layer, kept, n in zip(
         rows["task"], rows["layer"], rows["right"], rows["n"], strict=True
     ):
-        right.setdefault(task, {})[None if pd.isna(layer) else int(layer)] = unpacked(kept, n)
+        right.setdefault(task, {})[None if pd.isna(layer) else int(layer)] = unpacked(
+            kept, n
+        )
     return right
 
 
-def hits_of(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> list[Floats]:
+def hits_of(
+    grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]
+) -> list[Floats]:
     """Return for each task the values of the samples in each column `[n, columns]`; none unless all are known.
 
     A column is a layer, or None for the model as shipped. A task whose items were not drawn one by
@@ -100,10 +106,17 @@ def error_of_gain(grid: Grid, layer: int | None, rival: int | None) -> float:
     tasks = [str(task) for task in grid.complete]
     if len(tasks) > 2:
         return error_of(
-            np.array([grid.at(layer, task).value - grid.at(rival, task).value for task in tasks])
+            np.array(
+                [
+                    grid.at(layer, task).value - grid.at(rival, task).value
+                    for task in tasks
+                ]
+            )
         )
     if hits := hits_of(grid, tasks, (layer, rival)):
-        return math.hypot(*(paired(one[:, 0], one[:, 1])[1] for one in hits)) / len(tasks)
+        return math.hypot(*(paired(one[:, 0], one[:, 1])[1] for one in hits)) / len(
+            tasks
+        )
     return math.hypot(grid.error(layer), grid.error(rival))
 
 
@@ -111,11 +124,16 @@ def shifts_of(grid: Grid) -> Iterator[Shift]:
     """Yield the shifts that a model's layers were scored under, where it is known which samples are right."""
     rows, right = grid.rows, rights_of(grid)
     rows = rows[rows["task"].isin(list(right))]
-    for target, source in dict(zip(rows["task"], rows["shifted_from"], strict=True)).items():
+    for target, source in dict(
+        zip(rows["task"], rows["shifted_from"], strict=True)
+    ).items():
         of_target = right[target]
         of_source = right.get(source, {})
         shared = of_source.keys() & of_target.keys()
         layers = sorted(shared, key=lambda layer: (layer is None, layer))
         if len(layers) > 1 and layers[-1] is None:
-            values = [np.stack([side[k] for k in layers], 1) for side in (of_source, of_target)]
+            values = [
+                np.stack([side[k] for k in layers], 1)
+                for side in (of_source, of_target)
+            ]
             yield Shift(source, target, tuple(layers), *values)

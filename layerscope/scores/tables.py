@@ -10,7 +10,17 @@ from layerscope.core.errors import count, listed, spans
 from layerscope.scores.grids import Grid, Score, summary_row
 from layerscope.scores.naming import SHIPPED, VARIANT, Unit, decimal, measured_name
 from layerscope.scores.rules import by_family
-from layerscope.show.document import EMPTY, MARK, Cell, Column, Row, Table, columns, row, words
+from layerscope.show.document import (
+    EMPTY,
+    MARK,
+    Cell,
+    Column,
+    Row,
+    Table,
+    columns,
+    row,
+    words,
+)
 
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
@@ -57,7 +67,13 @@ def summary_table(grids: Sequence[Grid]) -> Table:
         rows.append(row(words(grid.name), *cells))
         legend += _gaps(grid)
     titles = Column("model", "left"), *columns(SHOWN[name] for name in shown)
-    return Table(f"Scores by layer{unit.title}", titles, tuple(rows), tuple(legend), name="summary")
+    return Table(
+        f"Scores by layer{unit.title}",
+        titles,
+        tuple(rows),
+        tuple(legend),
+        name="summary",
+    )
 
 
 def _gaps(grid: Grid) -> list[str]:
@@ -65,7 +81,9 @@ def _gaps(grid: Grid) -> list[str]:
     facts = []
     if grid.left_out:
         left_out = spans(grid.left_out, "layer")
-        facts.append(f"left out with scores on fewer than {count(grid.needed, 'task')}: {left_out}")
+        facts.append(
+            f"left out with scores on fewer than {count(grid.needed, 'task')}: {left_out}"
+        )
     if grid.missing:
         facts.append(f"{grid.missing} of {grid.scores.size} scores missing")
     return [f"{grid.name}: {'; '.join(facts)}."] if facts else []
@@ -78,7 +96,10 @@ def by_layer(grid: Grid) -> Table:
     best = {task: grid.best_on(task) for task in tasks}
     rows = []
     for layer in grid.layers:
-        cells = [_score_cell(unit, grid.at(layer, task), best[task] == layer) for task in tasks]
+        cells = [
+            _score_cell(unit, grid.at(layer, task), best[task] == layer)
+            for task in tasks
+        ]
         if has_average:
             mean = Score(grid.average.get(layer, math.nan), math.nan)
             cells.insert(0, _score_cell(unit, mean, layer == grid.best))
@@ -119,14 +140,26 @@ def mixes_table(grid: Grid) -> Table:
             gain = grid.unit.cell(mix["gain"], mix["gain_error"], sign=True)
         score = _score_cell(grid.unit, grid.at(mix["mix"], mix["task"]))
         rows.append(
-            row(words(mix["task"]), words(mix["mix"]), score, gain, _weighed(mix["weights"]))
+            row(
+                words(mix["task"]),
+                words(mix["mix"]),
+                score,
+                gain,
+                _weighed(mix["weights"]),
+            )
         )
     heads = (
         *columns(("task", "mix"), "left"),
         *columns(("score", "gain"), "decimal"),
         Column("layers", "left"),
     )
-    return Table(f"Mixes of layers{grid.unit.title}", heads, tuple(rows), (LEARNED,), name="mixes")
+    return Table(
+        f"Mixes of layers{grid.unit.title}",
+        heads,
+        tuple(rows),
+        (LEARNED,),
+        name="mixes",
+    )
 
 
 def _weighed(weights: str | None) -> Cell:
@@ -135,7 +168,9 @@ def _weighed(weights: str | None) -> Cell:
     if not any(weight for *_, weight in pairs):  # all are equal
         return words(", ".join(layer for layer, *_ in pairs))
     largest = sorted(pairs, key=lambda pair: -float(pair[2]))
-    shown = [f"{layer} ({float(weight):.2f})" for layer, _, weight in largest[:MOST_WEIGHTS]]
+    shown = [
+        f"{layer} ({float(weight):.2f})" for layer, _, weight in largest[:MOST_WEIGHTS]
+    ]
     return words(", ".join(shown) + (" …" if len(pairs) > MOST_WEIGHTS else ""))
 
 
@@ -144,17 +179,25 @@ def correlation_table(correlations: pd.DataFrame) -> Table:
     names = correlations.apply(measured_name, axis=1)
     rows = correlations.assign(name=names, corpus=correlations["corpus"].fillna(""))
     keys = ["name", "corpus", "statistic"]
-    by_model = rows.groupby([*keys, "model"], sort=False)[["estimate", "low", "high"]].mean()
+    by_model = rows.groupby([*keys, "model"], sort=False)[
+        ["estimate", "low", "high"]
+    ].mean()
     means = by_model.groupby(keys, sort=False).mean()
     statistics = list(rows["statistic"].unique())
     has_intervals = rows["model"].nunique() == 1 and rows["low"].notna().any()
     lines = []
     for (name, corpus), of_metric in means.groupby(["name", "corpus"], sort=False):
         by_statistic = of_metric.droplevel(["name", "corpus"])
-        cells = [_correlation_cell(by_statistic.loc[each], has_intervals) for each in statistics]
+        cells = [
+            _correlation_cell(by_statistic.loc[each], has_intervals)
+            for each in statistics
+        ]
         lines.append(row(words(str(name)), words(str(corpus)), *cells))
     counted = f"{count(int(rows['tasks'].max()), 'task')}, {rows['layers'].max()} layers at most"
-    heads = *columns(("metric", "on"), "left"), *columns(LETTERS[each] for each in statistics)
+    heads = (
+        *columns(("metric", "on"), "left"),
+        *columns(LETTERS[each] for each in statistics),
+    )
     title = f"Metrics and scores by layer · {counted}"
     return Table(title, heads, tuple(lines), (CORRELATIONS,), name="correlations")
 
@@ -165,7 +208,10 @@ def _correlation_cell(values: Any, has_interval: bool) -> Cell:
         return Cell(decimal(estimate, 2, sign=True), value=estimate)
     between = f"({decimal(low, 2, sign=True)} … {decimal(high, 2, sign=True)})"
     return Cell(
-        decimal(estimate, 2, sign=True), between, estimate, more=(("low", low), ("high", high))
+        decimal(estimate, 2, sign=True),
+        between,
+        estimate,
+        more=(("low", low), ("high", high)),
     )
 
 
@@ -184,7 +230,13 @@ def rule_table(table: pd.DataFrame, unit: Unit) -> Table:
     )
     titles = Column("rule", "left"), *columns(("gain", "regret"))
     in_points = ", in points" if unit.percent else ""
-    return Table(f"Rules without labels{in_points}", titles, tuple(lines), (legend,), name="rules")
+    return Table(
+        f"Rules without labels{in_points}",
+        titles,
+        tuple(lines),
+        (legend,),
+        name="rules",
+    )
 
 
 def wide_csv(evaluation: "Evaluation") -> str:
@@ -197,11 +249,15 @@ def wide_csv(evaluation: "Evaluation") -> str:
     for grid in evaluation.grids():
         rows = grid.rows.sort_values("layer", kind="stable")
         names = rows["layer"].astype(object).fillna(rows["mix"]).fillna(SHIPPED)
-        by_task = rows.assign(layer=names).pivot(index="layer", columns="task", values="score")
+        by_task = rows.assign(layer=names).pivot(
+            index="layer", columns="task", values="score"
+        )
         by_task = by_task.loc[names.unique(), grid.tasks]
         average = by_task[list(grid.complete)].mean(axis=1, skipna=False)
         by_task.insert(0, AVERAGE, average.drop([*grid.left_out]))
-        parts.append(pd.DataFrame(grid.about, index=by_task.index).join(by_task).reset_index())
+        parts.append(
+            pd.DataFrame(grid.about, index=by_task.index).join(by_task).reset_index()
+        )
     frame = pd.concat(parts)
     frame = frame[[*VARIANT, "layer", *frame.columns.drop([*VARIANT, "layer"])]]
     return str(frame.to_csv(index=False, lineterminator="\r\n"))

@@ -40,7 +40,13 @@ Blocks = tuple[int, ...]
 
 
 def remove(
-    run: Run, source: Source, pooling: str, n: int, data: Any, seed: int, reporter: Reporter
+    run: Run,
+    source: Source,
+    pooling: str,
+    n: int,
+    data: Any,
+    seed: int,
+    reporter: Reporter,
 ) -> Removal:
     """Return the n blocks of a run's model that matter least on the run's samples, or on other data."""
     model, depth = source.model, source.model.stack.depth
@@ -51,7 +57,11 @@ def remove(
     model.stack.check_single(range(1, depth + 1))  # before the long part
     if isinstance(model.encoder, TextEncoder):
         options = run.info["options"]
-        reading = {name: options[name] for name in ("max_length", "prompt") if options.get(name)}
+        reading = {
+            name: options[name]
+            for name in ("max_length", "prompt")
+            if options.get(name)
+        }
         model = replace(model, encoder=replace(model.encoder, **reading))
     samples, name = _samples(_corpus(run, data), model, seed)
     half = min(CHOOSE, len(samples) // 2)
@@ -72,7 +82,9 @@ def remove(
         for way, blocks in ways.items():
             cost_of_choosing, *_ = choosing.cost(blocks)
             fault = _fault(source, blocks)
-            choices.append(Choice(way, blocks, cost_of_choosing, *judging.cost(blocks), fault))
+            choices.append(
+                Choice(way, blocks, cost_of_choosing, *judging.cost(blocks), fault)
+            )
     return Removal(
         source.name,
         depth,
@@ -80,7 +92,9 @@ def remove(
         name,
         half,
         len(samples) - half,
-        tuple(sorted(choices, key=lambda choice: (choice.fault != "", choice.chosen_on))),
+        tuple(
+            sorted(choices, key=lambda choice: (choice.fault != "", choice.chosen_on))
+        ),
         tuple(influence.tolist()),
         tuple(angles.tolist()),
         str(run.path),
@@ -90,12 +104,16 @@ def remove(
 def _samples(corpus: Corpus, model: LayeredModel, seed: int) -> tuple[list[Any], str]:
     """Return distinct samples that give the model something to say, in a seeded order, and the name of their data."""
     if corpus.running and isinstance(model.encoder, TextEncoder):
-        corpus = pack(corpus, model.encoder.tokenizer, min(WINDOW, model.encoder.max_length))
+        corpus = pack(
+            corpus, model.encoder.tokenizer, min(WINDOW, model.encoder.max_length)
+        )
     order = np.random.default_rng(seed).permutation(np.flatnonzero(~corpus.copies))
     drawn = [corpus.samples[i] for i in order[: CHOOSE + JUDGE]]
     least = 2 if model.is_language_model else 1
     lengths = model.encoder.lengths(drawn)
-    samples = [one for one, length in zip(drawn, lengths, strict=True) if length >= least]
+    samples = [
+        one for one, length in zip(drawn, lengths, strict=True) if length >= least
+    ]
     if len(samples) < FEWEST:
         raise LayerscopeError(
             f"{corpus.name} has {len(samples)} distinct samples: give {FEWEST} or more as `data`"
@@ -191,7 +209,12 @@ class Meter:
         return torch.cat(batches)
 
     def _read(self, states: dict[str, Tensor], inputs: Inputs) -> Tensor:
-        model, raw, final, mask = self.model, states["raw"], states[self.model.final], inputs.mask
+        model, raw, final, mask = (
+            self.model,
+            states["raw"],
+            states[self.model.final],
+            inputs.mask,
+        )
         if self.kind == "tokens" and mask is not None:
             return self._losses(raw, inputs, mask[:, 1:].bool())
         if self.kind == "pooled" and model.lens is not None:
@@ -210,7 +233,8 @@ class Meter:
         tokens = inputs.named["input_ids"][:, 1:][real]
         truths = torch.split(tokens, max(1, CHUNK // lens.classes))
         losses = [
-            cross_entropy(*pair, reduction="none") for pair in zip(logits, truths, strict=True)
+            cross_entropy(*pair, reduction="none")
+            for pair in zip(logits, truths, strict=True)
         ]
         by_sample = torch.split(torch.cat(losses), real.sum(1).tolist())
         return torch.stack([sample.mean() for sample in by_sample])
@@ -218,7 +242,10 @@ class Meter:
     def _layers(self, inputs: Inputs) -> list[Tensor]:
         states: list[Tensor] = []
         self.model.run(
-            inputs, lambda _, site, tokens: states.append(tokens.clone()) if site == "raw" else None
+            inputs,
+            lambda _, site, tokens: (
+                states.append(tokens.clone()) if site == "raw" else None
+            ),
         )
         return states
 
@@ -237,7 +264,9 @@ class Meter:
             mask = model.mask(inputs, raw[0])
             real = ... if mask is None else mask.bool()
             pairs = pairwise(states.double() for states in raw)
-            cosines = [cosine_similarity(*pair, dim=-1)[real].flatten() for pair in pairs]
+            cosines = [
+                cosine_similarity(*pair, dim=-1)[real].flatten() for pair in pairs
+            ]
             pooled = [pool(states, mask, how) for states in raw]
             return torch.stack(cosines).cpu(), torch.stack(pooled).double().cpu()
 

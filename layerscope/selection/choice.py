@@ -68,7 +68,9 @@ class Case:
         costs = {} if self.costs is None else self.costs.layers
         # layer 0, what the first block reads, is no candidate
         candidates = [layer for layer in self.layers if layer > 0]
-        return [self.layers.index(layer) for layer in self.budget.layers(candidates, costs)]
+        return [
+            self.layers.index(layer) for layer in self.budget.layers(candidates, costs)
+        ]
 
     def fits_as_shipped(self) -> bool:
         """Return whether the model as shipped is within the bounds."""
@@ -125,7 +127,9 @@ def _without_scores(case: Case) -> Selection:
     Of a language model it is the layer nearest to `SHARE` of the depth.
     """
     layers = [layer for layer in case.layers if layer > 0]
-    nearest = case.layers.index(min(layers, key=lambda layer: abs(layer - SHARE * case.last)))
+    nearest = case.layers.index(
+        min(layers, key=lambda layer: abs(layer - SHARE * case.last))
+    )
     if case.is_language_model and nearest in case.columns():
         gains = ", ".join(f"{points} ({model})" for model, points in GAINS.items())
         why = (
@@ -157,7 +161,8 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     blocks, block_of = np.unique(scored.blocks, return_inverse=True)
     try:
         columns = np.array([choose(scored.without(block)) for block in blocks])
-    except LayerscopeError:  # without some block no layer is within the loss that is allowed
+    # without some block no layer is within the loss that is allowed
+    except LayerscopeError:
         return None
     values = np.take_along_axis(scored.values, columns[block_of][:, None], 1)[:, 0]
     score, error = mean_of(values, scored.weights)
@@ -171,7 +176,9 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     )
 
 
-def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[int]) -> str:
+def _why(
+    case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[int]
+) -> str:
     """Return why a column was chosen, in a sentence."""
     within, most = case.budget.within, case.budget.max_loss
     if most is not None:
@@ -209,7 +216,9 @@ def _selection(
     scored, is_shipped = case.scored, chosen == case.baseline
     *rows, baseline = (case.candidate(column) for column in range(case.baseline + 1))
     candidate = (*rows, baseline)[chosen]
-    if candidate.layer == case.last and (scored is None or scored.equals_baseline(chosen)):
+    if candidate.layer == case.last and (
+        scored is None or scored.equals_baseline(chosen)
+    ):
         is_shipped = True
     facts: dict[str, Any] = {"baseline_name": SHIPPED}
     if scored is not None:

@@ -39,8 +39,12 @@ class CostModel:
     def source(self) -> Source:
         """The model with its layers found; raises `LayerscopeError` where it cannot be truncated."""
         if self.given is None:
-            raise LayerscopeError("the model itself is not on this machine: download it first")
-        source = open_source(self.given, None, Override(self.part), LoadOptions(device=self.device))
+            raise LayerscopeError(
+                "the model itself is not on this machine: download it first"
+            )
+        source = open_source(
+            self.given, None, Override(self.part), LoadOptions(device=self.device)
+        )
         return source if self.tokens is None else replace(source, tokens=self.tokens)
 
     def refuse(self, budget: Budget, layers: Sequence[int]) -> None:
@@ -89,5 +93,9 @@ def found_by_name(name: str, origin: ModelOrigin) -> str | None:
         return "minilm"
     if name.count("/") == 1:
         with suppress(ValueError):  # no name that the hub could have
-            return name if isinstance(try_to_load_from_cache(name, "config.json"), str) else None
+            return (
+                name
+                if isinstance(try_to_load_from_cache(name, "config.json"), str)
+                else None
+            )
     return None

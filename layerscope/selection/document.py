@@ -30,7 +30,9 @@ def document(selection: "Selection") -> Document:
     """Return a choice as it is shown."""
     command, reason = ship(selection)
     tables: tuple[Table, ...] = ()
-    if any(fact is not None for c in selection.layers for fact in (c.score, c.parameters)):
+    if any(
+        fact is not None for c in selection.layers for fact in (c.score, c.parameters)
+    ):
         tables = (_layers(selection),)
     reasons = []
     if not selection.lacking:
@@ -45,7 +47,9 @@ def document(selection: "Selection") -> Document:
         selection.scored_on,
     )
     names = ("rule", "site", "pooling", "scores", "costs", "write this model")
-    facts = zip(names, (selection.rule, *about, selection.measured, command), strict=True)
+    facts = zip(
+        names, (selection.rule, *about, selection.measured, command), strict=True
+    )
     return Document(
         answer(selection),
         title=(selection.model,),
@@ -69,7 +73,9 @@ def answer(selection: "Selection") -> str:
     chosen = selection.chosen
     facts = [selection.what]
     if selection.as_shipped and selection.within:
-        candidates = [candidate.layer for candidate in selection.layers if candidate.layer > 0]
+        candidates = [
+            candidate.layer for candidate in selection.layers if candidate.layer > 0
+        ]
         facts = [tied(candidates, selection.within, selection.baseline_name)]
     if chosen.score is not None:
         facts += _scored(selection)
@@ -77,7 +83,10 @@ def answer(selection: "Selection") -> str:
         facts.append("its score is unknown: there are no labels and no tasks")
     if chosen.parameters is not None:
         facts += [f"{chosen.parameters:,} parameters", f"{chosen.megabytes:,.1f} MB"]
-        facts += [f"{_milliseconds(chosen)} ms per sample", f"{chosen.speedup:.2f}× as fast"]
+        facts += [
+            f"{_milliseconds(chosen)} ms per sample",
+            f"{chosen.speedup:.2f}× as fast",
+        ]
     return " · ".join(facts)
 
 
@@ -115,7 +124,9 @@ def offer(selection: "Selection") -> str:
     shallower = [layer for layer in selection.within if layer < selection.layer]
     if not shallower or selection.mix:
         return ""
-    layer = next(candidate for candidate in selection.layers if candidate.layer == shallower[0])
+    layer = next(
+        candidate for candidate in selection.layers if candidate.layer == shallower[0]
+    )
     facts = [f"layer {layer.layer}, the shallowest within the margin"]
     facts.append(f"{_difference(layer, selection)} against {selection.baseline_name}")
     facts += [f"{layer.speedup:.2f}× as fast"] if layer.speedup is not None else []
@@ -128,17 +139,26 @@ def ship(selection: "Selection") -> tuple[str, str]:
     if selection.lacking or selection.as_shipped:
         return "", f"nothing to truncate: {selection.baseline_name} is the choice"
     if selection.source == "":
-        return "", "nothing to truncate: the run was made without a model that a command can open"
+        return (
+            "",
+            "nothing to truncate: the run was made without a model that a command can open",
+        )
     how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
     mixes_normed = selection.mix and "normed" in selection.sites
     is_pooled = selection.pooled and not selection.raw_only and not mixes_normed
     if is_pooled and lacking("sentence-transformers") is None:
         how = ["--format", "sentence-transformers", "--pooling", str(selection.pooling)]
-    what = ["--mix", selection.weights] if selection.mix else ["--layer", str(selection.layer)]
+    what = (
+        ["--mix", selection.weights]
+        if selection.mix
+        else ["--layer", str(selection.layer)]
+    )
     what += ["--part", selection.part] if selection.part else []
     source = selection.source or selection.model
     name = f"{selection.model.split('/')[-1]}-layer{selection.layer}"
-    return shlex.join(["layerscope", "truncate", source, *what, *how, "--out", name]), ""
+    return shlex.join(
+        ["layerscope", "truncate", source, *what, *how, "--out", name]
+    ), ""
 
 
 def _layers(selection: "Selection") -> Table:
@@ -167,10 +187,14 @@ def _layers(selection: "Selection") -> Table:
         titles += columns((f"score{' (%)' * selection.share}", "difference"), "decimal")
     if cost:
         titles += columns(("weights", "MB", "ms", "faster"))
-    legend = [f"± one standard error; difference from the baseline, {selection.baseline_name}."]
+    legend = [
+        f"± one standard error; difference from the baseline, {selection.baseline_name}."
+    ]
     if selection.measured is not None:
         legend.append(f"ms: per sample, {selection.measured}.")
-    return Table("Every layer", tuple(titles), tuple(rows), tuple(legend), name="layers")
+    return Table(
+        "Every layer", tuple(titles), tuple(rows), tuple(legend), name="layers"
+    )
 
 
 def _costs(candidate: "Candidate") -> list[Cell]:

@@ -25,7 +25,8 @@ def with_mix(selection: Selection, grid: Grid, case: Case) -> Selection:
         mix, weights = str(name), _weights(grid, str(name))
         layers = [int(part.partition("=")[0]) for part in weights.split(",") if part]
         deepest = next(
-            (one for one in selection.layers if one.layer == max(layers, default=-1)), None
+            (one for one in selection.layers if one.layer == max(layers, default=-1)),
+            None,
         )
         costs = {} if case.costs is None else case.costs.layers
         if deepest is None or not case.budget.allows(costs.get(deepest.layer)):

@@ -41,7 +41,9 @@ class Bound:
         else:
             is_beyond = "is below what every layer that may be chosen takes"
             best = f"the least is {min(values, default=math.inf):.4g}"
-        raise LayerscopeError(f"{self.option} {self.limit:g} {is_beyond}: {best} {self.unit}")
+        raise LayerscopeError(
+            f"{self.option} {self.limit:g} {is_beyond}: {best} {self.unit}"
+        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ class Budget:
         if self.max_ms is not None:
             bounds.append(Bound("max_ms", "milliseconds", "ms", False, self.max_ms))
         if self.min_speedup is not None:
-            bounds.append(Bound("min_speedup", "speedup", "× as fast", True, self.min_speedup))
+            bounds.append(
+                Bound("min_speedup", "speedup", "× as fast", True, self.min_speedup)
+            )
         if self.max_mb is not None:
             bounds.append(Bound("max_mb", "megabytes", "MB", False, self.max_mb))
         return bounds
@@ -68,7 +72,11 @@ class Budget:
     @property
     def within(self) -> str:
         """The bounds on time, speed and size, as they end a sentence; empty where there are none."""
-        most = [f"{bound.limit:g} {bound.unit}" for bound in self.bounds if not bound.is_least]
+        most = [
+            f"{bound.limit:g} {bound.unit}"
+            for bound in self.bounds
+            if not bound.is_least
+        ]
         text = f" within {' and '.join(most)}" if most else ""
         if self.min_speedup is not None:
             text += f" at least {self.min_speedup:g} × as fast"
@@ -80,7 +88,9 @@ class Budget:
             return not self.bounds
         return all(bound.allows(cost) for bound in self.bounds)
 
-    def layers(self, layers: Sequence[int], costs: "Mapping[int, Cost]") -> tuple[int, ...]:
+    def layers(
+        self, layers: Sequence[int], costs: "Mapping[int, Cost]"
+    ) -> tuple[int, ...]:
         """Return the layers within the bounds on time, speed and size; raises with what is possible where none is."""
         kept = tuple(layer for layer in layers if self.allows(costs.get(layer)))
         if not kept:

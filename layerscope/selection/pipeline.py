@@ -59,20 +59,26 @@ def run_select(options: SelectOptions) -> Selection | Removal:
         scores.need_states()
         selection = _of_run(scores, options, reporter)
     else:
-        raise LayerscopeError(f"select takes a run or an evaluation, not a {type(scores).__name__}")
+        raise LayerscopeError(
+            f"select takes a run or an evaluation, not a {type(scores).__name__}"
+        )
     if folder is not None and leads:
         selection.save(folder)
     return selection
 
 
-def _of_evaluation(evaluation: Evaluation, options: SelectOptions, reporter: Reporter) -> Selection:
+def _of_evaluation(
+    evaluation: Evaluation, options: SelectOptions, reporter: Reporter
+) -> Selection:
     tasks = options.tasks
     if tasks is not None:
         tasks = by_beginning(tasks, list(map(str, evaluation.scores["task"].unique())))
     grid = grid_of(evaluation, options.variant, tasks)
     scored, notes = judged(grid, tasks)
     if tasks is None and grid.rows["shifted_from"].any():
-        notes.append("source and target of a shift count alike: choose by one of them with `tasks`")
+        notes.append(
+            "source and target of a shift count alike: choose by one of them with `tasks`"
+        )
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
     model = found_by_name(name, origin)
@@ -130,7 +136,13 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
     }
     is_language_model = bool(run.info["model"].get("language_model"))
     case = Case(
-        about, tuple(run.layers), run.depth, scored, costs, options.budget, is_language_model
+        about,
+        tuple(run.layers),
+        run.depth,
+        scored,
+        costs,
+        options.budget,
+        is_language_model,
     )
     return choose_layer(case, options.rule)
 
@@ -138,7 +150,8 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
 def _pooling(run: Run, options: SelectOptions) -> str:
     """Return the pooling to choose a layer of; what a run has no choice of is refused."""
     options.refuse(
-        ("tasks", "model", "revision", "site"), "applies only to evaluations, and this is a run"
+        ("tasks", "model", "revision", "site"),
+        "applies only to evaluations, and this is a run",
     )
     poolings = run.info["pooling"]
     pooling = str(options.variant.pooling or poolings[0])

@@ -89,8 +89,12 @@ class Removal(Stored):
         if self.blocks:
             dropped = spans(self.blocks, "block")
             answer = f"drop {dropped} of {self.depth} ({best.way}): "
-            answer += f"{cost} {best.cost:.3g} ±{best.stderr:.2g}, {score} {best.score:.4g}"
-            name = shlex.quote(f"{self.model.split('/')[-1]}-without-{spans(self.blocks)}")
+            answer += (
+                f"{cost} {best.cost:.3g} ±{best.stderr:.2g}, {score} {best.score:.4g}"
+            )
+            name = shlex.quote(
+                f"{self.model.split('/')[-1]}-without-{spans(self.blocks)}"
+            )
             write = f"layerscope truncate {shlex.quote(self.source)} --drop {spans(self.blocks)} --out {name}"
             commands = write, f"layerscope train {name} --train DATA --out healed"
         rows = []
@@ -98,8 +102,13 @@ class Removal(Stored):
             loss = Cell(f"{choice.cost:.4f}", f"±{choice.stderr:.2g}", choice.cost)
             left = Cell(f"{choice.score:.4f}", value=choice.score)
             is_best = choice is best
-            rows.append(row(choice.way, words(spans(choice.blocks)), loss, left, marked=is_best))
-        heads = *columns(("chosen by", "blocks"), "left"), *columns((cost, score), "decimal")
+            rows.append(
+                row(choice.way, words(spans(choice.blocks)), loss, left, marked=is_best)
+            )
+        heads = (
+            *columns(("chosen by", "blocks"), "left"),
+            *columns((cost, score), "decimal"),
+        )
         legend = f"{score.capitalize()}: {meaning}."
         ways = Table("Ways to choose", heads, tuple(rows), (legend,), name="ways")
         judged = f"{self.chosen_on:,} samples of {self.data} chose the blocks; {self.judged_on:,} others judge them"
@@ -110,7 +119,11 @@ class Removal(Stored):
             parts=(ways,),
             commands=commands,
             kind="choices of blocks",
-            notes=tuple(f"{choice.way}: {choice.fault}" for choice in self.choices if choice.fault),
+            notes=tuple(
+                f"{choice.way}: {choice.fault}"
+                for choice in self.choices
+                if choice.fault
+            ),
             depth=self.depth,
             sections=(Section("removal", "Blocks to drop", LEAD, (ways,)),),
         )

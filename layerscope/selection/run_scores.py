@@ -25,7 +25,9 @@ def has_labels(run: Run) -> bool:
     return labels is not None and can_be_probed(labels)
 
 
-def probed(run: Run, labels: Sequence[Any] | None, pooling: str, reporter: Reporter) -> Scored:
+def probed(
+    run: Run, labels: Sequence[Any] | None, pooling: str, reporter: Reporter
+) -> Scored:
     """Return which samples a linear probe gets right at each layer of a run, cross-validated on the same folds.
 
     The layers are taken at the site that a truncated model yields; the baseline is the last of
@@ -41,13 +43,21 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, reporter: Repor
     names, sizes = np.unique(classes, return_counts=True)
     common = np.isin(classes, names[sizes >= FOLDS])
     n, skipped = int(common.sum()), int((~common).sum())
-    judged = Judged(n, int((sizes >= FOLDS).sum()), skipped, drawn_from(run) is not None)
+    judged = Judged(
+        n, int((sizes >= FOLDS).sum()), skipped, drawn_from(run) is not None
+    )
     rows, classes = rows[common], classes[common]
     columns = list[Bools]()
-    with reporter.bar("linear probe at every layer", len(run.layers), "layers") as advance:
-        states = (run.states(pooling, (Column(run.final, layer),), rows) for layer in run.layers)
+    with reporter.bar(
+        "linear probe at every layer", len(run.layers), "layers"
+    ) as advance:
+        states = (
+            run.states(pooling, (Column(run.final, layer),), rows)
+            for layer in run.layers
+        )
         judgements = processes.team().each(
-            lambda x: linear_probe_hits(x[:][:, 0], classes, FOLDS, options.seed), states
+            lambda x: linear_probe_hits(x[:][:, 0], classes, FOLDS, options.seed),
+            states,
         )
         for judgement in judgements:
             columns.append(judgement[0])

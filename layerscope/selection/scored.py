@@ -54,7 +54,11 @@ class Scored:
 
     def name(self, column: int) -> str:
         """Return what a column is called in a sentence."""
-        return self.baseline_name if column == self.baseline else f"layer {self.layers[column]}"
+        return (
+            self.baseline_name
+            if column == self.baseline
+            else f"layer {self.layers[column]}"
+        )
 
     @property
     def baseline(self) -> int:
@@ -64,7 +68,9 @@ class Scored:
     @property
     def means(self) -> Floats:
         """Mean score by column."""
-        return np.asarray(np.average(self.values, axis=0, weights=self.weights), dtype=np.float64)
+        return np.asarray(
+            np.average(self.values, axis=0, weights=self.weights), dtype=np.float64
+        )
 
     def without(self, block: int) -> "Scored":
         """Return the scores of all units but those of one block."""
@@ -89,7 +95,9 @@ class Scored:
         It is paired over units where that `is_paired`; else it is that of independent scores, which
         is too large where both were judged on the same items; NaN where no error is known.
         """
-        if one == two or (self.baseline in (one, two) and self._is_shipped(min(one, two))):
+        if one == two or (
+            self.baseline in (one, two) and self._is_shipped(min(one, two))
+        ):
             return 0.0, 0.0
         differences = self.values[:, one] - self.values[:, two]
         if self.is_paired:
@@ -119,9 +127,15 @@ class Scored:
 
 def mean_of(values: Floats, weights: Floats | None) -> tuple[float, float]:
     """Return the mean of two values or more, and its standard error, with weights where these are given."""
-    shares = np.full(len(values), 1 / len(values)) if weights is None else weights / weights.sum()
+    shares = (
+        np.full(len(values), 1 / len(values))
+        if weights is None
+        else weights / weights.sum()
+    )
     mean, n = float(shares @ values), len(values)
-    return mean, math.sqrt(n / (n - 1) * float(np.square(shares) @ np.square(values - mean)))
+    return mean, math.sqrt(
+        n / (n - 1) * float(np.square(shares) @ np.square(values - mean))
+    )
 
 
 def best_of(scored: Scored, columns: Sequence[int]) -> int:
@@ -171,7 +185,9 @@ def in_points(most: float) -> str:
 
 def within_loss(scored: Scored, columns: Sequence[int], most: float) -> list[int]:
     """Return the columns that lose at most `most` against the baseline; raises where there is none."""
-    losses = {column: -scored.difference(column, scored.baseline)[0] for column in columns}
+    losses = {
+        column: -scored.difference(column, scored.baseline)[0] for column in columns
+    }
     kept = [column for column, loss in losses.items() if loss <= most + 1e-12]
     if kept:
         return kept

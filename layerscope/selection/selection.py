@@ -111,16 +111,26 @@ class Selection(Stored):
         if self.lacking or self.rule == "baseline":
             why = "too little was judged to choose by" if self.lacking else self.why
             return f"Selection({self.model!r}: {self.baseline_name}, as {why})"
-        gain = "" if self.gain is None or self.as_shipped else f", gain {self.gain:+.4g}"
-        error = f" ±{self.gain_error:.2g}" if gain and self.gain_error is not None else ""
+        gain = (
+            "" if self.gain is None or self.as_shipped else f", gain {self.gain:+.4g}"
+        )
+        error = (
+            f" ±{self.gain_error:.2g}" if gain and self.gain_error is not None else ""
+        )
         return f"Selection({self.model!r}: {self.what} by {self.rule}{gain}{error})"
 
     @property
     def what(self) -> str:
         """What was chosen, in words."""
         if self.mix:
-            return f"mix of layers {self.mix!r} up to layer {self.layer} of {self.depth}"
-        return self.baseline_name if self.as_shipped else f"layer {self.layer} of {self.depth}"
+            return (
+                f"mix of layers {self.mix!r} up to layer {self.layer} of {self.depth}"
+            )
+        return (
+            self.baseline_name
+            if self.as_shipped
+            else f"layer {self.layer} of {self.depth}"
+        )
 
     @property
     def raw_only(self) -> bool:
@@ -134,7 +144,9 @@ class Selection(Stored):
             return self.mixed
         if self.as_shipped:
             return self.baseline
-        return next(candidate for candidate in self.layers if candidate.layer == self.layer)
+        return next(
+            candidate for candidate in self.layers if candidate.layer == self.layer
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""

@@ -22,7 +22,9 @@ Tasks = Mapping[str, float] | None
 """Weights of the tasks that count; None is all of them alike."""
 
 
-def by_beginning(weights: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
+def by_beginning(
+    weights: Mapping[str, float], names: Sequence[str]
+) -> dict[str, float]:
     """Return the weights of tasks by their whole names: a beginning stands for the only one that begins so.
 
     >>> from layerscope.selection.task_scores import by_beginning
@@ -41,7 +43,9 @@ def grid_of(evaluation: Evaluation, variant: Variant, tasks: Tasks) -> Grid:
     """Return the scores of one model of an evaluation on these tasks, None for all."""
     scores = evaluation.scores
     rows = _of_tasks(scores, tasks)
-    about = _one(rows.loc[rows["kind"] == "layer", list(VARIANT)].drop_duplicates(), variant)
+    about = _one(
+        rows.loc[rows["kind"] == "layer", list(VARIANT)].drop_duplicates(), variant
+    )
     of_model = scores[where(scores, {key: about[key] for key in ("model", "revision")})]
     depths = {name: origin.depth for name, origin in evaluation.origins.items()}
     candidates = grids(_of_tasks(of_model, tasks), depths)
@@ -52,9 +56,13 @@ def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
     """Return the scores of one model on its tasks, and notes on them."""
     complete, notes = grid.complete, []
     if complete.empty:
-        raise LayerscopeError("no task has a score at every layer: evaluate the missing ones first")
+        raise LayerscopeError(
+            "no task has a score at every layer: evaluate the missing ones first"
+        )
     if grid.left_out:
-        notes.append(f"left out with too few scores: layers {', '.join(map(str, grid.left_out))}")
+        notes.append(
+            f"left out with too few scores: layers {', '.join(map(str, grid.left_out))}"
+        )
     names = list(map(str, complete.columns))
     for task in tasks or ():
         if task not in names:
@@ -85,8 +93,12 @@ def _by_tasks(
 ) -> Scored:
     """Return the scores of each task in each column, a layer, or None for the model as shipped."""
     layers = grid.complete.index
-    values = np.array([[grid.at(column, task).value for column in columns] for task in tasks])
-    errors = np.array([[grid.at(column, task).error for column in columns] for task in tasks])
+    values = np.array(
+        [[grid.at(column, task).value for column in columns] for task in tasks]
+    )
+    errors = np.array(
+        [[grid.at(column, task).error for column in columns] for task in tasks]
+    )
     shares = weights / weights.sum()
     few = ", which decide little" if len(tasks) == 2 else ""
     return Scored(
@@ -127,12 +139,15 @@ def _by_samples(
     # a probe learns from the samples that it judges; the samples of mteb's tasks only measure
     is_of_probes = all(bool(np.isin(right, (0, 1)).all()) for right in hits)
     if is_of_probes and min(sizes) < LEAST:
-        lacking = f"only {min(sizes)} samples: {LEAST} judged samples are needed, label more"
+        lacking = (
+            f"only {min(sizes)} samples: {LEAST} judged samples are needed, label more"
+        )
     shares = weights / weights.sum()
     return replace(
         of_samples(np.concatenate(hits), _averaged(tasks), layers=layers),
         errors=np.sqrt(
-            np.square(shares) @ np.square([right.std(0) / math.sqrt(len(right)) for right in hits])
+            np.square(shares)
+            @ np.square([right.std(0) / math.sqrt(len(right)) for right in hits])
         ),
         blocks=np.concatenate(blocks),
         weights=np.repeat(weights / sizes, sizes),
@@ -151,7 +166,9 @@ def _of_tasks(rows: pd.DataFrame, tasks: Tasks) -> pd.DataFrame:
                 f"task {task!r} is not in this evaluation{choices(task, names, 'it has')}"
             )
         if not (math.isfinite(weight) and weight > 0):
-            raise LayerscopeError(f"the weight of task {task!r} is {weight}: give a number above 0")
+            raise LayerscopeError(
+                f"the weight of task {task!r} is {weight}: give a number above 0"
+            )
     return rows[rows["task"].isin(list(tasks))]
 
 

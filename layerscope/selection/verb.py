@@ -3,7 +3,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from layerscope.core import processes
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Weights, Whole
+from layerscope.core.option_kinds import (
+    IN_CODE,
+    SEED,
+    Folder,
+    Number,
+    OneOf,
+    Weights,
+    Whole,
+)
 from layerscope.core.options import OUTPUT, checked
 from layerscope.selection.options import RULES, SelectOptions
 
@@ -34,7 +42,9 @@ def select(
     revision: Annotated[str | None, SCORES] = None,
     site: Annotated[str | None, SCORES] = None,
     pooling: Annotated[str | None, SCORES] = None,
-    tasks: Annotated[Sequence[str] | Mapping[str, float] | None, Weights(), SCORES] = None,
+    tasks: Annotated[
+        Sequence[str] | Mapping[str, float] | None, Weights(), SCORES
+    ] = None,
     cost: Annotated[bool, COSTS] = True,
     device: Annotated[str, COSTS] = "auto",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,

@@ -58,7 +58,9 @@ class Column:
         if self.cell is not None:
             return self.cell(row)
         value = row[self.field]
-        return Cell(self.form(value), value=self.factor * value if self.factor != 1 else value)
+        return Cell(
+            self.form(value), value=self.factor * value if self.factor != 1 else value
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,10 @@ class Table:
     ) -> "Table":
         """Return a row for each of a frame, under these columns; those whose field `marked` is true stand out."""
         rows = tuple(
-            Row(tuple(column.of(row) for column in columns), marked=bool(row.get(marked)))
+            Row(
+                tuple(column.of(row) for column in columns),
+                marked=bool(row.get(marked)),
+            )
             for row in frame.to_dict(orient="records")
         )
         return cls(title, tuple(columns), rows, **how)
@@ -214,7 +219,9 @@ class Document:
 def row(*entries: Cell | str, marked: bool = False, quiet: bool = False) -> Row:
     """Return a row of cells, texts among them becoming cells."""
     return Row(
-        tuple(entry if isinstance(entry, Cell) else Cell(entry) for entry in entries), marked, quiet
+        tuple(entry if isinstance(entry, Cell) else Cell(entry) for entry in entries),
+        marked,
+        quiet,
     )
 
 

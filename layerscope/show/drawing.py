@@ -54,14 +54,21 @@ def draw(named: Named, folder: str | Path) -> list[Path]:
         files[name] = drawer(TEXT_WIDTH)
         files[f"{name}-column"] = drawer(COLUMN_WIDTH)
     return [
-        figure.save(target / f"{name}.{kind}") for name, figure in files.items() for kind in FORMATS
+        figure.save(target / f"{name}.{kind}")
+        for name, figure in files.items()
+        for kind in FORMATS
     ]
 
 
-def figure(document: Document, name: str | None = None, width: float | None = None) -> Figure:
+def figure(
+    document: Document, name: str | None = None, width: float | None = None
+) -> Figure:
     """Return the figure of a document that has this name, or of a metric; by default the first there is."""
     members = document.members or (document,)
-    named = [("" if len(members) == 1 else " on ".join(member.title), member) for member in members]
+    named = [
+        ("" if len(members) == 1 else " on ".join(member.title), member)
+        for member in members
+    ]
     drawers = dict(figures(named))
     for single, drawer in _by_name(named, lambda plot: plot.name if plot.sheet else ""):
         drawers.setdefault(single.removeprefix("curve-"), drawer)
@@ -80,7 +87,9 @@ def figures(named: Named) -> Iterator[tuple[str, Drawer]]:
     return _by_name(named, lambda plot: plot.sheet or plot.name)
 
 
-def _by_name(named: Named, name_of: Callable[[Plot], str]) -> Iterator[tuple[str, Drawer]]:
+def _by_name(
+    named: Named, name_of: Callable[[Plot], str]
+) -> Iterator[tuple[str, Drawer]]:
     """Yield a figure for each name of plots; those without one are left out."""
     owned = _owned(named)
     names = series_names([one.plot for one in owned])
@@ -102,7 +111,8 @@ def _owned(named: Named) -> list[Owned]:
         rank, alone = kinds[:number].count(kind), kinds.count(kind) == 1
         for section in document.sections:
             parts = [
-                _as_map(p, section.name) if isinstance(p, TokenGrid) else p for p in section.parts
+                _as_map(p, section.name) if isinstance(p, TokenGrid) else p
+                for p in section.parts
             ]
             plots = [part for part in parts if isinstance(part, Plot)]
             owned += [Owned(plot, plain(name), rank, alone) for plot in plots]
@@ -125,7 +135,9 @@ def _as_map(grid: TokenGrid, name: str) -> HeatMap:
     )
 
 
-def _sheet(name: str, owned: Sequence[Owned], names: list[str], title: str, width: float) -> Figure:
+def _sheet(
+    name: str, owned: Sequence[Owned], names: list[str], title: str, width: float
+) -> Figure:
     """Return a figure of plots: those that lie over each other in one panel, every other one in its own."""
     first = owned[0].plot
     panels = _panels(owned)
@@ -146,7 +158,9 @@ def _sheet(name: str, owned: Sequence[Owned], names: list[str], title: str, widt
         shared = ("color", "shape", "strokeDash")
     elif len({one.plot.title for one in owned}) > 1:
         shared = ()
-    remarks = tuple(dict.fromkeys(note for members in panels for note in notes(members)))
+    remarks = tuple(
+        dict.fromkeys(note for members in panels for note in notes(members))
+    )
     layout = Layout(title, remarks, shared, _by_percent(owned))
     spec, svg = laid_out(layout, drawn, columns, width)
     return Figure(name, spec, _data(owned), svg)
@@ -163,7 +177,9 @@ def _data(owned: Sequence[Owned]) -> pd.DataFrame:
     frames = []
     for one in owned:
         frame = pd.DataFrame(rows(one))
-        names = {name: called for name, called in titles(one.plot).items() if name in frame}
+        names = {
+            name: called for name, called in titles(one.plot).items() if name in frame
+        }
         frame = frame[["run", *names]].rename(columns=names)
         frame.insert(1, "plot", one.plot.title)
         frames.append(frame)
@@ -204,7 +220,10 @@ def _called(members: Sequence[Owned], owned: Sequence[Owned]) -> str:
     """Return the title of a panel, with what tells it from the others."""
     first = members[0]
     words = [first.plot.title]
-    if len({one.plot.variant for one in owned if one.plot.title == first.plot.title}) > 1:
+    if (
+        len({one.plot.variant for one in owned if one.plot.title == first.plot.title})
+        > 1
+    ):
         words.append(first.plot.variant)
     words.append(first.plot.choice)
     if len(members) == 1 and not first.alone:

@@ -140,7 +140,9 @@ def _renumbered(svg: str) -> str:
     """Return a drawing whose names of clips and gradients do not depend on what was drawn before it."""
     names = dict.fromkeys(re.findall(r'id="(\w+)"', svg))
     numbers = {name: f"part{number}" for number, name in enumerate(names)}
-    return re.sub(r'(?<=id=")\w+(?=")|(?<=url\(#)\w+(?=\))', lambda match: numbers[match[0]], svg)
+    return re.sub(
+        r'(?<=id=")\w+(?=")|(?<=url\(#)\w+(?=\))', lambda match: numbers[match[0]], svg
+    )
 
 
 def _placed(
@@ -180,4 +182,6 @@ def _title(layout: Layout, points: float) -> Json:
 def _lines(text: str, points: float) -> list[str]:
     """Return a text in lines that fit a width, three at most."""
     most = max(8, int(points / CHARACTER))
-    return wrap(text, most, max_lines=3, placeholder=" …", break_on_hyphens=False) or [""]
+    return wrap(text, most, max_lines=3, placeholder=" …", break_on_hyphens=False) or [
+        ""
+    ]

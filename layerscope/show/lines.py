@@ -55,7 +55,9 @@ class Hues:
     dots: Json
 
 
-def chart(owned: Sequence[Owned], room: Room, rivals: Sequence[Owned], names: list[str]) -> Json:
+def chart(
+    owned: Sequence[Owned], room: Room, rivals: Sequence[Owned], names: list[str]
+) -> Json:
     """Return charts over each other; `rivals` are those that share the legend."""
     first: Chart = owned[0].plot
     shown = [row for one in owned for row in rows(one)]
@@ -77,7 +79,10 @@ def _layers(
     x: Json, y: Json, hues: Hues, owned: Sequence[Owned]
 ) -> list[tuple[str, str, str, Json, Json]]:
     """Return the layers of a chart from below: mark and column of its rows, the test for both, and how it is drawn."""
-    at, pointed = {"x": x, "y": y, "detail": {"field": "line"}}, {"tooltip": _hover(owned)}
+    at, pointed = (
+        {"x": x, "y": y, "detail": {"field": "line"}},
+        {"tooltip": _hover(owned)},
+    )
     color = {"color": hues.color}
     band = at | color | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
     sides = {"x": x | {"field": "start"}, "x2": {"field": "end"}, "y2": {"datum": 0}}
@@ -93,7 +98,9 @@ def _layers(
         ("after", "", DIAMOND, at | color),
         ("", "marked", RING, at),
     ]
-    layers = [(kind, flag, _test(kind, flag), mark, how) for kind, flag, mark, how in drawn]
+    layers = [
+        (kind, flag, _test(kind, flag), mark, how) for kind, flag, mark, how in drawn
+    ]
     seen = "datum.mark != 'guide' && datum.mark != 'bars'"
     return [*layers, ("", "", seen, UNSEEN, at | pointed)]
 
@@ -124,17 +131,28 @@ def _hues(owned: Sequence[Owned], names: list[str], width: float) -> Hues:
     if by_run:
         field, looks = "run", {one.name: numbered(one.number) for one in owned}
     unnamed = "" in names and owned[0].plot.overlaid
-    color = legend(field, {name: each.color for name, each in looks.items()}, width, unnamed)
-    shape = legend(field, {name: each.shape for name, each in looks.items()}, width, unnamed)
+    color = legend(
+        field, {name: each.color for name, each in looks.items()}, width, unnamed
+    )
+    shape = legend(
+        field, {name: each.shape for name, each in looks.items()}, width, unnamed
+    )
     dashes = {name: list(each.dash) for name, each in series.items()}
     if by_run:
         dash = legend("series", dashes, width, unnamed)
-    else:  # colours and shapes tell series apart; in their own order, as Vega-Lite joins scales of one order
-        dash = legend("series", dict(reversed(dashes.items())), width) | {"legend": None}
-    return Hues(color, {"color": color, "strokeDash": dash}, {"color": color, "shape": shape})
+    # colours and shapes tell series apart; in their own order, as Vega-Lite joins scales of one order
+    else:
+        dash = legend("series", dict(reversed(dashes.items())), width) | {
+            "legend": None
+        }
+    return Hues(
+        color, {"color": color, "strokeDash": dash}, {"color": color, "shape": shape}
+    )
 
 
-def legend(field: str, looks: dict[str, Any], width: float, unnamed: bool = True) -> Json:
+def legend(
+    field: str, looks: dict[str, Any], width: float, unnamed: bool = True
+) -> Json:
     """Return the encoding of names by looks; its legend has as many columns as fit a width in points."""
     scale = {"domain": list(looks), "range": list(looks.values())}
     names = [name for name in looks if name or unnamed]
@@ -165,7 +183,10 @@ def _hover(owned: Sequence[Owned]) -> list[Json]:
     fields = [] if owned[0].alone else [hover("run")]
     if any(each.name for each in series):
         fields.append(hover("series"))
-    fields += [hover("x", first.x.title), hover("y", first.y.title or first.unit or "value")]
+    fields += [
+        hover("x", first.x.title),
+        hover("y", first.y.title or first.unit or "value"),
+    ]
     if any(each.errors for each in series):
         fields.append(hover("error", "±"))
     return fields
@@ -182,7 +203,11 @@ def _across(owned: Sequence[Owned]) -> Json:
     scale: Json = {"zero": False, "nice": not axis.log}
     title: Any = axis.title
     if depth:
-        scale |= {"domain": [0, {"expr": f"percent ? 100 : {depth}"}], "nice": False, "padding": 5}
+        scale |= {
+            "domain": [0, {"expr": f"percent ? 100 : {depth}"}],
+            "nice": False,
+            "padding": 5,
+        }
     elif axis.range:
         scale |= {"domain": list(axis.range), "nice": False}
     if depth and title == "layer":

@@ -29,7 +29,15 @@ DARK = dict(
     zip(
         (*COLORS, INK, MUTED, PALE, GRID, PAPER, MARK, *AROUND),
         (
-            *("#56B4E9", "#E69F00", "#2FC49A", "#E79CC6", "#F0E442", "#BDBDBD", "#B39DFF"),
+            *(
+                "#56B4E9",
+                "#E69F00",
+                "#2FC49A",
+                "#E79CC6",
+                "#F0E442",
+                "#BDBDBD",
+                "#B39DFF",
+            ),
             *("#ececec", "#a9adb3", "#555b62", "#2c3036", "#1e2125", "#f0b24a"),
             *("#f1a340", "#2c3036", "#67a9e6"),
         ),
@@ -138,13 +146,17 @@ def look(owned: Owned, series: Series, names: list[str]) -> Look:
     if series.tone in TONES:
         return Look(TONES[series.tone], DASHES[0], SHAPES[3])
     alone = owned.alone and series.mark == "line"
-    return replace(numbered(kind if alone else owned.number), dash=DASHES[kind % len(DASHES)])
+    return replace(
+        numbered(kind if alone else owned.number), dash=DASHES[kind % len(DASHES)]
+    )
 
 
 def numbered(number: int) -> Look:
     """Return the look of a line by its number."""
     return Look(
-        COLORS[number % len(COLORS)], DASHES[number % len(DASHES)], SHAPES[number % len(SHAPES)]
+        COLORS[number % len(COLORS)],
+        DASHES[number % len(DASHES)],
+        SHAPES[number % len(SHAPES)],
     )
 
 

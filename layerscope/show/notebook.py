@@ -59,7 +59,8 @@ class Shown:
 
 def html(document: Document) -> str:
     """Return a document as HTML without scripts and styles of its own, for the cell of a notebook."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # which takes a while to import
+    # which takes a while to import
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("layerscope.show", "files")
     room = Environment(

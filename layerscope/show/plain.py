@@ -6,7 +6,9 @@ import unicodedata
 
 SPELT = frozenset(("Cc", "Cs", "Zl", "Zp"))
 """Unicode categories that steer a terminal or cannot be shown: controls, half surrogate pairs, line separators."""
-DIRECTIONS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+DIRECTIONS = frozenset(
+    "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
 """Marks that turn the direction of the text around them."""
 
 
@@ -14,13 +16,19 @@ def plain(text: str) -> str:
     """Return a text in one line, with what would steer a terminal or turn a line around spelt out."""
     if text.isascii() and text.isprintable():
         return text
-    steers = {c for c in set(text) if unicodedata.category(c) in SPELT or c in DIRECTIONS}
-    return "".join(c.encode("unicode_escape").decode() if c in steers else c for c in text)
+    steers = {
+        c for c in set(text) if unicodedata.category(c) in SPELT or c in DIRECTIONS
+    }
+    return "".join(
+        c.encode("unicode_escape").decode() if c in steers else c for c in text
+    )
 
 
 def escape(text: str) -> str:
     """Return a text in one line that Markdown and HTML show as it is."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    line = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
     return html.escape(re.sub(r"[!#$*@\[\\\]^_`{|}~]", r"\\\g<0>", line), quote=False)
 
 
@@ -45,5 +53,7 @@ def folded(name: str, width: int) -> str:
         lines[-1] += word
     lines = [line.rstrip() for line in lines]
     return "\n".join(
-        line[i : i + width] for line in lines for i in range(0, max(1, len(line)), width)
+        line[i : i + width]
+        for line in lines
+        for i in range(0, max(1, len(line)), width)
     )

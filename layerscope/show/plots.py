@@ -57,14 +57,23 @@ class Series:
 
     @classmethod
     def of(
-        cls, frame: "pd.DataFrame", x: str, y: str, name: str = "", *, error: str = "", **how: Any
+        cls,
+        frame: "pd.DataFrame",
+        x: str,
+        y: str,
+        name: str = "",
+        *,
+        error: str = "",
+        **how: Any,
     ) -> "Series":
         """Return two columns of a frame as a series, a third as its errors; rows that are `chosen` stand out."""
         across, up = (tuple(frame[column].astype(float)) for column in (x, y))
         has_errors = error and bool(frame[error].notna().any())
         errors = tuple(frame[error].astype(float)) if has_errors else ()
         if "chosen" in frame and "marked" not in how:
-            how["marked"] = tuple(row for row, chosen in enumerate(frame["chosen"]) if chosen)
+            how["marked"] = tuple(
+                row for row, chosen in enumerate(frame["chosen"]) if chosen
+            )
         return cls(name, across, up, errors=errors, **how)
 
 
@@ -180,8 +189,15 @@ def counted(rows: "pd.DataFrame") -> str:
 def ends(maps: Sequence[HeatMap]) -> tuple[float, float]:
     """Return the one scale of heat maps: what they ask for, else their least and their most number."""
     finite = [
-        value for part in maps for line in part.values for value in line if math.isfinite(value)
+        value
+        for part in maps
+        for line in part.values
+        for value in line
+        if math.isfinite(value)
     ] or [0.0]
     high = max(max(finite) if part.high is None else part.high for part in maps)
-    low = min(min(*finite, high - part.least) if part.low is None else part.low for part in maps)
+    low = min(
+        min(*finite, high - part.least) if part.low is None else part.low
+        for part in maps
+    )
     return (low, high) if high > low else (low - NOTHING, high + NOTHING)

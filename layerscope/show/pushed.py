@@ -22,7 +22,9 @@ class Saved(Shown, ABC):
     def save(self, path: str | Path, /) -> Path:
         """Write the result into a folder, and return it."""
 
-    def push_to_hub(self, name: str, *, private: bool = True, token: str | None = None) -> str:
+    def push_to_hub(
+        self, name: str, *, private: bool = True, token: str | None = None
+    ) -> str:
         """Push the result to the hub as a data set repository with a card; return `hf://user/name`, which opens it.
 
         It replaces an earlier result of its kind there; nothing else is overwritten. What is pushed
@@ -44,7 +46,10 @@ class Saved(Shown, ABC):
 
     def _card(self) -> str:
         """Return the repository's card in Markdown, with a head that keeps the hub from reading frames as one table."""
-        shown, kind = self.document(), re.sub("(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+        shown, kind = (
+            self.document(),
+            re.sub("(?<!^)(?=[A-Z])", "_", type(self).__name__).lower(),
+        )
         said = "\n\n".join(map(escape, (*shown.warnings, shown.answer, *shown.reasons)))
         return f"""---
 pretty_name: layerscope {kind.replace("_", " ")}
@@ -76,7 +81,9 @@ class Stored(Saved):
 
     def __post_init__(self) -> None:
         for name in self.STORE.frames.keys() & self.__dataclass_fields__.keys():
-            object.__setattr__(self, name, typed(getattr(self, name), self.STORE.frames[name]))
+            object.__setattr__(
+                self, name, typed(getattr(self, name), self.STORE.frames[name])
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it: tables as lists of rows; null is what is not known, or infinite."""
@@ -98,14 +105,18 @@ class Stored(Saved):
     def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
         """Return the facts and the frames that are saved."""
         names = [
-            field.name for field in fields(self) if field.name not in (*self.STORE.frames, "folder")
+            field.name
+            for field in fields(self)
+            if field.name not in (*self.STORE.frames, "folder")
         ]
         facts = {name: getattr(self, name) for name in names}
         frames = {name: getattr(self, name) for name in self.STORE.frames}
         return facts, frames
 
     @classmethod
-    def _made(cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Self:
+    def _made(
+        cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path
+    ) -> Self:
         make: Any = cls
         made: Self = make(**facts, **frames, folder=folder)
         return made

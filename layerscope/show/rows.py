@@ -23,7 +23,13 @@ def titles(plot: Plot) -> Mapping[str, str]:
     """Return what the columns of the table behind a plot are called; the others are for drawing alone."""
     if isinstance(plot, Chart):
         x, y = plot.x.title, plot.y.title or "value"
-        return {"series": "series", "x": x, "y": y, "error": "stderr", "marked": plot.marked}
+        return {
+            "series": "series",
+            "x": x,
+            "y": y,
+            "error": "stderr",
+            "marked": plot.marked,
+        }
     if isinstance(plot, HeatMap):
         down, across = plot.down or "row", plot.across or "column"
         column = f"{across}_b" if across == down else across
@@ -49,7 +55,11 @@ def _points(chart: Chart, series: Series, offset: int) -> Iterator[Row]:
     step = math.ceil(len(series.x) / MARKED)
     for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
         mark = "after" if i in series.after else series.mark
-        row: Row = {"series": plain(series.name), "x": finite(x), "y": finite(y * chart.y.scale)}
+        row: Row = {
+            "series": plain(series.name),
+            "x": finite(x),
+            "y": finite(y * chart.y.scale),
+        }
         row["mark"] = mark
         if series.errors:
             row["error"] = finite(series.errors[i] * chart.y.scale)
@@ -66,7 +76,11 @@ def _map(one: Owned) -> Iterator[Row]:
     part: HeatMap = one.plot
     for i, (name, line) in enumerate(zip(part.rows, part.values, strict=True)):
         for j, (column, value) in enumerate(zip(part.columns, line, strict=True)):
-            row: Row = {"row": plain(name), "column": plain(column), "value": finite(value)}
+            row: Row = {
+                "row": plain(name),
+                "column": plain(column),
+                "value": finite(value),
+            }
             if part.shown:
                 row["text"] = plain(part.shown[i][j])
             if part.rings and part.rings[i] == j:

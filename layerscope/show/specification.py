@@ -37,7 +37,9 @@ SCHEME = "cividis"
 VALUE = "isValid(datum.value)"
 
 
-def view(owned: Sequence[Owned], names: list[str], room: Room, rivals: Sequence[Owned]) -> Json:
+def view(
+    owned: Sequence[Owned], names: list[str], room: Room, rivals: Sequence[Owned]
+) -> Json:
     """Return the specification of plots in one panel, without its rows.
 
     `names` are the series of all charts; `rivals` are the plots beside it, whose legend or colours
@@ -46,7 +48,11 @@ def view(owned: Sequence[Owned], names: list[str], room: Room, rivals: Sequence[
     plot = owned[0].plot
     if isinstance(plot, Chart):
         return chart(owned, room, rivals, names)
-    return heat_map(owned[0], room, rivals) if isinstance(plot, HeatMap) else bars(owned, room)
+    return (
+        heat_map(owned[0], room, rivals)
+        if isinstance(plot, HeatMap)
+        else bars(owned, room)
+    )
 
 
 def notes(owned: Sequence[Owned]) -> list[str]:
@@ -75,10 +81,17 @@ def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
     names: Json = {"labelLimit": room.panel / 3, "labelOverlap": not named}
     names["title"] = None if named else part.down
     place = {
-        "x": category("column", axis={"title": part.across or None, "labelOverlap": True}),
+        "x": category(
+            "column", axis={"title": part.across or None, "labelOverlap": True}
+        ),
         "y": category("row", axis=names, scale={"reverse": not named}),
     }
-    key = {"orient": "right", "title": part.unit or None, "gradientThickness": 8, "tickCount": 4}
+    key = {
+        "orient": "right",
+        "title": part.unit or None,
+        "gradientThickness": 8,
+        "tickCount": 4,
+    }
     tooltips = [] if one.alone else [hover("run")]
     tooltips += [hover("row") | {"title": part.down or "row"}]
     tooltips += [hover("column") | {"title": f"{part.across or 'column'} across"}]
@@ -86,10 +99,18 @@ def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
         "color": quantity("value", scale=_colors(part, low, high), legend=key),
         "tooltip": [*tooltips, hover("value", part.unit or "value")],
     }
-    layers = [layer({"type": "rect", "width": WHOLE, "height": WHOLE}, VALUE, place | cells)]
+    layers = [
+        layer({"type": "rect", "width": WHOLE, "height": WHOLE}, VALUE, place | cells)
+    ]
     if part.rings:
         hue = INK if part.diverging else RING
-        ring = {"type": "point", "filled": False, "size": 50, "strokeWidth": 1.4, "color": hue}
+        ring = {
+            "type": "point",
+            "filled": False,
+            "size": 50,
+            "strokeWidth": 1.4,
+            "color": hue,
+        }
         layers.append(layer(ring, "datum.marked", place))
     if _fits(part, named, room.panel):
         layers.append(_printed(part, low, high, place))
@@ -114,7 +135,9 @@ def digits(part: HeatMap) -> int:
 def _fits(part: HeatMap, named: bool, width: float) -> bool:
     """Return whether there is room for the values in the cells."""
     cell = (width - (width / 3 if named else 50)) / len(part.columns)
-    few = len(part.columns) <= PRINTED and len(part.rows) <= (NAMED if named else PRINTED)
+    few = len(part.columns) <= PRINTED and len(part.rows) <= (
+        NAMED if named else PRINTED
+    )
     return few and cell > 1.15 * DIGIT * digits(part)
 
 
@@ -123,8 +146,11 @@ def _printed(part: HeatMap, low: float, high: float, place: Json) -> Json:
     dark = f"datum.value {'>' if part.reversed else '<'} {low + 0.55 * (high - low)}"
     if part.diverging:
         dark = f"abs(datum.value - {(low + high) / 2}) > {0.3 * (high - low)}"
-    color = {"condition": {"test": dark, "value": "#ffffff"}, "value": "#1b1b1a"}  # in both themes
-    text: Json = {"field": "text"} if part.shown else {"field": "value", "format": ".2f"}
+    # in both themes
+    color = {"condition": {"test": dark, "value": "#ffffff"}, "value": "#1b1b1a"}
+    text: Json = (
+        {"field": "text"} if part.shown else {"field": "value", "format": ".2f"}
+    )
     mark = {"type": "text", "style": "cell"}
     return {"name": PRINT, **layer(mark, VALUE, place | {"text": text, "color": color})}
 
@@ -133,13 +159,18 @@ def bars(owned: Sequence[Owned], room: Room) -> Json:
     """Return bars that lie, and their intervals; several results lie below each other."""
     part: Bars = owned[0].plot
     colors = {one.name: numbered(one.number).color for one in owned}
-    side: Json = {"y": category("name", axis={"title": None, "labelLimit": room.panel / 3})}
+    side: Json = {
+        "y": category("name", axis={"title": None, "labelLimit": room.panel / 3})
+    }
     if len(colors) > 1:
         side["yOffset"] = {"field": "run"}
     bar = {
         "x": quantity("value", axis={"title": part.x.title, "grid": True}),
         "color": legend("run", colors, room.legend),
-        "tooltip": [hover("name"), *(hover(name, name) for name in ("value", "low", "high"))],
+        "tooltip": [
+            hover("name"),
+            *(hover(name, name) for name in ("value", "low", "high")),
+        ],
     }
     interval = {"x": quantity("low"), "x2": {"field": "high"}}
     return {

@@ -68,7 +68,9 @@ class Line:
         return line
 
 
-def show(document: doc.Document, console: Console | None = None, *, long: bool = True) -> None:
+def show(
+    document: doc.Document, console: Console | None = None, *, long: bool = True
+) -> None:
     """Print a document, the answer first, and unless it is `long` only its leading parts; no text is read as markup."""
     console = console or Console()
     _print_opening(document, console)
@@ -81,7 +83,9 @@ def show(document: doc.Document, console: Console | None = None, *, long: bool =
     if left_out:
         console.print(Text(f"--long also shows: {left_out}", style="dim"))
     for number, command in enumerate(document.commands):
-        console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
+        console.print(
+            Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True
+        )
 
 
 def _print_opening(document: doc.Document, console: Console) -> None:
@@ -91,18 +95,26 @@ def _print_opening(document: doc.Document, console: Console) -> None:
     for reason in document.reasons:
         console.print(Text(plain(spelled(reason))))
     if document.title:
-        heading = Text(" on ").join(Text(plain(name), style="bold") for name in document.title)
-        console.print(heading.append("".join(f" · {plain(fact)}" for fact in document.facts)))
+        heading = Text(" on ").join(
+            Text(plain(name), style="bold") for name in document.title
+        )
+        console.print(
+            heading.append("".join(f" · {plain(fact)}" for fact in document.facts))
+        )
 
 
 def _left_out(parts: Sequence[doc.Part], shown: Sequence[doc.Part]) -> str:
     """Return the titles of the parts that are not shown, in words; nothing where all are."""
     numbers = {id(part) for part in shown}
     printed = (doc.Table, doc.Facts, doc.Sentences, doc.TokenGrid)
-    rest = [part for part in parts if isinstance(part, printed) and id(part) not in numbers]
+    rest = [
+        part for part in parts if isinstance(part, printed) and id(part) not in numbers
+    ]
     if not rest:
         return ""
-    names = dict.fromkeys(plain(part.title).partition(" · ")[0] for part in rest if part.title)
+    names = dict.fromkeys(
+        plain(part.title).partition(" · ")[0] for part in rest if part.title
+    )
     short = [name if len(name) <= TITLE else f"{name[: TITLE - 1]}…" for name in names]
     return listed(short, MOST_TITLES) or "the rest"
 
@@ -156,7 +168,9 @@ def _print_table(table: doc.Table, console: Console, long: bool) -> None:
 def _filled(table: doc.Table) -> doc.Table:
     """Return a table without the columns in which no row has anything."""
     rest = range(1, len(table.columns))
-    return _part(table, [i for i in rest if any(row.cells[i].text for row in table.rows)])
+    return _part(
+        table, [i for i in rest if any(row.cells[i].text for row in table.rows)]
+    )
 
 
 def _groups(table: doc.Table, console: Console) -> Iterator[doc.Table]:
@@ -174,13 +188,17 @@ def _groups(table: doc.Table, console: Console) -> Iterator[doc.Table]:
 def _part(table: doc.Table, columns: Sequence[int]) -> doc.Table:
     """Return the first column of a table, and these ones."""
     kept = (0, *columns)
-    rows = tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows)
+    rows = tuple(
+        replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows
+    )
     return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
 def _width(table: doc.Table, console: Console) -> int:
     """Return the columns of the screen that a table needs, sentences broken into short lines."""
-    wide = console.measure(_grid(table), options=console.options.update(width=FREE)).maximum
+    wide = console.measure(
+        _grid(table), options=console.options.update(width=FREE)
+    ).maximum
     for number, column in enumerate(table.columns):
         if column.wraps:
             longest = max(len(row.cells[number].text) for row in table.rows)
@@ -198,14 +216,18 @@ def _grid(table: doc.Table) -> Grid:
         if is_name:
             cells = [Text(folded(text.plain, NAME)) for text in cells]
         columns.append(cells)
-        justify: Literal["left", "right"] = "right" if column.align == "right" else "left"
+        justify: Literal["left", "right"] = (
+            "right" if column.align == "right" else "left"
+        )
         # a name that leaves no room for the rest is broken, a number never; a heading is no wider
         # than its cells, unless a word is
         title = plain(column.title)
         widths = [SHORT, *(text.cell_len for text in cells), *map(len, title.split())]
         heading = Text(folded(title, min(HEADING, max(widths))))
         can_break = column.wraps or is_name
-        grid.add_column(heading, justify=justify, no_wrap=not can_break, overflow="fold")
+        grid.add_column(
+            heading, justify=justify, no_wrap=not can_break, overflow="fold"
+        )
     for row, line in zip(table.rows, zip(*columns, strict=True), strict=True):
         grid.add_row(*line, style="bold" if row.marked else "dim" if row.quiet else "")
     return grid
@@ -262,15 +284,24 @@ def _lines(grid: doc.TokenGrid, width: int, coloured: bool) -> Iterator[Text]:
     heads = [_heading(head, coloured) for head in grid.columns]
     top = Line((grid.corner, "dim"), heads, [name for name, _ in grid.facts])
     rows = _rows(grid, coloured)
-    feet = [Line((name, "dim"), [(text, "") for text in texts], []) for name, texts in grid.foot]
-    facts = [min(WIDEST, max(map(cell_len, (name, *texts)))) for name, texts in grid.facts]
-    left = min(max(12, width // 4), max(cell_len(line.name[0]) for line in [top, *rows, *feet]))
+    feet = [
+        Line((name, "dim"), [(text, "") for text in texts], [])
+        for name, texts in grid.foot
+    ]
+    facts = [
+        min(WIDEST, max(map(cell_len, (name, *texts)))) for name, texts in grid.facts
+    ]
+    left = min(
+        max(12, width // 4), max(cell_len(line.name[0]) for line in [top, *rows, *feet])
+    )
     widths = Widths(left, _cell_widths([top, *feet], rows), facts)
     room = width - left - sum(size + 2 for size in facts)
     for number, columns in enumerate(_chunks(widths.cells, room)):
         if number:
             yield Text("")
-        below = [foot for foot in feet if any(foot.cells[column][0] for column in columns)]
+        below = [
+            foot for foot in feet if any(foot.cells[column][0] for column in columns)
+        ]
         for line in [top, *rows, *below]:
             yield line.printed(columns, widths)
 
@@ -293,7 +324,9 @@ def _rows(grid: doc.TokenGrid, coloured: bool) -> list[Line]:
 
 def _cell_widths(headings: Sequence[Line], rows: Sequence[Line]) -> list[int]:
     """Return the width of each column: predictions are whole, what stands above and below them may be cut."""
-    lengths = [[min(WIDEST, cell_len(text)) for text, _ in line.cells] for line in headings]
+    lengths = [
+        [min(WIDEST, cell_len(text)) for text, _ in line.cells] for line in headings
+    ]
     lengths += [[cell_len(text) for text, _ in line.cells] for line in rows]
     return [max(column) for column in zip(*lengths, strict=True)]
 
@@ -320,11 +353,16 @@ def _predicted(cell: doc.Prediction, coloured: bool) -> Styled:
         round(pale + cell.probability * (strong - pale))
         for pale, strong in zip(PALE, STRONG, strict=True)
     )
-    return text, f"#111111 on #{bytes(mixed).hex()}{' underline' if cell.settles else ''}"
+    return (
+        text,
+        f"#111111 on #{bytes(mixed).hex()}{' underline' if cell.settles else ''}",
+    )
 
 
 def _fit(text: str, size: int) -> str:
     """Return a text that takes exactly this many columns of the terminal, a wide character counting two."""
     return (
-        set_cell_size(text, size) if cell_len(text) <= size else set_cell_size(text, size - 1) + "…"
+        set_cell_size(text, size)
+        if cell_len(text) <= size
+        else set_cell_size(text, size - 1) + "…"
     )

@@ -13,7 +13,9 @@ PAGES = (".html", ".htm")
 HEAD = 1 << 16
 
 
-def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: str) -> Path:
+def ending(
+    path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: str
+) -> Path:
     """Return the file something goes to, `~` spelt out, refused before the long job where it can be none.
 
     A file that is there is replaced only where `mark` stands in its head, as in those that
@@ -26,7 +28,9 @@ def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: 
             with target.open("rb") as file:
                 foreign = mark.encode() not in file.read(HEAD)
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
-        raise _refused(what, path, getattr(error, "strerror", None) or error, option) from error
+        raise _refused(
+            what, path, getattr(error, "strerror", None) or error, option
+        ) from error
     if target.suffix.lower() not in suffixes:
         raise LayerscopeError(
             f"{option} {str(target)!r} is not a valid name for a {what}: let it end in {suffixes[0]}"
@@ -48,7 +52,9 @@ def write(path: Path, text: str, what: str, option: str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _refused(what, path, f"{str(path.parent)!r} is not a folder", option) from error
+        raise _refused(
+            what, path, f"{str(path.parent)!r} is not a folder", option
+        ) from error
     aside(path, lambda part: part.write_text(text, encoding="utf-8", errors="replace"))
     return path
 

@@ -25,7 +25,12 @@ from layerscope.training.objectives import Objective
 MEND = "lower the learning rate or fix the data"
 KIND = "training"
 """Of the run, and what its table is called."""
-SAME = (("model", "class"), ("model", "depth"), ("options", "objective"), ("options", "schedule"))
+SAME = (
+    ("model", "class"),
+    ("model", "depth"),
+    ("options", "objective"),
+    ("options", "schedule"),
+)
 """What two trainings must share for their steps to stand in one history."""
 CHOSEN = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs",
           "max_steps", "warmup_steps", "weight_decay", "lr_scheduler_type", "optim", "seed")  # fmt: skip
@@ -52,7 +57,9 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         """Keep the loss of a batch of the step, and the batch."""
         self.batches.append((loss.detach(), batch))
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+    def on_pre_optimizer_step(
+        self, args: Any, state: Any, control: Any, **others: Any
+    ) -> None:
         """Raise `LayerscopeError` where a loss of this step is not finite."""
         batches, self.batches = self.batches, []
         bad = torch.stack([~torch.isfinite(loss) for loss, _ in batches])
@@ -61,7 +68,9 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         batch = batches[int(bad.int().argmax())][1]
         with evaluating(others["model"]), torch.no_grad():  # one forward
             exits = self.readings(others["model"], batch)
-            broken = [layer for layer, read in exits if not bool(torch.isfinite(read).all())]
+            broken = [
+                layer for layer, read in exits if not bool(torch.isfinite(read).all())
+            ]
         first = torch.tensor(float(min(broken, default=math.inf)), device=bad.device)
         layer = -_largest(-first)
         where = f"layer {layer:.0f} is the first whose exit is not finite"
@@ -83,12 +92,12 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
 
 
 def _mend(args: Any) -> str:
-    saved = get_last_checkpoint(args.output_dir) if Path(args.output_dir).is_dir() else None
+    saved = (
+        get_last_checkpoint(args.output_dir) if Path(args.output_dir).is_dir() else None
+    )
     if saved is None:
         return f"no checkpoint was written; {MEND}, and train again"
-    return (
-        f"nothing was written after the last good checkpoint, {saved!r}; {MEND}, and resume from it"
-    )
+    return f"nothing was written after the last good checkpoint, {saved!r}; {MEND}, and resume from it"
 
 
 def _largest(value: Tensor) -> float:
@@ -155,7 +164,9 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
             if len(rows) and rows["step"].max() > state.global_step:
                 folder.write_table(KIND, rows[rows["step"] <= state.global_step])
 
-    def add(self, step: int, rows: list[Row], data: Any, samples: int, which: str = "") -> None:
+    def add(
+        self, step: int, rows: list[Row], data: Any, samples: int, which: str = ""
+    ) -> None:
         """Add the rows of an evaluation on a data set, `which` of several; those of the same step are replaced."""
         if not rows:
             return
@@ -164,15 +175,26 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
             folder = RunFolder(path)
         else:
             name = data if isinstance(data, str) and data else "evaluation data"
-            about = {"name": name, "source": name, "modality": self.modality, "samples": samples}
+            about = {
+                "name": name,
+                "source": name,
+                "modality": self.modality,
+                "samples": samples,
+            }
             manifest = self.manifest | {"data": about | {"labels": True}}
-            folder = RunFolder.create(path, manifest, pd.DataFrame(columns=sorted(PLANNED)))
+            folder = RunFolder.create(
+                path, manifest, pd.DataFrame(columns=sorted(PLANNED))
+            )
             folder.log("started")
         part = self.manifest["model"]["part"]
         new = pd.DataFrame(rows, columns=list(COLUMNS)).assign(step=step, part=part)
         old = _rows(folder)
-        whole = pd.concat([old[old["step"] != step], new.astype(COLUMNS)], ignore_index=True)
-        folder.write_table(KIND, whole.sort_values("step", kind="stable", ignore_index=True))
+        whole = pd.concat(
+            [old[old["step"] != step], new.astype(COLUMNS)], ignore_index=True
+        )
+        folder.write_table(
+            KIND, whole.sort_values("step", kind="stable", ignore_index=True)
+        )
 
     def _folders(self) -> list[RunFolder]:
         files = (*self.path.glob("run.json"), *self.path.glob("*/run.json"))

@@ -36,7 +36,10 @@ SCORE = "score"
 
 
 def read(
-    data: Any, task: str, text_column: str | None = None, label_column: str | None = None
+    data: Any,
+    task: str,
+    text_column: str | None = None,
+    label_column: str | None = None,
 ) -> Corpus:
     """Return data as the task reads them; raises `LayerscopeError` for what is not there or of another kind."""
     if task == SENTENCES:
@@ -44,14 +47,20 @@ def read(
     if task == TAGGING:
         tagged = tagged_rows(data, TAGGING)
         labels: Any = tagged.labels
-        return Corpus(tagged.name, "text", tagged.sentences, _numbers(len(labels)), labels)
+        return Corpus(
+            tagged.name, "text", tagged.sentences, _numbers(len(labels)), labels
+        )
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
     modality = MODALITIES.get(task, "text")
     if task != "auto" and corpus.modality not in (modality, "tensor"):
         raise LayerscopeError(
             f"{corpus.name} holds {corpus.modality} samples, and the task {task} reads {modality}"
         )
-    return paired(corpus, data, text_column) if task in ("auto", "classification") else corpus
+    return (
+        paired(corpus, data, text_column)
+        if task in ("auto", "classification")
+        else corpus
+    )
 
 
 def read_pairs(data: Any, score_column: str | None) -> Corpus:
@@ -107,15 +116,19 @@ def prepare(
     A seeded tenth is held out where none are given to evaluate on. The label of a tagged sentence
     is a row of labels.
     """
-    if task == LANGUAGE:  # windows of the whole text are made, and held out, when it is encoded
+    # windows of the whole text are made, and held out, when it is encoded
+    if task == LANGUAGE:
         return train, held or train, None, ()
     classes = None
     if task != SENTENCES:
         for corpus in filter(None, (train, held)):
             _refuse_unlabelled(corpus, task)
-        classes = _classes(train)  # before the split, which may hold all of a rare class out
+        # before the split, which may hold all of a rare class out
+        classes = _classes(train)
     if held is None:
-        train, held, note = _split(train, seed, "pair" if task == SENTENCES else "sample")
+        train, held, note = _split(
+            train, seed, "pair" if task == SENTENCES else "sample"
+        )
         return train, held, classes, (*train.notes, note)
     if classes is None:
         return train, held, None, train.notes
@@ -134,7 +147,9 @@ def _refuse_unlabelled(corpus: Corpus, task: str) -> None:
     mend = "name their column with `label_column`, or learn the text itself with `task='causal-lm'`"
     if task in MODALITIES:
         mend = "give files in a folder for each class"
-    raise LayerscopeError(f"{corpus.name} has no labels, which {task} learns from: {mend}")
+    raise LayerscopeError(
+        f"{corpus.name} has no labels, which {task} learns from: {mend}"
+    )
 
 
 def _of_eval(held: Corpus, without: Sequence[str] = ()) -> list[str]:
@@ -168,7 +183,9 @@ def _classes(corpus: Corpus) -> tuple[str, ...]:
         raise LayerscopeError(
             f"every label of {corpus.name} is {next(iter(labels))!r}: give at least two classes"
         )
-    return tuple(map(str, sorted(labels, key=lambda label: (isinstance(label, str), label))))
+    return tuple(
+        map(str, sorted(labels, key=lambda label: (isinstance(label, str), label)))
+    )
 
 
 def _numbers(n: int) -> tuple[str, ...]:
@@ -200,13 +217,19 @@ class Lessons:
 
 
 def encode(
-    train: Corpus, held: Corpus, classes: Sequence[str] | None, encoder: Any, settings: Settings
+    train: Corpus,
+    held: Corpus,
+    classes: Sequence[str] | None,
+    encoder: Any,
+    settings: Settings,
 ) -> Lessons:
     """Return data as a Trainer takes them: texts tokenised once, images and sounds read when a batch is made."""
     seed, notes, collate, digests = settings.seed, tuple[str, ...](), None, None
     if classes is not None:
         digests = kept_digests(train) if settings.task != TAGGING else None
-        labelled = partial(_classified, classes=classes, encoder=encoder, task=settings.task)
+        labelled = partial(
+            _classified, classes=classes, encoder=encoder, task=settings.task
+        )
         augment = bool(settings.augment)
         learnt, judged = (
             Examples(corpus.name, *labelled(corpus), seed, augment=augment)
@@ -218,9 +241,12 @@ def encode(
             train, held, notes = _windows(train, held, encoder, seed)
             collate = partial(batched, encoder=encoder, label=next_tokens)
         learnt, judged = (
-            Examples(corpus.name, corpus.samples, corpus.labels, seed) for corpus in (train, held)
+            Examples(corpus.name, corpus.samples, corpus.labels, seed)
+            for corpus in (train, held)
         )
-    return Lessons(learnt, judged.drawn(settings.eval_samples, seed), collate, notes, digests)
+    return Lessons(
+        learnt, judged.drawn(settings.eval_samples, seed), collate, notes, digests
+    )
 
 
 def _windows(
@@ -246,7 +272,11 @@ def _classified(
     number = {name: i for i, name in enumerate(classes)}
     labels: Any = corpus.labels
     if task != TAGGING:
-        samples = encoded(corpus.samples, encoder) if corpus.modality == "text" else corpus.samples
+        samples = (
+            encoded(corpus.samples, encoder)
+            if corpus.modality == "text"
+            else corpus.samples
+        )
         return samples, [number[str(label)] for label in labels]
     windows, rows = [], []
     tokens = first_tokens(encoder, corpus.samples, corpus.name)

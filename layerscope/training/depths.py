@@ -107,7 +107,15 @@ class Trained(Shown):
         commands = last.commands
         if self.chosen is not None:
             layer = str(self.chosen.layer)
-            cut = ["layerscope", "truncate", folder, "--layer", layer, "--out", f"{folder}-{layer}"]
+            cut = [
+                "layerscope",
+                "truncate",
+                folder,
+                "--layer",
+                layer,
+                "--out",
+                f"{folder}-{layer}",
+            ]
             commands = (shlex.join(cut), *commands)
         return replace(
             last,
@@ -120,14 +128,24 @@ class Trained(Shown):
 
     def _depths(self) -> Table:
         narrow = [*self.dims.columns[::-1]]
-        titles = ["layer", self.lines[0].title, *(f"{dims} dims" for dims in narrow), "ms", "MB"]
+        titles = [
+            "layer",
+            self.lines[0].title,
+            *(f"{dims} dims" for dims in narrow),
+            "ms",
+            "MB",
+        ]
         rows = []
         for line in self.lines:
             scores = [line.shown(self.dims.at[line.layer, dims]) for dims in narrow]
             costs = _decimals(line.ms_per_sample), _decimals(line.megabytes)
-            rows.append(row(f"{line.layer} of {line.depth}", str(line), *scores, *costs))
+            rows.append(
+                row(f"{line.layer} of {line.depth}", str(line), *scores, *costs)
+            )
         legend = (f"ms: per sample, {self.measured}",) if self.measured else ()
-        return Table("A model that ends at each layer", columns(titles), tuple(rows), legend)
+        return Table(
+            "A model that ends at each layer", columns(titles), tuple(rows), legend
+        )
 
     def _doubt(self) -> str | None:
         """Return why the scores say nothing about depth, None where they do."""
@@ -175,7 +193,12 @@ def compare_depths(folder: TrainingFolder, reporter: Reporter) -> Trained:
     aside(folder.history / DEPTHS, lambda part: part.write_text(text, encoding="utf-8"))
     classes = folder.about["model"]["classes"]
     return Trained(
-        folder.path, folder.history, tuple(lines), measured, classes and len(classes), _by_dims(run)
+        folder.path,
+        folder.history,
+        tuple(lines),
+        measured,
+        classes and len(classes),
+        _by_dims(run),
     )
 
 
@@ -199,4 +222,6 @@ def _by_dims(run: Run) -> pd.DataFrame:
     rows = run.at()
     rows = rows[rows["variant"].str.startswith(history.DIMS).fillna(False).astype(bool)]
     numbers = rows["variant"].str.removeprefix(history.DIMS).astype("int64")
-    return rows.assign(dims=numbers).pivot(index="layer", columns="dims", values="value")
+    return rows.assign(dims=numbers).pivot(
+        index="layer", columns="dims", values="value"
+    )

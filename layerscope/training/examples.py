@@ -58,13 +58,17 @@ class Examples(Dataset[Example]):
         sample = self.samples[index]
         if self.augment:
             sample = augmented(sample, np.random.default_rng(seed))
-        return Example(sample, None if self.labels is None else self.labels[index], seed)
+        return Example(
+            sample, None if self.labels is None else self.labels[index], seed
+        )
 
     def drawn(self, n: int | None, seed: int) -> "Examples":
         """Return `n` of these at most, drawn with a seed and never augmented, to evaluate on."""
         rows = list(range(len(self)))
         if n is not None and n < len(self):
-            rows = sorted(np.random.default_rng(seed).choice(len(self), n, replace=False).tolist())
+            rows = sorted(
+                np.random.default_rng(seed).choice(len(self), n, replace=False).tolist()
+            )
         labels = None if self.labels is None else [self.labels[row] for row in rows]
         return Examples(self.name, pick(self.samples, rows), labels)
 
@@ -86,16 +90,21 @@ def augmented(image: Any, rng: np.random.Generator) -> Any:
     width, height = image.size
     across, down = max(1, round(width * PADDING)), max(1, round(height * PADDING))
     left, top = rng.integers(-across, across + 1), rng.integers(-down, down + 1)
-    shifted = image.crop((left, top, left + width, top + height))  # what lies outside is black
+    # what lies outside is black
+    shifted = image.crop((left, top, left + width, top + height))
     if rng.random() < FLIPPED:
         shifted = shifted.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return shifted.rotate(rng.uniform(-DEGREES, DEGREES), resample=Image.Resampling.BILINEAR)
+    return shifted.rotate(
+        rng.uniform(-DEGREES, DEGREES), resample=Image.Resampling.BILINEAR
+    )
 
 
 class ByLength(Sampler[int]):
     """The order of texts in a training: random by seed and epoch, but those of one batch are about equally long."""
 
-    def __init__(self, examples: Examples, lengths: np.ndarray[Any, Any], batch_size: int) -> None:
+    def __init__(
+        self, examples: Examples, lengths: np.ndarray[Any, Any], batch_size: int
+    ) -> None:
         self.examples, self.lengths, self.batch_size = examples, lengths, batch_size
 
     def __len__(self) -> int:
@@ -114,20 +123,28 @@ class ByLength(Sampler[int]):
         yield from alike[full:].tolist()  # the batch that is not full stays the last
 
 
-def batched(examples: Sequence[Example], encoder: Any, label: Label) -> dict[str, Tensor]:
+def batched(
+    examples: Sequence[Example], encoder: Any, label: Label
+) -> dict[str, Tensor]:
     """Return a batch as a model's encoder makes it, with the `labels` [B] or [B, T] that a function gives it."""
     inputs = encoder.batch([example.sample for example in examples])
     batch = dict(inputs.named) or {"inputs": inputs.positional}
     return batch | {"labels": label(batch, examples, encoder)}
 
 
-def class_labels(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+def class_labels(
+    batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any
+) -> Tensor:
     """Return the class of each sample, or of each token, those of padding ignored."""
     labels = [example.label for example in examples]
-    return torch.tensor(labels) if isinstance(labels[0], int) else padded(labels, IGNORED)
+    return (
+        torch.tensor(labels) if isinstance(labels[0], int) else padded(labels, IGNORED)
+    )
 
 
-def next_tokens(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+def next_tokens(
+    batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any
+) -> Tensor:
     """Return the tokens themselves, for causal language models; the first, which nothing predicts, is ignored."""
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
     labels[:, 0] = IGNORED

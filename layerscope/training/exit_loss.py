@@ -52,7 +52,10 @@ class ExitLoss:
             heads = nn.ModuleList(copy.deepcopy(exits.head) for _ in exits.layers[:-1])
             self.module.add_module(HEADS, heads)
         self._plain = self.module.forward
-        kinds = {parameter.kind for parameter in inspect.signature(self._plain).parameters.values()}
+        kinds = {
+            parameter.kind
+            for parameter in inspect.signature(self._plain).parameters.values()
+        }
         self._takes_items = inspect.Parameter.VAR_KEYWORD in kinds
 
         # the Trainer reads from the signature which columns a model takes
@@ -70,7 +73,9 @@ class ExitLoss:
     @property
     def heads(self) -> dict[int, nn.Module]:
         """The heads of the layers before the last exit, none where all read one."""
-        return dict(zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False))
+        return dict(
+            zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False)
+        )
 
     def exit_heads(self) -> ExitHeads | None:
         """Return the weights of these heads as they are now."""
@@ -87,20 +92,28 @@ class ExitLoss:
     def _forward(self, *args: Any, labels: Tensor | None = None, **named: Any) -> Any:
         items = named.pop("num_items_in_batch", None)
         if labels is None and self.on:
-            raise LayerscopeError("this batch has no labels: give what the exits are to predict")
+            raise LayerscopeError(
+                "this batch has no labels: give what the exits are to predict"
+            )
         _refuse_padding(self.exits.model, named.get("attention_mask"))
         bare = partial(self._plain, *args, **named)
         if labels is None:
             return bare()
         if self.module.training:
             return ModelOutput(loss=self._loss(bare, labels, items))
-        more = {"num_items_in_batch": items} if items is not None and self._takes_items else {}
+        more = (
+            {"num_items_in_batch": items}
+            if items is not None and self._takes_items
+            else {}
+        )
         call = partial(bare, labels=labels, **more)
         if self.score is None:
             return call()
         output, read = self.every.reading(call, bare)
         head = self.every.head or nn.Identity()
-        self.score(read, [self.heads.get(layer, head) for layer in self.every.layers], labels)
+        self.score(
+            read, [self.heads.get(layer, head) for layer in self.every.layers], labels
+        )
         return output
 
     def _loss(self, call: Callable[[], Any], labels: Tensor, items: Any) -> Tensor:
@@ -110,7 +123,9 @@ class ExitLoss:
         if self.on:
             states = self.exits(call)
             layers = self.exits.layers
-            return self.objective.loss(states, labels, self.head, layers, heads, **options)
+            return self.objective.loss(
+                states, labels, self.head, layers, heads, **options
+            )
         loss = aligned_loss([self.exits.last(call)], labels, self.head, **options)
         for head in heads:  # DDP waits for the gradient of every weight
             loss = loss + 0.0 * sum(parameter.sum() for parameter in head.parameters())
@@ -119,7 +134,8 @@ class ExitLoss:
 
 def _refuse_padding(model: LayeredModel, mask: Tensor | None) -> None:
     """Raise where padding, which changes this model's states, is in a batch."""
-    if mask is None or mask.ndim != 2 or model.padding:  # nothing is read from the device in vain
+    # nothing is read from the device in vain
+    if mask is None or mask.ndim != 2 or model.padding:
         return
     if not model.joins(int(mask.sum(1).min()), mask.shape[1]):
         raise LayerscopeError(
@@ -137,7 +153,9 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
         logits: Tensor = module(**named).logits
         shape = logits.shape[:-1]
         generator = torch.Generator().manual_seed(0)
-        labels = torch.randint(0, logits.shape[-1], shape, generator=generator).to(logits.device)
+        labels = torch.randint(0, logits.shape[-1], shape, generator=generator).to(
+            logits.device
+        )
         try:
             loss: Tensor = module(**named, labels=labels).loss
         except Exception as error:

@@ -73,7 +73,11 @@ class Exits:
 
     def last(self, call: Call, stacked: Sequence[int] = ()) -> Tensor:
         """Return what the model's last layer, or those `stacked` in its stead, give `head`, or their logits."""
-        record = recorded(self.module, self.stack.blocks, stacked) if stacked else nullcontext()
+        record = (
+            recorded(self.module, self.stack.blocks, stacked)
+            if stacked
+            else nullcontext()
+        )
         with self._headless() as reads, record:
             output = call()
         read = reads[-1] if reads else logits_of(output)
@@ -84,7 +88,10 @@ class Exits:
         """Return what the model gives in a call, and what the exit at an index gives in `bare`, without labels."""
         blocks, layers = self.stack.blocks, self.layers
         if self.head is not None and self._at_once:
-            with self._headless(len(layers)) as reads, recorded(self.module, blocks, layers):
+            with (
+                self._headless(len(layers)) as reads,
+                recorded(self.module, blocks, layers),
+            ):
                 output = call()
             return output, reads[-1].chunk(len(layers)).__getitem__
         with recorded(self.module, blocks) as states:
@@ -117,7 +124,8 @@ class Exits:
         call, self._at_once = partial(forward, self.module, inputs), True
         try:
             stacked = self(call)
-        except Exception:  # the code after the blocks fails in its own way on another batch size
+        # the code after the blocks fails in its own way on another batch size
+        except Exception:
             return False
         self._at_once = False
         pairs = [*zip(stacked, self(call), strict=True)]
@@ -161,7 +169,9 @@ def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int,
 def _linear(calls: list[TracedCall], logits: Tensor) -> str | None:
     """Return the path of the linear layer whose output is the logits, if there is one that no adapter adds to."""
     calls = [call for call in calls if same(call.output.to(logits.dtype), logits)]
-    linear = next((call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None)
+    linear = next(
+        (call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None
+    )
     if linear is None:
         return None
     inside = set(linear.module.parameters())

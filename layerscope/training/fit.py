@@ -64,7 +64,12 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
     def __init__(
         self, reporter: Reporter, title: str, examples: Examples, stack: ExitStack
     ) -> None:
-        self.reporter, self.title, self.examples, self.stack = reporter, title, examples, stack
+        self.reporter, self.title, self.examples, self.stack = (
+            reporter,
+            title,
+            examples,
+            stack,
+        )
         self.loss = ""
         self.advance: Advance | None = None
 
@@ -87,13 +92,23 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
         return control
 
     def on_log(
-        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        logs: Mapping[str, Any] | None = None,
+        **_: Any,
     ) -> None:
         if logs and "loss" in logs:
             self.loss = f"loss {float(logs['loss']):.3f}"
 
     def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: Mapping[str, float], **_: Any
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        metrics: Mapping[str, float],
+        **_: Any,
     ) -> None:
         """Show the loss, the whole model's score, and its effective depth."""
         values = {key.removeprefix("eval_"): value for key, value in metrics.items()}
@@ -108,7 +123,9 @@ def check_reports(name: str) -> None:
     from transformers.integrations import get_available_reporting_integrations
 
     if name not in (there := ("none", "all", *get_available_reporting_integrations())):
-        raise LayerscopeError(f"report_to {name!r} is not installed: choose one of {listed(there)}")
+        raise LayerscopeError(
+            f"report_to {name!r} is not installed: choose one of {listed(there)}"
+        )
 
 
 def is_main() -> bool:
@@ -121,7 +138,9 @@ def steps_of(settings: Settings, samples: int) -> int:
     if settings.max_steps is not None:
         return settings.max_steps
     batches = math.ceil(samples / (settings.batch_size * launched()))
-    return math.ceil(settings.epochs * max(1, math.ceil(batches / settings.gradient_accumulation)))
+    return math.ceil(
+        settings.epochs * max(1, math.ceil(batches / settings.gradient_accumulation))
+    )
 
 
 def evaluations_of(settings: Settings, steps: int, evaluated: int) -> tuple[int, bool]:
@@ -134,7 +153,11 @@ def evaluations_of(settings: Settings, steps: int, evaluated: int) -> tuple[int,
 
 
 def fit(
-    start: Start, lessons: Lessons, settings: Settings, folder: TrainingFolder, reporter: Reporter
+    start: Start,
+    lessons: Lessons,
+    settings: Settings,
+    folder: TrainingFolder,
+    reporter: Reporter,
 ) -> None:
     """Train, and write the model as a standard checkpoint into the folder."""
     if folder.finished:
@@ -145,7 +168,9 @@ def fit(
     samples, interval = count(len(lessons.eval), "sample"), count(every, "step")
     reporter.say(f"every layer is evaluated on {samples} after every {interval}")
     with without_bars(), ExitStack() as stack:
-        progress = _Progress(reporter, str(folder.about["model"]["name"]), lessons.train, stack)
+        progress = _Progress(
+            reporter, str(folder.about["model"]["name"]), lessons.train, stack
+        )
         arguments = _arguments(settings, folder, steps, every)
         trainer = _trainer(start, lessons, settings, folder, arguments)
         trainer.add_callback(progress)
@@ -223,7 +248,9 @@ def _trainer(
     if lessons.train.labels is None:  # each pair is a negative of the others
         arguments["batch_sampler"] = "no_duplicates"
     args = SentenceTransformerTrainingArguments(**arguments)
-    return pair_trainer(start.module, settings, lessons.train, lessons.eval, folder.history, args)
+    return pair_trainer(
+        start.module, settings, lessons.train, lessons.eval, folder.history, args
+    )
 
 
 def objective_of(settings: Settings) -> Objective:

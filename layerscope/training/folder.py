@@ -29,7 +29,10 @@ class TrainingFolder:
     @property
     def finished(self) -> bool:
         """Whether the training has come to its end."""
-        return bool((self.path / ABOUT).is_file() and read_json(self.path / ABOUT).get("finished"))
+        return bool(
+            (self.path / ABOUT).is_file()
+            and read_json(self.path / ABOUT).get("finished")
+        )
 
     @property
     def checkpoints(self) -> Path:
@@ -44,10 +47,15 @@ class TrainingFolder:
     def last_checkpoint(self) -> Path | None:
         """Return the last whole checkpoint, None where there is none."""
         # the Trainer's state is written last, and may be cut short by a kill
-        for folder in sorted(self.checkpoints.glob("checkpoint-*"), key=step_of, reverse=True):
+        for folder in sorted(
+            self.checkpoints.glob("checkpoint-*"), key=step_of, reverse=True
+        ):
             with suppress(OSError, ValueError):
                 if isinstance(
-                    json.loads((folder / "trainer_state.json").read_text(encoding="utf-8")), dict
+                    json.loads(
+                        (folder / "trainer_state.json").read_text(encoding="utf-8")
+                    ),
+                    dict,
                 ):
                     return folder
         return None
@@ -57,7 +65,9 @@ class TrainingFolder:
         write_json(self.path / ABOUT, {**self.about, "finished": finished})
 
 
-def open_training(out: str | Path, about: Mapping[str, Any], *, main: bool) -> TrainingFolder:
+def open_training(
+    out: str | Path, about: Mapping[str, Any], *, main: bool
+) -> TrainingFolder:
     """Return the folder of a training, new or begun before; `main` is the one process that writes.
 
     Raises `LayerscopeError` for one that cannot be written, that another job writes to, or that
@@ -66,10 +76,14 @@ def open_training(out: str | Path, about: Mapping[str, Any], *, main: bool) -> T
     path = Path(out).expanduser()
     folder = TrainingFolder(path, about)
     if main:
-        if (path / LOCK).exists():  # left by a job that was killed, or held by one that lives
+        # left by a job that was killed, or held by one that lives
+        if (path / LOCK).exists():
             with locked(path):
                 pass
-        begun = not _unbegun(path) and (own_folder(path, "training", ABOUT) / ABOUT).is_file()
+        begun = (
+            not _unbegun(path)
+            and (own_folder(path, "training", ABOUT) / ABOUT).is_file()
+        )
         try:
             if begun:
                 _refuse_another(path, read_json(path / ABOUT), about)
@@ -98,7 +112,9 @@ def nothing_left(folder: TrainingFolder, *, main: bool) -> Iterator[None]:
 
 def _unbegun(path: Path) -> bool:
     """Whether a folder names a training, or its baselines, and holds nothing of them."""
-    files = {file.name for file in path.rglob("*") if not file.is_dir()}.difference([LOCK])
+    files = {file.name for file in path.rglob("*") if not file.is_dir()}.difference(
+        [LOCK]
+    )
     return bool(files) and files <= {ABOUT, f".{ABOUT}.part"}
 
 
@@ -116,7 +132,9 @@ def _refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) 
         for name, value in now[group].items():
             # an older training lacks an option's default
             if name in there and name not in FREE and there[name] != value:
-                differ.append(f"{name} {_shown(there[name])} there, {_shown(value)} here")
+                differ.append(
+                    f"{name} {_shown(there[name])} there, {_shown(value)} here"
+                )
     if differ:
         raise LayerscopeError(
             f"out {str(path)!r} holds another training ({'; '.join(differ[:4])}{'; …' if len(differ) > 4 else ''}): "

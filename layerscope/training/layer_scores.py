@@ -86,7 +86,9 @@ class LayerScores:
             states.append(wide(rows[chosen]))
         finite = torch.isfinite(torch.stack(losses)).all(0)
         self.some.add(torch.stack(states, 1)[finite[chosen]])
-        self._add(torch.stack(tops)[:, finite], torch.stack(losses)[:, finite], truth[finite])
+        self._add(
+            torch.stack(tops)[:, finite], torch.stack(losses)[:, finite], truth[finite]
+        )
         self.total += len(truth)
         self.skipped += int((~finite).sum())
 
@@ -102,7 +104,8 @@ class LayerScores:
             settled <= layers,
             settled.expand(self.depth, -1),
         )
-        numbers = torch.stack([value.cpu().double() for value in values])  # not all have float64
+        # not all have float64
+        numbers = torch.stack([value.cpu().double() for value in values])
         self.sums += torch.stack((numbers.sum(-1), numbers.square().sum(-1)))
 
     def merge(self, other: "LayerScores") -> None:
@@ -110,7 +113,9 @@ class LayerScores:
         self.total += other.total
         self.skipped += other.skipped
         self.sums += other.sums
-        self.classes = [one + two for one, two in zip(self.classes, other.classes, strict=True)]
+        self.classes = [
+            one + two for one, two in zip(self.classes, other.classes, strict=True)
+        ]
         if self.some is not None and other.some is not None:
             self.some.add(other.some.rows)
         self.some = self.some or other.some
@@ -137,14 +142,18 @@ class LayerScores:
         errors = torch.full_like(total, math.nan)
         if n > 1:
             errors = ((squares - total * means) / (n - 1)).clamp_min(0).div(n).sqrt()
-        for name, values, stderrs in zip(MEANS, means.tolist(), errors.tolist(), strict=True):
+        for name, values, stderrs in zip(
+            MEANS, means.tolist(), errors.tolist(), strict=True
+        ):
             for layer, value in enumerate(values, start=1):
                 stderr = stderrs[layer - 1]
                 if name != "saturation_layer" or layer == self.depth:
                     yield self._row(name, layer, value, stderr)
                 if name == "cross_entropy" and self.language_model:
                     perplexity = math.exp(min(value, 700.0))
-                    yield self._row("perplexity", layer, perplexity, perplexity * stderr)
+                    yield self._row(
+                        "perplexity", layer, perplexity, perplexity * stderr
+                    )
 
     def _cosines(self) -> Iterator[Row]:
         rows = torch.empty(0) if self.some is None else self.some.rows
@@ -163,7 +172,9 @@ class LayerScores:
             if collapse is not None:
                 yield self._row("nc1", layer, float(collapse.nc1))
 
-    def _row(self, name: str, layer: int, value: float, stderr: float = math.nan) -> Row:
+    def _row(
+        self, name: str, layer: int, value: float, stderr: float = math.nan
+    ) -> Row:
         n = self.total - self.skipped
         return row_of(name, layer, value, stderr, n, n_skipped=self.skipped)
 
@@ -176,13 +187,23 @@ class LayerScores:
         return state[counts]
 
 
-def row_of(metric: str, layer: int, value: float, stderr: float, n: int, **more: Any) -> Row:
+def row_of(
+    metric: str, layer: int, value: float, stderr: float, n: int, **more: Any
+) -> Row:
     """Return a row of the long frame of a run."""
-    row: Row = {"metric": metric, "variant": None, "pooling": None, "layer": layer, "site": SITE}
+    row: Row = {
+        "metric": metric,
+        "variant": None,
+        "pooling": None,
+        "layer": layer,
+        "site": SITE,
+    }
     return row | {"value": value, "stderr": stderr, "n": n, "n_skipped": 0} | more
 
 
-def score_options(model: LayeredModel, exit_loss: ExitLoss) -> tuple[dict[str, Any], str | None]:
+def score_options(
+    model: LayeredModel, exit_loss: ExitLoss
+) -> tuple[dict[str, Any], str | None]:
     """Return the options of `LayerScores` for a model with a head, and why neural collapse is left out where it is."""
     head, depth = exit_loss.every.head, model.stack.depth
     classes = 0 if model.lens is None else model.lens.classes
@@ -207,7 +228,11 @@ def once(labels: Tensor, accelerator: Any) -> Tensor:
     processes in their order.
     """
     state = accelerator.gradient_state
-    if accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
+    if (
+        accelerator.num_processes == 1
+        or not state.end_of_dataloader
+        or state.remainder <= 0
+    ):
         return labels
     new = max(0, state.remainder - accelerator.process_index * len(labels))
     kept = labels.clone()
@@ -232,7 +257,9 @@ def over_processes(scores: LayerScores, accelerator: Any) -> LayerScores:
 
 def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
     """Return what a training log says of scores: flat names, those of single layers `NAME_layer_K`."""
-    values = {(row["metric"], row["variant"], row["layer"]): row["value"] for row in rows}
+    values = {
+        (row["metric"], row["variant"], row["layer"]): row["value"] for row in rows
+    }
     depth = max((layer for _, _, layer in values), default=0)
     score, metric = "accuracy", "layer_accuracy"
     if language_model:
@@ -249,7 +276,9 @@ def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
     return {name: values[key] for name, key in names.items() if key in values}
 
 
-def no_collapse(depth: int, classes: int, width: int, language_model: bool) -> str | None:
+def no_collapse(
+    depth: int, classes: int, width: int, language_model: bool
+) -> str | None:
     """Return why neural collapse of such a model is not computed, None where it is."""
     if language_model:
         return "NC1 is left out: a language model's classes are its tokens"
@@ -274,7 +303,10 @@ def _judged(rows: Tensor, head: Head, truth: Tensor) -> tuple[Tensor, Tensor]:
         if start == 0:
             check_classes(truth, logits.shape[-1])
         tops.append(logits.argmax(-1))
-        losses.append((logits.logsumexp(-1, keepdim=True) - logits.gather(1, labels))[:, 0])
+        losses.append(
+            (logits.logsumexp(-1, keepdim=True) - logits.gather(1, labels))[:, 0]
+        )
         start += size
-        size = max(1, CHUNK // logits.shape[-1])  # the first row shows the number of classes
+        # the first row shows the number of classes
+        size = max(1, CHUNK // logits.shape[-1])
     return torch.cat(tops), torch.cat(losses)

@@ -57,7 +57,9 @@ def aligned_loss(
         1.0986
 
     """
-    rows, truth, shares = counted(states, labels, layers, weights, shift=shift, items=items)
+    rows, truth, shares = counted(
+        states, labels, layers, weights, shift=shift, items=items
+    )
     if isinstance(head, nn.Linear):
         check_classes(truth, head.out_features)
         total: Any = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
@@ -65,7 +67,9 @@ def aligned_loss(
         total = 0.0
         for row, share in zip(rows, shares, strict=True):
             logits = logits_of(row, head, truth)
-            total = total + share * nn.functional.cross_entropy(logits, truth, reduction="sum")
+            total = total + share * nn.functional.cross_entropy(
+                logits, truth, reduction="sum"
+            )
     return torch.as_tensor(total) / (len(truth) if items is None else items)
 
 
@@ -91,7 +95,13 @@ def exit_weights(
     """
     exits = [int(layer) for layer in layers]
     last = exits[-1] if depth is None and exits else depth
-    if not exits or exits != sorted(set(exits)) or exits[0] < 1 or last is None or exits[-1] > last:
+    if (
+        not exits
+        or exits != sorted(set(exits))
+        or exits[0] < 1
+        or last is None
+        or exits[-1] > last
+    ):
         raise LayerscopeError(
             f"exits {list(layers)!r}: give increasing layers from 1 to {last or 'L'}, at least one"
         )
@@ -137,7 +147,9 @@ def counted(
                 "of one shape"
             )
     if labels.is_floating_point():
-        raise LayerscopeError(f"labels are {labels.dtype}: give classes, as whole numbers")
+        raise LayerscopeError(
+            f"labels are {labels.dtype}: give classes, as whole numbers"
+        )
     if tuple(labels.shape) != last[:-1]:
         raise LayerscopeError(
             f"states {last} and labels {tuple(labels.shape)}: give one label for each state"
@@ -147,7 +159,9 @@ def counted(
     counts = labels != IGNORED
     truth = labels[counts].long()
     if not len(truth) and not items:
-        raise LayerscopeError("every label of this batch is ignored: leave such batches out")
+        raise LayerscopeError(
+            "every label of this batch is ignored: leave such batches out"
+        )
     if layers is not None and len(layers) != len(exits):
         raise LayerscopeError(
             f"{len(exits)} exits and {len(layers)} layers: name the depth of each exit"
@@ -229,19 +243,26 @@ class _Chunked(torch.autograd.Function):
         with torch.autocast(weight.device.type, enabled=False):
             for row, share, of_row in zip(rows, shares, of_rows, strict=True):
                 for start in range(0, len(row), size):
-                    part, truth = row[start : start + size], labels[start : start + size, None]
+                    part, truth = (
+                        row[start : start + size],
+                        labels[start : start + size, None],
+                    )
                     logits = nn.functional.linear(part, weight, bias)
                     log_p = torch.log_softmax(logits, -1, dtype=dtype)
                     total -= share * log_p.gather(1, truth).sum()
                     if not any(needs):
                         continue
                     # d CE / d logits = softmax - onehot, instead of the log-probabilities
-                    slope = log_p.exp_().scatter_add_(1, truth, log_p.new_full(truth.shape, -1.0))
+                    slope = log_p.exp_().scatter_add_(
+                        1, truth, log_p.new_full(truth.shape, -1.0)
+                    )
                     if of_bias is not None:
                         of_bias.add_(slope.sum(0), alpha=share)
                     slope = slope.to(weight.dtype)
                     if of_row is not None:
-                        torch.mul(slope @ weight, share, out=of_row[start : start + size])
+                        torch.mul(
+                            slope @ weight, share, out=of_row[start : start + size]
+                        )
                     if of_weight is not None:
                         _add_product(of_weight, slope.T, part, share)
         ctx.save_for_backward(

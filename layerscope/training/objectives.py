@@ -9,7 +9,13 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, OneOf
-from layerscope.training.loss import aligned_loss, counted, logits_of, plain_weights, wide
+from layerscope.training.loss import (
+    aligned_loss,
+    counted,
+    logits_of,
+    plain_weights,
+    wide,
+)
 from layerscope.training.options import Name, Schedule
 
 
@@ -145,14 +151,20 @@ def classifiers_loss(
     rows, truth, shares = counted(states, labels, layers, weights, **counting)
     items = counting.get("items")
     if len(heads) != len(rows):
-        raise LayerscopeError(f"{len(rows)} exits and {len(heads)} heads: give one for each")
-    logits = [logits_of(row, head, truth) for head, row in zip(heads, rows, strict=True)]
+        raise LayerscopeError(
+            f"{len(rows)} exits and {len(heads)} heads: give one for each"
+        )
+    logits = [
+        logits_of(row, head, truth) for head, row in zip(heads, rows, strict=True)
+    ]
     teacher = logits[-1].detach().log_softmax(-1)
     total = logits[-1].new_zeros(())
     for share, one in zip(shares, logits, strict=True):
         total = total + share * nn.functional.cross_entropy(one, truth, reduction="sum")
         if distillation and one is not logits[-1]:
             student = one.log_softmax(-1)
-            apart = nn.functional.kl_div(student, teacher, reduction="sum", log_target=True)
+            apart = nn.functional.kl_div(
+                student, teacher, reduction="sum", log_target=True
+            )
             total = total + share * distillation * apart
     return total / (len(truth) if items is None else items)

@@ -113,13 +113,17 @@ class Settings:
     task: Annotated[str, OneOf(("auto", *TASKS)), DATA] = "auto"
     objective: Annotated[Name, OneOf(get_args(Name)), OBJECTIVE] = "aligned"
     schedule: Annotated[Schedule | None, OneOf(get_args(Schedule)), OBJECTIVE] = None
-    weights: Annotated[str | Sequence[float], Several(Number(0), WEIGHTS), OBJECTIVE] = "linear"
+    weights: Annotated[
+        str | Sequence[float], Several(Number(0), WEIGHTS), OBJECTIVE
+    ] = "linear"
     beta: Annotated[float, Number(0), OBJECTIVE] = 1.0
     distillation: Annotated[float, Number(0), OBJECTIVE] = 0.0
-    layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="3,6 or 3-6"), OBJECTIVE] = (
-        None
-    )
-    dims: Annotated[Sequence[int] | None, Several(Whole(1), such_as="32,64,128"), OBJECTIVE] = None
+    layers: Annotated[
+        Sequence[int] | None, Several(Whole(), such_as="3,6 or 3-6"), OBJECTIVE
+    ] = None
+    dims: Annotated[
+        Sequence[int] | None, Several(Whole(1), such_as="32,64,128"), OBJECTIVE
+    ] = None
     head: Annotated[str, OneOf(("auto", "mean", "own", "new")), MODEL] = "auto"
     epochs: Annotated[float, Number(above=0), STEPS] = 3
     max_steps: Annotated[int | None, Whole(1), STEPS] = None
@@ -128,9 +132,9 @@ class Settings:
     gradient_accumulation: Annotated[int, Whole(1), STEPS] = 1
     weight_decay: Annotated[float, Number(0), STEPS] = 0.01
     warmup: Annotated[float, Number(0), STEPS] = 0.0
-    scheduler: Annotated[str, OneOf(("linear", "cosine", "constant", "multistep")), STEPS] = (
-        "linear"
-    )
+    scheduler: Annotated[
+        str, OneOf(("linear", "cosine", "constant", "multistep")), STEPS
+    ] = "linear"
     max_length: Annotated[int | None, Whole(1), DATA] = None
     augment: Annotated[bool | None, DATA] = None
     eval_every: Annotated[int | None, Whole(1), EVALUATION] = None
@@ -164,7 +168,9 @@ def with_preset(call: Mapping[str, Any]) -> dict[str, Any]:
     options = {**call, **call.get("settings", {})}
     options.pop("settings", None)
     preset = PRESETS.get(str(options.get("preset")), {})
-    return options | {key: value for key, value in preset.items() if options.get(key) is None}
+    return options | {
+        key: value for key, value in preset.items() if options.get(key) is None
+    }
 
 
 def settings_for(task: str, options: TrainOptions) -> Settings:
@@ -173,7 +179,9 @@ def settings_for(task: str, options: TrainOptions) -> Settings:
     if task != IMAGES and settings.augment:
         options.refuse(["augment"], f"crops and turns images, and {task} reads none")
     if task != SENTENCES and settings.dims is not None:
-        options.refuse(["dims"], f"are those of sentence embeddings, and {task} makes none")
+        options.refuse(
+            ["dims"], f"are those of sentence embeddings, and {task} makes none"
+        )
     if task == SENTENCES:
         options.refuse(NOT_FOR_SENTENCES, f"is not used by the task {task}")
         if settings.objective not in ("standard", "aligned"):

@@ -16,7 +16,12 @@ from layerscope.show.plain import escape
 from layerscope.training.data import choose_task, describe, encode, prepare, read
 from layerscope.training.depths import Trained, compare_depths
 from layerscope.training.fit import check_reports, fit, is_main
-from layerscope.training.folder import REPORT, TrainingFolder, nothing_left, open_training
+from layerscope.training.folder import (
+    REPORT,
+    TrainingFolder,
+    nothing_left,
+    open_training,
+)
 from layerscope.training.loss import exit_weights
 from layerscope.training.options import (
     MODALITIES,
@@ -62,9 +67,15 @@ def run_training(options: TrainOptions) -> Trained:
     folder = open_training(options.out, about, main=is_main())
     with locked(folder.path) if is_main() else nullcontext():
         with nothing_left(folder, main=is_main()):
-            modality = "tensor" if train.modality == "tensor" else MODALITIES.get(task, "text")
+            modality = (
+                "tensor" if train.modality == "tensor" else MODALITIES.get(task, "text")
+            )
             encoder = encoder_for(
-                modality, begin.processor, layered.module, max_length=settings.max_length, prompt=""
+                modality,
+                begin.processor,
+                layered.module,
+                max_length=settings.max_length,
+                prompt="",
             )
             lessons = encode(train, held, begin.classes, encoder, settings)
             for note in (*data_notes, *begin.notes, *layered.notes, *lessons.notes):
@@ -76,7 +87,8 @@ def run_training(options: TrainOptions) -> Trained:
         _describe(trained, folder, begin.module, _whence(origin))
         try:
             open_run(folder.history).report(folder.path / REPORT)
-        except LayerscopeError as error:  # vl-convert is an extra, and the training is whole
+        # vl-convert is an extra, and the training is whole
+        except LayerscopeError as error:
             reporter.say(f"no page: {error}")
         return trained
 
@@ -96,10 +108,14 @@ def _whence(origin: Origin) -> Whence:
     """Return where the weights that were trained came from, for the card."""
     if origin.from_config:
         return None, None
-    return whereabouts(origin.source if origin.module is not None else str(origin.given), None)
+    return whereabouts(
+        origin.source if origin.module is not None else str(origin.given), None
+    )
 
 
-def _describe(trained: Trained, folder: TrainingFolder, module: Any, whence: Whence) -> None:
+def _describe(
+    trained: Trained, folder: TrainingFolder, module: Any, whence: Whence
+) -> None:
     """Write the card of a trained model."""
     about, settings, last = folder.about, folder.about["settings"], trained.lines[-1]
     task, held = settings["task"], about["data"]["eval"]["name"]

@@ -62,7 +62,8 @@ class AlignedLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.name = _model_of(loss), type(loss).__name__
-        for part in reversed(list(loss.modules())):  # what is wrapped is named before what wraps it
+        # what is wrapped is named before what wraps it
+        for part in reversed(list(loss.modules())):
             _check_kind(part)
         self.dims = () if dims is None else prefixes(self.model, dims)
         self.loss = _at_each(self.dims, loss, self.model) if self.dims else loss
@@ -164,7 +165,8 @@ def features_of(model: Any, texts: Sequence[str]) -> dict[str, Any]:
 def prefixes(model: Any, dims: Sequence[int]) -> tuple[int, ...]:
     """Return numbers of dimensions with the model's width, ascending; raises for those that it does not have."""
     width = (
-        getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
+        getattr(model, "get_embedding_dimension", None)
+        or model.get_sentence_embedding_dimension
     )()
     different = sorted({*dims})
     if len(different) < max(1, len(dims)) or different[0] < 1 or different[-1] > width:
@@ -176,20 +178,25 @@ def prefixes(model: Any, dims: Sequence[int]) -> tuple[int, ...]:
 
 def _at_each(dims: Sequence[int], loss: nn.Module, model: Any) -> nn.Module:
     """Return the mean of a loss over prefixes of the embedding."""
-    from sentence_transformers.losses import MatryoshkaLoss  # the one path of 5.x and 6.x
+    # the one path of 5.x and 6.x
+    from sentence_transformers.losses import MatryoshkaLoss
 
     if any(isinstance(part, MatryoshkaLoss) for part in loss.modules()):
         raise LayerscopeError(
             "MatryoshkaLoss has dimensions of its own: leave `dims` out, or give the loss inside it"
         )
-    mean: nn.Module = MatryoshkaLoss(model, loss, list(dims), [1 / len(dims)] * len(dims))
+    mean: nn.Module = MatryoshkaLoss(
+        model, loss, list(dims), [1 / len(dims)] * len(dims)
+    )
     return mean
 
 
 def _check_kind(loss: nn.Module) -> None:
     """Raise for a loss that trains every layer itself or runs its model a second time."""
     name, kinds = type(loss).__name__, [kind.__name__ for kind in type(loss).__mro__]
-    repeats = getattr(loss, "uses_gradient_cache", any("Cached" in kind for kind in kinds))
+    repeats = getattr(
+        loss, "uses_gradient_cache", any("Cached" in kind for kind in kinds)
+    )
     if repeats or any("AdaptiveLayer" in kind for kind in kinds):
         raise LayerscopeError(
             f"{name} chooses its layers or runs the model again by itself, when no layer can be read: give a loss that "

@@ -45,7 +45,12 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]  # the library
 
 
 def pair_trainer(
-    model: Any, settings: Settings, train: Examples, held: Examples, history: Path, args: Any
+    model: Any,
+    settings: Settings,
+    train: Examples,
+    held: Examples,
+    history: Path,
+    args: Any,
 ) -> Any:
     """Return a Trainer of a SentenceTransformer on pairs, which writes what every layer scores into a history.
 
@@ -61,7 +66,9 @@ def pair_trainer(
     objective = Objective(settings.objective, weights=settings.weights)
     log = History(history, every.layered, objective, args, SITE)
     scores = PairScores(every, held, log, args.eval_batch_size)
-    guard = Guard(lambda _, features: zip(every.layers, every.embeddings(features), strict=True))
+    guard = Guard(
+        lambda _, features: zip(every.layers, every.embeddings(features), strict=True)
+    )
     loss.register_forward_hook(lambda _, batch, value: guard.see(value, batch[0][0]))
     return _Trainer(
         model,
@@ -85,11 +92,20 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
         self, loss: AlignedLoss, pairs: Examples, history: History, batch_size: int
     ) -> None:
         super().__init__()
-        self.loss, self.pairs, self.history, self.batch_size = loss, pairs, history, batch_size
+        self.loss, self.pairs, self.history, self.batch_size = (
+            loss,
+            pairs,
+            history,
+            batch_size,
+        )
 
     @torch.no_grad()
     def __call__(
-        self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
+        self,
+        model: Any,
+        output_path: str | None = None,
+        epoch: float = -1,
+        steps: int = -1,
     ) -> dict[str, float]:
         """Return the score of every layer; the process with a path to write to adds them all to the history."""
         with evaluating(model):
@@ -115,22 +131,36 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
             score, metric = self._accuracy, "pair_accuracy"
         whole: list[float] = []
         for dims in sorted({*self.loss.dims, width}, reverse=True):
-            scores = score(normalize(one[..., :dims], dim=-1), normalize(two[..., :dims], dim=-1))
+            scores = score(
+                normalize(one[..., :dims], dim=-1), normalize(two[..., :dims], dim=-1)
+            )
             variant = None if dims == width else f"dims={dims}"
             for layer, (value, stderr) in zip(layers, scores, strict=True):
-                yield row_of(metric, layer, value, stderr, n, site=SITE, variant=variant)
+                yield row_of(
+                    metric, layer, value, stderr, n, site=SITE, variant=variant
+                )
                 if variant is None:
                     whole.append(value)
         shares = torch.tensor(whole).nan_to_num().clamp(0, 1)
         depth = float(effective_depth(shares, EPSILON, "last"))
         variant = depth_variant("last")
-        yield row_of("effective_depth", layers[-1], depth, math.nan, n, site=SITE, variant=variant)
+        yield row_of(
+            "effective_depth",
+            layers[-1],
+            depth,
+            math.nan,
+            n,
+            site=SITE,
+            variant=variant,
+        )
 
     def _embedded(self, texts: Sequence[str]) -> Tensor:
         """Return what every layer makes of texts, `[L, N, D]`, in batches of like lengths."""
         order = np.argsort([-len(text) for text in texts], kind="stable")
         parts = []
-        for rows in np.split(order, range(self.batch_size, len(order), self.batch_size)):
+        for rows in np.split(
+            order, range(self.batch_size, len(order), self.batch_size)
+        ):
             features = features_of(self.loss.model, [texts[row] for row in rows])
             parts.append(self.loss.embeddings(features).float().cpu())
         return torch.cat(parts, 1)[:, np.argsort(order)]
@@ -138,17 +168,27 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
     def _spearman(self, one: Tensor, two: Tensor) -> Iterator[tuple[float, float]]:
         """Yield the correlation at each layer with its standard error (Bonett and Wright 2000)."""
         n, cosines = len(self.pairs), (one * two).sum(-1).double().numpy()
-        for r in map(float, spearman(cosines, np.asarray(self.pairs.labels, dtype=float))):
-            error = (1 - r**2) * math.sqrt((1 + r**2 / 2) / (n - 3)) if n > 3 else math.nan
+        for r in map(
+            float, spearman(cosines, np.asarray(self.pairs.labels, dtype=float))
+        ):
+            error = (
+                (1 - r**2) * math.sqrt((1 + r**2 / 2) / (n - 3)) if n > 3 else math.nan
+            )
             yield r, error
 
     def _accuracy(self, one: Tensor, two: Tensor) -> Iterator[tuple[float, float]]:
         """Yield how often the nearest second text at each layer is the pair's, or the same text."""
         seconds = np.array([second for _, second in self.pairs.samples])
         for queries, texts in zip(one, two, strict=True):
-            nearest = torch.cat([(part @ texts.T).argmax(-1) for part in queries.split(CHUNK)])
+            nearest = torch.cat(
+                [(part @ texts.T).argmax(-1) for part in queries.split(CHUNK)]
+            )
             right = seconds[nearest.numpy()] == seconds
-            error = float(right.std(ddof=1)) / len(right) ** 0.5 if len(right) > 1 else math.nan
+            error = (
+                float(right.std(ddof=1)) / len(right) ** 0.5
+                if len(right) > 1
+                else math.nan
+            )
             yield float(right.mean()), error
 
 

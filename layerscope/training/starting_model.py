@@ -62,10 +62,16 @@ class PlainClassifier(torch.nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, inputs: torch.Tensor, labels: torch.Tensor | None = None) -> ModelOutput:
+    def forward(
+        self, inputs: torch.Tensor, labels: torch.Tensor | None = None
+    ) -> ModelOutput:
         """Return the logits `[B, K]` of rows `[B, D]`, with the cross-entropy of labels `[B]`, if any."""
         logits = self.module(inputs)
-        loss = None if labels is None else torch.nn.functional.cross_entropy(logits, labels)
+        loss = (
+            None
+            if labels is None
+            else torch.nn.functional.cross_entropy(logits, labels)
+        )
         return ModelOutput(loss=loss, logits=logits)
 
 
@@ -97,7 +103,11 @@ def find(model: Any, *, from_config: bool) -> Origin:
 def _config_file(path: Path) -> Path:
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
-        what = "holds no config.json" if path.is_dir() else f"does not exist{near_folder(path)}"
+        what = (
+            "holds no config.json"
+            if path.is_dir()
+            else f"does not exist{near_folder(path)}"
+        )
         raise LayerscopeError(
             f"{str(path)!r} {what}: with `from_config=True` give a folder with config.json, or a JSON file"
         )
@@ -109,7 +119,9 @@ def _transformer_in(folder: Path) -> Path:
     modules = folder / "modules.json"
     if not modules.is_file():
         return folder
-    return folder / str(json.loads(modules.read_text(encoding="utf-8"))[0].get("path", ""))
+    return folder / str(
+        json.loads(modules.read_text(encoding="utf-8"))[0].get("path", "")
+    )
 
 
 def _of_object(model: Any, *, from_config: bool) -> Origin:
@@ -133,7 +145,11 @@ def _of_object(model: Any, *, from_config: bool) -> Origin:
 
 
 def start(
-    origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, processor: Any
+    origin: Origin,
+    task: str,
+    classes: Sequence[str] | None,
+    settings: Settings,
+    processor: Any,
 ) -> Start:
     """Return the model of a task with the head it needs, what reads its inputs, its classes, and notes."""
     if task == SENTENCES:
@@ -167,7 +183,9 @@ def open_encoder(origin: Origin, settings: Settings) -> Any:
                     source, LoadOptions(dtype="float32", device=settings.device)
                 )
         except LayerscopeError as error:
-            raise LayerscopeError(f"{origin.name} is not a sentence encoder: {error}") from error
+            raise LayerscopeError(
+                f"{origin.name} is not a sentence encoder: {error}"
+            ) from error
     elif not isinstance(encoder, SentenceTransformer):
         raise LayerscopeError(
             f"a {type(encoder).__name__} is not a sentence encoder: give a SentenceTransformer, or a name"
@@ -193,7 +211,11 @@ def _keep_every_layer(module: Any, notes: list[str]) -> None:
 
 
 def _made(
-    origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, notes: list[str]
+    origin: Origin,
+    task: str,
+    classes: Sequence[str] | None,
+    settings: Settings,
+    notes: list[str],
 ) -> tuple[Any, tuple[str, ...] | None]:
     """Return a model made of a config or a checkpoint with the head of a task, and its classes in its order."""
     config, order = origin.config, None
@@ -222,7 +244,9 @@ def _made(
     elif not trained and classes is not None:
         fresh |= _renewed(module)
     if fresh:
-        notes.append(f"freshly initialised, seed {settings.seed}: {', '.join(sorted(fresh))}")
+        notes.append(
+            f"freshly initialised, seed {settings.seed}: {', '.join(sorted(fresh))}"
+        )
     module.config._name_or_path = origin.name  # the name in the history
     return as_configured(module), order
 
@@ -247,7 +271,10 @@ def _loaded(auto: Any, origin: Origin) -> tuple[Any, set[str]]:
 
 
 def _names(kinds: Any) -> set[str]:
-    return {kind.__name__ for kind in (kinds if isinstance(kinds, (list, tuple)) else (kinds,))}
+    return {
+        kind.__name__
+        for kind in (kinds if isinstance(kinds, (list, tuple)) else (kinds,))
+    }
 
 
 def _renewed(module: Any) -> set[str]:
@@ -271,7 +298,11 @@ def _auto(config: Any, task: str, name: str) -> Any:
         raise LayerscopeError(
             f"{name} ({config.model_type}) has no head for {task} in transformers: choose another `task`, or model"
         )
-    if task == "causal-lm" and sees_both_sides(config) and not getattr(config, "is_decoder", False):
+    if (
+        task == "causal-lm"
+        and sees_both_sides(config)
+        and not getattr(config, "is_decoder", False)
+    ):
         raise LayerscopeError(
             f"{name} ({config.model_type}) sees both sides of a token and cannot learn to predict the next one"
         )
@@ -305,7 +336,9 @@ def _takes_mean(origin: Origin, task: str, head: str) -> bool:
         return True
     if head != "auto" or not possible or not sees_both_sides(config):
         return False
-    fresh = origin.from_config or not _architecture(config).endswith("SequenceClassification")
+    fresh = origin.from_config or not _architecture(config).endswith(
+        "SequenceClassification"
+    )
     return fresh or is_mean_head(config)
 
 
@@ -343,7 +376,9 @@ def _processor(source: str, module: Any) -> Any:
     size = getattr(module.config, "image_size", 224)
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
     return ViTImageProcessorPil(
-        size={"height": height, "width": width}, image_mean=[0.5] * 3, image_std=[0.5] * 3
+        size={"height": height, "width": width},
+        image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
     )
 
 
@@ -357,6 +392,8 @@ def _pad(module: Any, tokenizer: Any, notes: list[str]) -> None:
                 "the tokenizer has neither a padding token nor an end token: give it a pad_token"
             )
         tokenizer.pad_token = tokenizer.eos_token
-        notes.append(f"padding: {tokenizer.eos_token!r}, as the tokenizer has no token of its own")
+        notes.append(
+            f"padding: {tokenizer.eos_token!r}, as the tokenizer has no token of its own"
+        )
     if getattr(module.config, "pad_token_id", None) is None:
         module.config.pad_token_id = tokenizer.pad_token_id

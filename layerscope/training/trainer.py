@@ -79,15 +79,21 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         history: str | Path | None = None,
         **options: Any,
     ) -> None:
-        self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]  # which checks it
+        if isinstance(objective, str):
+            objective = Objective(objective)  # type: ignore[arg-type]  # which checks it
+        self.objective = objective
         super().__init__(model, *args, **options)
         self._refuse_arguments()
         try:
             self.layered = layered_model(model, self.processing_class, part)
         except LayerscopeError as error:  # which names the argument of the other verbs
-            raise LayerscopeError(str(error).replace("processor=", "processing_class=")) from error
+            raise LayerscopeError(
+                str(error).replace("processor=", "processing_class=")
+            ) from error
         inputs = probe(self.layered)
-        self.exit_loss = ExitLoss(Exits(self.layered, inputs, layers), self.objective, inputs)
+        self.exit_loss = ExitLoss(
+            Exits(self.layered, inputs, layers), self.objective, inputs
+        )
         self.scoring, self.left_out = score_options(self.layered, self.exit_loss)
         self.guard = Guard(self.readings)
         self.add_callback(self.guard)
@@ -108,7 +114,10 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
 
     def _refuse_arguments(self) -> None:
         """Raise where the Trainer's arguments take the loss from elsewhere, or leave the exits without a model."""
-        for name, owner in (("label_smoothing_factor", self.args), ("compute_loss_func", self)):
+        for name, owner in (
+            ("label_smoothing_factor", self.args),
+            ("compute_loss_func", self),
+        ):
             if getattr(owner, name):
                 raise LayerscopeError(
                     f"{name} takes a loss of the last logits and ignores the exits: leave it out"
@@ -130,7 +139,9 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         trains_exits = self.objective.trains_exits(self.state.global_step + 1)
         self.exit_loss.on = model.training and trains_exits
         try:
-            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            loss = super().compute_loss(
+                model, inputs, return_outputs, num_items_in_batch
+            )
         finally:
             self.exit_loss.on = False
         if model.training:
@@ -145,14 +156,19 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         for layer, read in zip(exits.layers, reads, strict=True):
             yield layer, self.exit_loss.head(read)
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+    def _load_from_checkpoint(
+        self, resume_from_checkpoint: str, model: Any = None
+    ) -> None:
         """Load the weights of a checkpoint, those too that transformers saved under the names of older releases.
 
         Its `from_pretrained` knows both names of a ViT's; its Trainer passes over the old ones
         without an error.
         """
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        model, checkpoint = self.model if model is None else model, Path(resume_from_checkpoint)
+        model, checkpoint = (
+            self.model if model is None else model,
+            Path(resume_from_checkpoint),
+        )
         saved: set[str] = set()
         for path in checkpoint.glob("model*.safetensors"):
             with safe_open(path, framework="pt") as file:
@@ -189,19 +205,29 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         )
         try:
             with generators_kept(self.args.device):
-                output = super().evaluation_loop(dataloader, description, *args, **options)
+                output = super().evaluation_loop(
+                    dataloader, description, *args, **options
+                )
         finally:
             self.exit_loss.score = None
         rows = over_processes(scores, self.accelerator).compute()
         for name, value in logged(rows, self.scoring["language_model"]).items():
             # what compute_metrics gave stays
             output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
-        if description == EVALUATION and self.history is not None and self.is_world_process_zero():
+        if (
+            description == EVALUATION
+            and self.history is not None
+            and self.is_world_process_zero()
+        ):
             data_set = (
-                "" if metric_key_prefix == "eval" else metric_key_prefix.removeprefix("eval_")
+                ""
+                if metric_key_prefix == "eval"
+                else metric_key_prefix.removeprefix("eval_")
             )
             data = getattr(dataloader.dataset, "name", None)
-            self.history.add(self.state.global_step, rows, data, output.num_samples, data_set)
+            self.history.add(
+                self.state.global_step, rows, data, output.num_samples, data_set
+            )
         return output
 
 
@@ -209,7 +235,9 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
 def generators_kept(device: torch.device) -> Iterator[None]:
     """Within, what is random is drawn from copies: how often a model is evaluated does not change its training."""
     python, array = random.getstate(), np.random.get_state()
-    kind, devices = (device.type, [device]) if device.type not in ("cpu", "mps") else ("cuda", [])
+    kind, devices = (
+        (device.type, [device]) if device.type not in ("cpu", "mps") else ("cuda", [])
+    )
     with torch.random.fork_rng(devices, device_type=kind):
         try:
             yield

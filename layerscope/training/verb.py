@@ -4,7 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from layerscope.core.option_kinds import IN_CODE, Folder, OneOf
 from layerscope.core.options import DATA, MODEL, OUTPUT, checked
-from layerscope.training.options import OBJECTIVE, PRESETS, Settings, TrainOptions, with_preset
+from layerscope.training.options import (
+    OBJECTIVE,
+    PRESETS,
+    Settings,
+    TrainOptions,
+    with_preset,
+)
 
 if TYPE_CHECKING:
     from layerscope.training.depths import Trained

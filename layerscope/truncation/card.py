@@ -21,12 +21,15 @@ from layerscope.truncation.source import KEPT, Source, Whence
 
 def write_card(kind: str, folder: Path, /, **facts: Any) -> None:
     """Write README.md, Markdown with a YAML head, into the folder of a model, from the template of this kind."""
-    (folder / CARD).write_text(filled(f"{kind}.md", **facts), encoding="utf-8", errors="replace")
+    (folder / CARD).write_text(
+        filled(f"{kind}.md", **facts), encoding="utf-8", errors="replace"
+    )
 
 
 def filled(name: str, /, **facts: Any) -> str:
     """Return a template of a card filled in; `md` escapes what came from data, so that names do nothing in a card."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # which takes a while to import
+    # which takes a while to import
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     room = Environment(
         loader=PackageLoader("layerscope.truncation", "cards"),
@@ -41,7 +44,11 @@ def filled(name: str, /, **facts: Any) -> str:
 
 def describe(source: Source, made: Truncated, folder: Path) -> None:
     """Write the card of a truncated model."""
-    stack, loaded, modality = source.model.stack, source.model.loaded, source.model.encoder.modality
+    stack, loaded, modality = (
+        source.model.stack,
+        source.model.loaded,
+        source.model.encoder.modality,
+    )
     like = f"layer {made.layer} of the full model"
     if made.dropped:
         like = f"that of the full model with {spans(made.dropped, 'block')} bypassed"
@@ -66,13 +73,19 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
         modality=modality,
         pooled_by=source.pooled_by,
         # a tokenizer without a pad token takes one text at a time
-        alone=modality == "text" and getattr(loaded.processor, "pad_token", None) is None,
+        alone=modality == "text"
+        and getattr(loaded.processor, "pad_token", None) is None,
         output=output_of(Path(made.path)) if made.format == "onnx" else "",
     )
 
 
 def head(
-    whence: Whence, library: str, pipeline: str | None, tags: Sequence[str], *, same: bool = True
+    whence: Whence,
+    library: str,
+    pipeline: str | None,
+    tags: Sequence[str],
+    *,
+    same: bool = True,
 ) -> str:
     """Return the YAML head of a model's card: what its source's card says that still holds, and what this model is.
 
@@ -88,7 +101,9 @@ def head(
     if base := hub or kept.get("base_model"):
         # the hub's word for other weights or depth
         fields |= {"base_model": base, "base_model_relation": "finetune"}
-    yaml = yaml_dump(ModelCardData(**fields).to_dict(), sort_keys=False, allow_unicode=False)
+    yaml = yaml_dump(
+        ModelCardData(**fields).to_dict(), sort_keys=False, allow_unicode=False
+    )
     return str(yaml).strip()
 
 
@@ -106,7 +121,11 @@ def pipeline_of(auto: str) -> str | None:
     from transformers.pipelines import SUPPORTED_TASKS as TASKS
 
     return next(
-        (task for task, about in TASKS.items() if auto in [kind.__name__ for kind in about["pt"]]),
+        (
+            task
+            for task, about in TASKS.items()
+            if auto in [kind.__name__ for kind in about["pt"]]
+        ),
         None,
     )
 
@@ -115,8 +134,14 @@ def _head(source: Source, made: Truncated) -> str:
     """Return the head of a truncated model's card: without a head of its own it gives states, whatever its source."""
     served = made.format == "sentence-transformers"
     headless = made.auto == "AutoModel" and not served
-    auto = "AutoModelForSequenceClassification" if is_mean_head(source.module.config) else made.auto
+    auto = (
+        "AutoModelForSequenceClassification"
+        if is_mean_head(source.module.config)
+        else made.auto
+    )
     pipeline = "sentence-similarity" if served else pipeline_of(auto)
     pipeline = f"image-{pipeline}" if headless and source.unit == "image" else pipeline
     library = {"onnx": "onnxruntime"}.get(made.format, made.format)
-    return head((source.hub, source.beside), library, pipeline, ["truncated"], same=not headless)
+    return head(
+        (source.hub, source.beside), library, pipeline, ["truncated"], same=not headless
+    )

@@ -39,7 +39,9 @@ MODES = {"mean": "mean", "cls": "cls", "first": "cls", "last": "lasttoken"}
 """The poolings that a SentenceTransformer has, and its names for them."""
 
 
-def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: Path) -> float:
+def write_checkpoint(
+    source: Source, depth: Depth, expected: Expected, folder: Path
+) -> float:
     """Write config, safetensors and tokenizer or processor; return how far its states are from the full model's."""
     import transformers
 
@@ -68,7 +70,11 @@ def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: P
         for key in report.get(kind) or ()
     }
     if type(module) is not type(built) or wrong:
-        what = f"without {min(map(str, wrong))}" if wrong else f"as {type(module).__name__}"
+        what = (
+            f"without {min(map(str, wrong))}"
+            if wrong
+            else f"as {type(module).__name__}"
+        )
         raise LayerscopeError(
             f"the truncated {type(built).__name__} loads {what}: nothing was written"
         )
@@ -82,7 +88,8 @@ def save_processors(source: Source, folder: str | Path) -> None:
     if path and getattr(module, "main_input_name", "") != "input_ids":
         from transformers import AutoProcessor
 
-        with suppress(Exception):  # most models have none: what reads their inputs is saved below
+        # most models have none: what reads their inputs is saved below
+        with suppress(Exception):
             AutoProcessor.from_pretrained(path).save_pretrained(folder)
     if hasattr(processor, "save_pretrained"):
         processor.save_pretrained(folder)
@@ -97,7 +104,9 @@ def check_states(module: nn.Module, source: Source, expected: Expected) -> float
     """
     stack = source.model.stack.until(len(expected.kept))
 
-    def compare(what: str, read: Tensor | None, wanted: Tensor, *tolerance: Any) -> float:
+    def compare(
+        what: str, read: Tensor | None, wanted: Tensor, *tolerance: Any
+    ) -> float:
         apart = difference(read, wanted)
         if read is None or not agrees(read, wanted, *tolerance):
             raise LayerscopeError(
@@ -137,7 +146,9 @@ def auto_class(module: Any) -> str:
     for name in sorted(names, key=lambda name: (name.endswith("PreTraining"), name)):
         mapping = getattr(modeling_auto, name)._model_mapping
         kinds = None if mapping is None else mapping.get(type(module.config), None)
-        if standard_class(type(module)) in (kinds if isinstance(kinds, tuple) else (kinds,)):
+        if standard_class(type(module)) in (
+            kinds if isinstance(kinds, tuple) else (kinds,)
+        ):
             return name
     return type(module).__name__
 
@@ -152,7 +163,11 @@ def write_sentence_transformer(
     built = depth.build(source.module, expected.kept)
     mixing = []
     if source.mix is not None:
-        mixing = [layer_pooling(built, source.model.stack.width, len(expected.kept), source.mix)]
+        mixing = [
+            layer_pooling(
+                built, source.model.stack.width, len(expected.kept), source.mix
+            )
+        ]
     served = source.model.loaded.served
     if served is None:
         wanted = _save_plain(built, source, expected, folder, mixing)
@@ -165,7 +180,9 @@ def write_sentence_transformer(
         model_kwargs={"dtype": source.dtype},
     )
     if source.mix is not None:  # by layers of the full model, as `evaluate` reads them
-        full = MixedLayers(source.module, source.model.stack, source.mix, source.model.final)
+        full = MixedLayers(
+            source.module, source.model.stack, source.mix, source.model.final
+        )
         wanted = vectors_of(full, expected.inputs, list(again)[2:]).numpy()
     if source.dim is not None:
         wanted = wanted[:, : source.dim]
@@ -175,19 +192,27 @@ def write_sentence_transformer(
     apart = math.inf
     if vectors.shape == wanted.shape:
         apart = float(np.abs(vectors - wanted).max())
-    if not math.isfinite(apart) or not np.allclose(vectors, wanted, rtol=close, atol=close):
+    if not math.isfinite(apart) or not np.allclose(
+        vectors, wanted, rtol=close, atol=close
+    ):
         raise LayerscopeError(
             f"the embeddings of the truncated {source.name} differ from {expected.name} (by {apart:.1e}): nothing was "
             "written"
         )
     if served is None:
         return apart
-    inner = next(child for child in again[0].children() if isinstance(child, type(source.module)))
+    inner = next(
+        child for child in again[0].children() if isinstance(child, type(source.module))
+    )
     return max(apart, check_states(inner, source, expected))
 
 
 def _save_plain(
-    built: Any, source: Source, expected: Expected, folder: Path, mixing: Sequence[nn.Module]
+    built: Any,
+    source: Source,
+    expected: Expected,
+    folder: Path,
+    mixing: Sequence[nn.Module],
 ) -> NDArray[np.float32]:
     """Write a plain transformer with a pooling, and return the embeddings it is to give."""
     from sentence_transformers import SentenceTransformer
@@ -224,10 +249,18 @@ def _save_served(
     own_modules = dict(served._modules)
     own_inner_modules = dict(first._modules)
     if pooling in MODES and (pooling,) != source.model.loaded.pooling:
-        name = next(name for name, part in own_modules.items() if type(part).__name__ == "Pooling")
+        name = next(
+            name
+            for name, part in own_modules.items()
+            if type(part).__name__ == "Pooling"
+        )
         pool = own_modules[name]
-        served._modules[name] = type(pool)(pool.embedding_dimension, pooling_mode=MODES[pooling])
-    truncated = next(name for name, part in own_inner_modules.items() if part is source.module)
+        served._modules[name] = type(pool)(
+            pool.embedding_dimension, pooling_mode=MODES[pooling]
+        )
+    truncated = next(
+        name for name, part in own_inner_modules.items() if part is source.module
+    )
     first._modules[truncated] = built
     try:
         wanted = _encoded(served, source)
@@ -235,7 +268,9 @@ def _save_served(
             after = [*served._modules.values()][1:]
             modules = first, *mixing, *shortened(after, source)
             served._modules.clear()
-            served._modules.update({str(number): module for number, module in enumerate(modules)})
+            served._modules.update(
+                {str(number): module for number, module in enumerate(modules)}
+            )
         served.save_pretrained(str(folder), create_model_card=False)
         return wanted
     finally:
@@ -246,7 +281,11 @@ def _save_served(
 
 def vector_width(served: Any, pooled: int) -> int:
     """Return the number of dimensions of a SentenceTransformer's vectors; of a plain model those that are pooled."""
-    widths = [module.out_features for module in served or () if hasattr(module, "out_features")]
+    widths = [
+        module.out_features
+        for module in served or ()
+        if hasattr(module, "out_features")
+    ]
     return int(widths[-1] if widths else pooled)
 
 
@@ -258,7 +297,13 @@ def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
 
     width = vector_width(source.model.loaded.served, source.model.stack.width)
     rows = torch.eye(source.dim, width, dtype=source.dtype, device=source.model.device)
-    kept = Dense(width, source.dim, bias=False, activation_function=nn.Identity(), init_weight=rows)
+    kept = Dense(
+        width,
+        source.dim,
+        bias=False,
+        activation_function=nn.Identity(),
+        init_weight=rows,
+    )
     at = len(modules) - (type(modules[-1]).__name__ == "Normalize")
     return [*modules[:at], kept, *modules[at:]]
 
@@ -266,6 +311,9 @@ def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
 def _encoded(served: Any, source: Source) -> NDArray[np.float32]:
     """Return the embeddings of the samples, each alone: in half precision batch-mates show."""
     vectors = served.encode(
-        list(source.samples), batch_size=1, convert_to_numpy=True, show_progress_bar=False
+        list(source.samples),
+        batch_size=1,
+        convert_to_numpy=True,
+        show_progress_bar=False,
     )
     return np.asarray(vectors, dtype=np.float32)

@@ -51,7 +51,9 @@ class Made:
         """Return the blocks of the full model that it lacks, counted from 1; none where it merely ends earlier."""
         if not gaps_in(self.kept):
             return ()
-        return tuple(block for block in range(1, depth + 1) if block - 1 not in self.kept)
+        return tuple(
+            block for block in range(1, depth + 1) if block - 1 not in self.kept
+        )
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,9 @@ class Truncated:
     @property
     def cut(self) -> str:
         """What was done to the full model, in words."""
-        narrower = "" if self.dim is None else f", the first {count(self.dim, 'dimension')}"
+        narrower = (
+            "" if self.dim is None else f", the first {count(self.dim, 'dimension')}"
+        )
         if self.dropped:
             return f"without {spans(self.dropped, 'block')} of {self.depth}{narrower}"
         if self.mix:
@@ -122,10 +126,14 @@ class Truncated:
         form = ",.1f" if self.scored == "perplexity" else ".1%"
         if value is None:
             return "–"
-        return format(value, form) if error is None else f"{value:{form}} ± {error:{form}}"
+        return (
+            format(value, form) if error is None else f"{value:{form}} ± {error:{form}}"
+        )
 
 
-def measure(source: Source, made: Sequence[Made], format: str, site: str) -> list[Truncated]:
+def measure(
+    source: Source, made: Sequence[Made], format: str, site: str
+) -> list[Truncated]:
     """Return the figures of every depth that was written; their speeds are measured in turns with the full model's."""
     stack, work, depth = source.model.stack, workload(source), made[0].depth
     scores, about = source.scores(format)
@@ -139,7 +147,9 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
         "dim": source.dim,
         "mix": "" if source.mix is None else mix_in_words(source.mix),
         "site": site if stack.norm is not None else "raw",
-        "dtype": "float32" if format == "onnx" else str(source.dtype).removeprefix("torch."),
+        "dtype": "float32"
+        if format == "onnx"
+        else str(source.dtype).removeprefix("torch."),
         "full_parameters": parameters(full),
         "full_megabytes": megabytes(full, source.dtype),
         "full_milliseconds": times[0],
@@ -184,13 +194,19 @@ def document(made: Sequence[Truncated]) -> Document:
     scored = any(entry.score is not None for entry in made)
     if scored:
         titles.append(first.scored)
-        legend.append(f"{first.scored}: {first.samples or 0:,} samples of {first.data}.")
+        legend.append(
+            f"{first.scored}: {first.samples or 0:,} samples of {first.data}."
+        )
     rows = []
     for entry in made:
-        figures = _figures(entry.parameters, entry.megabytes, entry.milliseconds, entry.speedup)
+        figures = _figures(
+            entry.parameters, entry.megabytes, entry.milliseconds, entry.speedup
+        )
         scores = [entry.shown()] if scored else []
         rows.append(row(f"{entry.layer} of {entry.depth}", *figures, *scores))
-    figures = _figures(first.full_parameters, first.full_megabytes, first.full_milliseconds, 1.0)
+    figures = _figures(
+        first.full_parameters, first.full_megabytes, first.full_milliseconds, 1.0
+    )
     scores = [first.shown(full=True)] if scored else []
     rows.append(row("full model", *figures, *scores, quiet=True))
     answer = (
@@ -198,7 +214,9 @@ def document(made: Sequence[Truncated]) -> Document:
         f"{first.megabytes / first.full_megabytes:.0%} of the size"
     )
     if first.score is not None:
-        answer += f"; {first.scored} {first.shown()}, full model {first.shown(full=True)}"
+        answer += (
+            f"; {first.scored} {first.shown()}, full model {first.shown(full=True)}"
+        )
     return Document(
         answer,
         parts=(Table("", columns(titles), tuple(rows), tuple(legend)),),
@@ -207,8 +225,15 @@ def document(made: Sequence[Truncated]) -> Document:
     )
 
 
-def _figures(parameters: int, megabytes: float, milliseconds: float, speedup: float) -> list[str]:
-    return [f"{parameters:,}", f"{megabytes:,.1f}", f"{milliseconds:.2f}", f"{speedup:.2f}×"]
+def _figures(
+    parameters: int, megabytes: float, milliseconds: float, speedup: float
+) -> list[str]:
+    return [
+        f"{parameters:,}",
+        f"{megabytes:,.1f}",
+        f"{milliseconds:.2f}",
+        f"{speedup:.2f}×",
+    ]
 
 
 @dataclass(frozen=True)
@@ -246,15 +271,22 @@ class Workload:
     @property
     def measured(self) -> str:
         """What milliseconds are of, and what they were measured on."""
-        dtype, device = str(self.source.dtype).removeprefix("torch."), self.source.model.device
-        return (
-            f"medians over forwards of {self.text}, interleaved, in {dtype}, on {machine(device)}"
+        dtype, device = (
+            str(self.source.dtype).removeprefix("torch."),
+            self.source.model.device,
         )
+        return f"medians over forwards of {self.text}, interleaved, in {dtype}, on {machine(device)}"
 
     def rounds(self, models: Sequence[nn.Module]) -> Any:
         """Return the milliseconds per sample of each of these models, which take turns, `[rounds, models]`."""
-        entry, stopwatch = self.source.model.stack.entry, Stopwatch(self.source.model.device)
-        runs = [partial(forward, model.get_submodule(entry), self.inputs) for model in models]
+        entry, stopwatch = (
+            self.source.model.stack.entry,
+            Stopwatch(self.source.model.device),
+        )
+        runs = [
+            partial(forward, model.get_submodule(entry), self.inputs)
+            for model in models
+        ]
         with evaluating(self.source.module):
             return 1e3 / self.samples * stopwatch.rounds(runs, FEWEST, MOST, SECONDS)
 
@@ -276,7 +308,9 @@ def workload(source: Source) -> Workload:
     text = " ".join([one] * length) if isinstance(one, str) else one.repeat(length)
     entry, inputs = source.module.get_submodule(model.stack.entry), None
     while inputs is None:
-        inputs = replace(encoder, max_length=length).batch([text] * size).to(model.device)
+        inputs = (
+            replace(encoder, max_length=length).batch([text] * size).to(model.device)
+        )
         try:
             forward(entry, inputs)
         except Exception:
@@ -294,7 +328,9 @@ def sizes_by_depth(source: Source, layers: Sequence[int]) -> list[Cost]:
     models = [depth.build(source.module, range(layer)) for layer in layers]
     unknown = math.nan
     return [
-        Cost(parameters(model), megabytes(model, source.dtype), unknown, unknown, unknown)
+        Cost(
+            parameters(model), megabytes(model, source.dtype), unknown, unknown, unknown
+        )
         for model in models
     ]
 
@@ -312,7 +348,9 @@ def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     for layer, model, time, error in zip(ends, models, times, errors, strict=True):
         size = megabytes(model, source.dtype)
         costs[layer] = Cost(parameters(model), size, time, full_time / time, error)
-    return Costs(costs[deepest], {layer: costs[layer] for layer in layers}, work.measured)
+    return Costs(
+        costs[deepest], {layer: costs[layer] for layer in layers}, work.measured
+    )
 
 
 def parameters(module: nn.Module) -> int:

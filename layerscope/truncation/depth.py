@@ -52,7 +52,8 @@ class Depth:
         try:
             before = vars(type(owner)(**{name: _get(config, self.number)}))
             after = vars(type(owner)(**{name: layers}))
-        except Exception:  # one that cannot be made of its depth alone: what it derives is unknown
+        # one that cannot be made of its depth alone: what it derives is unknown
+        except Exception:
             return copied
         cut = {field[-1] for field in self.lists if field[:-1] == self.number[:-1]}
         for key in after.keys() & before.keys() & vars(owner).keys() - cut - {name}:
@@ -108,7 +109,8 @@ def depth_of(
     """Return how a model's config holds its blocks, tried on its first half or others, by made-up samples."""
     samples = made_up_samples(model.loaded)[1] if samples is None else samples
     return find_depth(
-        model, expected_at(model, kept or range(max(1, model.stack.depth // 2)), samples)
+        model,
+        expected_at(model, kept or range(max(1, model.stack.depth // 2)), samples),
     )
 
 
@@ -117,7 +119,9 @@ def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
     from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING
 
     alone = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(module.config), None)
-    if not getattr(module.config, "is_encoder_decoder", False) or not isinstance(alone, type):
+    if not getattr(module.config, "is_encoder_decoder", False) or not isinstance(
+        alone, type
+    ):
         return [type(module)]
     block = module.get_submodule(stack.blocks[0])
     return [alone] * any(child is block for child in module.get_encoder().modules()) + [
@@ -126,9 +130,13 @@ def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
 
 
 def _candidates(kind: type[nn.Module], config: Any, stack: Stack) -> Iterator[Depth]:
-    depth, values = stack.depth, {field: _get(config, field) for field in _fields(config)}
+    depth, values = (
+        stack.depth,
+        {field: _get(config, field) for field in _fields(config)},
+    )
     values = {
-        field: values[field] for field in sorted(values, key=lambda field: "layer" not in field[-1])
+        field: values[field]
+        for field in sorted(values, key=lambda field: "layer" not in field[-1])
     }
     lists = [field for field, value in values.items() if _is_of_blocks(value, depth)]
     cuts = [cut for n in range(len(lists), -1, -1) for cut in combinations(lists, n)]
@@ -162,7 +170,9 @@ def _is_of_blocks(value: Any, depth: int) -> bool:
     whole = bool(value) and all(
         isinstance(entry, int) and not isinstance(entry, bool) for entry in value
     )
-    return whole and all(a < b for a, b in zip([-1, *value], [*value, depth], strict=True))
+    return whole and all(
+        a < b for a, b in zip([-1, *value], [*value, depth], strict=True)
+    )
 
 
 def _kept_of(value: Sequence[Any], kept: Sequence[int], depth: int) -> list[Any]:
@@ -172,7 +182,9 @@ def _kept_of(value: Sequence[Any], kept: Sequence[int], depth: int) -> list[Any]
     return [kept.index(block) for block in value if block in kept]
 
 
-def _misfit(depth: Depth, module: Any, expected: Expected, wanted: Shapes) -> str | None:
+def _misfit(
+    depth: Depth, module: Any, expected: Expected, wanted: Shapes
+) -> str | None:
     """Return None where a candidate gives the truncated model, else why not ("": its number means something else)."""
     kept, cut = expected.kept, depth.stack.until(len(expected.kept))
     try:
@@ -188,7 +200,9 @@ def _misfit(depth: Depth, module: Any, expected: Expected, wanted: Shapes) -> st
     if built is None:
         return "with fewer blocks it has buffers that the full one has not"
     try:
-        if any(_executions(built, cut, inputs) != cut.depth for inputs in expected.inputs):
+        if any(
+            _executions(built, cut, inputs) != cut.depth for inputs in expected.inputs
+        ):
             return ""
         states = [last_states(built, cut, inputs) for inputs in expected.inputs]
     except Exception as error:
@@ -198,7 +212,9 @@ def _misfit(depth: Depth, module: Any, expected: Expected, wanted: Shapes) -> st
     return "its blocks compute something else than in the full model"
 
 
-def _wanted(kind: type[nn.Module], module: Any, stack: Stack, kept: Sequence[int]) -> Shapes | None:
+def _wanted(
+    kind: type[nn.Module], module: Any, stack: Stack, kept: Sequence[int]
+) -> Shapes | None:
     """Names and shapes of the weights that stay, or None where the class does not hold the full model's."""
     try:
         whole = _shapes(_empty(kind, copy.deepcopy(module.config)))
@@ -213,7 +229,9 @@ def _wanted(kind: type[nn.Module], module: Any, stack: Stack, kept: Sequence[int
 def moved(stack: Stack, kept: Sequence[int]) -> dict[str, str | None]:
     """Return where each block of a stack is among those kept, both as paths; None for one that is not kept."""
     gone: dict[str, str | None] = dict.fromkeys(stack.blocks)
-    return gone | {stack.blocks[block]: stack.blocks[index] for index, block in enumerate(kept)}
+    return gone | {
+        stack.blocks[block]: stack.blocks[index] for index, block in enumerate(kept)
+    }
 
 
 def renamed(named: Mapping[str, T], paths: Mapping[str, str | None]) -> dict[str, T]:
@@ -247,11 +265,15 @@ def _filled(empty: Any, module: Any, paths: Mapping[str, str | None]) -> Any | N
         if name not in buffers:  # one that is not saved, such as a table of frequencies
             return None
         owner, _, last = name.rpartition(".")
-        empty.get_submodule(owner).register_buffer(last, buffers[name], persistent=False)
+        empty.get_submodule(owner).register_buffer(
+            last, buffers[name], persistent=False
+        )
     empty.tie_weights()
     if any(tensor.is_meta for tensor in chain(empty.parameters(), empty.buffers())):
         return None
-    if getattr(empty, "generation_config", None) and hasattr(module, "generation_config"):
+    if getattr(empty, "generation_config", None) and hasattr(
+        module, "generation_config"
+    ):
         empty.generation_config = copy.deepcopy(module.generation_config)
     return empty.eval()
 
@@ -262,6 +284,8 @@ def _executions(module: nn.Module, stack: Stack, inputs: Inputs) -> int:
     with ExitStack() as hooks:
         for path in dict.fromkeys(stack.blocks):
             block = module.get_submodule(path)
-            hooks.enter_context(block.register_forward_hook(lambda *_: ran.append(None)))
+            hooks.enter_context(
+                block.register_forward_hook(lambda *_: ran.append(None))
+            )
         forward(module.get_submodule(stack.entry), inputs)
     return len(ran)

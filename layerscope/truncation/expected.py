@@ -51,13 +51,19 @@ def kept_without(blocks: Collection[int], depth: int) -> tuple[int, ...]:
 
 
 @torch.inference_mode()
-def expected_at(model: LayeredModel, kept: Sequence[int], samples: Sequence[Any]) -> Expected:
+def expected_at(
+    model: LayeredModel, kept: Sequence[int], samples: Sequence[Any]
+) -> Expected:
     """Return what a model gives on each of these samples by some of its blocks alone."""
     module, stack, lens = model.module, model.stack, model.lens
-    batches = tuple(model.encoder.batch([sample]).to(model.device) for sample in samples)
+    batches = tuple(
+        model.encoder.batch([sample]).to(model.device) for sample in samples
+    )
     with evaluating(module):
         with skipping(module, stack, gaps_in(kept)):
-            by_site = [states_at(module, stack, inputs, kept[-1] + 1) for inputs in batches]
+            by_site = [
+                states_at(module, stack, inputs, kept[-1] + 1) for inputs in batches
+            ]
         last, output = (
             last_states(module, stack, batches[0]),
             forward(base_of(module, stack), batches[0]),
@@ -68,11 +74,17 @@ def expected_at(model: LayeredModel, kept: Sequence[int], samples: Sequence[Any]
         )
     shown = any(agrees(tensor, last) for tensor in tensors_in(output))
     return Expected(
-        tuple(kept), batches, tuple(states[model.final] for states in by_site), logits, shown
+        tuple(kept),
+        batches,
+        tuple(states[model.final] for states in by_site),
+        logits,
+        shown,
     )
 
 
-def states_at(module: nn.Module, stack: Stack, inputs: Inputs, layer: int) -> dict[str, Tensor]:
+def states_at(
+    module: nn.Module, stack: Stack, inputs: Inputs, layer: int
+) -> dict[str, Tensor]:
     """Return the states of one layer by site: raw, and normed where the model has a final norm."""
     states: dict[str, Tensor] = {}
 

@@ -38,7 +38,9 @@ def mix_of(mix: Mapping[Any, Any], depth: int) -> Weights:
         if weight:
             weights[layer] = weight
     if len(weights) < 2:
-        raise LayerscopeError(f"a mix needs two layers or more with a weight that is not 0: {GIVE}")
+        raise LayerscopeError(
+            f"a mix needs two layers or more with a weight that is not 0: {GIVE}"
+        )
     total = math.fsum(weights.values())
     return {layer: weights[layer] / total for layer in sorted(weights)}
 
@@ -52,7 +54,9 @@ def mix_in_words(weights: Weights) -> str:
 class MixedLayers(nn.Module):
     """A model whose output is the weighted sum of the states of some layers at one site, as `evaluate` mixes them."""
 
-    def __init__(self, module: nn.Module, stack: Stack, weights: Weights, site: str) -> None:
+    def __init__(
+        self, module: nn.Module, stack: Stack, weights: Weights, site: str
+    ) -> None:
         super().__init__()
         self.module, self.stack, self.weights = module, stack, weights
         self.site = site if stack.norm is not None else "raw"
@@ -66,12 +70,16 @@ class MixedLayers(nn.Module):
                 parts.append(self.weights[layer] * tokens)
 
         # an export cannot follow the exception that ends a forward early
-        capture(self.module, self.stack, Inputs(named), visit, until=self.stack.depth + 1)
+        capture(
+            self.module, self.stack, Inputs(named), visit, until=self.stack.depth + 1
+        )
         return {"last_hidden_state": sum(parts[1:], parts[0])}
 
 
 @torch.inference_mode()
-def vectors_of(full: MixedLayers, batches: Iterable[Inputs], after: Iterable[nn.Module]) -> Tensor:
+def vectors_of(
+    full: MixedLayers, batches: Iterable[Inputs], after: Iterable[nn.Module]
+) -> Tensor:
     """Return the vectors [N, D] of a mix of the full model, each sample alone, as the modules `after` it make them."""
     vectors = []
     with evaluating(full):

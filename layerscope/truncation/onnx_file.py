@@ -42,19 +42,30 @@ class Exported(nn.Module):
         outputs: tuple[str, ...],
     ) -> None:
         super().__init__()
-        self.model, self.after, self.inputs, self.outputs = model, after, inputs, outputs
-        self.options: dict[str, Any] = {"use_cache": False} if accepts(model, "use_cache") else {}
+        self.model, self.after, self.inputs, self.outputs = (
+            model,
+            after,
+            inputs,
+            outputs,
+        )
+        self.options: dict[str, Any] = (
+            {"use_cache": False} if accepts(model, "use_cache") else {}
+        )
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the named outputs: of the model, or of what follows it in a SentenceTransformer."""
         named = dict(zip(self.inputs, tensors, strict=True))
         output: Mapping[str, Tensor] = self.model(**named, **self.options)
         if self.after is not None:
-            output = self.after({**named, "token_embeddings": next(iter(output.values()))})
+            output = self.after(
+                {**named, "token_embeddings": next(iter(output.values()))}
+            )
         return tuple(output[name] for name in self.outputs)
 
 
-def write_onnx(source: Source, depth: Depth, kept: Sequence[int], site: str, folder: Path) -> float:
+def write_onnx(
+    source: Source, depth: Depth, kept: Sequence[int], site: str, folder: Path
+) -> float:
     """Export a truncated model with its tokenizer; return how far onnxruntime's numbers are from torch's."""
     exported = export(source, depth, kept, site, folder)
     save_processors(source, folder)
@@ -84,7 +95,9 @@ def write_onnx(source: Source, depth: Depth, kept: Sequence[int], site: str, fol
     return largest
 
 
-def export(source: Source, depth: Depth, kept: Sequence[int], site: str, folder: Path) -> Exported:
+def export(
+    source: Source, depth: Depth, kept: Sequence[int], site: str, folder: Path
+) -> Exported:
     """Export a model of some blocks, in float32; `site` raw leaves the final norm out (and the head with it)."""
     require("onnx", "the format onnx")
     built = depth.build(source.module, kept)
@@ -100,7 +113,11 @@ def export(source: Source, depth: Depth, kept: Sequence[int], site: str, folder:
         built.set_submodule(stack.norm, nn.Identity())
     if served is None:
         module = base_of(built, stack) if raw else built.get_submodule(stack.entry)
-    batch = {name: tensor for name, tensor in _batch(source, 2).items() if accepts(module, name)}
+    batch = {
+        name: tensor
+        for name, tensor in _batch(source, 2).items()
+        if accepts(module, name)
+    }
     if source.mix is not None:
         module = MixedLayers(built, stack, source.mix, site)
     after, outputs = None, ["token_embeddings", SENTENCE]
@@ -109,8 +126,12 @@ def export(source: Source, depth: Depth, kept: Sequence[int], site: str, folder:
     else:
         with torch.inference_mode():
             output: Any = module(**batch)
-        outputs = [next(name for name, value in output.items() if isinstance(value, Tensor))]
-    exported = Exported(module, after, tuple(batch), tuple(outputs)).to(torch.float32).eval()
+        outputs = [
+            next(name for name, value in output.items() if isinstance(value, Tensor))
+        ]
+    exported = (
+        Exported(module, after, tuple(batch), tuple(outputs)).to(torch.float32).eval()
+    )
     built.config.save_pretrained(folder)
     _export(exported, batch, folder / FILE, source.name)
     return exported
@@ -133,19 +154,26 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
     ]
     pads = getattr(processor, "pad_token", None) is not None
     encoded = processor(
-        texts if pads else texts[:1] * samples,  # without a pad token a batch is of one length
+        # without a pad token a batch is of one length
+        texts if pads else texts[:1] * samples,
         padding=pads,
         truncation=True,
         max_length=getattr(encoder, "max_length", None),
         return_tensors="pt",
     )
-    return {name: tensor for name, tensor in encoded.items() if isinstance(tensor, Tensor)}
+    return {
+        name: tensor for name, tensor in encoded.items() if isinstance(tensor, Tensor)
+    }
 
 
-def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str) -> None:
+def _export(
+    exported: Exported, batch: dict[str, Tensor], path: Path, name: str
+) -> None:
     """Export with any batch size and length; whether it takes them is checked by running it."""
     # ids, of any length
-    ranks = [tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()]
+    ranks = [
+        tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()
+    ]
     shapes = tuple(dict(enumerate(AXES[:rank])) for rank in ranks)
     device = next(exported.parameters()).device
     inputs = tuple(tensor.to(device) for tensor in batch.values())
@@ -193,7 +221,10 @@ def _apart(one: Any, two: Any, mask: Tensor | None) -> float:
 def _as_numpy(session: Any, named: Mapping[str, Tensor]) -> dict[str, Any]:
     """The inputs of a session; segments that the encoder does not give are all the first."""
     none = torch.zeros_like(next(iter(named.values())))
-    return {entry.name: named.get(entry.name, none).cpu().numpy() for entry in session.get_inputs()}
+    return {
+        entry.name: named.get(entry.name, none).cpu().numpy()
+        for entry in session.get_inputs()
+    }
 
 
 def _session(folder: Path) -> Any:

@@ -37,7 +37,9 @@ def cut(options: TruncateOptions) -> list[Truncated]:
     options, scored = resolve(options)
     folder, site = own_folder(options.out or ""), options.site
     reporter = reporting(options.progress)
-    source = open_source(options.given, options.processor, options.override, options.load)
+    source = open_source(
+        options.given, options.processor, options.override, options.load
+    )
     depth = source.model.stack.depth
     mix = None if options.mix is None else mix_of(options.mix, depth)
     source = replace(source, pooling=options.pooling, scored=scored, mix=mix)
@@ -48,7 +50,9 @@ def cut(options: TruncateOptions) -> list[Truncated]:
     for note in source.model.notes:
         reporter.say(note)
     if depth in layers and not options.drop:
-        reporter.say(f"layer {depth} is the last of {source.name}: all its blocks are kept")
+        reporter.say(
+            f"layer {depth} is the last of {source.name}: all its blocks are kept"
+        )
     with (
         without_bars(),
         folder_aside(folder) as aside,
@@ -152,7 +156,9 @@ def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
     override = replace(options.override, part=options.override.part or selection.part)
     options = replace(options, given=selection.source, override=override)
     if not named and selection.weights:
-        options = replace(options, mix=options.mix or Weights().take("mix", selection.weights))
+        options = replace(
+            options, mix=options.mix or Weights().take("mix", selection.weights)
+        )
     elif not named:
         options = replace(options, layer=selection.layer)
     if selection.raw_only and options.format == "auto":
@@ -200,7 +206,11 @@ def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
     name, served = source.name, source.model.loaded.served
     if dim is None:
         return None
-    if source.unit != "text" or format == "transformers" or (format == "onnx" and served is None):
+    if (
+        source.unit != "text"
+        or format == "transformers"
+        or (format == "onnx" and served is None)
+    ):
         mend = "cut its own where used"
         if source.unit == "text":
             mend = "`format='sentence-transformers'` makes it one"
@@ -222,7 +232,9 @@ def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
         raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
     for layer in ordered:
         if not 0 <= layer <= depth:
-            raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{depth}")
+            raise LayerscopeError(
+                f"layer {layer} does not exist: this model has layers 0..{depth}"
+            )
     if ordered[0] == 0:
         raise LayerscopeError(
             f"layer 0 is what the first block reads: no block would be left of the model, give 1..{depth}"
@@ -234,7 +246,9 @@ def kept_blocks(layer: int, drop: Collection[int], depth: int) -> tuple[int, ...
     """Return the blocks, counted from 0, of a model that ends at a layer and drops some, which are counted from 1."""
     for block in drop:
         if block > depth:
-            raise LayerscopeError(f"block {block} does not exist: this model has blocks 1..{depth}")
+            raise LayerscopeError(
+                f"block {block} does not exist: this model has blocks 1..{depth}"
+            )
     for block in drop:
         if block > layer:
             raise LayerscopeError(
@@ -242,5 +256,7 @@ def kept_blocks(layer: int, drop: Collection[int], depth: int) -> tuple[int, ...
             )
     kept = kept_without(drop, layer)
     if not kept:
-        raise LayerscopeError(f"no block would be left of the {layer}: drop fewer of them")
+        raise LayerscopeError(
+            f"no block would be left of the {layer}: drop fewer of them"
+        )
     return kept

@@ -12,12 +12,25 @@ import torch
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.hub import CARD
-from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models import (
+    LayeredModel,
+    Loaded,
+    LoadOptions,
+    Override,
+    find_layers,
+    load,
+)
 from layerscope.models.checks import EMBEDDED, embedded, hub_files
 from layerscope.models.encode import modalities_of
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.of_run import check_unchanged, model_of
-from layerscope.models.weights import HEADS, ExitHeads, exit_heads, is_offloaded, is_quantised
+from layerscope.models.weights import (
+    HEADS,
+    ExitHeads,
+    exit_heads,
+    is_offloaded,
+    is_quantised,
+)
 from layerscope.probes.mixes import Weights
 from layerscope.runs import Run, open_run
 from layerscope.runs.history import DEPTHS, depths
@@ -93,7 +106,9 @@ class Source:
     @property
     def unit(self) -> str:
         """What one sample is called."""
-        return {"audio": "sound"}.get(self.model.encoder.modality, self.model.encoder.modality)
+        return {"audio": "sound"}.get(
+            self.model.encoder.modality, self.model.encoder.modality
+        )
 
     def scores(self, format: str) -> Scores:
         """Return the scores of layers as they are written: of states by a run, of the trained head by a training."""
@@ -122,7 +137,9 @@ def open_source(
     loaded = load(model_or_run, replace(options, as_stored=True), processor)
     _check_module(loaded)
     weight = next(loaded.module.parameters(), None)
-    dtype = options.dtype if weight is None else str(weight.dtype).removeprefix("torch.")
+    dtype = (
+        options.dtype if weight is None else str(weight.dtype).removeprefix("torch.")
+    )
     # the weights of an object are the caller's, which truncation shares
     if not named and options.dtype not in ("auto", dtype):
         raise LayerscopeError(
@@ -131,10 +148,19 @@ def open_source(
     model, samples = _found(loaded, override)
     if run is not None:
         check_unchanged(run, model, as_stored=options.dtype == "auto")
-    path = str(model_or_run) if named else str(getattr(loaded.module.config, "_name_or_path", ""))
+    path = (
+        str(model_or_run)
+        if named
+        else str(getattr(loaded.module.config, "_name_or_path", ""))
+    )
     hub, beside = whereabouts(path, loaded.revision)
     source = Source(
-        model, samples, run, hub, beside, tokens=None if run is None else mean_length(run)
+        model,
+        samples,
+        run,
+        hub,
+        beside,
+        tokens=None if run is None else mean_length(run),
     )
     if beside is None or not named:  # the weights of an object may be others by now
         return source
@@ -159,7 +185,9 @@ def _check_module(loaded: Loaded) -> None:
 
     module, name = loaded.module, loaded.name
     home, kind = type(module).__module__, type(module).__name__
-    adapted = any(type(child).__module__.startswith("peft.") for child in module.modules())
+    adapted = any(
+        type(child).__module__.startswith("peft.") for child in module.modules()
+    )
     plain = not isinstance(getattr(module, "config", None), PretrainedConfig)
     foreign = not home.startswith("transformers.")
     refusals = {

@@ -16,9 +16,13 @@ def truncate(
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     format: Annotated[str, OneOf(FORMATS)] = "auto",
     *,
-    layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="2,4 or 2-4")] = None,
+    layers: Annotated[
+        Sequence[int] | None, Several(Whole(), such_as="2,4 or 2-4")
+    ] = None,
     drop: Annotated[Sequence[int] | None, Several(Whole(1), such_as="4-7,9")] = None,
-    mix: Annotated[Sequence[int] | Mapping[int, float] | None, Weights(together=True)] = None,
+    mix: Annotated[
+        Sequence[int] | Mapping[int, float] | None, Weights(together=True)
+    ] = None,
     dim: Annotated[int | None, Whole(1)] = None,
     pooling: Annotated[str | None, OneOf(POOLINGS)] = None,
     site: Annotated[str, OneOf(SITES)] = "normed",

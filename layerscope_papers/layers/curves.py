@@ -41,15 +41,24 @@ def valleys(assets: Assets) -> Evidence:
     depth = entropy.apply(released.valley, axis=1)
     wiki = entropy.xs("wikitext", level="dataset")
     of_model = depth.xs("wikitext", level="dataset").droplevel("revision")
-    level = wiki.apply(lambda curve: released.blocks(curve).mean(), axis=1).droplevel("revision")
+    level = wiki.apply(lambda curve: released.blocks(curve).mean(), axis=1).droplevel(
+        "revision"
+    )
     models = [*released.PARAMETERS, *BIDIRECTIONAL, *released.MAMBA]
     models = [model for model in models if model in of_model.index]
     mamba = [model for model in released.MAMBA if model in models]
-    shallowest = min(of_model[model] for model in models if model in released.PARAMETERS)
+    shallowest = min(
+        of_model[model] for model in models if model in released.PARAMETERS
+    )
     retained = min(level[model] for model in BIDIRECTIONAL)
-    intervals = {model: mean(depth.xs(model, level="model").tolist()) for model in released.PYTHIA}
+    intervals = {
+        model: mean(depth.xs(model, level="model").tolist())
+        for model in released.PYTHIA
+    }
     intervals |= {
-        "bidirectional": mean([shallowest - of_model[model] for model in BIDIRECTIONAL]),
+        "bidirectional": mean(
+            [shallowest - of_model[model] for model in BIDIRECTIONAL]
+        ),
         "state space": mean([shallowest - of_model[model] for model in mamba]),
         "retains": mean([retained - level[model] for model in mamba]),
     }
@@ -90,16 +99,22 @@ def changed_by_training(assets: Assets) -> Evidence:
     tables = {metric: by_step(frame, metric) for metric in OVER_TRAINING}
     middle, early, numbers = [], [], []
     for metric, table in tables.items():
-        moved = table.diff().abs().iloc[1:] / (table.to_numpy().max() - table.to_numpy().min())
+        moved = table.diff().abs().iloc[1:] / (
+            table.to_numpy().max() - table.to_numpy().min()
+        )
         total = moved.sum()
         first, inner, last = released.thirds(total)
         middle.append(float(inner.mean() - np.mean([first.mean(), last.mean()])))
         late = moved[moved.index > LATE].sum() / total
         first_late, *rest = released.thirds(late)
         early.append(float(np.mean([part.mean() for part in rest]) - first_late.mean()))
-        for name, part in zip(("first", "middle", "last"), (first, inner, last), strict=True):
+        for name, part in zip(
+            ("first", "middle", "last"), (first, inner, last), strict=True
+        ):
             numbers.append(
-                Number(f"{metric}, change over training, {name} third", float(part.mean()))
+                Number(
+                    f"{metric}, change over training, {name} third", float(part.mean())
+                )
             )
     entropy = tables["prompt_entropy"]
     inner = released.thirds(entropy.columns.to_series())[1]
@@ -115,7 +130,10 @@ def changed_by_training(assets: Assets) -> Evidence:
         numbers,
         [
             drawing.heat_map(
-                "Prompt entropy by step and layer, WikiText", entropy, down="step", across="layer"
+                "Prompt entropy by step and layer, WikiText",
+                entropy,
+                down="step",
+                across="layer",
             )
         ],
     )
@@ -146,9 +164,14 @@ def by_step(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
 def larger_models(assets: Assets) -> Evidence:
     """Fit the dip of entropy, curvature and LiDAR of the models of figure 12 against their size."""
     frame = released.metrics(assets)
-    frame = frame[(frame["dataset"] == "wikitext") & frame["revision"].isin(("", "main"))]
+    frame = frame[
+        (frame["dataset"] == "wikitext") & frame["revision"].isin(("", "main"))
+    ]
     measured = {
-        "compression": ("depth of the dip", _by_model(frame, "prompt_entropy", released.valley)),
+        "compression": (
+            "depth of the dip",
+            _by_model(frame, "prompt_entropy", released.valley),
+        ),
         "smoothness": ("curvature", _by_model(frame, "curvature", _level, "raw")),
         "invariance": ("LiDAR", _by_model(frame, "lidar", _level)),
     }
@@ -157,18 +180,27 @@ def larger_models(assets: Assets) -> Evidence:
         printed = [model for model in PRINTED_SIZES if model in values]
         sizes = [math.log10(released.PARAMETERS[model]) for model in printed]
         intervals[claim] = slope(sizes, [values[model] for model in printed])
-        numbers += [Number(f"{quantity} of {model}", value) for model, value in values.items()]
+        numbers += [
+            Number(f"{quantity} of {model}", value) for model, value in values.items()
+        ]
         missing = [model for model in PRINTED_SIZES if model not in values]
         notes += [f"{quantity}: no value of {', '.join(missing)}."] if missing else []
-    notes.append("Models above 1B are shown and enter no slope, as the figure ends there.")
+    notes.append(
+        "Models above 1B are shown and enter no slope, as the figure ends there."
+    )
     curves = released.curves(frame, "prompt_entropy", "maxEntropy").droplevel(
         ["revision", "dataset"]
     )
     shapes = {
-        model: curves.loc[model].dropna() for model in released.PARAMETERS if model in curves.index
+        model: curves.loc[model].dropna()
+        for model in released.PARAMETERS
+        if model in curves.index
     }
     plot = drawing.chart(
-        "Prompt entropy by size, WikiText", "share of the maximum", shapes, by_depth=True
+        "Prompt entropy by size, WikiText",
+        "share of the maximum",
+        shapes,
+        by_depth=True,
     )
     return Evidence(intervals, numbers, [plot], notes)
 
@@ -182,7 +214,9 @@ def _by_model(
     """Return a summary of a metric's curve by layer for each size of Pythia that has one."""
     curves = released.curves(frame, metric, variant).droplevel(["revision", "dataset"])
     values = {
-        model: summary(curves.loc[model]) for model in released.PARAMETERS if model in curves.index
+        model: summary(curves.loc[model])
+        for model in released.PARAMETERS
+        if model in curves.index
     }
     return {model: value for model, value in values.items() if math.isfinite(value)}
 

@@ -59,7 +59,9 @@ def _middle(table: pd.DataFrame) -> pd.DataFrame:
 def middle_layers(assets: Assets) -> Evidence:
     """Choose each task's layer by the other tasks, and score it on that task against the last layer."""
     evaluation = released.scores(assets)
-    tables = {name: _table(evaluation, model) for name, model in released.SCORED.items()}
+    tables = {
+        name: _table(evaluation, model) for name, model in released.SCORED.items()
+    }
     averages = {name: 100 * table.mean(axis=1) for name, table in tables.items()}
     best = [_best_gain(average) for average in averages.values()]
     numbers = [
@@ -101,22 +103,29 @@ def _summary(model: str, table: pd.DataFrame) -> Iterator[Number]:
     yield Number(f"{model}, number of the best layer", float(after_first.idxmax()))
     yield Number(f"{model}, last layer", float(average.iloc[-1]))
     yield Number(f"{model}, best layer of each task", 100 * float(table.max().mean()))
-    yield Number(f"{model}, tasks with a better middle layer [%]", 100 * float(surpassed.mean()))
+    yield Number(
+        f"{model}, tasks with a better middle layer [%]", 100 * float(surpassed.mean())
+    )
 
 
 @recipe("L-fig3", scales=released.SCALES)
 def metrics_that_follow(assets: Assets) -> Evidence:
     """Correlate each metric, averaged over data sets, with the mean score over resampled tasks (figures 3 and 8)."""
     frame = released.metrics(assets)
-    frame = frame[(frame["model"] == MODEL) & frame["dataset"].str.startswith(released.TASKS_OF)]
+    frame = frame[
+        (frame["model"] == MODEL) & frame["dataset"].str.startswith(released.TASKS_OF)
+    ]
     table = _table(released.scores(assets), MODEL).iloc[1:]
     averages = {name: _average(frame, name) for name in (*STRONG, *OTHERS)}
-    layers = sorted(set(table.index).intersection(*(curve.index for curve in averages.values())))
+    layers = sorted(
+        set(table.index).intersection(*(curve.index for curve in averages.values()))
+    )
     curves = {name: curve[layers].to_numpy() for name, curve in averages.items()}
 
     def by_metric(tasks: npt.NDArray[np.float64]) -> dict[str, float]:
         return {
-            name: _with_mean(distance_correlation, curve, tasks) for name, curve in curves.items()
+            name: _with_mean(distance_correlation, curve, tasks)
+            for name, curve in curves.items()
         }
 
     def lead(tasks: npt.NDArray[np.float64]) -> float:
@@ -140,14 +149,21 @@ def metrics_that_follow(assets: Assets) -> Evidence:
             found = bootstrap(tasks, partial(_with_mean, statistic, curve))
             numbers.append(Number.of(f"{label} of {name} with the mean score", found))
     plot = drawing.bars(
-        "Correlation with the mean MTEB score", "distance correlation", numbers[:: len(statistics)]
+        "Correlation with the mean MTEB score",
+        "distance correlation",
+        numbers[:: len(statistics)],
     )
-    intervals = {"lead": bootstrap(tasks, lead), "strongest": bootstrap(tasks, strongest)}
+    intervals = {
+        "lead": bootstrap(tasks, lead),
+        "strongest": bootstrap(tasks, strongest),
+    }
     return Evidence(intervals, numbers, [plot], released.flagged(frame))
 
 
 def _with_mean(
-    statistic: Callable[..., Any], curve: npt.NDArray[np.float64], tasks: npt.NDArray[np.float64]
+    statistic: Callable[..., Any],
+    curve: npt.NDArray[np.float64],
+    tasks: npt.NDArray[np.float64],
 ) -> float:
     """Return how a metric by layer goes with the mean score of tasks `[tasks, layers]`."""
     return float(statistic(curve, tasks.mean(axis=0)))
@@ -156,7 +172,9 @@ def _with_mean(
 def _average(frame: pd.DataFrame, metric: str) -> pd.Series:
     """Return a metric by layer, the mean over the data sets that have it at every layer."""
     variant = (
-        "raw" if "raw" in set(frame.loc[frame["metric"] == metric, "variant"]) else "maxEntropy"
+        "raw"
+        if "raw" in set(frame.loc[frame["metric"] == metric, "variant"])
+        else "maxEntropy"
     )
     return released.curves(frame, metric, variant).dropna(axis=1).mean()
 
@@ -166,7 +184,8 @@ def chosen_without_labels(assets: Assets) -> Evidence:
     """Fit on the other models whether to minimise or maximise DiME, and score the layer it chooses on each task."""
     frame = released.metrics(assets)
     frame = frame[
-        frame["revision"].isin(("", "main")) & frame["dataset"].str.startswith(released.TASKS_OF)
+        frame["revision"].isin(("", "main"))
+        & frame["dataset"].str.startswith(released.TASKS_OF)
     ]
     evaluation = released.scores(assets)
     curves = corpus_averages(one_variant(frame))
@@ -187,7 +206,9 @@ def chosen_without_labels(assets: Assets) -> Evidence:
     for name, gain in found.items():
         numbers.append(Number.of(f"gain by {name} [points]", gain))
         numbers.append(
-            Number(f"gain by {name} [%]", 100 * gain.value / float(table.iloc[-1].mean()))
+            Number(
+                f"gain by {name} [%]", 100 * gain.value / float(table.iloc[-1].mean())
+            )
         )
     plot = drawing.bars("Gain over the last layer", "points", numbers[::2])
     return Evidence({"dime": found["dime"]}, numbers, [plot], released.flagged(frame))

@@ -35,8 +35,12 @@ NO_VALLEY = "a model whose entropy has a valley"
 def changed_texts(assets: Assets) -> Evidence:
     """Compare the entropy of changed texts with that of the texts unchanged, and that of several prompt lengths."""
     plain = entropy(assets)["raw"]
-    repeated = {share: entropy(assets, ("repeat_tokens", share))["raw"] for share in SHARES}
-    drawn = {share: entropy(assets, ("random_tokens", share))["raw"] for share in SHARES}
+    repeated = {
+        share: entropy(assets, ("repeat_tokens", share))["raw"] for share in SHARES
+    }
+    drawn = {
+        share: entropy(assets, ("random_tokens", share))["raw"] for share in SHARES
+    }
     early, middle, _ = thirds(pd.Series(plain.columns[1:], index=plain.columns[1:]))
     by_length = {
         length: entropy(assets, ("max_length", length))["raw"].iloc[:, 1:].mean(axis=1)
@@ -46,25 +50,35 @@ def changed_texts(assets: Assets) -> Evidence:
     steps = np.diff(lengths.to_numpy(), axis=1)
     return Evidence(
         {
-            "repeated": over_texts((repeated[SHARES[-1]] - plain)[middle.index].mean(axis=1)),
+            "repeated": over_texts(
+                (repeated[SHARES[-1]] - plain)[middle.index].mean(axis=1)
+            ),
             "random": over_texts((drawn[SHARES[-1]] - plain)[early.index].mean(axis=1)),
             "longer": over_texts(lengths[LENGTHS[-1]] - lengths[LENGTHS[0]]),
             "falling": over_texts(
-                pd.Series([float(np.mean([b < a for a, b in pairwise(row)])) for row in steps])
+                pd.Series(
+                    [float(np.mean([b < a for a, b in pairwise(row)])) for row in steps]
+                )
             ),
         },
         plots=[
             drawing.chart(
                 title,
                 "nats",
-                {"unchanged": plain.mean()} | {f"{s:.0%}": t.mean() for s, t in group.items()},
+                {"unchanged": plain.mean()}
+                | {f"{s:.0%}": t.mean() for s, t in group.items()},
             )
-            for title, group in (("Repeated tokens", repeated), ("Random tokens", drawn))
+            for title, group in (
+                ("Repeated tokens", repeated),
+                ("Random tokens", drawn),
+            )
         ],
     )
 
 
-@recipe("L-fig15", scales=SCALES, yours=yours, needs=lambda setup: [Read(setup, SUBLAYERS)])
+@recipe(
+    "L-fig15", scales=SCALES, yours=yours, needs=lambda setup: [Read(setup, SUBLAYERS)]
+)
 def residual_additions(assets: Assets) -> Evidence:
     """Compare the valley after each residual addition with that of the branch that was added."""
     found = entropy(assets, *SUBLAYERS)
@@ -74,11 +88,17 @@ def residual_additions(assets: Assets) -> Evidence:
         "mlp": found["raw"].iloc[:, 1:],
     }
     deeper = {
-        branch: after[branch].apply(valley, axis=1) - found[branch].apply(valley, axis=1)
+        branch: after[branch].apply(valley, axis=1)
+        - found[branch].apply(valley, axis=1)
         for branch in after
     }
     depth = over_texts(found["raw"].apply(valley, axis=1))
-    sites = {"attention": "attn", "after attention": "attn_residual", "MLP": "mlp", "block": "raw"}
+    sites = {
+        "attention": "attn",
+        "after attention": "attn_residual",
+        "MLP": "mlp",
+        "block": "raw",
+    }
     curves = {name: found[site].mean() for name, site in sites.items()}
     return Evidence(
         {branch: over_texts(each) for branch, each in deeper.items()},
@@ -97,7 +117,10 @@ def residual_additions(assets: Assets) -> Evidence:
 def scaled_rows(assets: Assets) -> Evidence:
     """Take the depth of the valley in each text's curve, for each way to scale the vectors."""
     by_rows = {name: entropy(assets, *options)["raw"] for name, options in ROWS.items()}
-    found = {name: over_texts(curves.apply(valley, axis=1)) for name, curves in by_rows.items()}
+    found = {
+        name: over_texts(curves.apply(valley, axis=1))
+        for name, curves in by_rows.items()
+    }
     means = {name: curves.mean() for name, curves in by_rows.items()}
     flat = all(interval.low <= 0 for interval in found.values())
     return Evidence(

@@ -26,7 +26,11 @@ def effective_rank(assets: Assets) -> Evidence:
         ratios.append(_rank(states) - _entropy(states))
     return Evidence(
         {"printed": exact(max(ratios)), "reverse": exact(min(ratios))},
-        [Number("log(effective rank) − S1, mean over matrices", float(np.mean(ratios)))],
+        [
+            Number(
+                "log(effective rank) − S1, mean over matrices", float(np.mean(ratios))
+            )
+        ],
         notes=[
             "Effective rank is exp of the entropy of the singular values; S₁ is the entropy of their squares."
         ],
@@ -49,10 +53,14 @@ def shared_information(assets: Assets) -> Evidence:
         batches = [draws.integers(count, size=N) for _ in range(BATCHES)]
         bounds = np.array([bound(symbols) for symbols in batches])
         gaps.append(bounds - math.log(count))
-        numbers.append(Number(f"log N − InfoNCE, {count} symbols", float(bounds.mean())))
+        numbers.append(
+            Number(f"log N − InfoNCE, {count} symbols", float(bounds.mean()))
+        )
         directions = draws.normal(size=(count, NARROW))
         for states in (np.eye(WIDTH), directions):
-            beyond += [information(symbols) - _entropy(states[symbols]) for symbols in batches]
+            beyond += [
+                information(symbols) - _entropy(states[symbols]) for symbols in batches
+            ]
     most = max(gaps, key=lambda gap: float(gap.mean()))
     plot = drawing.bars("Bound on the information", "nats", numbers)
     return Evidence(

@@ -18,7 +18,11 @@ PROMPTS, DRAFTS = 32, 4
 """Prompts, a quarter of the model's context each and continued by as much, and draft tokens of each verification."""
 TABLE = "drafted.csv"
 LENGTH, AGREEMENT, PERPLEXITY = "accepted length", "agreement", "perplexity"
-UNITS = {LENGTH: "tokens per verification", AGREEMENT: "% of next tokens", PERPLEXITY: "perplexity"}
+UNITS = {
+    LENGTH: "tokens per verification",
+    AGREEMENT: "% of next tokens",
+    PERPLEXITY: "perplexity",
+}
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,13 @@ class Drafted(Asset):
             "return_tensors": "pt",
             "return_token_type_ids": False,
         }
-        prompts = [loaded.processor(str(text), **options).to(model.device) for text in held.samples]
-        chosen = [i for i, prompt in enumerate(prompts) if prompt.input_ids.shape[1] == length][
-            :PROMPTS
+        prompts = [
+            loaded.processor(str(text), **options).to(model.device)
+            for text in held.samples
         ]
+        chosen = [
+            i for i, prompt in enumerate(prompts) if prompt.input_ids.shape[1] == length
+        ][:PROMPTS]
         for layer in range(1, setup.depth):
             speculation = SelfSpeculation(model, layer, DRAFTS, fall_back=False)
             reports = []
@@ -74,7 +81,9 @@ class Drafted(Asset):
             max_length=setup.context,
             progress=False,
         )
-        tops = read.grid.pivot(index=["sample", "position"], columns="layer", values="id")
+        tops = read.grid.pivot(
+            index=["sample", "position"], columns="layer", values="id"
+        )
         agreement = 100 * tops.eq(tops[setup.depth], axis=0).mean().loc[1:]
         out.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({AGREEMENT: agreement, LENGTH: pd.Series(found)}).to_csv(
@@ -90,7 +99,9 @@ def opened(folder: Path) -> pd.DataFrame:
 @recipe(
     "Q-draft",
     scales={"small": SMALL, "paper": generated.PAPER},
-    needs=lambda setup: [Drafted(model) for of in generated.models(setup).values() for model in of],
+    needs=lambda setup: [
+        Drafted(model) for of in generated.models(setup).values() for model in of
+    ],
 )
 def longer_drafts(assets: Assets) -> Evidence:
     """Compare both with standard training seed by seed, at half depth."""
@@ -98,17 +109,21 @@ def longer_drafts(assets: Assets) -> Evidence:
     tables: dict[str, list[pd.DataFrame]] = {}
     for name, speakers in generated.models(assets.settings).items():
         perplexities = [
-            open_run(assets.get(model) / "history").metric(PERPLEXITY).loc[1:] for model in speakers
+            open_run(assets.get(model) / "history").metric(PERPLEXITY).loc[1:]
+            for model in speakers
         ]
         drafted = [opened(assets.get(Drafted(model))) for model in speakers]
         tables[name] = [
-            one.assign(**{PERPLEXITY: two}) for one, two in zip(drafted, perplexities, strict=True)
+            one.assign(**{PERPLEXITY: two})
+            for one, two in zip(drafted, perplexities, strict=True)
         ]
     lengths = {
-        name: [float(table.loc[half, LENGTH]) for table in of] for name, of in tables.items()
+        name: [float(table.loc[half, LENGTH]) for table in of]
+        for name, of in tables.items()
     }
     numbers = [
-        Number.of(f"{LENGTH} at half depth, {name}", mean(of)) for name, of in lengths.items()
+        Number.of(f"{LENGTH} at half depth, {name}", mean(of))
+        for name, of in lengths.items()
     ]
     for name, of in tables.items():
         numbers.append(
@@ -117,7 +132,9 @@ def longer_drafts(assets: Assets) -> Evidence:
                 at_last(table[PERPLEXITY] for table in of),
             )
         )
-    averages = {name: pd.concat(of).groupby(level=0).mean() for name, of in tables.items()}
+    averages = {
+        name: pd.concat(of).groupby(level=0).mean() for name, of in tables.items()
+    }
     plots = [
         drawing.chart(
             f"{title.capitalize()} by layer",
@@ -127,4 +144,6 @@ def longer_drafts(assets: Assets) -> Evidence:
         for title, unit in UNITS.items()
     ]
     standard = lengths.pop("standard")
-    return Evidence({name: paired(of, standard) for name, of in lengths.items()}, numbers, plots)
+    return Evidence(
+        {name: paired(of, standard) for name, of in lengths.items()}, numbers, plots
+    )

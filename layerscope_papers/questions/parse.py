@@ -92,7 +92,9 @@ class Tagged(Asset):
 
         out.mkdir(parents=True, exist_ok=True)
         for name, (sentences, _) in TASKS.items():
-            (out / f"{name}.jsonl").write_text(lines(sentences(self.model.setup)), encoding="utf-8")
+            (out / f"{name}.jsonl").write_text(
+                lines(sentences(self.model.setup)), encoding="utf-8"
+            )
         tasks = [f"token-probe:{out / name}.jsonl" for name in TASKS]
         evaluate(str(assets.get(self.model)), tasks, out / "scores", progress=False)
 
@@ -111,7 +113,9 @@ def lines(sentences: Iterator[Sentence]) -> str:
 @recipe(
     "Q-parse",
     scales={"small": SMALL, "paper": generated.PAPER},
-    needs=lambda setup: [Tagged(model) for of in generated.models(setup).values() for model in of],
+    needs=lambda setup: [
+        Tagged(model) for of in generated.models(setup).values() for model in of
+    ],
 )
 def unharmed(assets: Assets) -> Evidence:
     """Compare aligned and standard training seed by seed, at the last layer and before it."""
@@ -119,10 +123,16 @@ def unharmed(assets: Assets) -> Evidence:
     for task, (_, title) in TASKS.items():
         trainings = generated.models(assets.settings)
         curves = {
-            name: [_curve(assets, model, task) for model in of] for name, of in trainings.items()
+            name: [_curve(assets, model, task) for model in of]
+            for name, of in trainings.items()
         }
-        gains = [a - b for b, a in zip(curves["standard"], curves["aligned"], strict=True)]
-        found |= {f"{task}, last": at_last(gains), f"{task}, earlier": before_last(gains)}
+        gains = [
+            a - b for b, a in zip(curves["standard"], curves["aligned"], strict=True)
+        ]
+        found |= {
+            f"{task}, last": at_last(gains),
+            f"{task}, earlier": before_last(gains),
+        }
         plots.append(drawing.mean_chart(f"Probe of the {title} by layer", "%", curves))
     return Evidence(found, plots=plots)
 

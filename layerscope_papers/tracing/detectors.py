@@ -45,7 +45,11 @@ class Detector(Asset):
 
     def make(self, out: Path, assets: Assets) -> None:
         """Train it from random weights, and judge it."""
-        from layerscope_papers.detection import ap50_by_layer, digit_canvases, train_detector
+        from layerscope_papers.detection import (
+            ap50_by_layer,
+            digit_canvases,
+            train_detector,
+        )
 
         shape, model = self.shape, detector(self.shape, self.seed)
         learnt, held = (
@@ -99,7 +103,9 @@ def detector(shape: Shape, seed: int) -> Any:
 
 def ap50(assets: Assets, asset: Detector) -> pd.Series:
     """Return the AP50 of a detector's decoder layers, percent."""
-    found = json.loads((assets.get(asset) / "ap50.json").read_text(encoding="utf-8"))["ap50"]
+    found = json.loads((assets.get(asset) / "ap50.json").read_text(encoding="utf-8"))[
+        "ap50"
+    ]
     return pd.Series([100 * value for value in found], index=range(1, len(found) + 1))
 
 
@@ -107,7 +113,9 @@ def ap50(assets: Assets, asset: Detector) -> pd.Series:
     "T-fig18",
     scales={"small": Shape()},
     needs=lambda shape: [
-        Detector(shape, every, seed) for every in KINDS.values() for seed in range(shape.seeds)
+        Detector(shape, every, seed)
+        for every in KINDS.values()
+        for seed in range(shape.seeds)
     ],
 )
 def earlier_detections(assets: Assets) -> Evidence:
@@ -121,4 +129,6 @@ def earlier_detections(assets: Assets) -> Evidence:
     }
     gains = [every - last for every, last in zip(*curves.values(), strict=True)]
     found = {"earlier": before_last(gains), "last": at_last(gains)}
-    return Evidence(found, plots=[drawing.mean_chart("AP50 by decoder layer", "%", curves)])
+    return Evidence(
+        found, plots=[drawing.mean_chart("AP50 by decoder layer", "%", curves)]
+    )

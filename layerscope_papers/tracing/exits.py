@@ -17,9 +17,13 @@ BYTES = 4
 def exits_by_confidence(bench: Bench) -> Evidence:
     """Take each report's fastest threshold within the loss, and compare speed-ups by depth."""
     reports = {name: bench.exits(kind) for name, kind in bench.kinds.items()}
-    speeds = {name: [_speed(report) for report in found] for name, found in reports.items()}
+    speeds = {
+        name: [_speed(report) for report in found] for name, found in reports.items()
+    }
     leaving = {
-        name: pd.concat([r.layers.set_index("layer")["share"] for r in found], axis=1).mean(axis=1)
+        name: pd.concat(
+            [r.layers.set_index("layer")["share"] for r in found], axis=1
+        ).mean(axis=1)
         * 100
         for name, found in reports.items()
     }
@@ -29,10 +33,16 @@ def exits_by_confidence(bench: Bench) -> Evidence:
             "speed": paired(speeds["aligned"], speeds["standard"]),
             "shared": mean([aligned / separate for aligned, separate in rivals]),
             "last": mean(
-                [float(report.layers["share"].iloc[-1]) for report in reports["standard"]]
+                [
+                    float(report.layers["share"].iloc[-1])
+                    for report in reports["standard"]
+                ]
             ),
         },
-        [Number(f"speed-up by depth, {name}", mean(found).value) for name, found in speeds.items()],
+        [
+            Number(f"speed-up by depth, {name}", mean(found).value)
+            for name, found in speeds.items()
+        ],
         [drawing.chart("Samples that leave at each layer", "%", leaving)],
     )
 
@@ -52,7 +62,9 @@ def every_depth(bench: Bench) -> Evidence:
     average = pd.concat(tables).groupby(level=0).mean()
     return Evidence(
         {
-            "accuracy": mean([t.loc[half, "accuracy"] - t["accuracy"].iloc[-1] for t in tables]),
+            "accuracy": mean(
+                [t.loc[half, "accuracy"] - t["accuracy"].iloc[-1] for t in tables]
+            ),
             "speed": mean([t.loc[half, "speed"] for t in tables]),
             "size": mean([t.loc[half, "MB"] / t["MB"].iloc[-1] for t in tables]),
         },
@@ -63,7 +75,9 @@ def every_depth(bench: Bench) -> Evidence:
         ],
         [
             drawing.chart(
-                f"{title} of the model cut at each layer", unit, {"aligned": average[title.lower()]}
+                f"{title} of the model cut at each layer",
+                unit,
+                {"aligned": average[title.lower()]},
             )
             for title, unit in (("Accuracy", "%"), ("Speed", "times the full model's"))
         ],

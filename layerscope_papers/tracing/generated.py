@@ -33,14 +33,18 @@ def models(setup: Language) -> dict[str, list[Speaker]]:
     aligned = (("schedule", "always"),)
     return {
         "standard": [Speaker(setup, "standard", seed) for seed in range(setup.seeds)],
-        "aligned": [Speaker(setup, "aligned", seed, aligned) for seed in range(setup.seeds)],
+        "aligned": [
+            Speaker(setup, "aligned", seed, aligned) for seed in range(setup.seeds)
+        ],
     }
 
 
 @recipe(
     "T-fig9",
     scales={"small": SMALL, "paper": PAPER},
-    needs=lambda setup: [Spoken(model) for of in models(setup).values() for model in of],
+    needs=lambda setup: [
+        Spoken(model) for of in models(setup).values() for model in of
+    ],
 )
 def generated(assets: Assets) -> Evidence:
     """Compare each measure seed by seed, on average over the layers before the last."""
@@ -48,12 +52,17 @@ def generated(assets: Assets) -> Evidence:
     for name, unit in UNITS.items():
         curves = {}
         for objective, of in models(assets.settings).items():
-            values = [open_generation(assets.get(Spoken(model))).measure(name) for model in of]
+            values = [
+                open_generation(assets.get(Spoken(model))).measure(name) for model in of
+            ]
             curves[objective] = [
-                np.log(c) if name == "perplexity" else SCALE.get(name, 1.0) * c for c in values
+                np.log(c) if name == "perplexity" else SCALE.get(name, 1.0) * c
+                for c in values
             ]
         found[name] = before_last(
             a - b for a, b in zip(curves["aligned"], curves["standard"], strict=True)
         )
-        plots.append(drawing.mean_chart(f"{name.capitalize()} of text by layer", unit, curves))
+        plots.append(
+            drawing.mean_chart(f"{name.capitalize()} of text by layer", unit, curves)
+        )
     return Evidence(found, plots=plots)

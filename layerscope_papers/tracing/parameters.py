@@ -42,10 +42,16 @@ LINES = (
 
 def _printed() -> tuple[Printed, ...]:
     where = "table 1"
-    totals = (Printed(f"{line.model}, a classifier per layer", line.multi, where) for line in LINES)
+    totals = (
+        Printed(f"{line.model}, a classifier per layer", line.multi, where)
+        for line in LINES
+    )
     return (
         *totals,
-        *(Printed(f"{line.model}, saved by sharing [%]", line.saved, where) for line in LINES),
+        *(
+            Printed(f"{line.model}, saved by sharing [%]", line.saved, where)
+            for line in LINES
+        ),
     )
 
 
@@ -53,14 +59,19 @@ def _printed() -> tuple[Printed, ...]:
 def shared_parameters(assets: Assets) -> Evidence:
     """Compute totals and savings from widths, depths and classes, and compare them with print."""
     totals = [abs(line.base + line.heads - line.multi) for line in LINES]
-    savings = [abs(100 * line.heads / (line.base + line.heads) - line.saved) for line in LINES]
+    savings = [
+        abs(100 * line.heads / (line.base + line.heads) - line.saved) for line in LINES
+    ]
     columns = [abs(line.printed_base + line.heads - line.multi) for line in LINES]
     numbers = []
     for line in LINES:
-        numbers.append(Number(f"{line.model}, a classifier per layer", line.base + line.heads))
+        numbers.append(
+            Number(f"{line.model}, a classifier per layer", line.base + line.heads)
+        )
         numbers.append(
             Number(
-                f"{line.model}, saved by sharing [%]", 100 * line.heads / (line.base + line.heads)
+                f"{line.model}, saved by sharing [%]",
+                100 * line.heads / (line.base + line.heads),
             )
         )
     off = [line.model for line, gap in zip(LINES, columns, strict=True) if gap > DIGIT]

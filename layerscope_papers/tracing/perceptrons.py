@@ -49,7 +49,11 @@ class Perceptron(Asset):
 
         shape, (rows, labels) = self.shape, load_digits(return_X_y=True)
         parts = train_test_split(
-            (rows / 16).astype("float32"), labels, test_size=TEST, random_state=0, stratify=labels
+            (rows / 16).astype("float32"),
+            labels,
+            test_size=TEST,
+            random_state=0,
+            stratify=labels,
         )
         learnt, held, learnt_labels, held_labels = parts
         module = perceptron(shape, residual=self.residual, seed=self.seed)
@@ -89,8 +93,12 @@ def perceptron(shape: Shape, *, residual: bool, seed: int) -> Any:
 
     torch.manual_seed(seed)
     kind = Residual if residual else nn.Sequential
-    blocks = [kind(nn.Linear(shape.width, shape.width), nn.ReLU()) for _ in range(shape.depth)]
-    return nn.Sequential(nn.Linear(64, shape.width), *blocks, nn.Linear(shape.width, 10))
+    blocks = [
+        kind(nn.Linear(shape.width, shape.width), nn.ReLU()) for _ in range(shape.depth)
+    ]
+    return nn.Sequential(
+        nn.Linear(64, shape.width), *blocks, nn.Linear(shape.width, 10)
+    )
 
 
 def _models(shape: Shape, residual: bool) -> list[Perceptron]:
@@ -108,7 +116,10 @@ def misled(assets: Assets) -> Evidence:
     """Compare both similarities to the last layer, and what the head reads, over the layers before the last."""
     curves: dict[str, dict[str, list[pd.Series]]] = {}
     for name, residual in KINDS.items():
-        runs = [open_run(assets.get(model) / "run") for model in _models(assets.settings, residual)]
+        runs = [
+            open_run(assets.get(model) / "run")
+            for model in _models(assets.settings, residual)
+        ]
         curves[name] = {
             "cosine, centred": [to_last(run) for run in runs],
             "CKA, biased": [to_last(run, "cka") for run in runs],
@@ -120,11 +131,16 @@ def misled(assets: Assets) -> Evidence:
     )
     found = {
         "agree": mean(
-            [a.iloc[:-1].corr(b.iloc[:-1], "spearman") for a, b in zip(cosine, cka, strict=True)]
+            [
+                a.iloc[:-1].corr(b.iloc[:-1], "spearman")
+                for a, b in zip(cosine, cka, strict=True)
+            ]
         ),
         "alike": before_last(plain["CKA, biased"]),
         "unlike": before_last(plain["cosine, centred"]),
-        "unread": mean([100 * float(curve.iloc[:-1].mean()) for curve in plain["accuracy"]]),
+        "unread": mean(
+            [100 * float(curve.iloc[:-1].mean()) for curve in plain["accuracy"]]
+        ),
     }
     similarity = "similarity to the last, accuracy"
     plots = [

@@ -9,7 +9,14 @@ import pandas as pd
 from layerscope.logit_lens import Reading, grids, open_reading
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.language import SMALL, Language, Speaker, over_texts, texts, yours
+from layerscope_papers.language import (
+    SMALL,
+    Language,
+    Speaker,
+    over_texts,
+    texts,
+    yours,
+)
 from layerscope_papers.recipe import Evidence, Number, recipe
 
 PROMPT = "Simply put, the theory of relativity states"
@@ -49,7 +56,9 @@ class Continued(Asset):
         held = texts(self.setup)[1]
         held = held.take(range(min(TEXTS, len(held))))
         data = replace(
-            held, samples=[PROMPT, *held.samples], names=["the paper's prompt", *held.names]
+            held,
+            samples=[PROMPT, *held.samples],
+            names=["the paper's prompt", *held.names],
         )
         lens(
             model,
@@ -66,7 +75,9 @@ class Continued(Asset):
 def as_at_last(reading: Reading) -> pd.DataFrame:
     """Return whether each layer from 1 on predicts what the last one does, (sample, position) × layer."""
     grid = reading.grid[reading.grid["generated"] & reading.grid["rank"].eq(1)]
-    ids = grid.pivot_table(index=["sample", "position"], columns="layer", values="id").loc[:, 1:]
+    ids = grid.pivot_table(
+        index=["sample", "position"], columns="layer", values="id"
+    ).loc[:, 1:]
     return ids.eq(ids[reading.depth], axis=0)
 
 
@@ -80,20 +91,28 @@ def _readings(setup: Language) -> list[Continued]:
     return [Continued(setup, seed) for seed in range(setup.seeds)]
 
 
-@recipe("T-fig19", scales={"small": SMALL, "paper": PAPER}, needs=_readings, yours=yours)
+@recipe(
+    "T-fig19", scales={"small": SMALL, "paper": PAPER}, needs=_readings, yours=yours
+)
 def settled_early(assets: Assets) -> Evidence:
     """Take the share of settled tokens text by text, on average over the models."""
     readings = [open_reading(assets.get(asset)) for asset in _readings(assets.settings)]
     final = [as_at_last(reading) for reading in readings]
     early = [
-        100 * r.counted["layer"].lt(r.depth).groupby(r.counted["sample"]).mean() for r in readings
+        100 * r.counted["layer"].lt(r.depth).groupby(r.counted["sample"]).mean()
+        for r in readings
     ]
-    rises = [table.groupby(level=0).mean().iloc[:, :-1].apply(_rise, axis=1) for table in final]
+    rises = [
+        table.groupby(level=0).mean().iloc[:, :-1].apply(_rise, axis=1)
+        for table in final
+    ]
     curves = {
         "settled": [r.cumulative.set_index("layer")["share"] for r in readings],
         "predicts what the last layer does": [table.mean() for table in final],
     }
-    averages = {name: 100 * pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()}
+    averages = {
+        name: 100 * pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()
+    }
     return Evidence(
         {"early": over_texts(pd.concat(early, axis=1).mean(axis=1))},
         [
@@ -106,5 +125,8 @@ def settled_early(assets: Assets) -> Evidence:
                 over_texts(pd.concat(rises, axis=1).mean(axis=1)),
             ),
         ],
-        [drawing.chart("Predictions by layer", "% of new tokens", averages), grids(readings[0])[0]],
+        [
+            drawing.chart("Predictions by layer", "% of new tokens", averages),
+            grids(readings[0])[0],
+        ],
     )

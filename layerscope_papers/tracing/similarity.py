@@ -7,7 +7,12 @@ import pandas as pd
 from layerscope import metrics
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset
-from layerscope_papers.measures import line_distance, monotone_share, norm_ratio, steady_norm
+from layerscope_papers.measures import (
+    line_distance,
+    monotone_share,
+    norm_ratio,
+    steady_norm,
+)
 from layerscope_papers.recipe import Evidence, Number, before_last, exact, mean
 from layerscope_papers.vision import (
     ACCURACY,
@@ -29,7 +34,9 @@ ONE = {"standard": STANDARD}
 @trained("T-fig1", metrics=METRICS)
 def closer_to_the_last(bench: Bench) -> Evidence:
     """Compare aligned and standard training seed by seed, on average over the layers before the last."""
-    cosines = {name: [to_last(run) for run in bench.runs(kind)] for name, kind in BOTH.items()}
+    cosines = {
+        name: [to_last(run) for run in bench.runs(kind)] for name, kind in BOTH.items()
+    }
     found = {
         "cosine": before_last(a - b for b, a in zip(*cosines.values(), strict=True)),
         "accuracy": bench.gain(ALIGNED, STANDARD, ACCURACY),
@@ -38,7 +45,9 @@ def closer_to_the_last(bench: Bench) -> Evidence:
     return Evidence(
         found,
         plots=[
-            drawing.mean_chart("Cosine similarity to the last layer", "cosine, centred", cosines),
+            drawing.mean_chart(
+                "Cosine similarity to the last layer", "cosine, centred", cosines
+            ),
             bench.chart("Accuracy by layer", ACCURACY),
             bench.chart("Saturated samples by layer", "saturated"),
         ],
@@ -54,7 +63,9 @@ def cosine_against_cka(bench: Bench) -> Evidence:
     pairs = [run.metric("cosine_similarity") for run in runs]
     found = {
         "cka": mean([_rho(_earlier(a, b)) for a, b in zip(cosine, cka, strict=True)]),
-        "accuracy": mean([_rho(_earlier(a, b)) for a, b in zip(cosine, accuracy, strict=True)]),
+        "accuracy": mean(
+            [_rho(_earlier(a, b)) for a, b in zip(cosine, accuracy, strict=True)]
+        ),
         "positive": mean([float(np.nanmin(table.to_numpy())) for table in pairs]),
     }
     table = sum(pairs[1:], start=pairs[0]) / len(pairs)
@@ -63,9 +74,13 @@ def cosine_against_cka(bench: Bench) -> Evidence:
         found,
         plots=[
             drawing.mean_chart(
-                "Similarity to the last layer, and accuracy", "cosine, CKA, accuracy", curves
+                "Similarity to the last layer, and accuracy",
+                "cosine, CKA, accuracy",
+                curves,
             ),
-            drawing.heat_map("Cosine similarity of every two layers", table, "layer", "layer"),
+            drawing.heat_map(
+                "Cosine similarity of every two layers", table, "layer", "layer"
+            ),
         ],
     )
 
@@ -85,13 +100,16 @@ def cosine_against_accuracy(bench: Bench) -> Evidence:
     points = {
         name: [
             _earlier(to_last(run).rename("cosine"), (100 * accuracy).rename("accuracy"))
-            for run, accuracy in zip(bench.runs(kind), bench.curves(kind, ACCURACY), strict=True)
+            for run, accuracy in zip(
+                bench.runs(kind), bench.curves(kind, ACCURACY), strict=True
+            )
         ]
         for name, kind in BOTH.items()
     }
     both = [pd.concat(pair) for pair in zip(*points.values(), strict=True)]
     curves = {
-        name: pd.concat(of).groupby(level=0)["accuracy"].mean() for name, of in points.items()
+        name: pd.concat(of).groupby(level=0)["accuracy"].mean()
+        for name, of in points.items()
     }
     return Evidence(
         {"spearman": mean(list(map(_rho, both)))},
@@ -102,18 +120,25 @@ def cosine_against_accuracy(bench: Bench) -> Evidence:
 @trained("T-fig10", kinds=ONE, metrics=METRICS)
 def cosine_by_sample(bench: Bench) -> Evidence:
     """Count negative cosines over samples and layers, and correlate medians with depth."""
-    cosines = [metrics.cosine_to(states)[:, 1:-1].numpy() for states in bench.states(STANDARD)]
+    cosines = [
+        metrics.cosine_to(states)[:, 1:-1].numpy() for states in bench.states(STANDARD)
+    ]
     medians = [pd.Series(np.median(found, axis=0)) for found in cosines]
     least = min(float(found.min()) for found in cosines)
     return Evidence(
         {
             "negative": mean([100 * float((found < 0).mean()) for found in cosines]),
-            "rises": mean([each.corr(each.index.to_series(), "spearman") for each in medians]),
+            "rises": mean(
+                [each.corr(each.index.to_series(), "spearman") for each in medians]
+            ),
         },
         [Number("lowest cosine of a sample at any layer", least)],
         [
             drawing.quantiles(
-                "Cosine of each image to the last layer", "cosine, centred", cosines[0], first=1
+                "Cosine of each image to the last layer",
+                "cosine, centred",
+                cosines[0],
+                first=1,
             )
         ],
     )
@@ -140,11 +165,17 @@ def neighbours(bench: Bench) -> Evidence:
         },
         plots=[
             drawing.chart(
-                title, unit, {"standard": drawing.by_layer(np.mean(found, axis=0), first=2)}
+                title,
+                unit,
+                {"standard": drawing.by_layer(np.mean(found, axis=0), first=2)},
             )
             for title, unit, found in (
                 ("Cosine of a block's input and output", "cosine, centred", cosines),
-                ("Skip connection against branch", "ratio of norms, median over samples", ratios),
+                (
+                    "Skip connection against branch",
+                    "ratio of norms, median over samples",
+                    ratios,
+                ),
             )
         ],
     )
@@ -173,7 +204,11 @@ def similarity_rises(bench: Bench) -> Evidence:
     return Evidence(
         intervals,
         numbers,
-        plots=[drawing.chart("Distance from the straight line", "share of its length", curves)],
+        plots=[
+            drawing.chart(
+                "Distance from the straight line", "share of its length", curves
+            )
+        ],
     )
 
 
@@ -209,7 +244,9 @@ def label_probability_rises(bench: Bench) -> Evidence:
         states = bench.states(kind)
         shares = map(_rises_with_similarity, states, bench.label_probabilities(kind))
         found[f"rises {name}"] = mean([100 * share for share in shares])
-        nc1 = [c.corr(c.index.to_series(), "spearman") for c in bench.curves(kind, "nc1")]
+        nc1 = [
+            c.corr(c.index.to_series(), "spearman") for c in bench.curves(kind, "nc1")
+        ]
         steady = [100 * float(steady_norm(each[:, 1:]).mean()) for each in states]
         numbers += [
             Number.of(f"Spearman correlation of NC1 with depth, {name}", mean(nc1)),
@@ -229,7 +266,9 @@ def label_probability_rises(bench: Bench) -> Evidence:
     )
 
 
-def _rises_with_similarity(states: npt.NDArray[np.float32], probability: pd.DataFrame) -> float:
+def _rises_with_similarity(
+    states: npt.NDArray[np.float32], probability: pd.DataFrame
+) -> float:
     """Return the share of steps in which the label's probability does not fall, among those with rising cosine."""
     nearer = np.diff(metrics.cosine_to(states)[:, 1:].numpy()) > 0
     rises = np.diff(probability.to_numpy()) >= 0

@@ -22,12 +22,18 @@ TEMPLATES = (
 )
 """Captions that models are trained on; all are judged on the first, which is the paper's."""
 WORDS: dict[str | int, str] = dict(
-    enumerate(("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"))
+    enumerate(
+        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    )
 )
 FORMS = {"uncentred": "uncentered", "centred": "centered"}
 """Cosines as the text and as `compare` names them."""
 SEES, READS = "layer of vision", "layer of text"
-MAPS = {"within vision": (SEES, SEES), "within text": (READS, READS), "across": (SEES, READS)}
+MAPS = {
+    "within vision": (SEES, SEES),
+    "within text": (READS, READS),
+    "across": (SEES, READS),
+}
 
 
 @dataclass(frozen=True)
@@ -84,10 +90,15 @@ class Towers(Asset):
             if self.shape.trained
             else (self.model, None)
         )
-        data, runs = {"images": test.samples, "captions": captions(test, TEMPLATES[0])}, []
+        data, runs = (
+            {"images": test.samples, "captions": captions(test, TEMPLATES[0])},
+            [],
+        )
         for name, samples in data.items():
             tokenizer = (
-                {"processor": processor} if name == "captions" and processor is not None else {}
+                {"processor": processor}
+                if name == "captions" and processor is not None
+                else {}
             )
             profile(
                 model,
@@ -114,7 +125,9 @@ class Towers(Asset):
 
 def captions(corpus: Corpus, template: str) -> list[str]:
     """Return a caption for each labelled image."""
-    return [template.format(WORDS.get(label, str(label))) for label in corpus.labels or ()]
+    return [
+        template.format(WORDS.get(label, str(label))) for label in corpus.labels or ()
+    ]
 
 
 def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
@@ -133,10 +146,14 @@ def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         "$A <end>", special_tokens=[("<end>", 0)]
     )
-    pixels = encoder_for("image", None, model).batch(training.samples).named["pixel_values"]
+    pixels = (
+        encoder_for("image", None, model).batch(training.samples).named["pixel_values"]
+    )
     labels = np.array(training.labels)
     classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=shape.learning_rate, weight_decay=0.05)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=shape.learning_rate, weight_decay=0.05
+    )
     for _ in range(shape.steps):
         # no caption fits two images of a batch
         chosen = [int(draws.choice(members)) for members in classes]
@@ -157,14 +174,20 @@ def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
 def _squares(found: Comparison, form: str) -> list[pd.DataFrame]:
     """Return similarities within vision, within text and across, layers 1 … L; at layer 0 all images are alike."""
     pairs = ((0, 0), (1, 1), (0, 1))
-    return [found.similarity(a, b, "cosine_similarity", FORMS[form]).iloc[1:, 1:] for a, b in pairs]
+    return [
+        found.similarity(a, b, "cosine_similarity", FORMS[form]).iloc[1:, 1:]
+        for a, b in pairs
+    ]
 
 
 def _nearest(found: Comparison, form: str) -> float:
     """Return how much more similar a layer is to its own tower's last layer than to the other's, the least of all."""
     vision, text, across = (square.to_numpy() for square in _squares(found, form))
     return float(
-        min((vision[:-1, -1] - across[:-1, -1]).min(), (text[:-1, -1] - across[-1, :-1]).min())
+        min(
+            (vision[:-1, -1] - across[:-1, -1]).min(),
+            (text[:-1, -1] - across[-1, :-1]).min(),
+        )
     )
 
 
@@ -182,7 +205,10 @@ def _rises(found: Comparison) -> dict[str, float]:
     }
 
 
-HUB = tuple(f"openai/clip-vit-{kind}" for kind in ("base-patch32", "base-patch16", "large-patch14"))
+HUB = tuple(
+    f"openai/clip-vit-{kind}"
+    for kind in ("base-patch32", "base-patch16", "large-patch14")
+)
 
 
 @recipe(
@@ -197,13 +223,19 @@ def towers_apart(assets: Assets) -> Evidence:
     """Correlate similarity with depth within each tower and across them, model by model."""
     shape = assets.settings
     models = [
-        open_comparison(assets.get(Towers(shape, model)) / "comparison") for model in shape.models
+        open_comparison(assets.get(Towers(shape, model)) / "comparison")
+        for model in shape.models
     ]
     rises = pd.DataFrame([_rises(found) for found in models])
-    gaps = [float(found.similarity(metric="modality_gap").iloc[-1, -1]) for found in models]
+    gaps = [
+        float(found.similarity(metric="modality_gap").iloc[-1, -1]) for found in models
+    ]
     centred = [float(_squares(found, "centred")[-1].iloc[-1, -1]) for found in models]
     numbers = [
-        Number.of("distance between the centres of images and captions, last layers", mean(gaps)),
+        Number.of(
+            "distance between the centres of images and captions, last layers",
+            mean(gaps),
+        ),
         Number.of("centred cosine of the last layers across towers", mean(centred)),
     ]
     for form in FORMS:
@@ -213,6 +245,8 @@ def towers_apart(assets: Assets) -> Evidence:
     plots = [
         drawing.heat_map(f"{form.capitalize()} cosine {title}", square, *axes)
         for form in FORMS
-        for (title, axes), square in zip(MAPS.items(), _squares(models[0], form), strict=True)
+        for (title, axes), square in zip(
+            MAPS.items(), _squares(models[0], form), strict=True
+        )
     ]
     return Evidence({name: mean(list(rises[name])) for name in rises}, numbers, plots)

@@ -49,7 +49,9 @@ def _data_sets(setup: Vision) -> dict[str, list[Trained]]:
     return {each.data: STANDARD.seeds(each) for each in (setup, other)}
 
 
-@trained("T-fig3", needs=lambda setup: [m for of in _data_sets(setup).values() for m in of])
+@trained(
+    "T-fig3", needs=lambda setup: [m for of in _data_sets(setup).values() for m in of]
+)
 def saturation_by_similarity(bench: Bench) -> Evidence:
     """Look seed by seed whether the data set with the higher similarity has the more saturated samples."""
     means, curves = {}, {}
@@ -80,11 +82,18 @@ def saturation_by_similarity(bench: Bench) -> Evidence:
 
 @trained(
     "T-fig4",
-    kinds={"standard": STANDARD, "a classifier per layer": CLASSIFIERS, "aligned": ALIGNED},
+    kinds={
+        "standard": STANDARD,
+        "a classifier per layer": CLASSIFIERS,
+        "aligned": ALIGNED,
+    },
 )
 def shared_classifier(bench: Bench) -> Evidence:
     """Compare the shared classifier with one per layer, and both with standard training."""
-    cosines = {name: curve.iloc[:-1] for name, curve in bench.averages("cosine_similarity").items()}
+    cosines = {
+        name: curve.iloc[:-1]
+        for name, curve in bench.averages("cosine_similarity").items()
+    }
     return Evidence(
         {
             "layers": bench.gain(ALIGNED, CLASSIFIERS, ACCURACY),
@@ -93,13 +102,18 @@ def shared_classifier(bench: Bench) -> Evidence:
         },
         plots=[
             bench.chart("Accuracy by layer", ACCURACY),
-            drawing.chart("Cosine similarity to the last layer", "cosine, centred", cosines),
+            drawing.chart(
+                "Cosine similarity to the last layer", "cosine, centred", cosines
+            ),
         ],
     )
 
 
 def _separate(setup: Vision) -> list[Kind]:
-    return [Kind("standard", depth=setup.depth * quarters // 4) for quarters in SHARES.values()]
+    return [
+        Kind("standard", depth=setup.depth * quarters // 4)
+        for quarters in SHARES.values()
+    ]
 
 
 def _with_separate(setup: Vision) -> list[Asset]:
@@ -113,7 +127,10 @@ def effective_depth(bench: Bench) -> Evidence:
     """Compare accuracies on the training images by layer, models of other depths, and how soon models converge."""
     learnt = {name: bench.training_accuracy(kind) for name, kind in BOTH.items()}
     depths = {
-        name: [float(metrics.effective_depth(curve.to_numpy(), EPSILON)) for curve in curves]
+        name: [
+            float(metrics.effective_depth(curve.to_numpy(), EPSILON))
+            for curve in curves
+        ]
         for name, curves in learnt.items()
     }
     aligned = bench.curves(ALIGNED, ACCURACY)
@@ -124,19 +141,25 @@ def effective_depth(bench: Bench) -> Evidence:
     }
     numbers = []
     for name, kind in zip(SHARES, _separate(bench.setup), strict=True):
-        separate = [100 * float(curve.iloc[-1]) for curve in bench.training_accuracy(kind)]
+        separate = [
+            100 * float(curve.iloc[-1]) for curve in bench.training_accuracy(kind)
+        ]
         cut = [100 * float(curve.loc[kind.depth]) for curve in learnt["aligned"]]
         found[name] = paired(cut, separate)
         title = f"training accuracy of a separate model of {count(kind.depth or 0, 'layer')} [%]"
         numbers.append(Number.of(title, mean(separate)))
     numbers += [
-        Number.of(f"effective depth, {name}", mean(values)) for name, values in depths.items()
+        Number.of(f"effective depth, {name}", mean(values))
+        for name, values in depths.items()
     ]
     averages = {
-        name: 100 * pd.concat(curves, axis=1).mean(axis=1) for name, curves in learnt.items()
+        name: 100 * pd.concat(curves, axis=1).mean(axis=1)
+        for name, curves in learnt.items()
     }
     return Evidence(
-        found, numbers, [drawing.chart("Accuracy on training images by layer", "%", averages)]
+        found,
+        numbers,
+        [drawing.chart("Accuracy on training images by layer", "%", averages)],
     )
 
 
@@ -177,7 +200,11 @@ def saturation_layers(bench: Bench) -> Evidence:
     layers = {"vision": bench.ends("saturation_layer")}
     layers["language"] = {
         name: [
-            float(open_run(bench.assets.get(model) / "history").metric("saturation_layer").iloc[-1])
+            float(
+                open_run(bench.assets.get(model) / "history")
+                .metric("saturation_layer")
+                .iloc[-1]
+            )
             for model in of
         ]
         for name, of in _speakers(bench.setup).items()
@@ -188,10 +215,15 @@ def saturation_layers(bench: Bench) -> Evidence:
         for name, values in found.items()
     ]
     intervals = {what: paired(*found.values()) for what, found in layers.items()}
-    return Evidence(intervals, numbers, [bench.chart("Saturated samples by layer", "saturated")])
+    return Evidence(
+        intervals, numbers, [bench.chart("Saturated samples by layer", "saturated")]
+    )
 
 
-@trained("T-fig14", kinds={"standard": STANDARD, "cosine regulariser": COSINE, "aligned": ALIGNED})
+@trained(
+    "T-fig14",
+    kinds={"standard": STANDARD, "cosine regulariser": COSINE, "aligned": ALIGNED},
+)
 def cosine_regulariser(bench: Bench) -> Evidence:
     """Compare what the regulariser and the aligned loss add to the accuracy of the layers before the last."""
     means = [
@@ -241,7 +273,8 @@ def alternating(bench: Bench) -> Evidence:
 
 
 @trained(
-    "T-ckareg", kinds={"CKA regulariser": CKA, "cosine regulariser": COSINE, "aligned": ALIGNED}
+    "T-ckareg",
+    kinds={"CKA regulariser": CKA, "cosine regulariser": COSINE, "aligned": ALIGNED},
 )
 def cka_regulariser(bench: Bench) -> Evidence:
     """Compare the regularisers with each other, and CKA's with the aligned loss."""
@@ -254,9 +287,15 @@ def cka_regulariser(bench: Bench) -> Evidence:
 
 @trained(
     "T-kl",
-    kinds={"aligned": ALIGNED, "classifiers": CLASSIFIERS, "classifiers, distilled": DISTILLED},
+    kinds={
+        "aligned": ALIGNED,
+        "classifiers": CLASSIFIERS,
+        "classifiers, distilled": DISTILLED,
+    },
 )
 def distillation(bench: Bench) -> Evidence:
     """Compare one shared classifier with a classifier per layer that learns from the last one's predictions."""
     gain = bench.gain(ALIGNED, DISTILLED, ACCURACY)
-    return Evidence({"distilled": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)])
+    return Evidence(
+        {"distilled": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)]
+    )

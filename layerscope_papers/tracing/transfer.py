@@ -29,7 +29,9 @@ NOISE, FADED, MOVED = 0.2, 0.5, 1 / 8
 
 SHIFTS: dict[str, Callable[[Pixels, int], Pixels]] = {
     "with noise": lambda image, i: noisy(image, i, NOISE),
-    "with half the contrast": lambda image, i: image.mean() + FADED * (image - image.mean()),
+    "with half the contrast": lambda image, i: (
+        image.mean() + FADED * (image - image.mean())
+    ),
     "moved by an eighth of their width": lambda image, i: np.pad(
         image, ((0, 0), (int(MOVED * image.shape[1]), 0), (0, 0))
     )[:, : image.shape[1]],
@@ -43,7 +45,9 @@ def _parity(corpus: Corpus) -> Corpus:
 
 def _turned(corpus: Corpus) -> Corpus:
     return changed(
-        corpus, lambda pixels, i: np.rot90(pixels, i % 4), [i % 4 for i in range(len(corpus))]
+        corpus,
+        lambda pixels, i: np.rot90(pixels, i % 4),
+        [i % 4 for i in range(len(corpus))],
     )
 
 
@@ -66,7 +70,11 @@ class Elsewhere(Asset):
     def make(self, out: Path, assets: Assets) -> None:
         """Profile it, from the shard where it was stopped."""
         _, test = images(self.model.setup, assets.data)
-        data = TASKS[self.kind](test) if self.kind in TASKS else changed(test, SHIFTS[self.kind])
+        data = (
+            TASKS[self.kind](test)
+            if self.kind in TASKS
+            else changed(test, SHIFTS[self.kind])
+        )
         profiled(self.model, data, [KINDS[self.kind]], out, assets)
 
 
@@ -85,7 +93,10 @@ def transfer(bench: Bench) -> Evidence:
     for kind, metric in KINDS.items():
         curves = {
             name: [
-                100 * open_run(bench.assets.get(Elsewhere(model, kind))).metric(metric).loc[1:]
+                100
+                * open_run(bench.assets.get(Elsewhere(model, kind)))
+                .metric(metric)
+                .loc[1:]
                 for model in training.seeds(bench.setup)
             ]
             for name, training in BOTH.items()
@@ -95,4 +106,6 @@ def transfer(bench: Bench) -> Evidence:
         title = f"{'Linear probe, ' if kind in TASKS else 'Accuracy on images '}{kind}"
         plots.append(drawing.mean_chart(title, "%", curves))
         last += [[gain.iloc[-1] for gain in gains]] if kind in SHIFTS else []
-    return Evidence({**found, "last layer": mean(np.mean(last, axis=0).tolist())}, plots=plots)
+    return Evidence(
+        {**found, "last layer": mean(np.mean(last, axis=0).tolist())}, plots=plots
+    )

@@ -84,7 +84,9 @@ class Bench:
     def end(self, name: str, place: Path) -> str:
         """Type the same command again: it ends with what it always leaves, or says in one line why not."""
         ended = self.forks.run(*COMMANDS[name], cwd=place)
-        assert ended.complaint() is None, f"again: {ended.complaint()}\n{ended.err[-1500:]}"
+        assert ended.complaint() is None, (
+            f"again: {ended.complaint()}\n{ended.err[-1500:]}"
+        )
         if ended.status:
             print(f"{name}: {ended.line}")
             return f"refused: {' '.join(w for w in ended.line.split() if '/' not in w)[:60]}"
@@ -99,7 +101,11 @@ class Bench:
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in VOLATILE)
+    files = (
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in VOLATILE
+    )
     found = {str(path.relative_to(folder)): path.read_bytes() for path in files}
     return {
         name: DECIMALS.sub(b"", data) if name.endswith("README.md") else data

@@ -139,7 +139,11 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     )
     return [
         path,
-        *(found for key, item in list(below)[:60] for found in _places(item, (*path, key))),
+        *(
+            found
+            for key, item in list(below)[:60]
+            for found in _places(item, (*path, key))
+        ),
     ]
 
 
@@ -161,7 +165,9 @@ def _node(top: Any, rng: Random) -> tuple[Any, str]:
     path = rng.choice(_places(top))
     value = rng.choice(VALUES)
     if not path:
-        return (value, f"is {value!r:.30}") if rng.random() < 0.1 else (top, "is the same")
+        return (
+            (value, f"is {value!r:.30}") if rng.random() < 0.1 else (top, "is the same")
+        )
     parent = top
     for key in path[:-1]:
         parent = parent[key]
@@ -174,7 +180,9 @@ def _node(top: Any, rng: Random) -> tuple[Any, str]:
         del parent[key]
         return top, f"without {where}"
     if isinstance(parent[key], int | float) and way < 0.95:
-        parent[key] = parent[key] * rng.choice([-1, 2, 1000, 0.5]) + rng.choice([0, 1, -1])
+        parent[key] = parent[key] * rng.choice([-1, 2, 1000, 0.5]) + rng.choice(
+            [0, 1, -1]
+        )
         return top, f"{where} = {parent[key]!r:.30}"
     if isinstance(parent, dict):
         name = rng.choice(HOSTILE)
@@ -220,7 +228,9 @@ def _grid(rows: list[list[str]], rng: Random) -> str:
         return f"no {name}" if way == 5 else f"{name} twice"
     few = rng.choice([0, 1, 2, 5, len(rows)])
     rows[1:] = (
-        rng.sample(rows[1:], min(len(rows) - 1, few)) if way == 7 else rows[1:] + rows[1 : 1 + few]
+        rng.sample(rows[1:], min(len(rows) - 1, few))
+        if way == 7
+        else rows[1:] + rows[1 : 1 + few]
     )
     return f"{len(rows) - 1} rows"
 
@@ -240,7 +250,9 @@ def _arrow(data: bytes, rng: Random) -> tuple[bytes, str]:
         "times": lambda: pa.array([0] * n, pa.timestamp("ns", "UTC")),
         "dates": lambda: pa.array([10**8] * n, pa.date64()),
         "yes": lambda: pa.array([True] * n),
-        "dictionary": lambda: pa.array([str(i % 2) for i in range(n)]).dictionary_encode(),
+        "dictionary": lambda: pa.array(
+            [str(i % 2) for i in range(n)]
+        ).dictionary_encode(),
         "texts": lambda: pa.array([rng.choice(HOSTILE[:30]) for _ in range(n)]),
         "some null": lambda: pa.array(
             [v if i % 2 else None for i, v in enumerate(table[at].to_pylist())]
@@ -254,7 +266,10 @@ def _arrow(data: bytes, rng: Random) -> tuple[bytes, str]:
         table = table.drop_columns([name])
     elif kind == "renamed":
         table = table.rename_columns(
-            [rng.choice(HOSTILE[1:30]) if i == at else c for i, c in enumerate(table.column_names)]
+            [
+                rng.choice(HOSTILE[1:30]) if i == at else c
+                for i, c in enumerate(table.column_names)
+            ]
         )
     elif kind == "twice":
         table = table.append_column(name, table[at])
@@ -312,7 +327,9 @@ def _swapped(path: Path, rng: Random) -> str:
 
 def _named(path: Path, rng: Random) -> str:
     name = (
-        rng.choice([text for text in HOSTILE[1:30] if "/" not in text and "\0" not in text])
+        rng.choice(
+            [text for text in HOSTILE[1:30] if "/" not in text and "\0" not in text]
+        )
         + path.suffix
     )
     path.rename(path.with_name(name))
@@ -321,11 +338,24 @@ def _named(path: Path, rng: Random) -> str:
 
 def _beside(path: Path, rng: Random) -> str:
     name = rng.choice(
-        ["x", ".hidden", "a b.json", "z.parquet", "z.safetensors", "\u202ex.csv", "<b>.json"]
+        [
+            "x",
+            ".hidden",
+            "a b.json",
+            "z.parquet",
+            "z.safetensors",
+            "\u202ex.csv",
+            "<b>.json",
+        ]
     )
     path.with_name(name).write_bytes(rng.choice(TOKENS))
     return f"{name!r} beside"
 
 
 WAYS = [_gone, _folder, _link, _swapped, _named, _beside]
-BY_KIND = [(JSONS, _json), (TABLES, _table), ({".parquet"}, _arrow), ({".safetensors"}, _tensors)]
+BY_KIND = [
+    (JSONS, _json),
+    (TABLES, _table),
+    ({".parquet"}, _arrow),
+    ({".safetensors"}, _tensors),
+]

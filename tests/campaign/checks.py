@@ -33,7 +33,9 @@ class Examination:
     @cached_property
     def has_stack(self) -> bool:
         """Whether lists of blocks with states of tokens are there, each block reading what the one before it gave."""
-        return bool(own_stacks(self.model, feed(self.model, self.modality, self.texts[0])))
+        return bool(
+            own_stacks(self.model, feed(self.model, self.modality, self.texts[0]))
+        )
 
     @cached_property
     def texts(self) -> list[Any]:
@@ -44,7 +46,9 @@ class Examination:
         for part in self.found:
             sample = samples(part.modality, self.model, 1)[0]
             states(self.model, part.blocks, feed(self.model, part.modality, sample))
-            assert_complete(self.model, part.blocks, feed(self.model, part.modality, sample))
+            assert_complete(
+                self.model, part.blocks, feed(self.model, part.modality, sample)
+            )
         return None
 
     def profile(self) -> str | None:
@@ -61,7 +65,9 @@ class Examination:
                 views=0,
             )
             for row, sample in enumerate(given):
-                own = states(self.model, part.blocks, feed(self.model, part.modality, sample))
+                own = states(
+                    self.model, part.blocks, feed(self.model, part.modality, sample)
+                )
                 for layer, state in enumerate(own):
                     mine = torch.from_numpy(result.pooled(layer, "raw", "mean")[row])
                     nearest = min(
@@ -84,7 +90,9 @@ class Examination:
         )
         for name, sample in zip(self.reading.samples, given, strict=False):
             logits = own_logits(self.model, feed(self.model, part.modality, sample))
-            assert_reads(self.reading, name, self.reading.depth, logits, "lens at the last layer")
+            assert_reads(
+                self.reading, name, self.reading.depth, logits, "lens at the last layer"
+            )
         return None
 
     def truncate(self) -> str | None:
@@ -140,7 +148,9 @@ class Examination:
             "exits, full",
         )
         reading = getattr(self, "reading", None)
-        for row in range(len(given) if reading is not None and model.layered.padding else 0):
+        for row in range(
+            len(given) if reading is not None and model.layered.padding else 0
+        ):
             if row < len(reading.samples) and part.depth > 1:
                 assert_reads(
                     reading,
@@ -164,16 +174,22 @@ class Examination:
 
 
 def close(one: Tensor, two: Tensor, what: str) -> None:
-    assert one.shape == two.shape, f"{what}: shape {tuple(one.shape)} for {tuple(two.shape)}"
+    assert one.shape == two.shape, (
+        f"{what}: shape {tuple(one.shape)} for {tuple(two.shape)}"
+    )
     if not bool(torch.isfinite(two).all()) and not bool(torch.isfinite(one).all()):
         return
-    away = float((one.float() - two.float()).norm() / two.float().norm().clamp_min(1e-6))
+    away = float(
+        (one.float() - two.float()).norm() / two.float().norm().clamp_min(1e-6)
+    )
     assert away <= CLOSE, f"{what}: {away:.1e} away"
 
 
 def same(one: Tensor, two: Tensor) -> bool:
     """Return whether two states are equal, also where a model of random weights gives NaN."""
-    return one.shape == two.shape and torch.allclose(one, two, rtol=0, atol=0, equal_nan=True)
+    return one.shape == two.shape and torch.allclose(
+        one, two, rtol=0, atol=0, equal_nan=True
+    )
 
 
 def own_logits(model: Any, given: dict[str, Tensor]) -> Tensor:
@@ -183,7 +199,9 @@ def own_logits(model: Any, given: dict[str, Tensor]) -> Tensor:
     return logits.float()
 
 
-def assert_reads(reading: Any, sample: str, layer: int, logits: Tensor, what: str) -> None:
+def assert_reads(
+    reading: Any, sample: str, layer: int, logits: Tensor, what: str
+) -> None:
     """Assert that a reading's grid has the likeliest classes of these logits, with their probabilities."""
     rows = reading.grid.query("sample == @sample and layer == @layer and not generated")
     own = logits.reshape(-1, logits.shape[-1]).softmax(-1)
@@ -194,7 +212,9 @@ def assert_reads(reading: Any, sample: str, layer: int, logits: Tensor, what: st
             f"{what}: {row.probability:.5f} for {wanted:.5f}"
         )
         if row.rank == 1:
-            assert wanted >= float(own[int(position)].max()) - 1e-4, f"{what}: not the likeliest"
+            assert wanted >= float(own[int(position)].max()) - 1e-4, (
+                f"{what}: not the likeliest"
+            )
 
 
 def first(value: Any) -> Tensor | None:
@@ -210,7 +230,9 @@ def first(value: Any) -> Tensor | None:
 Seen = list[tuple[str, Tensor, Tensor]]
 
 
-def watched(model: nn.Module, paths: Iterator[str] | list[str], given: dict[str, Tensor]) -> Seen:
+def watched(
+    model: nn.Module, paths: Iterator[str] | list[str], given: dict[str, Tensor]
+) -> Seen:
     """Return path, state read and state given of every call of these modules."""
     seen: Seen = []
 
@@ -239,7 +261,10 @@ def watched(model: nn.Module, paths: Iterator[str] | list[str], given: dict[str,
 def tower(model: nn.Module, paths: list[str], given: dict[str, Tensor]) -> nn.Module:
     """Return the model, or where it does not run on one modality alone the part above the blocks that does."""
     parts = paths[0].split(".") if paths else []
-    above = [model, *[model.get_submodule(".".join(parts[:end])) for end in range(1, len(parts))]]
+    above = [
+        model,
+        *[model.get_submodule(".".join(parts[:end])) for end in range(1, len(parts))],
+    ]
     for part in above:
         if part is model or hasattr(part, "main_input_name"):
             with suppress(Exception):
@@ -248,7 +273,9 @@ def tower(model: nn.Module, paths: list[str], given: dict[str, Tensor]) -> nn.Mo
     return model
 
 
-def states(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) -> list[Tensor]:
+def states(
+    model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]
+) -> list[Tensor]:
     """Return the states 0 … L at blocks, and assert that each reads what the one before it gave."""
     if not blocks:
         return []
@@ -258,7 +285,9 @@ def states(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) 
     )
     pairs = list(zip(seen, seen[1:], strict=False))
     chained = all(same(gave, read) for (_, _, gave), (_, read, _) in pairs)
-    if not chained and all(same(before + gave, read) for (_, before, gave), (_, read, _) in pairs):
+    if not chained and all(
+        same(before + gave, read) for (_, before, gave), (_, read, _) in pairs
+    ):
         # the model adds by itself
         return [
             *[read for _, read, _ in seen],
@@ -269,7 +298,9 @@ def states(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) 
     return [seen[0][1], *[gave for _, _, gave in seen]]
 
 
-def assert_complete(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) -> None:
+def assert_complete(
+    model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]
+) -> None:
     """Assert that no sibling of the blocks that runs on such states is left out."""
     homes = {path.rpartition(".")[0] for path in blocks}
     beside = [
@@ -280,7 +311,11 @@ def assert_complete(model: nn.Module, blocks: tuple[str, ...], given: dict[str, 
     listed = [path for path in beside if path.rpartition(".")[2].isdigit()]
     calls = watched(model, listed, given)
     shapes = {read.shape for path, read, _ in calls if path in blocks}
-    seen = {path for path, read, gave in calls if read.shape == gave.shape and read.shape in shapes}
+    seen = {
+        path
+        for path, read, gave in calls
+        if read.shape == gave.shape and read.shape in shapes
+    }
     assert seen <= set(blocks), (
         f"{sorted(seen - set(blocks))} run beside the blocks and are left out"
     )
@@ -306,11 +341,14 @@ def own_stacks(model: nn.Module, given: dict[str, Tensor]) -> list[list[str]]:
         calls = [
             call
             for call in seen
-            if call[0] in inside and call[1].ndim == 3 and call[1].shape == call[2].shape
+            if call[0] in inside
+            and call[1].ndim == 3
+            and call[1].shape == call[2].shape
         ]
         chained = all(same(a[2], b[1]) for a, b in zip(calls, calls[1:], strict=False))
         weighed = all(
-            any(p.ndim > 1 for p in model.get_submodule(path).parameters()) for path in inside
+            any(p.ndim > 1 for p in model.get_submodule(path).parameters())
+            for path in inside
         )
         like = len({type(block) for block in child}) == 1
         if (
@@ -331,18 +369,23 @@ def own_stacks(model: nn.Module, given: dict[str, Tensor]) -> list[list[str]]:
 def pools(model: Any, part: Any, sample: Any, state: Tensor) -> Iterator[Tensor]:
     """Yield what the mean of a sample may be: over its own tokens, of a sound in a fixed window its own frames."""
     if state.ndim == 3 and part.modality == "text":
-        state = state[:, : len(sample.split()) + 2]  # with what the tokenizer puts around it
+        # with what the tokenizer puts around it
+        state = state[:, : len(sample.split()) + 2]
     yield state.reshape(-1, state.shape[-1]).mean(0)
     if state.ndim == 3 and part.modality == "audio":
         mask = feed(model, "audio", sample).get("attention_mask", torch.ones(1, 1))
         own = round(state.shape[1] * float(mask.float().mean()))
-        yield from (state[0, :frames].mean(0) for frames in range(max(1, own - 1), own + 2))
+        yield from (
+            state[0, :frames].mean(0) for frames in range(max(1, own - 1), own + 2)
+        )
 
 
 def _architecture(folder: Path) -> str:
     import json
 
-    return str(json.loads((folder / "config.json").read_text()).get("architectures", ["?"])[0])
+    return str(
+        json.loads((folder / "config.json").read_text()).get("architectures", ["?"])[0]
+    )
 
 
 def _same_kind(folder: Path, kind: type) -> bool:

@@ -31,7 +31,12 @@ def media(folder: Path) -> None:
         for kind in ("images", "sounds"):
             (folder / kind / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
         image = Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8))
-        image.save(folder / "images" / "ab"[i % 2] / f"{i}.{('png', 'jpg', 'gif', 'bmp')[i // 2]}")
+        image.save(
+            folder
+            / "images"
+            / "ab"[i % 2]
+            / f"{i}.{('png', 'jpg', 'gif', 'bmp')[i // 2]}"
+        )
         sound = rng.standard_normal(600) * 0.1
         soundfile.write(folder / "sounds" / "ab"[i % 2] / f"{i}.wav", sound, 16000)
 
@@ -39,7 +44,9 @@ def media(folder: Path) -> None:
 def tables(folder: Path) -> None:
     """Write texts with labels in every format, and the tasks of `evaluate`."""
     texts = tiny.texts(60)
-    frame = pd.DataFrame({"text": texts, "label": [f"t{i % 3}" for i in range(60)], "n": range(60)})
+    frame = pd.DataFrame(
+        {"text": texts, "label": [f"t{i % 3}" for i in range(60)], "n": range(60)}
+    )
     frame.to_csv(folder / "table.csv", index=False)
     frame.to_csv(folder / "table.csv.gz", index=False)
     frame.to_csv(folder / "table.tsv", index=False, sep="\t")
@@ -56,7 +63,8 @@ def tables(folder: Path) -> None:
     )
     found.to_json(folder / "retrieval.jsonl", orient="records", lines=True)
     words = [
-        {"tokens": text.split(), "labels": [word[-1] for word in text.split()]} for text in texts
+        {"tokens": text.split(), "labels": [word[-1] for word in text.split()]}
+        for text in texts
     ]
     (folder / "tokens.jsonl").write_text("\n".join(map(json.dumps, words)))
 
@@ -65,25 +73,37 @@ def published(folder: Path) -> None:
     """Write scores and metrics of several models, as CSV."""
     rng = np.random.default_rng(1)
     each = [(m, "main", layer) for m in "abcd" for layer in range(6)]
-    scores = [(*row, task, round(rng.random(), 3)) for row in each for task in ("x", "y", "z")]
-    pd.DataFrame(scores, columns=["model", "revision", "layer", "task", "main_score"]).to_csv(
-        folder / "scores.csv", index=False
-    )
+    scores = [
+        (*row, task, round(rng.random(), 3)) for row in each for task in ("x", "y", "z")
+    ]
+    pd.DataFrame(
+        scores, columns=["model", "revision", "layer", "task", "main_score"]
+    ).to_csv(folder / "scores.csv", index=False)
     values = [
         (m, r, "d", name, "raw", layer, rng.random())
         for m, r, layer in each
         for name in ("curvature", "dime")
     ]
-    columns = ["model", "revision", "dataset", "metric", "normalization", "layer", "value"]
+    columns = [
+        "model",
+        "revision",
+        "dataset",
+        "metric",
+        "normalization",
+        "layer",
+        "value",
+    ]
     pd.DataFrame(values, columns=columns).to_csv(folder / "metrics.csv", index=False)
 
 
 def images_and_sounds(folder: Path) -> None:
     """Save a vision and a speech model with their processors."""
-    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(
+    tiny.seeded(
+        hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)
+    ).save_pretrained(folder / "vit")
+    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(
         folder / "vit"
     )
-    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder / "vit")
     convolutions = {
         "conv_dim": (16, 16),
         "conv_stride": (5, 4),

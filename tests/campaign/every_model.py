@@ -31,7 +31,11 @@ HEADS = (
     "CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION",
     "SEQUENCE_CLASSIFICATION", "IMAGE_TEXT_TO_TEXT", "SPEECH_SEQ_2_SEQ", "",
 )  # fmt: skip
-CLASSIFIERS = ("SEQUENCE_CLASSIFICATION", "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION")
+CLASSIFIERS = (
+    "SEQUENCE_CLASSIFICATION",
+    "IMAGE_CLASSIFICATION",
+    "AUDIO_CLASSIFICATION",
+)
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,16 @@ def cases() -> list[Case]:
     for kind in CONFIG_MAPPING_NAMES:
         classes = [name for head in HEADS if (name := _class(auto, head, kind))]
         second = [name for head in CLASSIFIERS if (name := _class(auto, head, kind))]
-        found += [Case(kind, name) for name in dict.fromkeys([*classes[:1], *second[:1]])]
+        found += [
+            Case(kind, name) for name in dict.fromkeys([*classes[:1], *second[:1]])
+        ]
     return list({case.name: case for case in found}.values())
 
 
 def _class(auto: Any, head: str, kind: str) -> str | None:
-    names = getattr(auto, f"MODEL_FOR_{head}_MAPPING_NAMES" if head else "MODEL_MAPPING_NAMES")
+    names = getattr(
+        auto, f"MODEL_FOR_{head}_MAPPING_NAMES" if head else "MODEL_MAPPING_NAMES"
+    )
     found = names.get(kind)
     return found[0] if isinstance(found, (tuple, list)) else found
 
@@ -94,7 +102,11 @@ def attempt(case: Case) -> Row:
     if not answer:
         why = f"the process ended without an answer (of {SECONDS} s of processor time)"
         return Row(
-            case.kind, case.name, skipped=None, verbs={"inspect": f"DEFECT: {why}"}, seconds=seconds
+            case.kind,
+            case.name,
+            skipped=None,
+            verbs={"inspect": f"DEFECT: {why}"},
+            seconds=seconds,
         )
     return Row(**json.loads(answer) | {"seconds": seconds})
 
@@ -207,7 +219,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default="")
     parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--share", default="0/1", help="which part of the cases, such as 0/2")
+    parser.add_argument(
+        "--share", default="0/1", help="which part of the cases, such as 0/2"
+    )
     given = parser.parse_args()
     prepare()
     only = set(given.only.split(",")) - {""}
@@ -229,7 +243,9 @@ def main() -> None:
             file.write(json.dumps(asdict(row)) + "\n")
             file.flush()
             counts["skipped" if row.skipped else "examined"] += 1
-            for line in [f"{row.name} skipped: {row.skipped}"] if row.skipped else defects(row):
+            for line in (
+                [f"{row.name} skipped: {row.skipped}"] if row.skipped else defects(row)
+            ):
                 print(line, flush=True)
     print(f"{dict(counts)} in {time.monotonic() - start:.0f} s", file=sys.stderr)
 

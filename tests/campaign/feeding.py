@@ -50,7 +50,9 @@ def processor(model: Any) -> Any:
     """Return what a model as an object is given: a feature extractor of sounds, else the tests' tokenizer."""
     main = getattr(model, "main_input_name", "input_ids")
     return (
-        extractor(model) if main in ("input_values", "input_features") else tokenizer(special=True)
+        extractor(model)
+        if main in ("input_values", "input_features")
+        else tokenizer(special=True)
     )
 
 
@@ -62,15 +64,23 @@ def extractor(model: Any) -> Any:
     kind = model.config.model_type
     made = getattr(
         hf,
-        NAMES.get(kind) or NAMES.get(kind.removesuffix("_encoder")) or "Wav2Vec2FeatureExtractor",
+        NAMES.get(kind)
+        or NAMES.get(kind.removesuffix("_encoder"))
+        or "Wav2Vec2FeatureExtractor",
     )
     audio = getattr(model.config, "audio_config", None) or model.config
     bins = getattr(audio, "num_mel_bins", None)
     # at 50 a second
-    window = {"chunk_length": 1} if getattr(audio, "max_source_positions", None) == 50 else {}
+    window = (
+        {"chunk_length": 1}
+        if getattr(audio, "max_source_positions", None) == 50
+        else {}
+    )
     window |= {"max_length": audio.max_length} if hasattr(audio, "max_length") else {}
     for options in (
-        ({"feature_size": bins, "num_mel_bins": bins}, {"feature_size": bins}) if bins else ()
+        ({"feature_size": bins, "num_mel_bins": bins}, {"feature_size": bins})
+        if bins
+        else ()
     ):
         try:
             return made(**options, **window)
@@ -90,11 +100,19 @@ def feed(model: Any, modality: str, sample: Any) -> dict[str, Tensor]:
         return found | {"decoder_input_ids": shifted, "decoder_attention_mask": ones}
     if modality == "image":
         config = getattr(model.config, "vision_config", None) or model.config
-        image = sample.convert("L") if getattr(config, "num_channels", 3) == 1 else sample
+        image = (
+            sample.convert("L") if getattr(config, "num_channels", 3) == 1 else sample
+        )
         pixels = torch.from_numpy(np.array(image, "float32")) / 127.5 - 1.0
-        found = {"pixel_values": pixels.view(*pixels.shape[:2], -1).permute(2, 0, 1)[None]}
+        found = {
+            "pixel_values": pixels.view(*pixels.shape[:2], -1).permute(2, 0, 1)[None]
+        }
         patch = getattr(config, "patch_size", None)
-        patches = (image.width // patch) * (image.height // patch) if isinstance(patch, int) else 1
+        patches = (
+            (image.width // patch) * (image.height // patch)
+            if isinstance(patch, int)
+            else 1
+        )
         # of a masked autoencoder: no shuffle
         return found | {"noise": torch.arange(patches, dtype=torch.float32)[None]}
     options = {"sampling_rate": SOUND_RATE, "return_tensors": "pt"}
@@ -125,7 +143,10 @@ def _more(model: Any) -> Iterator[dict[str, Tensor]]:
     yield {}
     if not hasattr(model, "config"):
         return
-    towers = {"text": samples("text", model, 1)[0], "image": samples("image", model, 1)[0]}
+    towers = {
+        "text": samples("text", model, 1)[0],
+        "image": samples("image", model, 1)[0],
+    }
     both: dict[str, Tensor] = {}
     for modality, sample in towers.items():
         both |= feed(model, modality, sample)

@@ -40,7 +40,9 @@ class Relation:
     """A change of a run, the shares by which each metric may change (None: it is drawn anew), and what must move."""
 
     name: str
-    change: Callable[[pd.DataFrame, np.random.Generator], pd.DataFrame] = lambda frame, _: frame
+    change: Callable[[pd.DataFrame, np.random.Generator], pd.DataFrame] = (
+        lambda frame, _: frame
+    )
     options: dict[str, Any] = field(default_factory=dict)
     share: float = STAYS
     needs: dict[str, float | None] = field(default_factory=dict)
@@ -54,10 +56,14 @@ class Relation:
         """Return the share of its value by which a metric may change, None where nothing is said of it."""
         if metric in self.metrics:
             return self.metrics[metric]
-        needs = METRICS[metric].needs if metric in METRICS else OTHER.get(metric, "tokens")
+        needs = (
+            METRICS[metric].needs if metric in METRICS else OTHER.get(metric, "tokens")
+        )
         if needs in self.needs:
             return self.needs[needs]
-        return self.share if self.share == 0 else max(self.share, COARSE.get(metric, 0.0))
+        return (
+            self.share if self.share == 0 else max(self.share, COARSE.get(metric, 0.0))
+        )
 
 
 def shuffled_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
@@ -65,7 +71,9 @@ def shuffled_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame
 
 
 def other_columns(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    more = frame.assign(id=range(len(frame)), note="nothing", weight=rng.random(len(frame)))
+    more = frame.assign(
+        id=range(len(frame)), note="nothing", weight=rng.random(len(frame))
+    )
     return more[list(rng.permutation(more.columns))]
 
 
@@ -111,9 +119,16 @@ OF_COPIES = dict.fromkeys(
 """What a second copy of each sample changes: neighbours, unbiased means, fits over ranks, how many samples CCA has."""
 RELATIONS = [
     Relation("batches of one", options={"batch_size": 1}),
-    Relation("rows in another order", shuffled_rows, needs=DRAWN | {"labels": None}, choice=False),
+    Relation(
+        "rows in another order",
+        shuffled_rows,
+        needs=DRAWN | {"labels": None},
+        choice=False,
+    ),
     Relation("labels with other names", renamed, share=0),
-    Relation("columns in another order, and more of them", other_columns, share=0, texts=True),
+    Relation(
+        "columns in another order, and more of them", other_columns, share=0, texts=True
+    ),
     Relation(
         "labels of other samples",
         shuffled_labels,
@@ -145,29 +160,39 @@ RELATIONS = [
 ]
 
 
-def labelled_texts(rng: np.random.Generator, classes: int = 3, each: int = 10) -> pd.DataFrame:
+def labelled_texts(
+    rng: np.random.Generator, classes: int = 3, each: int = 10
+) -> pd.DataFrame:
     """Return short docstrings of Python's library, the module that each is of as its label."""
     frame = _docstrings()
     sizes = frame["label"].value_counts()
     chosen = rng.permutation(sizes[sizes >= each].index)[:classes]
     rows = [
-        frame[frame["label"] == label].sample(each, random_state=int(rng.integers(2**31)))
+        frame[frame["label"] == label].sample(
+            each, random_state=int(rng.integers(2**31))
+        )
         for label in chosen
     ]
     return (
-        pd.concat(rows).sample(frac=1, random_state=int(rng.integers(2**31))).reset_index(drop=True)
+        pd.concat(rows)
+        .sample(frac=1, random_state=int(rng.integers(2**31)))
+        .reset_index(drop=True)
     )
 
 
 @cache
 def _docstrings() -> pd.DataFrame:
     corpus = open_corpus("stdlib-docs")
-    frame = pd.DataFrame({"text": list(corpus.samples), "label": list(corpus.labels or ())})
+    frame = pd.DataFrame(
+        {"text": list(corpus.samples), "label": list(corpus.labels or ())}
+    )
     frame["text"] = frame["text"].str.split().str[:20].str.join(" ")
     return frame.drop_duplicates("text")
 
 
-def labelled_digits(rng: np.random.Generator, classes: int = 3, each: int = 10) -> pd.DataFrame:
+def labelled_digits(
+    rng: np.random.Generator, classes: int = 3, each: int = 10
+) -> pd.DataFrame:
     """Return handwritten digits as images of 16 x 16, the number that each shows as its label."""
     data = load_digits()
     chosen = [
@@ -177,19 +202,25 @@ def labelled_digits(rng: np.random.Generator, classes: int = 3, each: int = 10) 
     rows = rng.permutation(np.concatenate(chosen))
     grey = (data.images[rows].repeat(2, 1).repeat(2, 2) * 255 / 16).astype(np.uint8)
     images = [Image.fromarray(image).convert("RGB") for image in grey]
-    return pd.DataFrame({"image": images, "label": [f"number {i}" for i in data.target[rows]]})
+    return pd.DataFrame(
+        {"image": images, "label": [f"number {i}" for i in data.target[rows]]}
+    )
 
 
 def differing(one: pd.DataFrame, two: pd.DataFrame, relation: Relation) -> list[str]:
     """Return the metrics of two runs' tables that differ by more than a relation allows, or stay where they move."""
-    both = one.merge(two, on=KEYS, how="outer", suffixes=("", "_changed"), indicator=True)
+    both = one.merge(
+        two, on=KEYS, how="outer", suffixes=("", "_changed"), indicator=True
+    )
     found = []
     for metric, rows in both.groupby("metric"):
         allowed = relation.tolerance(str(metric))
         if allowed is not None and (rows["_merge"] != "both").any():
             found.append(f"{metric} has other rows")
         elif allowed is not None and (worst := _worst(rows)) > allowed:
-            found.append(f"{metric} changes by {worst:.1e} where {allowed:.0e} is allowed")
+            found.append(
+                f"{metric} changes by {worst:.1e} where {allowed:.0e} is allowed"
+            )
         elif metric in relation.moves and _worst(rows) < 0.01:
             found.append(f"{metric} stays, and should move")
     return found
@@ -199,7 +230,11 @@ def _worst(rows: pd.DataFrame) -> float:
     before, after = (rows[name].to_numpy(float) for name in ("value", "value_changed"))
     if (np.isnan(before) != np.isnan(after)).any():
         return float("inf")
-    return float(np.nanmax(np.abs(before - after) / np.maximum(np.abs(before), LEAST), initial=0.0))
+    return float(
+        np.nanmax(
+            np.abs(before - after) / np.maximum(np.abs(before), LEAST), initial=0.0
+        )
+    )
 
 
 class threads:

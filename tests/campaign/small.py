@@ -69,14 +69,19 @@ def small_model(kind: str, name: str) -> nn.Module:
         raise NotSmall(LONG[name])
     why, end = "its config cannot be made small", time.monotonic() + SECONDS
     try:
-        attempts, model_class = small_configs(hf.CONFIG_MAPPING[kind]), getattr(hf, name)
+        attempts, model_class = (
+            small_configs(hf.CONFIG_MAPPING[kind]),
+            getattr(hf, name),
+        )
     except Exception as error:
         raise NotSmall(line_of(error)) from error
     for number, config in enumerate(attempts):
         try:
             model: Any = build(model_class, config)
             modality = modality_of(model)
-            took = _seconds(model, feed(model, modality, samples(modality, model, 1)[0]))
+            took = _seconds(
+                model, feed(model, modality, samples(modality, model, 1)[0])
+            )
             if took > SLOW:
                 raise NotSmall(f"one forward takes {took:.0f} s")
         except Exception as error:
@@ -99,7 +104,11 @@ def _seconds(model: nn.Module, given: dict[str, torch.Tensor]) -> float:
 def line_of(error: Exception) -> str:
     """Return an error in one line."""
     text = " ".join(str(error).split())
-    return text[:160] if isinstance(error, NotSmall) else f"{type(error).__name__}: {text}"[:160]
+    return (
+        text[:160]
+        if isinstance(error, NotSmall)
+        else f"{type(error).__name__}: {text}"[:160]
+    )
 
 
 def small_configs(kind: type[Any]) -> Iterator[Any]:
@@ -114,16 +123,25 @@ def small_configs(kind: type[Any]) -> Iterator[Any]:
     rope = getattr(default, "rope_parameters", None)
     if isinstance(rope, dict):
         # half of a head
-        yield from _made(kind, given | {"rope_parameters": rope | {"mrope_section": [2, 1, 1]}})
-    names = [name for name, value in given.items() if not isinstance(value, hf.PretrainedConfig)]
+        yield from _made(
+            kind, given | {"rope_parameters": rope | {"mrope_section": [2, 1, 1]}}
+        )
+    names = [
+        name
+        for name, value in given.items()
+        if not isinstance(value, hf.PretrainedConfig)
+    ]
     for name in sorted(names, key=lambda name: "head" not in name):
-        yield from _made(kind, {key: value for key, value in given.items() if key != name})
+        yield from _made(
+            kind, {key: value for key, value in given.items() if key != name}
+        )
 
 
 def _made(kind: type[Any], given: dict[str, Any]) -> Iterator[Any]:
     try:
         made = kind(**given)
-    except Exception:  # numbers that do not go together: the next attempt leaves one as it was
+    # numbers that do not go together: the next attempt leaves one as it was
+    except Exception:
         return
     made._attn_implementation = "eager"
     yield made
@@ -144,14 +162,22 @@ def shrunk(config: Any) -> dict[str, Any]:
         elif name in SPECIAL and isinstance(value, int) and value >= 0:
             found[name] = SPECIAL[name]
         elif TOKEN.fullmatch(name):
-            found |= {name: next(special, 98)} if isinstance(value, int) and value >= 90 else {}
+            found |= (
+                {name: next(special, 98)}
+                if isinstance(value, int) and value >= 90
+                else {}
+            )
         elif not name.startswith("_") and not KEPT.fullmatch(name):
             new = _value(name, value, depths)
             found |= {} if new == value else {name: new}
-    if getattr(config, "num_key_value_heads", 0) == getattr(config, "num_attention_heads", 1):
+    if getattr(config, "num_key_value_heads", 0) == getattr(
+        config, "num_attention_heads", 1
+    ):
         found["num_key_value_heads"] = found.get("num_attention_heads", HEADS)
     derived = (
-        ("num_layers", "hidden_size", "num_hidden_layers") if hasattr(config, "depths") else ()
+        ("num_layers", "hidden_size", "num_hidden_layers")
+        if hasattr(config, "depths")
+        else ()
     )
     return {name: value for name, value in found.items() if name not in derived}
 
@@ -170,20 +196,31 @@ def _value(name: str, value: Any, depths: set[int]) -> Any:
         return VOCABULARY if name == "vocab_size" else _small(name, value)
     if isinstance(value, dict) and "mrope_section" in value:
         return value | {"mrope_section": [2, 1, 1]}
-    return _list(name, list(value), depths) if isinstance(value, (list, tuple)) and value else value
+    return (
+        _list(name, list(value), depths)
+        if isinstance(value, (list, tuple)) and value
+        else value
+    )
 
 
 def _small(name: str, value: int) -> int:
-    number = next((number for pattern, number in COMPILED if pattern.fullmatch(name)), value)
+    number = next(
+        (number for pattern, number in COMPILED if pattern.fullmatch(name)), value
+    )
     return min(value, number) if value > 0 else value
 
 
 def _list(name: str, values: list[Any], depths: set[int]) -> list[Any]:
     """Shrink a list: an entry of each kind where it has one a layer, two layers a stage, widths that double."""
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
-    if len(values) in depths and len(values) > LAYERS and (not whole or "layer" in name):
+    if (
+        len(values) in depths
+        and len(values) > LAYERS
+        and (not whole or "layer" in name)
+    ):
         firsts = [
-            next(v for v in values if str(v) == kind) for kind in dict.fromkeys(map(str, values))
+            next(v for v in values if str(v) == kind)
+            for kind in dict.fromkeys(map(str, values))
         ][:LAYERS]
         return (firsts * LAYERS)[:LAYERS]
     if not whole:
@@ -200,7 +237,11 @@ def _list(name: str, values: list[Any], depths: set[int]) -> list[Any]:
         re.search(r"conv_dim|tdnn_dim|hidden_sizes|embed_dims?|dims|widths", name)
         and max(values) > 64
     )
-    return [max(v * 32 // min(values), 1) for v in values] if wide and min(values) > 32 else values
+    return (
+        [max(v * 32 // min(values), 1) for v in values]
+        if wide and min(values) > 32
+        else values
+    )
 
 
 def build(model_class: type[Any], config: Any, seed: int = 0) -> nn.Module:
@@ -214,9 +255,9 @@ def build(model_class: type[Any], config: Any, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     model = model_class(config).eval()
     with torch.no_grad():
-        for (
-            parameter
-        ) in model.parameters():  # what starts as zero would hide a block that does nothing
+        for parameter in (
+            model.parameters()
+        ):  # what starts as zero would hide a block that does nothing
             if parameter.ndim > 1 and parameter.is_floating_point():
                 parameter.add_(torch.randn_like(parameter) * 0.05)
     return randomise_norms(model)

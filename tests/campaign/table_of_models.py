@@ -16,7 +16,9 @@ def page(rows: list[dict[str, Any]], version: str) -> str:
     """Return counts, then a row for each class: what came of every verb, and why it was refused or skipped."""
     tried = [row for row in rows if not row["skipped"]]
     stacked = [row for row in tried if row["stack"]]
-    refused = [row for row in stacked if not row["verbs"].get("inspect", "").startswith("ok")]
+    refused = [
+        row for row in stacked if not row["verbs"].get("inspect", "").startswith("ok")
+    ]
     lines = [
         "# Models of the campaign",
         "",
@@ -35,7 +37,9 @@ def page(rows: list[dict[str, Any]], version: str) -> str:
     ]
     for verb in VERBS:
         counts = Counter(word_of(row["verbs"].get(verb, "")) for row in tried)
-        lines.append(f"| {verb} | {counts['ok']} | {counts['refused']} | {counts['DEFECT']} |")
+        lines.append(
+            f"| {verb} | {counts['ok']} | {counts['refused']} | {counts['DEFECT']} |"
+        )
     lines += [
         "",
         "## By class",

@@ -6,15 +6,19 @@ from campaign.every_model import Case, attempt, defects
 from trials import Part
 
 FOUND = {
-    "GPT2ForSequenceClassification": "gpt2",  # without a pad token its forward takes one sample at a time
+    # without a pad token its forward takes one sample at a time
+    "GPT2ForSequenceClassification": "gpt2",
     "BartForSequenceClassification": "bart",  # as many <eos> in every text of a batch
     "DINOv3ViTModel": "dinov3_vit",  # what it calls its base reads states, not pixels
     "Gemma4ForCausalLM": "gemma4_text",  # a config whose values vary by layer
     "WhisperForCausalLM": "whisper",  # reads ids, and its type reads sounds
     "LasrEncoder": "lasr_encoder",  # counts its frames by another name
-    "LongformerForSequenceClassification": "longformer",  # fills a text up to whole windows
-    "M2M100ForConditionalGeneration": "m2m_100",  # its table of positions is called with states
-    "MobileViTForImageClassification": "mobilevit",  # reads an image as four rows of patches
+    # fills a text up to whole windows
+    "LongformerForSequenceClassification": "longformer",
+    # its table of positions is called with states
+    "M2M100ForConditionalGeneration": "m2m_100",
+    # reads an image as four rows of patches
+    "MobileViTForImageClassification": "mobilevit",
 }
 
 

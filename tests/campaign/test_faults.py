@@ -40,7 +40,8 @@ def moment(bench: Bench, name: str, place: Path, rng: Random) -> None:
         time.monotonic() + 2 * bench.seconds[name],
     )
     while time.monotonic() < end:
-        with suppress(FileNotFoundError):  # a folder that is renamed while it is looked at
+        # a folder that is renamed while it is looked at
+        with suppress(FileNotFoundError):
             if sum(1 for _ in (place / "out").rglob("*")) >= files:
                 break
         time.sleep(0.0003)
@@ -70,9 +71,9 @@ def interrupted(bench: Bench, name: str, place: Path, rng: Random) -> str:
     ended = running.wait()
     assert "Traceback" not in ended.err, ended.err
     one_line(ended, (0, 130))
-    assert ended.status != 130 or ended.err.splitlines()[-1].startswith("layerscope: stopped"), (
-        ended.err
-    )
+    assert ended.status != 130 or ended.err.splitlines()[-1].startswith(
+        "layerscope: stopped"
+    ), ended.err
     return f"{times} times" if ended.status else "after its end"
 
 
@@ -88,7 +89,11 @@ def rank_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
 def file_limit(bench: Bench, name: str, place: Path, rng: Random) -> None:
     """No file may be larger than so many bytes, as on a disk that is full; what is told has room."""
     sizes = sorted(len(data) for data in bench.whole(name).values() if data is not None)
-    one_line(bench.forks.run(*COMMANDS[name], cwd=place, file=rng.randint(2000, max(3000, *sizes))))
+    one_line(
+        bench.forks.run(
+            *COMMANDS[name], cwd=place, file=rng.randint(2000, max(3000, *sizes))
+        )
+    )
 
 
 def mounted(*words: object) -> None:
@@ -97,8 +102,17 @@ def mounted(*words: object) -> None:
 
 def disk_full(bench: Bench, name: str, place: Path, rng: Random) -> None:
     """A disk with room for a part of the files; what is there is kept when there is room again."""
-    size = sum(len(data) if data is not None else 50_000 for data in bench.whole(name).values())
-    mounted("-t", "tmpfs", "-o", f"size={4096 + int(rng.random() * size)}", "tmpfs", place / "out")
+    size = sum(
+        len(data) if data is not None else 50_000 for data in bench.whole(name).values()
+    )
+    mounted(
+        "-t",
+        "tmpfs",
+        "-o",
+        f"size={4096 + int(rng.random() * size)}",
+        "tmpfs",
+        place / "out",
+    )
     try:
         ended = bench.forks.run(*COMMANDS[name], cwd=place)
         one_line(ended)
@@ -125,7 +139,9 @@ def read_only(bench: Bench, name: str, place: Path, rng: Random) -> None:
 
 
 def clock(bench: Bench, name: str, place: Path, rng: Random) -> None:
-    one_line(bench.forks.run(*COMMANDS[name], cwd=place, late=rng.choice([0.001, 1, 1000])))
+    one_line(
+        bench.forks.run(*COMMANDS[name], cwd=place, late=rng.choice([0.001, 1, 1000]))
+    )
 
 
 def removed(bench: Bench, name: str, place: Path, rng: Random) -> None:
@@ -149,7 +165,9 @@ def two(bench: Bench, name: str, place: Path, rng: Random) -> None:
 
 def memory(bench: Bench, name: str, place: Path, rng: Random) -> None:
     """Little memory: a line where Python is told of it, or the abort of a library that is not."""
-    ended = bench.forks.run(*COMMANDS[name], cwd=place, memory=int(rng.random() ** 2 * 200e6))
+    ended = bench.forks.run(
+        *COMMANDS[name], cwd=place, memory=int(rng.random() ** 2 * 200e6)
+    )
     if ended.status >= 0:
         one_line(ended)
 
@@ -171,7 +189,9 @@ def may_mount(folder: Path) -> bool:
     return True
 
 
-def disturb(bench: Bench, part: Part, faults: Sequence[Callable[..., str | None]]) -> None:
+def disturb(
+    bench: Bench, part: Part, faults: Sequence[Callable[..., str | None]]
+) -> None:
     """Disturb commands in each of these ways in turn, each round with other commands, then type them again."""
     names = list(COMMANDS)
     for trial in part.trials():
@@ -183,9 +203,7 @@ def disturb(bench: Bench, part: Part, faults: Sequence[Callable[..., str | None]
         with trial:
             try:
                 how = fault(bench, name, place, trial.random)
-                trial.outcome = (
-                    f"{fault.__name__}{f' {how}' if how else ''}: {bench.end(name, place)}"
-                )
+                trial.outcome = f"{fault.__name__}{f' {how}' if how else ''}: {bench.end(name, place)}"
             except AssertionError as error:
                 raise AssertionError(f"{fault.__name__} of {name}: {error}") from None
         shutil.rmtree(place, ignore_errors=True)

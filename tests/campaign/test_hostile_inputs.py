@@ -77,10 +77,13 @@ SUBJECTS = [
         ],
     ),
     Subject(
-        "run", ["profile cls --data table.csv --out run --views 1 --view-samples 20"], kept=False
+        "run",
+        ["profile cls --data table.csv --out run --views 1 --view-samples 20"],
+        kept=False,
     ),
     Subject(
-        "scores", ["report scores --out page.html", "select scores --no-cost", "scores scores"]
+        "scores",
+        ["report scores --out page.html", "select scores --no-cost", "scores scores"],
     ),
     Subject(
         "scores",
@@ -91,11 +94,20 @@ SUBJECTS = [
     ),
     Subject(
         "saved",
-        ["report saved --out page.html", "select saved --no-cost --model a", "scores saved"],
+        [
+            "report saved --out page.html",
+            "select saved --no-cost --model a",
+            "scores saved",
+        ],
     ),
     Subject("compared", ["report compared --out page.html"]),
     Subject(
-        "early", ["report early --out page.html", "select early --no-cost", "inspect early/model"]
+        "early",
+        [
+            "report early --out page.html",
+            "select early --no-cost",
+            "inspect early/model",
+        ],
     ),
     Subject(
         "trained",
@@ -107,7 +119,9 @@ SUBJECTS = [
     ),
     Subject(
         "trained",
-        ["train cls --train table.csv --max-steps 6 --batch-size 8 --eval-every 3 --out trained"],
+        [
+            "train cls --train table.csv --max-steps 6 --batch-size 8 --eval-every 3 --out trained"
+        ],
         False,
     ),
     Subject(
@@ -123,10 +137,15 @@ SUBJECTS = [
     Subject("vit", ["inspect vit", f"profile vit --data images {' '.join(RUN)}"]),
     Subject(
         "gpt2",
-        ["inspect gpt2", "lens gpt2 --prompt w1 --tokens 2", "truncate gpt2 --layer 1 --out out"],
+        [
+            "inspect gpt2",
+            "lens gpt2 --prompt w1 --tokens 2",
+            "truncate gpt2 --layer 1 --out out",
+        ],
     ),
     Subject(
-        "scores.csv", ["scores scores.csv --bootstrap 9", "select scores.csv --no-cost --model a"]
+        "scores.csv",
+        ["scores scores.csv --bootstrap 9", "select scores.csv --no-cost --model a"],
     ),
     Subject("metrics.csv", ["scores scores.csv --metrics metrics.csv --bootstrap 9"]),
 ]
@@ -135,12 +154,16 @@ SUBJECTS = [
 def state(path: Path) -> dict[str, str]:
     """What lies in a file or folder, by path: content, or what else it is."""
     found = {}
-    for file in [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]:
+    for file in (
+        [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
+    ):
         if file.name in (".lock", "log.jsonl"):
             continue
         plain = file.is_file() and not file.is_symlink()
         found[str(file)] = (
-            hashlib.sha256(file.read_bytes()).hexdigest() if plain else str(file.is_dir())
+            hashlib.sha256(file.read_bytes()).hexdigest()
+            if plain
+            else str(file.is_dir())
         )
     return found
 
@@ -164,7 +187,9 @@ def check(
     assert complaint is None, f"{complaint}: {told}\n{ended.err[-1500:]}"
     if kept:
         changed = {
-            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+            name
+            for name in before.keys() | after.keys()
+            if before.get(name) != after.get(name)
         }
         assert not changed, (
             f"changed {sorted(changed)[:3]} with status {ended.status}: {told}\n{ended.err[-500:]}"
@@ -182,11 +207,15 @@ def test_hostile_inputs(forks: Forks, made: Path, tmp_path: Path) -> None:
             told = f"[{subject.name}: {change(place / subject.name, rng)}] {command}"
             before = state(place / subject.name)
             ended = forks.run(*command.split(), cwd=place)
-            trial.outcome = check(ended, told, before, state(place / subject.name), subject.kept)
+            trial.outcome = check(
+                ended, told, before, state(place / subject.name), subject.kept
+            )
         shutil.rmtree(tmp_path / "trial", ignore_errors=True)
 
 
-def test_what_is_changed_is_good_before(forks: Forks, made: Path, tmp_path: Path) -> None:
+def test_what_is_changed_is_good_before(
+    forks: Forks, made: Path, tmp_path: Path
+) -> None:
     for number, subject in enumerate(SUBJECTS):
         for line, command in enumerate(subject.commands):
             for task in TASKS if "{task}" in command else ("",):

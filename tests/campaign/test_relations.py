@@ -10,7 +10,13 @@ import pytest
 import tiny
 import torch
 import transformers as hf
-from campaign.relations import RELATIONS, differing, labelled_digits, labelled_texts, threads
+from campaign.relations import (
+    RELATIONS,
+    differing,
+    labelled_digits,
+    labelled_texts,
+    threads,
+)
 from trials import Part
 
 import layerscope
@@ -28,9 +34,9 @@ SHAPE = {
 @cache
 def opened(model: str) -> tuple[torch.nn.Module, Any]:
     if Path(model).name == "vit":
-        return hf.ViTModel.from_pretrained(model).eval(), hf.ViTImageProcessor.from_pretrained(
+        return hf.ViTModel.from_pretrained(
             model
-        )
+        ).eval(), hf.ViTImageProcessor.from_pretrained(model)
     auto = hf.AutoModelForCausalLM if "stories" in model else hf.AutoModel
     tokenizer = hf.AutoTokenizer.from_pretrained(model)
     if tokenizer.pad_token is None:
@@ -42,20 +48,31 @@ def opened(model: str) -> tuple[torch.nn.Module, Any]:
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return folders of models, small ones first: stories260K where it is at hand, one of images, the embedded one."""
     vit = tmp_path_factory.mktemp("images") / "vit"
-    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SHAPE, image_size=16, patch_size=4)).save_pretrained(
-        vit
-    )
+    tiny.seeded(
+        hf.ViTModel, hf.ViTConfig(**SHAPE, image_size=16, patch_size=4)
+    ).save_pretrained(vit)
     hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(vit)
     stories = Path(__file__).resolve().parents[3] / "shared/models/stories260K"
-    return [*([str(stories)] if stories.is_dir() else []), str(vit), str(embedded("minilm"))]
+    return [
+        *([str(stories)] if stories.is_dir() else []),
+        str(vit),
+        str(embedded("minilm")),
+    ]
 
 
 def profiled(
-    model: str, frame: pd.DataFrame, folder: Path, *, side: str = "right", **options: Any
+    model: str,
+    frame: pd.DataFrame,
+    folder: Path,
+    *,
+    side: str = "right",
+    **options: Any,
 ) -> layerscope.Run:
     folder.mkdir()
     module, processor = opened(model)
-    given = (module, {"processor": processor}) if "dtype" not in options else (model, {})
+    given = (
+        (module, {"processor": processor}) if "dtype" not in options else (model, {})
+    )
     if "image" in frame:
         data: Any = (list(frame["image"]), list(frame["label"]))
     else:
@@ -65,7 +82,13 @@ def profiled(
         options |= {"text_column": "text", "label_column": "label", "pooling": "mean"}
     with threads(options.pop("threads", 1)):
         return layerscope.profile(
-            given[0], data, out=folder / "run", metrics="all", progress=False, **given[1], **options
+            given[0],
+            data,
+            out=folder / "run",
+            metrics="all",
+            progress=False,
+            **given[1],
+            **options,
         )
 
 
@@ -77,16 +100,24 @@ def test_relations(models: list[str], tmp_path: Path) -> None:
             draw, number = divmod(trial.seed, len(RELATIONS))
             relation = RELATIONS[number]
             fitting = [
-                model for model in models if not (relation.texts and Path(model).name == "vit")
+                model
+                for model in models
+                if not (relation.texts and Path(model).name == "vit")
             ]
             model = fitting[(draw + number) % len(fitting)]
             rng = np.random.default_rng(draw)
-            frame = labelled_digits(rng) if Path(model).name == "vit" else labelled_texts(rng)
+            frame = (
+                labelled_digits(rng)
+                if Path(model).name == "vit"
+                else labelled_texts(rng)
+            )
             key = model, draw
             if key not in bases:
                 bases[key] = profiled(model, frame, tmp_path / f"{trial.seed}-base")
             changed = relation.change(frame, rng)
-            run = profiled(model, changed, tmp_path / str(trial.seed), **relation.options)
+            run = profiled(
+                model, changed, tmp_path / str(trial.seed), **relation.options
+            )
             found = differing(bases[key].table(), run.table(), relation)
             if relation.choice:
                 layers = [

@@ -12,7 +12,9 @@ from trials import MINUTES, SEED
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import open_corpus
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).map(lambda text: f"w{text}w")
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).map(
+    lambda text: f"w{text}w"
+)
 ROWS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=12)
 NO_TEXT = ("no text in UTF-8",)
 """What a file of control characters is taken for."""
@@ -21,12 +23,17 @@ NO_TEXT = ("no text in UTF-8",)
 def write(rows: list[tuple[str, str]], path: Path) -> None:
     frame = pd.DataFrame(rows, columns=["text", "label"])
     if path.suffix == ".jsonl":
-        path.write_text("\n".join(json.dumps(dict(zip(frame, row, strict=True))) for row in rows))
+        path.write_text(
+            "\n".join(json.dumps(dict(zip(frame, row, strict=True))) for row in rows)
+        )
     elif path.suffix == ".parquet":
         frame.to_parquet(path)
     else:
         frame.to_csv(
-            path, index=False, sep="\t" if path.suffix == ".tsv" else ",", quoting=csv.QUOTE_ALL
+            path,
+            index=False,
+            sep="\t" if path.suffix == ".tsv" else ",",
+            quoting=csv.QUOTE_ALL,
         )
 
 
@@ -51,7 +58,8 @@ def test_texts_are_read_as_they_were_written(tmp_path: Path, suffix: str) -> Non
             return
         if suffix in (".csv", ".tsv"):  # whose line ends may be those of another system
             rows = [
-                (text.replace("\r\n", "\n"), label.replace("\r\n", "\n")) for text, label in rows
+                (text.replace("\r\n", "\n"), label.replace("\r\n", "\n"))
+                for text, label in rows
             ]
         assert list(zip(found.samples, found.labels, strict=True)) == rows
 

@@ -32,15 +32,22 @@ class Trial:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: object,
     ) -> bool:
         """A failed trial is kept for the end, so that one find does not hide the next."""
         if error is not None and isinstance(error, Exception | pytest.fail.Exception):
             self.outcome = "find"
             self.part.finds.append(
-                f"seed {self.seed}: {''.join(traceback.format_exception(error)[-1:])}"[:2000]
+                f"seed {self.seed}: {''.join(traceback.format_exception(error)[-1:])}"[
+                    :2000
+                ]
             )
-            print(f"{self.part.name}: {self.part.finds[-1]}", file=sys.stderr, flush=True)
+            print(
+                f"{self.part.name}: {self.part.finds[-1]}", file=sys.stderr, flush=True
+            )
         self.part.outcomes[self.outcome] += 1
         return self.outcome == "find"
 
@@ -79,7 +86,9 @@ class Part:
             "seconds": round(seconds, 1),
         }
         line |= {"outcomes": dict(self.outcomes), "seed": SEED, "finds": self.finds}
-        print(json.dumps(line | {"finds": len(self.finds)}), file=sys.stderr, flush=True)
+        print(
+            json.dumps(line | {"finds": len(self.finds)}), file=sys.stderr, flush=True
+        )
         if LOG:
             with Path(LOG).open("a") as log:
                 log.write(json.dumps(line) + "\n")

@@ -33,7 +33,10 @@ def make():
 def three(tmp_path_factory):
     """Return three runs of one architecture, `step20` the least changed."""
     place = tmp_path_factory.mktemp("series")
-    return [plain(place / f"step{step}", seed=seed) for step, seed in ((100, 3), (20, 1), (3, 0))]
+    return [
+        plain(place / f"step{step}", seed=seed)
+        for step, seed in ((100, 3), (20, 1), (3, 0))
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +53,12 @@ def spoken(tmp_path_factory):
         folder = tiny.saved(model, place / name, special=False)
         out = place / f"run-{name}"
         layerscope.profile(
-            str(folder), tiny.texts(40), out=out, progress=False, views=0, pooling="mean,last"
+            str(folder),
+            tiny.texts(40),
+            out=out,
+            progress=False,
+            views=0,
+            pooling="mean,last",
         )
         found.append(out)
     return found

@@ -27,7 +27,9 @@ def test_similarity_is_that_of_every_two_layers(three, deep):
     assert turned.loc[5, 2] == square.loc[2, 5]
 
 
-def test_similarities_of_samples_have_errors_and_leave_out_what_has_none(make, tmp_path):
+def test_similarities_of_samples_have_errors_and_leave_out_what_has_none(
+    make, tmp_path
+):
     data = tiny.rows(60, seed=5)
     # what lies at the mean has no direction where the first block begins
     data[0] = data[1:].mean(0)
@@ -42,18 +44,28 @@ def test_similarities_of_samples_have_errors_and_leave_out_what_has_none(make, t
             .query("metric == @name and layer == 1 and layer_b == 2")
             .iloc[0]
         )
-        assert row["stderr"] == pytest.approx(np.nanstd(each, ddof=1) / math.sqrt(60), rel=1e-6)
-        first = found.table("similarity").query("metric == @name and layer == 0 and layer_b == 2")
+        assert row["stderr"] == pytest.approx(
+            np.nanstd(each, ddof=1) / math.sqrt(60), rel=1e-6
+        )
+        first = found.table("similarity").query(
+            "metric == @name and layer == 0 and layer_b == 2"
+        )
         assert list(first["n"]) == [59] and list(first["n_skipped"]) == [1]
 
 
-@pytest.mark.parametrize("name", ["cka_rbf", "svcca", "procrustes", "rsa", "pnka", "mutual_knn"])
+@pytest.mark.parametrize(
+    "name", ["cka_rbf", "svcca", "procrustes", "rsa", "pnka", "mutual_knn"]
+)
 def test_any_similarity_of_the_family(three, deep, name):
     found = layerscope.compare(
         [three[0], deep], similarity=name, metrics="effective_rank", progress=False
     )
     a, b = three[0].pooled(1), deep.pooled(4)
-    wanted = metrics.cka(a, b, kernel="rbf") if name == "cka_rbf" else getattr(metrics, name)(a, b)
+    wanted = (
+        metrics.cka(a, b, kernel="rbf")
+        if name == "cka_rbf"
+        else getattr(metrics, name)(a, b)
+    )
     assert found.similarity(metric=name).loc[1, 4] == pytest.approx(
         float(np.mean(np.asarray(wanted))), abs=1e-6
     )
@@ -61,14 +73,19 @@ def test_any_similarity_of_the_family(three, deep, name):
 
 def test_the_smallest_distance_is_the_most_alike(three):
     result = layerscope.compare(
-        three[:2], similarity="angular_distance", metrics="effective_rank", progress=False
+        three[:2],
+        similarity="angular_distance",
+        metrics="effective_rank",
+        progress=False,
     )
     square = result.similarity()
     near = square.loc[1:, 1:]
     wanted = [None, *(1 + near.to_numpy(dtype=float).argmin(1)).tolist()]
     assert most_alike(square, "angular_distance") == wanted
     nearest = near.min(axis=1)
-    values = f"{nearest.mean():.2f} on average, {nearest.min():.2f} to {nearest.max():.2f}"
+    values = (
+        f"{nearest.mean():.2f} on average, {nearest.min():.2f} to {nearest.max():.2f}"
+    )
     assert values in headline(pairs(result)[0])
 
 
@@ -80,29 +97,44 @@ def test_differences_by_sample_are_paired(spoken):
     for metric in ("prompt_entropy", "curvature"):
         for layer in (0, 2):
             a, b = (
-                t[(t["metric"] == metric) & (t["layer"] == layer) & (t["site"] == "raw")].set_index(
-                    "sample"
-                )["value"]
+                t[
+                    (t["metric"] == metric)
+                    & (t["layer"] == layer)
+                    & (t["site"] == "raw")
+                ].set_index("sample")["value"]
                 for t in tables
             )
             gap = (b - a).dropna()
             row = rows[
-                (rows["metric"] == metric) & (rows["layer"] == layer) & (rows["site"] == "raw")
+                (rows["metric"] == metric)
+                & (rows["layer"] == layer)
+                & (rows["site"] == "raw")
             ].iloc[0]
             assert row["value"] == pytest.approx(gap.mean(), abs=1e-6)
-            assert row["stderr"] == pytest.approx(gap.std() / math.sqrt(len(gap)), rel=1e-5)
-            assert (row["n"], row["n_skipped"], row["paired"]) == (len(gap), 40 - len(gap), True)
+            assert row["stderr"] == pytest.approx(
+                gap.std() / math.sqrt(len(gap)), rel=1e-5
+            )
+            assert (row["n"], row["n_skipped"], row["paired"]) == (
+                len(gap),
+                40 - len(gap),
+                True,
+            )
             assert row["value"] == pytest.approx(row["value_b"] - row["value_a"])
-    assert found.table("difference")["metric"].eq("curvature").any() and len(gap) < 40, (
-        "some have no curvature"
-    )
+    assert (
+        found.table("difference")["metric"].eq("curvature").any() and len(gap) < 40
+    ), "some have no curvature"
 
 
 def test_layer_0_is_shown_and_never_a_candidate(three):
     result = layerscope.compare(three[:2], progress=False)
     frame, at_0 = result.frame.copy(), result.frame["layer"] == 0
-    frame.loc[at_0 & (frame["layer_b"] == 0) & (frame["kind"] == "similarity"), "value"] = 1.0
-    frame.loc[at_0 & (frame["kind"] == "difference"), ["value", "stderr"]] = [900.0, 1.0]
+    frame.loc[
+        at_0 & (frame["layer_b"] == 0) & (frame["kind"] == "similarity"), "value"
+    ] = 1.0
+    frame.loc[at_0 & (frame["kind"] == "difference"), ["value", "stderr"]] = [
+        900.0,
+        1.0,
+    ]
     altered = replace(result, frame=frame)
     assert result.similarity().loc[0, 0] < 1 == altered.similarity().loc[0, 0]
     assert headline(pairs(altered)[0]) == headline(pairs(result)[0])
@@ -132,7 +164,9 @@ def test_the_answer_says_how_alike_layers_are_and_at_which_depth(three, square, 
         three[:2], similarity="cka", metrics="effective_rank", progress=False
     )
     frame = result.frame.copy()
-    inside = (frame["kind"] == "similarity") & (frame["layer"] > 0) & (frame["layer_b"] > 0)
+    inside = (
+        (frame["kind"] == "similarity") & (frame["layer"] > 0) & (frame["layer_b"] > 0)
+    )
     places = [frame.loc[inside, name].astype(int) - 1 for name in ("layer", "layer_b")]
     frame.loc[inside, "value"] = np.array(square)[tuple(places)]
     assert answer in headline(pairs(replace(result, frame=frame))[0])
@@ -149,7 +183,10 @@ def test_differences_of_tables_combine_standard_errors(spoken):
     found = layerscope.compare(spoken, metrics="saturated", progress=False)
     row = found.table("difference").iloc[1]
     a, b = (
-        layerscope.open_run(path).table().query("metric == 'saturated'").set_index("layer")
+        layerscope.open_run(path)
+        .table()
+        .query("metric == 'saturated'")
+        .set_index("layer")
         for path in spoken
     )
     layer = row["layer"]
@@ -161,9 +198,9 @@ def test_differences_of_tables_combine_standard_errors(spoken):
 
 
 def test_other_depths_stand_beside_each_other_by_percent(three, deep):
-    rows = layerscope.compare([three[0], deep], metrics="effective_rank", progress=False).table(
-        "difference"
-    )
+    rows = layerscope.compare(
+        [three[0], deep], metrics="effective_rank", progress=False
+    ).table("difference")
     beside = [
         (0, 0),
         (0, 1),
@@ -174,9 +211,9 @@ def test_other_depths_stand_beside_each_other_by_percent(three, deep):
         (3, 6),
     ]  # every layer of the deeper one
     assert list(zip(rows["layer"], rows["layer_b"], strict=True)) == beside
-    back = layerscope.compare([deep, three[0]], metrics="effective_rank", progress=False).table(
-        "difference"
-    )
+    back = layerscope.compare(
+        [deep, three[0]], metrics="effective_rank", progress=False
+    ).table("difference")
     assert list(zip(back["layer_b"], back["layer"], strict=True)) == beside
     assert list(back["value"]) == pytest.approx([-value for value in rows["value"]])
 
@@ -184,9 +221,15 @@ def test_other_depths_stand_beside_each_other_by_percent(three, deep):
 def test_a_sample_that_breaks_in_one_run_is_left_out_of_all(make, tmp_path):
     data = tiny.rows(60, seed=4)
     data[[7, 30], 0] = 1.0  # marks that make a block give NaN
-    whole, broken = make(tmp_path / "a", data), make(tmp_path / "b", data, breaks=2, seed=1)
+    whole, broken = (
+        make(tmp_path / "a", data),
+        make(tmp_path / "b", data, breaks=2, seed=1),
+    )
     found = layerscope.compare([whole, broken], progress=False)
-    assert "InfoNCE is not compared: the runs measured it with different options" in found.notes
+    assert (
+        "InfoNCE is not compared: the runs measured it with different options"
+        in found.notes
+    )
     assert (found.n, found.left_out) == (58, 2) and "2 samples broken" in found.notes[0]
     kept = [i for i in range(60) if i not in (7, 30)]
     wanted = float(metrics.cka(whole.pooled(3)[kept], broken.pooled(3)[kept]))
@@ -207,13 +250,17 @@ def test_a_series_is_put_in_the_order_of_its_steps(three):
     )
     assert title == "Effective rank by checkpoint" and list(ranks) == ["3", "20", "100"]
     for head, run in zip(ranks, reversed(three), strict=True):
-        assert ranks[head].to_numpy() == pytest.approx(run.metric("effective_rank").to_numpy())
+        assert ranks[head].to_numpy() == pytest.approx(
+            run.metric("effective_rank").to_numpy()
+        )
 
 
 def test_runs_of_other_models_are_no_series(three, deep):
     found = layerscope.compare([three[2], three[1], deep], progress=False)
     assert not found.series and [member.step for member in found.runs] == [None] * 3
-    assert set(found.table("similarity")["run_b"]) == {member.name for member in found.runs[1:]}
+    assert set(found.table("similarity")["run_b"]) == {
+        member.name for member in found.runs[1:]
+    }
     with pytest.raises(LayerscopeError, match="every run is compared with the first"):
         found.similarity(1, 2)
 
@@ -233,7 +280,9 @@ def test_what_was_saved_is_what_is_opened(three, tmp_path):
 
 
 def test_the_pooling_is_the_one_asked_for(spoken):
-    found = layerscope.compare(spoken, pooling="last", metrics="dataset_entropy", progress=False)
+    found = layerscope.compare(
+        spoken, pooling="last", metrics="dataset_entropy", progress=False
+    )
     assert (
         set(found.table("difference")["pooling"])
         == {"last"}
@@ -241,14 +290,21 @@ def test_the_pooling_is_the_one_asked_for(spoken):
     )
     assert found.similarity().loc[1, 1] == pytest.approx(
         float(
-            metrics.cka(*(layerscope.open_run(path).pooled(1, pooling="last") for path in spoken))
+            metrics.cka(
+                *(
+                    layerscope.open_run(path).pooled(1, pooling="last")
+                    for path in spoken
+                )
+            )
         ),
         abs=1e-9,
     )
 
 
 def test_the_site_is_that_of_both(spoken):
-    found = layerscope.compare(spoken, site="normed", metrics="prompt_entropy", progress=False)
+    found = layerscope.compare(
+        spoken, site="normed", metrics="prompt_entropy", progress=False
+    )
     square = found.similarity()
     a, b = (layerscope.open_run(path).pooled(1, "normed") for path in spoken)
     assert list(square.index) == [0, 1, 2, "final"]
@@ -256,9 +312,9 @@ def test_the_site_is_that_of_both(spoken):
 
 
 def test_cosines_to_the_last_layer_are_paired(spoken):
-    rows = layerscope.compare(spoken, metrics="cosine_similarity", progress=False).table(
-        "difference"
-    )
+    rows = layerscope.compare(
+        spoken, metrics="cosine_similarity", progress=False
+    ).table("difference")
     assert set(rows["pooling"]) == {"position"} and rows["paired"].all()
 
 
@@ -267,9 +323,14 @@ def test_cosines_of_tokens_and_of_pooled_states_are_not_mixed(spoken, tmp_path):
     encoder = layerscope.profile(
         str(model), tiny.texts(40), out=tmp_path / "run", views=0, progress=False
     )
-    found = layerscope.compare([spoken[0], encoder], metrics="cosine_similarity", progress=False)
+    found = layerscope.compare(
+        [spoken[0], encoder], metrics="cosine_similarity", progress=False
+    )
     rows = found.table("difference")
-    assert set(rows["pooling"]) | set(rows["pooling_b"]) == {"mean"} and not rows["paired"].any()
+    assert (
+        set(rows["pooling"]) | set(rows["pooling_b"]) == {"mean"}
+        and not rows["paired"].any()
+    )
 
 
 def test_a_choice_that_is_not_the_default_stands_in_names(three):
@@ -281,7 +342,10 @@ def test_a_choice_that_is_not_the_default_stands_in_names(three):
         metrics="effective_rank",
         progress=False,
     )
-    assert found.forms == (("cka", "linear,biased"), ("cosine_similarity", "uncentered"))
+    assert found.forms == (
+        ("cka", "linear,biased"),
+        ("cosine_similarity", "uncentered"),
+    )
     wanted = float(metrics.cka(three[0].pooled(1), three[1].pooled(2), debiased=False))
     assert found.similarity().loc[1, 2] == pytest.approx(wanted, abs=1e-9)
     assert headline(pairs(found)[0]).startswith("Biased CKA ")

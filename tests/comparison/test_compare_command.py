@@ -24,13 +24,17 @@ def printed(found, width=120):
 
 
 def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):  # noqa: F811  the fixture
-    done = cli("compare", *spoken, "--out", tmp_path / "both", "--csv", tmp_path / "all.csv")
+    done = cli(
+        "compare", *spoken, "--out", tmp_path / "both", "--csv", tmp_path / "all.csv"
+    )
     assert done.status == 0, done.err
     answer = r"CKA of each layer of \S+ with the layer of \S+ most like it: \d\.\d\d on average,"
     assert re.match(answer, " ".join(done.out.split()))
     square = layerscope.open_comparison(tmp_path / "both").similarity()
     best = square.loc[1].astype(float).idxmax()
-    row = next(line.split() for line in done.out.splitlines() if line.split()[:1] == ["1"])
+    row = next(
+        line.split() for line in done.out.splitlines() if line.split()[:1] == ["1"]
+    )
     assert row == ["1", str(best), f"{square.loc[1, best]:.2f}"]
     assert len(pd.read_csv(tmp_path / "all.csv")) == len(
         layerscope.open_comparison(tmp_path / "both").frame
@@ -46,9 +50,13 @@ def test_json_has_every_row(cli, spoken):  # noqa: F811  the fixture
     assert {row["kind"] for row in told["rows"]} == {"similarity", "difference"}
     assert [run["depth"] for run in told["runs"]] == [3, 3] and told["n"] == 40
     final = [
-        row for row in told["rows"] if row["kind"] == "difference" and row["metric"] == "saturated"
+        row
+        for row in told["rows"]
+        if row["kind"] == "difference" and row["metric"] == "saturated"
     ]
-    assert final and all(row["value"] is not None and row["paired"] is False for row in final)
+    assert final and all(
+        row["value"] is not None and row["paired"] is False for row in final
+    )
 
 
 @pytest.mark.parametrize("similarity", ["cka", "angular_distance"])
@@ -57,10 +65,14 @@ def test_a_series_tells_what_changes_most(three, similarity):
         three, similarity=similarity, metrics="effective_rank", progress=False
     )
     square = found.similarity(0, 2)
-    values = pd.Series({layer: square.loc[layer, layer] for layer in square.index if layer})
+    values = pd.Series(
+        {layer: square.loc[layer, layer] for layer in square.index if layer}
+    )
     most = values.idxmin() if similarity == "cka" else values.idxmax()
     text = printed(found)
-    assert text.startswith(f"From the first to the last checkpoint layer {most} changes most: ")
+    assert text.startswith(
+        f"From the first to the last checkpoint layer {most} changes most: "
+    )
     assert "to the first checkpoint" in text and values.nunique() > 1
 
 
@@ -71,13 +83,17 @@ def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path, conten
     told, text = content_of(page), page.read_text("utf-8")
     by_title = {figure["title"]: figure for figure in told["figures"]}
     maps = [
-        figure for title, figure in by_title.items() if title.startswith("CKA of layers across")
+        figure
+        for title, figure in by_title.items()
+        if title.startswith("CKA of layers across")
     ]
     assert [figure["parts"][0]["run"] for figure in maps] == [1, 2]
     assert [entry["name"] for entry in told["runs"]][0] == "3 checkpoints"
     square = found.similarity(0, 1)
     cells = [row for row in unpacked(maps[0]["parts"][0]) if row["row"] == "2"]
-    assert [row["value"] for row in cells] == pytest.approx(list(square.loc[2]), rel=1e-5)
+    assert [row["value"] for row in cells] == pytest.approx(
+        list(square.loc[2]), rel=1e-5
+    )
     ringed = [row["column"] for row in cells if row.get("marked")]
     assert ringed == [str(square.loc[2].loc[1:].idxmax())]
     line = unpacked(by_title["Effective rank: difference"]["parts"][1])
@@ -90,7 +106,9 @@ def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path, conten
     course = unpacked(by_title["Effective rank by checkpoint"]["parts"][0])
     first = {row["column"]: row["value"] for row in course if row["row"] == "1"}
     assert list(first) == ["3", "20", "100"]
-    assert first["100"] == pytest.approx(rows.set_index("layer").loc[1, "value_b"], rel=1e-4)
+    assert first["100"] == pytest.approx(
+        rows.set_index("layer").loc[1, "value_b"], rel=1e-4
+    )
     assert "<h2>Layers across runs <a" in text and "<bdi>3 checkpoints on " in text
 
 
@@ -99,5 +117,7 @@ def test_the_verb_and_the_page_load_no_probes():
         "import sys, layerscope.comparison, layerscope.reports.verb\n"
         "print({'sklearn', 'scipy', 'transformers', 'layerscope.profiling'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
     assert done.stdout == "set()\n", done.stderr

@@ -31,7 +31,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(("one", "other")):
         config = hf.ViTConfig(**SMALL, image_size=16, patch_size=8)
         tiny.seeded(hf.ViTModel, config, seed).save_pretrained(folder / name)
-        hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder / name)
+        hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(
+            folder / name
+        )
     (folder / "photos").mkdir()
     for i, pixels in enumerate(load_digits().images[:40]):
         Image.fromarray((pixels * 15).astype(np.uint8)).convert("RGB").save(
@@ -48,13 +50,17 @@ def pooled(place: Path, name: str, layer: int) -> np.ndarray:
     )
     images = [Image.open(path) for path in sorted((place / "photos").iterdir())]
     with torch.no_grad():
-        states = model(**read(images, return_tensors="pt"), output_hidden_states=True).hidden_states
+        states = model(
+            **read(images, return_tensors="pt"), output_hidden_states=True
+        ).hidden_states
     return states[layer].mean(1).double().numpy()
 
 
 def biased_cka(a: np.ndarray, b: np.ndarray) -> float:
     a, b = a - a.mean(0), b - b.mean(0)
-    return float(np.sum((a.T @ b) ** 2) / np.linalg.norm(a.T @ a) / np.linalg.norm(b.T @ b))
+    return float(
+        np.sum((a.T @ b) ** 2) / np.linalg.norm(a.T @ a) / np.linalg.norm(b.T @ b)
+    )
 
 
 def test_two_models_over_the_same_images(place, cli, monkeypatch):
@@ -69,7 +75,9 @@ def test_two_models_over_the_same_images(place, cli, monkeypatch):
     for a, b in ((0, 1), (1, 1), (2, 0)):
         own, other = pooled(place, "one", a), pooled(place, "other", b)
         assert square.loc[a, b] == pytest.approx(biased_cka(own, other), abs=1e-4)
-        wanted = spearmanr(pdist(own, "correlation"), pdist(other, "correlation")).statistic
+        wanted = spearmanr(
+            pdist(own, "correlation"), pdist(other, "correlation")
+        ).statistic
         assert ranks.loc[a, b] == pytest.approx(wanted, abs=1e-2)
     saved = layerscope.compare(
         ["runs/one-photos", "runs/other-photos"], cka="biased", progress=False

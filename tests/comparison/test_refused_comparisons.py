@@ -15,11 +15,17 @@ def refused(*runs, **options):
 
 
 def test_too_few_the_same_and_what_is_no_run(three, tmp_path):
-    assert refused(three[0]) == "compare needs two runs or more: give the folder of each"
+    assert (
+        refused(three[0]) == "compare needs two runs or more: give the folder of each"
+    )
     with pytest.raises(LayerscopeError, match="two runs or more"):
         layerscope.compare(str(three[0].path))
-    assert "is given twice: compare needs runs that differ" in refused(three[0], three[0].path)
-    assert "did you mean step100?" in refused(three[0], three[0].path.with_name("step10"))
+    assert "is given twice: compare needs runs that differ" in refused(
+        three[0], three[0].path
+    )
+    assert "did you mean step100?" in refused(
+        three[0], three[0].path.with_name("step10")
+    )
     assert "exists and holds no comparison: name a new folder" in refused(
         *three[:2], out=three[0].path
     )
@@ -29,13 +35,18 @@ def test_other_samples(make, three, tmp_path):
     fewer = make(tmp_path / "fewer", tiny.rows(50))
     assert "do not match (60 of " in refused(three[0], fewer)
     other = make(tmp_path / "other", tiny.rows(60, seed=9))
-    assert "profile both with the same data, samples, seed and labels" in refused(three[0], other)
+    assert "profile both with the same data, samples, seed and labels" in refused(
+        three[0], other
+    )
 
 
 def test_infonce_of_blocks_of_other_sizes_is_not_compared(make, three, tmp_path):
     blocks = make(tmp_path / "blocks", view_samples=20)
     found = layerscope.compare([three[0], blocks], progress=False)
-    assert "InfoNCE is not compared: the runs measured it with different options" in found.notes
+    assert (
+        "InfoNCE is not compared: the runs measured it with different options"
+        in found.notes
+    )
     kept = {"dataset_entropy", "effective_rank", "cosine_similarity", "cka"}
     assert set(found.table("difference")["metric"]) == kept
 

@@ -15,14 +15,21 @@ def towers(tmp_path_factory):
     """Return the runs of both towers of a tiny CLIP: texts and images are pairs by their number."""
     model, folder = clip(), tmp_path_factory.mktemp("towers")
     return [
-        profiled(model, modality, folder / modality, metrics=["dataset_entropy"], views=0)
+        profiled(
+            model, modality, folder / modality, metrics=["dataset_entropy"], views=0
+        )
         for modality in ("image", "text")
     ]
 
 
 def cosine(a: np.ndarray, b: np.ndarray, center: bool) -> float:
-    a, b = (x.astype(np.float64) - (x.mean(0, dtype=np.float64) if center else 0.0) for x in (a, b))
-    return float(np.mean((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)))
+    a, b = (
+        x.astype(np.float64) - (x.mean(0, dtype=np.float64) if center else 0.0)
+        for x in (a, b)
+    )
+    return float(
+        np.mean((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1))
+    )
 
 
 def gap(a: np.ndarray, b: np.ndarray) -> float:
@@ -43,7 +50,9 @@ def test_within_and_across_are_those_of_every_two_layers(towers, site):
         ("cosine_similarity", "uncentered"),
     )
     # images are alike at layer 0
-    states = [[run.pooled(layer, site or "raw") for layer in range(4)] for run in towers]
+    states = [
+        [run.pooled(layer, site or "raw") for layer in range(4)] for run in towers
+    ]
     for a, b in ((0, 0), (1, 1), (0, 1)):
         for variant in ("centered", "uncentered"):
             square = found.similarity(a, b, "cosine_similarity", variant)
@@ -52,7 +61,9 @@ def test_within_and_across_are_those_of_every_two_layers(towers, site):
                 assert square.loc[i, j] == pytest.approx(wanted, abs=1e-9)
         square = found.similarity(a, b, "modality_gap")
         for i, j in itertools.product(range(1, 4), repeat=2):
-            assert square.loc[i, j] == pytest.approx(gap(states[a][i], states[b][j]), abs=1e-9)
+            assert square.loc[i, j] == pytest.approx(
+                gap(states[a][i], states[b][j]), abs=1e-9
+            )
 
 
 def test_towers_of_other_numbers_of_samples_are_refused(towers, make, tmp_path):

@@ -37,7 +37,9 @@ def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_command_names_the_extra_that_it_lacks_before_it_reads_anything(line, cli, monkeypatch):
+def test_a_command_names_the_extra_that_it_lacks_before_it_reads_anything(
+    line, cli, monkeypatch
+):
     package, what, extra = LINES[line]
     without(package, monkeypatch)
     printed = cli(*line.split())
@@ -51,7 +53,9 @@ def test_in_python_a_verb_names_it_too(monkeypatch):
     with pytest.raises(layerscope.LayerscopeError, match="^train needs accelerate: "):
         layerscope.train("none", "none", out="none")
     without("onnx", monkeypatch)
-    with pytest.raises(layerscope.LayerscopeError, match="^`format='onnx'` needs onnx: "):
+    with pytest.raises(
+        layerscope.LayerscopeError, match="^`format='onnx'` needs onnx: "
+    ):
         layerscope.truncate("none", 1, "none", format="onnx")
 
 
@@ -69,10 +73,17 @@ def test_a_model_that_was_in_memory_is_not_what_a_command_opens(labelled):
         layerscope.truncate(choice, out="none")
 
 
-def test_a_folder_is_written_without_the_package_of_its_page(labelled, cli, tmp_path, monkeypatch):
+def test_a_folder_is_written_without_the_package_of_its_page(
+    labelled, cli, tmp_path, monkeypatch
+):
     without("vl_convert", monkeypatch)
     printed: Printed = cli(
-        "select", labelled.path, "--rule", "one-standard-error", "--out", tmp_path / "choice"
+        "select",
+        labelled.path,
+        "--rule",
+        "one-standard-error",
+        "--out",
+        tmp_path / "choice",
     )
     assert printed.status == 0 and printed.err.endswith(
         'no page: it needs vl_convert (pip install "layerscope[charts]")\n'
@@ -100,5 +111,7 @@ def test_the_packages_of_an_extra_are_those_that_it_installs():
 
     distributions = packages_distributions()
     for extra, packages in PACKAGES.items():
-        named = {distributions[package][0].replace("_", "-").lower() for package in packages}
+        named = {
+            distributions[package][0].replace("_", "-").lower() for package in packages
+        }
         assert named == installed_by(extra), extra

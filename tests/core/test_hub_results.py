@@ -21,19 +21,26 @@ from layerscope.selection.removal import Choice as Block, Removal
 
 __all__ = ["cli", "hub", "labelled", "rows", "written"]
 SCORES = pd.DataFrame(
-    {"model": "m", "layer": [0, 1, 2, 3], "task": "topics", "score": [0.2, 0.5, 0.7, 0.6]}
+    {
+        "model": "m",
+        "layer": [0, 1, 2, 3],
+        "task": "topics",
+        "score": [0.2, 0.5, 0.7, 0.6],
+    }
 )
 
 
 def test_a_run_comes_back_as_it_was(hub, labelled):
     (labelled.path / "notes.txt").write_text("mine alone")
     name = labelled.push_to_hub("user/run")
-    assert name == "hf://user/run" and not {"notes.txt", "report.html"} & set(hub.files("user/run"))
+    assert name == "hf://user/run" and not {"notes.txt", "report.html"} & set(
+        hub.files("user/run")
+    )
     found = layerscope.open_run(name)
     pd.testing.assert_frame_equal(found.table(), labelled.table(), check_exact=True)
-    assert (found.pooled(2) == labelled.pooled(2)).all() and found.info["plan"] == labelled.info[
+    assert (found.pooled(2) == labelled.pooled(2)).all() and found.info[
         "plan"
-    ]
+    ] == labelled.info["plan"]
     assert any("layerscope/" in agent for agent in hub.agents)
     card = DatasetCard(hub.files("user/run")["README.md"].decode())
     assert (
@@ -47,23 +54,31 @@ def test_nothing_pushed_names_a_folder_of_this_machine(hub, tmp_path):
     texts = tiny.texts(40)
     data = tmp_path / "of mine" / "texts.csv"
     data.parent.mkdir()
-    pd.DataFrame({"text": [f"/usr/bin {text}" for text in texts], "label": ["a", "b"] * 20}).to_csv(
-        data
-    )
+    pd.DataFrame(
+        {"text": [f"/usr/bin {text}" for text in texts], "label": ["a", "b"] * 20}
+    ).to_csv(data)
     model = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
     command = f"layerscope profile {model} --data '{data}' --out {tmp_path}/run"
     run = layerscope.profile(
-        model, data, out=tmp_path / "run", metrics="rankme", progress=False, command=command
+        model,
+        data,
+        out=tmp_path / "run",
+        metrics="rankme",
+        progress=False,
+        command=command,
     )
     before = {path: path.read_bytes() for path in run.path.rglob("*.*")}
     run.push_to_hub("user/run")
     layerscope.select(run, cost=False, progress=False).push_to_hub("user/selection")
     pushed = {**hub.files("user/run"), **hub.files("user/selection")}
-    assert [name for name, content in pushed.items() if str(tmp_path).encode() in content] == []
+    assert [
+        name for name, content in pushed.items() if str(tmp_path).encode() in content
+    ] == []
     found = layerscope.open_run("hf://user/run").info  # and its checksum fits
     assert found["command"] == "layerscope profile bert --data 'texts.csv' --out run"
     assert (found["data"]["source"], found["model"]["source"]) == ("texts.csv", "bert")
-    assert found["data"]["examples"] == run.info["data"]["examples"]  # texts are as they were
+    # texts are as they were
+    assert found["data"]["examples"] == run.info["data"]["examples"]
     assert before == {path: path.read_bytes() for path in run.path.rglob("*.*")}
 
 
@@ -73,7 +88,8 @@ def test_links_are_not_pushed(hub, labelled, tmp_path):
     (run.path / "tables").rename(tmp_path / "elsewhere")
     (run.path / "tables").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(
-        layerscope.LayerscopeError, match=r"copy/tables' is a link, and links are not pushed"
+        layerscope.LayerscopeError,
+        match=r"copy/tables' is a link, and links are not pushed",
     ):
         run.push_to_hub("user/run")
     model = tmp_path / "model"
@@ -81,7 +97,8 @@ def test_links_are_not_pushed(hub, labelled, tmp_path):
     (model / "config.json").write_text("{}")
     (model / "notes.txt").symlink_to(tmp_path / "secret")
     with pytest.raises(
-        layerscope.LayerscopeError, match=r"notes.txt' is a link, and links are not pushed"
+        layerscope.LayerscopeError,
+        match=r"notes.txt' is a link, and links are not pushed",
     ):
         layerscope.push_to_hub(model, "user/model")
     assert not hub.repos
@@ -90,7 +107,9 @@ def test_links_are_not_pushed(hub, labelled, tmp_path):
 def test_a_run_is_saved_as_a_copy_of_its_folder(labelled, tmp_path):
     copied = layerscope.open_run(labelled.save(tmp_path / "copy"))
     pd.testing.assert_frame_equal(copied.table(), labelled.table(), check_exact=True)
-    with pytest.raises(layerscope.LayerscopeError, match="is not empty: name a new folder"):
+    with pytest.raises(
+        layerscope.LayerscopeError, match="is not empty: name a new folder"
+    ):
         labelled.save(tmp_path / "copy")
 
 
@@ -107,7 +126,9 @@ def comparison(run, folder):
 
 def generation(_, folder):
     model = tiny.saved(tiny.gpt2(), folder / "tiny-gpt2", special=False)
-    return layerscope.generate(model, ["w1 w2 w3", "w4 w5"], max_new_tokens=3, progress=False)
+    return layerscope.generate(
+        model, ["w1 w2 w3", "w4 w5"], max_new_tokens=3, progress=False
+    )
 
 
 def lens_reading(_, folder):
@@ -117,17 +138,31 @@ def lens_reading(_, folder):
 
 def removal(*_):
     choices = tuple(
-        Block(way, (2,), 0.1, 0.12, 0.01, 0.9, "") for way in ("greedy removal", "last blocks")
+        Block(way, (2,), 0.1, 0.12, 0.01, 0.9, "")
+        for way in ("greedy removal", "last blocks")
     )
     return Removal(
-        "tiny", 3, "vectors", "topics", 8, 8, choices, (0.1, 0.2, 0.3), (0.3, 0.2, 0.1), "tiny"
+        "tiny",
+        3,
+        "vectors",
+        "topics",
+        8,
+        8,
+        choices,
+        (0.1, 0.2, 0.3),
+        (0.3, 0.2, 0.1),
+        "tiny",
     )
 
 
 def draft_report(*_):
-    names = [each.name for each in fields(DraftReport) if each.name not in ("ways", "folder")]
+    names = [
+        each.name for each in fields(DraftReport) if each.name not in ("ways", "folder")
+    ]
     facts = dict.fromkeys(names, "text")
-    facts |= dict.fromkeys(("depth", "prompts", "same", "batch_size", "max_new_tokens"), 2)
+    facts |= dict.fromkeys(
+        ("depth", "prompts", "same", "batch_size", "max_new_tokens"), 2
+    )
     facts |= {"notes": ("a note",), "pays": True}
     ways = {name: [1, 2] for name in WAYS} | {"draft_layer": ["none", "2"]}
     return DraftReport(**facts, ways=pd.DataFrame(ways))
@@ -152,7 +187,10 @@ def test_a_result_comes_back_from_the_hub_as_it_was_pushed(
     name = result.push_to_hub(f"user/{kind}")
     opened = getattr(layerscope, f"open_{kind}")(name)
     assert type(opened) is type(result) and opened.as_dict() == bare(result)
-    assert f'layerscope.open_{kind}("{name}")' in hub.files(f"user/{kind}")["README.md"].decode()
+    assert (
+        f'layerscope.open_{kind}("{name}")'
+        in hub.files(f"user/{kind}")["README.md"].decode()
+    )
     assert layerscope.report(name).resolve() == tmp_path / "report.html"
 
 
@@ -166,14 +204,17 @@ def test_pushing_again_replaces_the_same_kind_and_nothing_else(hub, labelled):
     # unchanged files are not sent, and what was left over is gone
     assert hub.files("user/run") == first
     with pytest.raises(
-        layerscope.LayerscopeError, match=r"'user/run' holds something else \(log.jsonl\)"
+        layerscope.LayerscopeError,
+        match=r"'user/run' holds something else \(log.jsonl\)",
     ):
         Evaluation(SCORES).push_to_hub("user/run")
     assert hub.files("user/run") == first
     hub.repos["dataset", "user/run"].append({**first, "run.json": b"{}"})
     old = layerscope.open_run(f"hf://user/run@{1:040x}")
     pd.testing.assert_frame_equal(old.table(), labelled.table())
-    with pytest.raises(layerscope.LayerscopeError, match="hf://user/run@v9 has no such revision"):
+    with pytest.raises(
+        layerscope.LayerscopeError, match="hf://user/run@v9 has no such revision"
+    ):
         layerscope.open_run("hf://user/run@v9")
 
 
@@ -188,10 +229,13 @@ def test_what_is_private_stays_private(hub, monkeypatch):
     ):
         layerscope.open_evaluation("hf://user/scores")
     with pytest.raises(
-        layerscope.LayerscopeError, match=r"'user/other' is refused without a valid token"
+        layerscope.LayerscopeError,
+        match=r"'user/other' is refused without a valid token",
     ):
         Evaluation(SCORES).push_to_hub("user/other")
-    assert Evaluation(SCORES).push_to_hub("user/other", token=OWNER) == "hf://user/other"
+    assert (
+        Evaluation(SCORES).push_to_hub("user/other", token=OWNER) == "hf://user/other"
+    )
 
 
 @pytest.fixture
@@ -204,7 +248,8 @@ def shared(hub, written):
             return run
         run.push_to_hub(f"user/{name}-run")
         own = SCORES.assign(
-            model=name, score=[0.2, *(0.5 + 0.1 * (layer == best) for layer in (1, 2, 3))]
+            model=name,
+            score=[0.2, *(0.5 + 0.1 * (layer == best) for layer in (1, 2, 3))],
         )
         Evaluation(own).push_to_hub(f"user/{name}-scores")
     return None
@@ -234,7 +279,17 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
-    "at", ["create", "validate-yaml", "preupload", "batch", "large", "commit", "tree", "resolve"]
+    "at",
+    [
+        "create",
+        "validate-yaml",
+        "preupload",
+        "batch",
+        "large",
+        "commit",
+        "tree",
+        "resolve",
+    ],
 )
 def test_a_fault_of_the_hub_is_one_line_with_the_mend(hub, at, fault):
     """Whatever step of a push or an opening fails, nothing is lost here or there, and the next try goes through."""
@@ -251,7 +306,11 @@ def test_a_fault_of_the_hub_is_one_line_with_the_mend(hub, at, fault):
             evaluation.push_to_hub("user/scores")
     line = str(raised.value)
     assert "\n" not in line and "user/scores" in line and len(line) < 400, line
-    assert all(len(commits) == 1 for commits in hub.repos.values()) or hub.repos == before
+    assert (
+        all(len(commits) == 1 for commits in hub.repos.values()) or hub.repos == before
+    )
     hub.fault = lambda request: None
     evaluation.push_to_hub("user/scores")
-    assert layerscope.open_evaluation("hf://user/scores").as_dict() == evaluation.as_dict()
+    assert (
+        layerscope.open_evaluation("hf://user/scores").as_dict() == evaluation.as_dict()
+    )

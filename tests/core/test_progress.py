@@ -98,13 +98,18 @@ start()
 """
     words = ["--version"] if out == "layerscope" else ["profile"]
     ended = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=False
+        [sys.executable, "-c", script, *words],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (ended.returncode, ended.stderr) == (status, err)
     assert ended.stdout.startswith(out)
 
 
-def test_a_job_whose_standard_error_is_a_file_prints_a_line_a_minute(capsys, monkeypatch):
+def test_a_job_whose_standard_error_is_a_file_prints_a_line_a_minute(
+    capsys, monkeypatch
+):
     clock = iter(range(0, 1000, 25))
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     with Screen().bar("forward", 2000, "samples") as advance:
@@ -117,7 +122,9 @@ def test_a_job_whose_standard_error_is_a_file_prints_a_line_a_minute(capsys, mon
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_lines_go_to_the_logger_and_to_the_screen_where_progress_is_shown(capsys, caplog, shown):
+def test_lines_go_to_the_logger_and_to_the_screen_where_progress_is_shown(
+    capsys, caplog, shown
+):
     with caplog.at_level(logging.INFO, logger="layerscope"):
         reporting(shown).say("6 layers of 384")
     assert caplog.record_tuples == [("layerscope", logging.INFO, "6 layers of 384")]

@@ -17,7 +17,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
     return StateStore(tmp_path, "chunks", "chunk", **request.param)
 
 
-def test_what_is_written_is_finished_and_read_with_what_is_known_of_it(store: StateStore) -> None:
+def test_what_is_written_is_finished_and_read_with_what_is_known_of_it(
+    store: StateStore,
+) -> None:
     assert store.finished() == [] and store.facts(7) is None
     for number in (7, 2):
         store.write(number, TENSORS, samples=3)
@@ -49,7 +51,9 @@ def test_a_file_that_is_not_what_was_written_is_refused_and_dropped(
         pass
     assert store.is_finished(1) is (damage is changed), "a size is cheap to look at"
     gone = damage is Path.unlink
-    assert store.drop_damaged() == ([] if gone else [1]), "nothing is said of what somebody deleted"
+    assert store.drop_damaged() == ([] if gone else [1]), (
+        "nothing is said of what somebody deleted"
+    )
     assert store.there() == [2] and store.finished() == [2]
 
 

@@ -21,7 +21,9 @@ def test_calls_take_turns_that_begin_with_another_one_in_every_round() -> None:
 
 def test_a_median_forgives_a_slow_call() -> None:
     calls = iter([0.0, 0.01, 0.2, 0.01])
-    (found,) = Stopwatch(torch.device("cpu")).medians([lambda: time.sleep(next(calls))], 3)
+    (found,) = Stopwatch(torch.device("cpu")).medians(
+        [lambda: time.sleep(next(calls))], 3
+    )
     assert 0.01 <= found < 0.1
 
 

@@ -25,9 +25,15 @@ def option_classes() -> dict[str, type[Options]]:
     for room in pkgutil.iter_modules(layerscope.__path__, "layerscope."):
         if room.ispkg and importlib.util.find_spec(f"{room.name}.options"):
             importlib.import_module(f"{room.name}.options")
-    of_verbs = [kind for kind in Options.__subclasses__() if kind.__module__.endswith(".options")]
+    of_verbs = [
+        kind
+        for kind in Options.__subclasses__()
+        if kind.__module__.endswith(".options")
+    ]
     kinds = {kind.__name__.removesuffix("Options").lower(): kind for kind in of_verbs}
-    return {name: kind for name, kind in kinds.items() if verb_of(name, kind) is not None}
+    return {
+        name: kind for name, kind in kinds.items() if verb_of(name, kind) is not None
+    }
 
 
 def verb_of(name: str, kind: type[Options]) -> Callable[..., Any] | None:

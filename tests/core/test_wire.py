@@ -48,11 +48,17 @@ def teams(monkeypatch: pytest.MonkeyPatch):
     """Three processes as threads of this one, and the store."""
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     store = TCPStore(
-        "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
+        "127.0.0.1",
+        0,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=60),
     )
 
     def join(rank: int) -> Team:
-        own = TCPStore("127.0.0.1", store.port, is_master=False, timeout=timedelta(seconds=60))
+        own = TCPStore(
+            "127.0.0.1", store.port, is_master=False, timeout=timedelta(seconds=60)
+        )
         return Team(rank, 3, MessageStore(rank, 3, PrefixStore("test", own)))
 
     with ThreadPoolExecutor(3) as threads:
@@ -71,7 +77,9 @@ def test_values_of_any_size_arrive_and_none_stays_in_the_store(teams):
             team.begin()
             # 20 MB
             values = team.meet(
-                np.full(2_500_000 if turn == 3 else 5, team.rank + turn, dtype=np.float64)
+                np.full(
+                    2_500_000 if turn == 3 else 5, team.rank + turn, dtype=np.float64
+                )
             )
             assert [(len(set(value)), value[0]) for value in values] == [
                 (1, turn),
@@ -106,7 +114,9 @@ class Harm:
 
 
 @pytest.mark.parametrize("numpy_too", [False, True])
-def test_what_another_program_writes_runs_no_code(teams, tmp_path: Path, numpy_too: bool):
+def test_what_another_program_writes_runs_no_code(
+    teams, tmp_path: Path, numpy_too: bool
+):
     (first, *_), _, store = teams
     harm = Harm(tmp_path / "ran")
     data = pickle.dumps(harm)
@@ -139,7 +149,11 @@ def test_what_another_program_writes_runs_no_code(teams, tmp_path: Path, numpy_t
 def test_a_message_names_no_class_but_dataclasses_of_layerscope(tree: list[Any]):
     text = json.dumps({"object": tree}).encode()
     with pytest.raises(ValueError, match="no message"):
-        unpacked((8 + len(text)).to_bytes(8, "little") + len(text).to_bytes(8, "little") + text)
+        unpacked(
+            (8 + len(text)).to_bytes(8, "little")
+            + len(text).to_bytes(8, "little")
+            + text
+        )
 
 
 def test_a_third_process_cannot_make_the_two_of_torchrun_run_its_pickle(tmp_path: Path):

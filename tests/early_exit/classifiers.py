@@ -46,13 +46,17 @@ STABLE = {"do_stable_layer_norm": True, "feat_extract_norm": "layer"}
 Made = tuple[nn.Module, Any]
 
 
-def _case(name: str, task: str, options: dict[str, Any], processor: Any) -> Callable[[], Made]:
+def _case(
+    name: str, task: str, options: dict[str, Any], processor: Any
+) -> Callable[[], Made]:
     model, config = getattr(hf, f"{name}For{task}"), getattr(hf, f"{name}Config")
     return lambda: (seeded(model, config(**options)), processor)
 
 
 def _text(name: str, **options: Any) -> Callable[[], Made]:
-    return _case(name, "SequenceClassification", TEXT | options, tokenizer(special=True))
+    return _case(
+        name, "SequenceClassification", TEXT | options, tokenizer(special=True)
+    )
 
 
 def _image(name: str, **options: Any) -> Callable[[], Made]:
@@ -158,7 +162,13 @@ CASES: dict[str, Callable[[], Made]] = {
     "ast": _case(
         "AST",
         "AudioClassification",
-        SIZES | {"num_labels": CLASSES, "max_length": 64, "num_mel_bins": 32, "patch_size": 8},
+        SIZES
+        | {
+            "num_labels": CLASSES,
+            "max_length": 64,
+            "num_mel_bins": 32,
+            "patch_size": 8,
+        },
         hf.ASTFeatureExtractor(max_length=64, num_mel_bins=32),
     ),
 }
@@ -179,7 +189,8 @@ def samples_for(model: ExitModel, n: int, seed: int = 0) -> list[Any]:
         return [Image.fromarray(one) for one in pixels]
     lengths = [6000, *torch.randint(2000, 5000, (n - 1,), generator=generator).tolist()]
     return [
-        Waveform((torch.randn(size, generator=generator) * 0.1).numpy(), 16000) for size in lengths
+        Waveform((torch.randn(size, generator=generator) * 0.1).numpy(), 16000)
+        for size in lengths
     ]
 
 

@@ -9,7 +9,9 @@ from layerscope.early_exit.predictions import Recorded, sureness
 ONE_PERCENT = Goal(max_disagreement=0.01)
 
 
-def recorded(scores, predictions, labels=None, criterion="confidence", classes=2) -> Recorded:
+def recorded(
+    scores, predictions, labels=None, criterion="confidence", classes=2
+) -> Recorded:
     scores, predictions = (
         np.asarray(scores, dtype=np.float64),
         np.asarray(predictions, dtype=np.int64),
@@ -28,9 +30,9 @@ def population(criterion: str, n: int, seed: int) -> Recorded:
     draw = np.random.default_rng(seed)
     labels = draw.integers(3, size=n)
     seen = 6 * np.eye(3)[labels][:, None] + 1.5 * draw.normal(size=(n, 1, 3))
-    logits = seen * np.linspace(0.4, 1, 5)[:, None] + np.linspace(1.6, 0, 5)[:, None] * draw.normal(
-        size=(n, 5, 3)
-    )
+    logits = seen * np.linspace(0.4, 1, 5)[:, None] + np.linspace(1.6, 0, 5)[
+        :, None
+    ] * draw.normal(size=(n, 5, 3))
     scores = sureness(torch.from_numpy(logits), criterion).numpy()
     return recorded(scores, logits.argmax(-1), labels, criterion, 3)
 

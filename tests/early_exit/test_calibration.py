@@ -55,7 +55,9 @@ def by_hand(
 @pytest.mark.parametrize("classes", [2, 3, 1000])
 def test_the_path_goes_from_careful_to_greedy_in_even_log_odds(criterion, classes):
     found = np.array(path(criterion, classes, [1, 2]))
-    assert found[0] == 1 and found[-1] == (1 / classes if criterion == "confidence" else 0)
+    assert found[0] == 1 and found[-1] == (
+        1 / classes if criterion == "confidence" else 0
+    )
     assert (np.diff(found) < 0).all()
     inner = found[1:-1]
     log_odds = np.log(inner / (1 - inner))
@@ -82,7 +84,9 @@ def test_the_walk_equals_a_loop(criterion, goal, monkeypatch):
         data = population(criterion, 60, seed)
         data = replace(data, scores=data.scores.round(2))  # ties
         exits = ((1, 2, 3, 4), (3, 1), (2,), ())[seed % 4]
-        threshold, errors = by_hand(data, tuple(sorted(exits)), goal, path(criterion, 3, exits))
+        threshold, errors = by_hand(
+            data, tuple(sorted(exits)), goal, path(criterion, 3, exits)
+        )
         if math.isnan(threshold):
             with pytest.raises(LayerscopeError, match="is not reached"):
                 calibrate_recorded(data, exits, goal)
@@ -101,7 +105,9 @@ def test_the_walk_stops_at_the_first_threshold_that_fails():
     # leaving at layer 2 is wrong, at layer 1 it is right again: a greedier threshold would pass
     data = recorded(np.tile([0.6, 0.9, 1.0], (299, 1)), np.tile([0, 1, 0], (299, 1)))
     made = calibrate_recorded(data, [1, 2], ONE_PERCENT)
-    above = [threshold for threshold in path("confidence", 2, [1, 2]) if threshold > 0.9]
+    above = [
+        threshold for threshold in path("confidence", 2, [1, 2]) if threshold > 0.9
+    ]
     assert made.threshold == above[-1] and made.tested == len(above) + 1
     assert made.errors == 0 and made.mean_layer == 3
     alone = calibrate_recorded(data, [1], ONE_PERCENT)
@@ -112,7 +118,10 @@ def test_what_a_calibration_tells():
     data = population("confidence", 1000, 0)
     made = calibrate_recorded(data, [1, 3], ONE_PERCENT)
     layers = np.array(
-        [left_at(data.take(np.array([row])), (1, 3), made.threshold) for row in range(1000)]
+        [
+            left_at(data.take(np.array([row])), (1, 3), made.threshold)
+            for row in range(1000)
+        ]
     )
     predicted = data.predictions[np.arange(1000), layers - 1]
     assert 1 < made.mean_layer == layers.mean() < 5
@@ -122,7 +131,8 @@ def test_what_a_calibration_tells():
         and made.full_accuracy == (data.full == data.labels).mean()
     )
     assert (
-        made.p_value == pytest.approx(binom.cdf(made.errors, 1000, 0.01)) and made.p_value <= 0.05
+        made.p_value == pytest.approx(binom.cdf(made.errors, 1000, 0.01))
+        and made.p_value <= 0.05
     )
     assert upper_bound(made.errors, 1000, 0.95) <= 0.01
     assert (made.n, made.depth, made.classes, made.criterion, made.goal) == (
@@ -152,7 +162,9 @@ def test_the_guarantee_holds_where_it_is_tight():
     """All rows leave at once, with a risk just above the goal: passing is a violation, nearly as often as δ allows."""
     draw, draws = np.random.default_rng(0), 1000
     passed = sum(
-        calibrate_recorded(constant(299, draw.binomial(299, 0.0101)), [1], ONE_PERCENT).mean_layer
+        calibrate_recorded(
+            constant(299, draw.binomial(299, 0.0101)), [1], ONE_PERCENT
+        ).mean_layer
         == 1
         for _ in range(draws)
     )
@@ -166,11 +178,16 @@ def test_the_guarantee_holds_and_samples_leave(criterion, goal):
     draw, risks, layers = np.random.default_rng(1), {}, []
     violations = 0
     for _ in range(draws):
-        made = calibrate_recorded(pool.take(draw.integers(100_000, size=400)), [1, 2, 3, 4], goal)
+        made = calibrate_recorded(
+            pool.take(draw.integers(100_000, size=400)), [1, 2, 3, 4], goal
+        )
         if made.threshold not in risks:
             leaving = pool.leaves(made.exits, made.threshold)
             wanted = pool.full if goal.max_disagreement is not None else pool.labels
-            risks[made.threshold] = ((pool.predicted(leaving) != wanted).mean(), leaving.mean())
+            risks[made.threshold] = (
+                (pool.predicted(leaving) != wanted).mean(),
+                leaving.mean(),
+            )
         risk, layer = risks[made.threshold]
         violations += risk > goal.risk
         layers.append(layer)

@@ -24,7 +24,9 @@ def test_298_samples_are_refused_and_299_are_enough():
     assert made.threshold == 0.5 and made.errors == 0 and made.mean_layer == 1
     differ = "at most 1 % of predictions on new samples like these differ from the full model's"
     assert str(made) == f"{differ}, with 95 % confidence (0 of 299 did)"
-    with pytest.raises(LayerscopeError, match="needs 299 samples at least, and there are 0"):
+    with pytest.raises(
+        LayerscopeError, match="needs 299 samples at least, and there are 0"
+    ):
         calibrate_recorded(constant(0, 0), [1], ONE_PERCENT)
 
 
@@ -32,7 +34,9 @@ def test_one_error_of_299_is_one_too_many():
     made = calibrate_recorded(constant(299, 1), [1], ONE_PERCENT)
     # thresholds above 0.9 pass, for nobody leaves at them
     assert 0.9 < made.threshold < 0.91 and made.mean_layer == 2 and made.errors == 0
-    assert str(made).endswith("with 95 % confidence (0 of 299 did; no sample left early)")
+    assert str(made).endswith(
+        "with 95 % confidence (0 of 299 did; no sample left early)"
+    )
     made = calibrate_recorded(constant(299, 1, score=1.0), [1], ONE_PERCENT)
     assert (
         made.threshold == NEVER
@@ -48,7 +52,10 @@ def test_one_error_of_299_is_one_too_many():
 def test_no_exits_never_leave():
     made = calibrate_recorded(constant(299, 0), [], ONE_PERCENT)
     assert (
-        made.exits == () and made.threshold == NEVER and made.tested == 0 and made.mean_layer == 2
+        made.exits == ()
+        and made.threshold == NEVER
+        and made.tested == 0
+        and made.mean_layer == 2
     )
     assert str(made) == "no sample leaves early: no exit is checked"
 
@@ -56,29 +63,44 @@ def test_no_exits_never_leave():
 def test_an_accuracy_that_the_full_model_lacks_is_refused_with_one_that_it_has():
     data = recorded(np.full((200, 2), 0.9), np.zeros((200, 2)), [0] * 180 + [1] * 20)
     with pytest.raises(
-        LayerscopeError, match=r"right on 180 of 200 samples \(90 %\), which certifies 0.8"
+        LayerscopeError,
+        match=r"right on 180 of 200 samples \(90 %\), which certifies 0.8",
     ) as refused:
         calibrate_recorded(data, [1], Goal(min_accuracy=0.89))
     certified = float(str(refused.value).split("certifies ")[1].split(":")[0])
     made = calibrate_recorded(data, [1], Goal(min_accuracy=certified))
     assert (
-        made.errors == 20 and made.accuracy == made.full_accuracy == 0.9 and made.threshold == 0.5
+        made.errors == 20
+        and made.accuracy == made.full_accuracy == 0.9
+        and made.threshold == 0.5
     )
     assert str(made).endswith(
         "on new samples like these are right, with 95 % confidence (180 of 200 were)"
     )
     with pytest.raises(LayerscopeError, match="is not reached"):
         calibrate_recorded(data, [1], Goal(min_accuracy=certified + 2e-4))
-    worse = replace(data, predictions=np.array([[1, 0]] * 200), scores=np.ones((200, 2)))
+    worse = replace(
+        data, predictions=np.array([[1, 0]] * 200), scores=np.ones((200, 2))
+    )
     made = calibrate_recorded(worse, [1], Goal(min_accuracy=0.8))
-    assert made.threshold == NEVER and str(made).endswith("(180 of 200 were; no sample left early)")
+    assert made.threshold == NEVER and str(made).endswith(
+        "(180 of 200 were; no sample left early)"
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "goal", "line"),
     [
-        ({"labels": None}, Goal(min_accuracy=0.9), "^`min_accuracy` needs labels, and the data"),
-        ({"classes": 1}, ONE_PERCENT, "^the model has one class, of which every exit is sure"),
+        (
+            {"labels": None},
+            Goal(min_accuracy=0.9),
+            "^`min_accuracy` needs labels, and the data",
+        ),
+        (
+            {"classes": 1},
+            ONE_PERCENT,
+            "^the model has one class, of which every exit is sure",
+        ),
     ],
 )
 def test_data_that_tell_nothing_are_refused(change, goal, line):
@@ -96,7 +118,9 @@ def test_scores_that_are_not_finite_are_refused(value):
         calibrate_recorded(data, [1], ONE_PERCENT)
 
 
-@pytest.mark.parametrize("exits", [[0], [5], [6], [-1], [1, 5], [1.0], [True], ["1"], [None]])
+@pytest.mark.parametrize(
+    "exits", [[0], [5], [6], [-1], [1, 5], [1.0], [True], ["1"], [None]]
+)
 def test_exits_outside_the_layers_are_refused(exits):
     with pytest.raises(
         LayerscopeError,

@@ -38,7 +38,9 @@ def test_the_seconds_are_those_of_a_walk_through_every_batch() -> None:
             for layer in range(1, depth + 1):
                 left = int((batch >= layer).sum())
                 total += block[left] + (check[left] if layer in exits else 0.0)
-        assert costs.seconds(leaving, exits, depth, size) == pytest.approx(total, rel=1e-12)
+        assert costs.seconds(leaving, exits, depth, size) == pytest.approx(
+            total, rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(("check", "exits"), [(0.1, (1,)), (1.6, ())])
@@ -51,7 +53,10 @@ def test_an_exit_whose_check_costs_more_than_it_saves_is_not_chosen(
 
 
 def test_a_model_of_one_layer_has_nothing_to_choose() -> None:
-    assert choose_exits(sure_after([1, 1], depth=1), flat(1.0, 0.0), 2, lambda _: 0.5) == ()
+    assert (
+        choose_exits(sure_after([1, 1], depth=1), flat(1.0, 0.0), 2, lambda _: 0.5)
+        == ()
+    )
 
 
 def greediest(samples: Recorded, goal: float):
@@ -74,12 +79,18 @@ def test_the_choice_is_near_the_best_of_all_sets() -> None:
         doubt = rng.uniform(0.5, 1, (150, 6))
         scores = 1 - np.exp(-pace * np.arange(1, 7) / 6) * doubt
         wrong = rng.integers(1, 3, (150, 6))
-        samples = recorded(scores, np.where(rng.uniform(size=(150, 6)) < scores, 0, wrong))
+        samples = recorded(
+            scores, np.where(rng.uniform(size=(150, 6)) < scores, 0, wrong)
+        )
         size, allowed = (1, 8, 32)[draw % 3], greediest(samples, 0.3)
-        costs = Costs((1, 32), (rng.uniform(5, 10), 40.0), (rng.uniform(0, 1), rng.uniform(1, 4)))
+        costs = Costs(
+            (1, 32), (rng.uniform(5, 10), 40.0), (rng.uniform(0, 1), rng.uniform(1, 4))
+        )
 
         seconds = {}
-        for exits in (each for count in range(6) for each in combinations(range(1, 6), count)):
+        for exits in (
+            each for count in range(6) for each in combinations(range(1, 6), count)
+        ):
             leaving = samples.leaves(exits, allowed(exits) if exits else math.inf)
             seconds[exits] = costs.seconds(leaving, exits, 6, size)
         exits = choose_exits(samples, costs, size, allowed)

@@ -23,7 +23,10 @@ FEW: dict[str, Any] = {"prefix": 4, "max_new_tokens": 16, "samples": 3, **QUIET}
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> DraftReport:
-    texts, out = words_of((9, 14, 6, 20, 8, 11), seed=3), tmp_path_factory.mktemp("drafts") / "out"
+    texts, out = (
+        words_of((9, 14, 6, 20, 8, 11), seed=3),
+        tmp_path_factory.mktemp("drafts") / "out",
+    )
     options = FEW | {"batch_size": 2, "draft_tokens": 3, "min_speedup": 0.01}
     with (
         pytest.MonkeyPatch.context() as patch
@@ -45,7 +48,10 @@ def test_what_is_reported(report: DraftReport) -> None:
     ways = report.ways.set_index("draft_layer")
     assert [*ways.index] == ["none", "1", "2", "auto"]
     assert report.same == report.prompts == 3, "all texts are those of plain decoding"
-    assert ways["measured"]["none"] == 1 and ways["acceptance"]["2"] > ways["acceptance"]["1"]
+    assert (
+        ways["measured"]["none"] == 1
+        and ways["acceptance"]["2"] > ways["acceptance"]["1"]
+    )
     speeds = [SECONDS["none"] / seconds for seconds in SECONDS.values()]
     rates = ways["tokens_per_second"] / ways["tokens_per_second"]["none"]
     assert rates.tolist() == pytest.approx(speeds)
@@ -54,16 +60,26 @@ def test_what_is_reported(report: DraftReport) -> None:
     assert report.pays and report.verdict.startswith("pays: ")
 
 
-def test_the_command_writes_the_same_text_with_what_was_chosen(report: DraftReport) -> None:
+def test_the_command_writes_the_same_text_with_what_was_chosen(
+    report: DraftReport,
+) -> None:
     words = report.command.split()
-    assert words[:2] == ["layerscope", "generate"] and words[-4:-2] == ["--draft-tokens", "3"]
+    assert words[:2] == ["layerscope", "generate"] and words[-4:-2] == [
+        "--draft-tokens",
+        "3",
+    ]
     options = dict(zip(words[3::2], words[4::2], strict=False))
     assert options["--draft-layer"] == report.draft_layer
     assert report.document().commands == (report.command,)
     model, prompt = made(zoo.gpt2, 0.1), words_of((9,), seed=3)
     layer = report.draft_layer
-    how = {"draft_layer": int(layer) if layer.isdigit() else layer, "draft_tokens": 3} | QUIET
-    plain, drafted = (generate(model, prompt, max_new_tokens=8, **each) for each in (QUIET, how))
+    how = {
+        "draft_layer": int(layer) if layer.isdigit() else layer,
+        "draft_tokens": 3,
+    } | QUIET
+    plain, drafted = (
+        generate(model, prompt, max_new_tokens=8, **each) for each in (QUIET, how)
+    )
     assert plain.texts["ids"].tolist() == drafted.texts["ids"].tolist()
 
 

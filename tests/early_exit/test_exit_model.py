@@ -37,21 +37,29 @@ from layerscope.models.weights import ExitHeads
 def test_a_row_has_the_logits_of_the_model_that_ends_where_it_leaves(name: str) -> None:
     module, processor = CASES[name]()
     inputs = batch_for(ExitModel(copy.deepcopy(module), processor=processor), 6)
-    plain(module, inputs)  # transformers puts hooks of its own on some models when they first run
+    # transformers puts hooks of its own on some models when they first run
+    plain(module, inputs)
     before = state_of(module)
     model = ExitModel(module, processor=processor)
     layers = torch.tensor([1, L, L - 1, 1, 2, L])  # the longest sample leaves first
     found = model.run(inputs, range(1, L), leaving(layers))
     assert found.layers.tolist() == layers.tolist()
-    ends = {layer: plain(truncated(model, layer), inputs) for layer in sorted(set(layers.tolist()))}
-    wanted = torch.stack([ends[layer][row] for row, layer in enumerate(layers.tolist())])
+    ends = {
+        layer: plain(truncated(model, layer), inputs)
+        for layer in sorted(set(layers.tolist()))
+    }
+    wanted = torch.stack(
+        [ends[layer][row] for row, layer in enumerate(layers.tolist())]
+    )
     close(found.logits, wanted)
     with pytest.raises(AssertionError):
         close(ends[1], ends[L])
     assert state_of(module) == before
 
 
-@pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "bloom", "vit", "wav2vec2"])
+@pytest.mark.parametrize(
+    "name", ["bert", "modernbert", "gpt2", "bloom", "vit", "wav2vec2"]
+)
 def test_batch_mates_and_order_change_nothing(name: str) -> None:
     module, processor = CASES[name]()
     model = ExitModel(module, processor=processor)
@@ -90,9 +98,12 @@ def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
         close(found.logits, plain(cut, inputs))
     shared = ExitModel(model.model, processor=model.processor)
     assert shared.fingerprint() != model.fingerprint() == ExitModel(model).fingerprint()
-    ExitHeads("score", {1: {"weight": torch.randn(CLASSES, D + 1)}}).save(tmp_path / "full")
+    ExitHeads("score", {1: {"weight": torch.randn(CLASSES, D + 1)}}).save(
+        tmp_path / "full"
+    )
     with pytest.raises(
-        LayerscopeError, match="holds a head for layer 1 that is unlike this model's own"
+        LayerscopeError,
+        match="holds a head for layer 1 that is unlike this model's own",
     ):
         ExitModel(tmp_path / "full")
 
@@ -120,7 +131,8 @@ def test_rows_leave_where_they_are_sure(criterion: str, bert: ExitModel) -> None
             bert.leave(exits, float(threshold), criterion)
             for size in (1, 6, 24) if len(exits) == 3 else (6,):
                 parts = [
-                    bert(**encoder.batch(samples[i : i + size]).named) for i in range(0, 24, size)
+                    bert(**encoder.batch(samples[i : i + size]).named)
+                    for i in range(0, 24, size)
                 ]
                 assert torch.cat([part.exit_layer for part in parts]).tolist() == wanted
                 found = torch.cat([part.prediction for part in parts]).numpy()
@@ -132,12 +144,16 @@ def _ends(model: ExitModel, samples: list[str]) -> list[dict[int, torch.Tensor]]
     cuts = {layer: truncated(model, layer) for layer in range(1, L)}
     batches = (model.layered.encoder.batch([sample]) for sample in samples)
     return [
-        {layer: plain(cut, inputs)[0].double() for layer, cut in cuts.items()} for inputs in batches
+        {layer: plain(cut, inputs)[0].double() for layer, cut in cuts.items()}
+        for inputs in batches
     ]
 
 
 def _walk(
-    logits: list[dict[int, torch.Tensor]], exits: tuple[int, ...], threshold: float, criterion: str
+    logits: list[dict[int, torch.Tensor]],
+    exits: tuple[int, ...],
+    threshold: float,
+    criterion: str,
 ) -> list[int]:
     """Where each sample leaves."""
     found = []
@@ -157,7 +173,12 @@ def test_the_batch_gets_smaller_and_shorter(bert: ExitModel) -> None:
     # with [CLS] and [SEP]: 22, 4 and 11 tokens
     inputs = encoder.batch(["w1 " * 20, "w2 w3", "w4 " * 9])
     seen: list[tuple[str, int, int]] = []
-    bert.run(inputs, (1, 2, 3), leaving(torch.tensor([1, 3, 2])), lambda *event: seen.append(event))
+    bert.run(
+        inputs,
+        (1, 2, 3),
+        leaving(torch.tensor([1, 3, 2])),
+        lambda *event: seen.append(event),
+    )
     assert [event for event in seen if event[0] in ("block", "leave")] == [
         ("block", 3, 22),
         ("leave", 2, 11),
@@ -169,7 +190,9 @@ def test_the_batch_gets_smaller_and_shorter(bert: ExitModel) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama", "vit", "wav2vec2"])
+@pytest.mark.parametrize(
+    "name", ["bert", "modernbert", "gpt2", "llama", "vit", "wav2vec2"]
+)
 def test_half_precision(name: str, dtype: torch.dtype) -> None:
     module, processor = CASES[name]()
     model = ExitModel(module.to(dtype), processor=processor)
@@ -178,11 +201,16 @@ def test_half_precision(name: str, dtype: torch.dtype) -> None:
     found = model.run(inputs, range(1, L), leaving(layers))
     inputs = replace(
         inputs,
-        named={k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.named.items()},
+        named={
+            k: v.to(dtype) if v.is_floating_point() else v
+            for k, v in inputs.named.items()
+        },
     )
     for row, layer in enumerate(layers.tolist()):
         wanted = plain(truncated(model, layer), inputs)[row].float()
-        assert float((found.logits[row].float() - wanted).norm()) < 0.05 * float(wanted.norm())
+        assert float((found.logits[row].float() - wanted).norm()) < 0.05 * float(
+            wanted.norm()
+        )
 
 
 def test_how_exits_are_read() -> None:
@@ -231,7 +259,8 @@ def test_decoders_given_positions_or_embeddings(name: str) -> None:
         batch = Inputs(named, mask=named["attention_mask"])
         found = model.run(batch, range(1, L), leaving(layers))
         wanted = [
-            plain(truncated(model, layer), batch)[row] for row, layer in enumerate(layers.tolist())
+            plain(truncated(model, layer), batch)[row]
+            for row, layer in enumerate(layers.tolist())
         ]
         close(found.logits, torch.stack(wanted))
 

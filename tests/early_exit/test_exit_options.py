@@ -4,7 +4,10 @@
 def test_two_bounds_and_no_data_are_refused(cli):
     given = ("exits", "no-such-model", "--data", "no-such-file.csv")
     both = cli(*given, "--max-disagreement", "0.01", "--min-accuracy", "0.9")
-    assert both.line == "--max-disagreement and --min-accuracy are two goals: give one of them"
+    assert (
+        both.line
+        == "--max-disagreement and --min-accuracy are two goals: give one of them"
+    )
     stated = cli(*given, "--threshold", "0.9", "--min-accuracy", "0.9")
     assert (
         stated.line
@@ -14,6 +17,12 @@ def test_two_bounds_and_no_data_are_refused(cli):
         cli("exits", "minilm").line
         == "layerscope exits needs --data: layerscope exits --help shows an example"
     )
-    assert cli("exits").line == "layerscope exits needs a model, such as layerscope exits minilm"
+    assert (
+        cli("exits").line
+        == "layerscope exits needs a model, such as layerscope exits minilm"
+    )
     beyond = cli(*given, "--threshold", "1.5")
-    assert beyond.line == "--threshold is 1.5: give a number from 0 to 1, or infinity for never"
+    assert (
+        beyond.line
+        == "--threshold is 1.5: give a number from 0 to 1, or infinity for never"
+    )

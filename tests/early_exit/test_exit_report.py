@@ -11,7 +11,9 @@ from exit_reports import HOSTILE, made, never
 from layerscope import LayerscopeError, open_exit_report
 from layerscope.early_exit.exit_report import TABLES, ExitReport
 
-FACTS = [field.name for field in fields(ExitReport) if field.name not in (*TABLES, "folder")]
+FACTS = [
+    field.name for field in fields(ExitReport) if field.name not in (*TABLES, "folder")
+]
 KINDS_OF_REPORT = {
     "labelled": made,
     "unlabelled": lambda: made(labelled=False),
@@ -35,7 +37,9 @@ def test_a_saved_report_is_the_same_again(make, tmp_path):
         assert getattr(again, name) == getattr(report, name), name
         assert isinstance(getattr(report, name), type(getattr(again, name))), name
     for name, columns in TABLES.items():
-        pd.testing.assert_frame_equal(getattr(again, name), getattr(report, name), check_exact=True)
+        pd.testing.assert_frame_equal(
+            getattr(again, name), getattr(report, name), check_exact=True
+        )
         assert dict(getattr(again, name).dtypes.astype(str)) == columns
     assert again.folder == folder and report.folder is None
     assert json.dumps(again.as_dict(), allow_nan=False) == json.dumps(
@@ -50,9 +54,13 @@ def test_json_says_null_for_never_and_for_what_is_not_known():
         and shown["curve"][-1]["threshold"] is None
         and shown["curve"][0]["threshold"] == 0.6
     )
-    assert shown["depths"][0]["measured"] is None and shown["depths"][1]["measured"] == 3.0
     assert (
-        shown["exits"] == [] and shown["pays"] is False and shown["notes"] == ["drawn with seed 0"]
+        shown["depths"][0]["measured"] is None and shown["depths"][1]["measured"] == 3.0
+    )
+    assert (
+        shown["exits"] == []
+        and shown["pays"] is False
+        and shown["notes"] == ["drawn with seed 0"]
     )
     unknown = made(labelled=False).as_dict()
     assert unknown["accuracy"] is None and unknown["depths"][0]["accuracy"] is None
@@ -69,8 +77,14 @@ def test_a_report_that_is_there_is_replaced_and_what_lies_beside_stays(tmp_path)
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("exits.json", "exits.json' is damaged, or no report of exits: run layerscope exits again"),
-        ("curve.csv", "curve.csv' has changed since it was written: run layerscope exits again"),
+        (
+            "exits.json",
+            "exits.json' is damaged, or no report of exits: run layerscope exits again",
+        ),
+        (
+            "curve.csv",
+            "curve.csv' has changed since it was written: run layerscope exits again",
+        ),
     ],
 )
 def test_a_damaged_folder_is_refused_in_one_line(name, line, tmp_path):
@@ -85,7 +99,10 @@ def test_a_damaged_folder_is_refused_in_one_line(name, line, tmp_path):
     ("place", "line"),
     [
         ("file", "file'` is a file: name a new folder$"),
-        ("file/exits", r"exits' cannot be made \(Not a directory\): name another folder$"),
+        (
+            "file/exits",
+            r"exits' cannot be made \(Not a directory\): name another folder$",
+        ),
     ],
 )
 def test_a_folder_that_cannot_be_written_is_refused(place, line, tmp_path):

@@ -43,23 +43,37 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     made = replace(made, fingerprint=model.fingerprint(), dtype="float32")
     model.use(made).save_pretrained(tmp_path / "exits")
     again = ExitModel.from_pretrained(tmp_path / "exits")
-    assert (again.exits, again.threshold, again.criterion) == ((1, 2), made.threshold, "confidence")
+    assert (again.exits, again.threshold, again.criterion) == (
+        (1, 2),
+        made.threshold,
+        "confidence",
+    )
     assert again.calibration == made
     inputs = encoder.batch(corpus[:20])
     assert torch.equal(again(**inputs.named).logits, model(**inputs.named).logits)
     assert set(again(**inputs.named).exit_layer.tolist()) & {1, 2}
-    whole = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "exits").eval()
+    whole = hf.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "exits"
+    ).eval()
     assert torch.equal(plain(whole, inputs), plain(model.model, inputs))
     half = ExitModel.from_pretrained(tmp_path / "exits", dtype="bfloat16")
     assert half.threshold == made.threshold and half.model.dtype == torch.bfloat16
-    assert half.calibration is None, "what was certified in float32 is not for other predictions"
-    with pytest.raises(LayerscopeError, match="was made in float32, and exits runs in bfloat16"):
+    assert half.calibration is None, (
+        "what was certified in float32 is not for other predictions"
+    )
+    with pytest.raises(
+        LayerscopeError, match="was made in float32, and exits runs in bfloat16"
+    ):
         half.use(made)
 
-    with pytest.raises(LayerscopeError, match=r"holds no exit model \(early_exit.json\)"):
+    with pytest.raises(
+        LayerscopeError, match=r"holds no exit model \(early_exit.json\)"
+    ):
         ExitModel.from_pretrained(folder)
     other = ExitModel(saved(classifier(seed=1), tmp_path / "other", special=True))
-    with pytest.raises(LayerscopeError, match="this calibration is of other weights than other's"):
+    with pytest.raises(
+        LayerscopeError, match="this calibration is of other weights than other's"
+    ):
         other.use(made)
     with pytest.raises(LayerscopeError, match="of a model of 3 classes, and .* has 4"):
         ExitModel(saved(classifier(4), tmp_path / "four", special=True)).use(made)
@@ -72,11 +86,18 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         (kept.replace("0.9", "0.8"), "has changed since it was written"),
     ):
         (tmp_path / "exits" / "early_exit.json").write_text(text)
-        with pytest.raises(LayerscopeError, match=f"{why}.*: wrap the classifier with ExitModel"):
+        with pytest.raises(
+            LayerscopeError, match=f"{why}.*: wrap the classifier with ExitModel"
+        ):
             ExitModel.from_pretrained(tmp_path / "exits")
 
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 94}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 94,
+}
 
 
 def _regression() -> nn.Module:
@@ -118,7 +139,10 @@ def test_models_that_have_no_exits(make: Any, line: str) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"exits": (9,)}, "exit 9 does not exist: give layers from 1 on, before the last of 4"),
+        (
+            {"exits": (9,)},
+            "exit 9 does not exist: give layers from 1 on, before the last of 4",
+        ),
         ({"exits": (1, 1)}, "exits [1, 1] name a layer twice: name each once"),
         (
             {"threshold": 1.5},
@@ -162,12 +186,17 @@ def test_exits_and_thresholds_that_do_not_exist(
             "this batch (2, 0) has no position: leave it out",
         ),
         (
-            {"input_ids": torch.ones(2, 3, dtype=torch.long), "output_hidden_states": True},
+            {
+                "input_ids": torch.ones(2, 3, dtype=torch.long),
+                "output_hidden_states": True,
+            },
             "output_hidden_states: rows leave at different layers, call .model for what all layers hold",
         ),
     ],
 )
-def test_batches_that_cannot_be_run(given: dict[str, Any], line: str, bert: ExitModel) -> None:
+def test_batches_that_cannot_be_run(
+    given: dict[str, Any], line: str, bert: ExitModel
+) -> None:
     with pytest.raises(LayerscopeError) as error:
         bert.leave((1,), 0.5)(**given)
     assert str(error.value) == line

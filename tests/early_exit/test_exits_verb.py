@@ -51,13 +51,18 @@ def sure_classifier() -> nn.Module:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(sure_classifier(), tmp_path_factory.mktemp("model") / "sure", special=False)
+    return saved(
+        sure_classifier(), tmp_path_factory.mktemp("model") / "sure", special=False
+    )
 
 
 @pytest.fixture(scope="module")
 def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Texts whose labels are what the model says of nine in ten."""
-    path, rng = tmp_path_factory.mktemp("data") / "reviews.csv", np.random.default_rng(0)
+    path, rng = (
+        tmp_path_factory.mktemp("data") / "reviews.csv",
+        np.random.default_rng(0),
+    )
     said = _full(ExitModel(folder), texts(320, seed=5, longest=12))
     labels = np.where(rng.random(320) < 0.1, rng.integers(0, 3, 320), said)
     pd.DataFrame({"text": texts(320, seed=5, longest=12), "label": labels}).to_csv(
@@ -89,7 +94,9 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
     report = layerscope.open_exit_report(out)
     printed = json.loads(done.out)
     assert (
-        printed["verdict"] == report.verdict and report.verdict.startswith("pays: ") and report.pays
+        printed["verdict"] == report.verdict
+        and report.verdict.startswith("pays: ")
+        and report.pays
     )
     assert (
         printed["pages"] == [str(out / "report.html")]
@@ -108,7 +115,8 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
         [_full(model, frame["text"].tolist()[i : i + 16]) for i in range(0, 320, 16)]
     )
     assert (
-        np.bincount(layers, minlength=DEPTH + 1)[1:].tolist() == report.layers["leaving"].tolist()
+        np.bincount(layers, minlength=DEPTH + 1)[1:].tolist()
+        == report.layers["leaving"].tolist()
     )
     assert (found == frame["label"]).mean() == pytest.approx(report.accuracy)
     assert (full == frame["label"]).mean() == pytest.approx(report.plain_accuracy)
@@ -124,10 +132,14 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
     chosen = report.chosen
     assert (chosen["measured"], chosen["error"]) == (report.measured, report.error)
     assert DEPTH / layers.mean() == pytest.approx(chosen["exit_speedup"])
-    assert report.depths["measured"].notna().all() and report.depths["measured"].iloc[-1] == 1
+    assert (
+        report.depths["measured"].notna().all()
+        and report.depths["measured"].iloc[-1] == 1
+    )
     cut = layerscope.truncate(folder, 2, tmp_path / "cut", progress=False)
     weights = sum(
-        p.numel() for p in hf.AutoModelForSequenceClassification.from_pretrained(cut).parameters()
+        p.numel()
+        for p in hf.AutoModelForSequenceClassification.from_pretrained(cut).parameters()
     )
     assert report.depths["parameters"].iloc[1] == weights
     notes = out / "model" / "notes.md"
@@ -155,10 +167,14 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
         cli(*again).line
         == f"'{out}/model' holds 'notes.md', which no exit model was saved with: name a new folder"
     )
-    assert notes.read_text() == "mine" and (out / "model" / "model.safetensors").is_file()
+    assert (
+        notes.read_text() == "mine" and (out / "model" / "model.safetensors").is_file()
+    )
     notes.unlink()
     done = cli(*again)
-    assert done.status == 0 and not (out / "model").exists(), "one's own earlier result is replaced"
+    assert done.status == 0 and not (out / "model").exists(), (
+        "one's own earlier result is replaced"
+    )
     assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
     assert (figures / "exits_accuracy_against_speed.pdf").is_file()
     said = " ".join(done.out.split())
@@ -174,7 +190,9 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
         "figures": [],
     }
     assert report.path is None and not report.pays
-    assert report.exits == (2, 4) and report.design == 0, "given exits leave all samples to certify"
+    assert report.exits == (2, 4) and report.design == 0, (
+        "given exits leave all samples to certify"
+    )
 
 
 def test_a_stated_threshold_is_measured_without_a_guarantee(
@@ -191,21 +209,32 @@ def test_a_stated_threshold_is_measured_without_a_guarantee(
         None,
     )
     model = ExitModel.from_pretrained(tmp_path / "model")
-    assert (model.exits, model.threshold, model.calibration) == (report.exits, 0.6, None)
+    assert (model.exits, model.threshold, model.calibration) == (
+        report.exits,
+        0.6,
+        None,
+    )
     bert: Any = hf.BertForSequenceClassification.from_pretrained(folder).double().eval()
     left, right = [], []
-    with torch.no_grad():  # the head on every hidden state, a text at a time, in float64
+    # the head on every hidden state, a text at a time, in float64
+    with torch.no_grad():
         for text, label in frame[["text", "label"]].itertuples(index=False):
             states = bert.bert(
                 **model.processor(text, return_tensors="pt"), output_hidden_states=True
             ).hidden_states
             chances = [
-                bert.classifier(bert.bert.pooler(state)).softmax(-1)[0] for state in states[1:]
+                bert.classifier(bert.bert.pooler(state)).softmax(-1)[0]
+                for state in states[1:]
             ]
-            layer = next((i for i, one in enumerate(chances) if one.max() >= 0.6), DEPTH - 1)
+            layer = next(
+                (i for i, one in enumerate(chances) if one.max() >= 0.6), DEPTH - 1
+            )
             left.append(layer + 1)
             right.append(int(chances[layer].argmax()) == label)
-    assert report.layers["leaving"].tolist() == np.bincount(left, minlength=DEPTH + 1)[1:].tolist()
+    assert (
+        report.layers["leaving"].tolist()
+        == np.bincount(left, minlength=DEPTH + 1)[1:].tolist()
+    )
     assert len(set(left)) > 1 and report.accuracy == pytest.approx(np.mean(right))
     speedup = report.chosen["exit_speedup"]
     assert speedup == pytest.approx(DEPTH / np.mean(left)) and report.measured > 0
@@ -224,9 +253,13 @@ def _full(model: ExitModel, batch: list[str]) -> np.ndarray:
     )
 
 
-def test_data_that_the_model_was_trained_on_are_noted(folder: Path, tmp_path: Path) -> None:
+def test_data_that_the_model_was_trained_on_are_noted(
+    folder: Path, tmp_path: Path
+) -> None:
     trained = shutil.copytree(folder, tmp_path / "trained")
-    same = pd.DataFrame({"text": texts(60, seed=1), "label": [f"LABEL_{i % 3}" for i in range(60)]})
+    same = pd.DataFrame(
+        {"text": texts(60, seed=1), "label": [f"LABEL_{i % 3}" for i in range(60)]}
+    )
     new = [f"{text} w1 w2 w3 w4 w5" for text in texts(60, seed=2)]
     other = pd.DataFrame({"text": new, "label": range(60)})
     for name, frame in (("same", same), ("other", other)):
@@ -252,9 +285,12 @@ def test_of_many_samples_an_even_share_of_digests_tells(
     trained = open_corpus([f"text {i}" for i in range(2000)])
     assert len(kept_digests(trained)) == 200
     np.save(tmp_path / TRAINED_ON, kept_digests(trained))
-    mixed = open_corpus([f"text {i}" for i in range(1000, 4000)])  # a third of which was trained on
+    # a third of which was trained on
+    mixed = open_corpus([f"text {i}" for i in range(1000, 4000)])
     found, known = seen_of(mixed, tmp_path)
-    assert known == pytest.approx(300, abs=60) and found == pytest.approx(known / 3, abs=30)
+    assert known == pytest.approx(300, abs=60) and found == pytest.approx(
+        known / 3, abs=30
+    )
     again, every = seen_of(trained, tmp_path)
     assert again == every == 200
     for damage in (b"", b"no array", (tmp_path / TRAINED_ON).read_bytes()[:-9]):
@@ -276,7 +312,12 @@ def test_exits_of_images_without_files(tmp_path: Path) -> None:
     model = seeded(hf.ViTForImageClassification, config)
     before = set(Path.cwd().iterdir())
     report = layerscope.exits(
-        model, "digits", max_disagreement=0.9, samples=400, progress=False, criterion="margin"
+        model,
+        "digits",
+        max_disagreement=0.9,
+        samples=400,
+        progress=False,
+        criterion="margin",
     )
     assert report.samples == 400 and report.criterion == "margin" and report.labelled
     assert (
@@ -289,11 +330,18 @@ def test_exits_of_images_without_files(tmp_path: Path) -> None:
 def test_calibrate_gives_what_a_model_takes(folder: Path) -> None:
     model = ExitModel(folder, exits=(1, 3))
     made = calibrate(model, texts(320, seed=9), progress=False)
-    assert made.n == 320 and made.goal.max_disagreement == 0.01 and made.accuracy is None
-    assert model.threshold == float("inf") and model.use(made).threshold == made.threshold < 1
+    assert (
+        made.n == 320 and made.goal.max_disagreement == 0.01 and made.accuracy is None
+    )
+    assert (
+        model.threshold == float("inf")
+        and model.use(made).threshold == made.threshold < 1
+    )
     assert set(_run(model, texts(20, seed=10)).exit_layer.tolist()) <= {1, 3, DEPTH}
     labels = [f"LABEL_{number}" for number in _full(model, texts(100, seed=9))]
-    labelled = calibrate(model, (texts(100, seed=9), labels), min_accuracy=0.9, progress=False)
+    labelled = calibrate(
+        model, (texts(100, seed=9), labels), min_accuracy=0.9, progress=False
+    )
     assert labelled.goal.min_accuracy == 0.9 and labelled.accuracy >= 0.9
 
 
@@ -363,7 +411,10 @@ def test_what_cannot_be_certified(
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--exits", "6"], "exit 6 does not exist: give layers from 1 on, before the last of 6"),
+        (
+            ["--exits", "6"],
+            "exit 6 does not exist: give layers from 1 on, before the last of 6",
+        ),
         (
             ["--samples", "300"],
             "of 300 samples 240 would be tested, and --max-disagreement 0.01 with 95 % confidence "
@@ -393,14 +444,22 @@ def test_wrong_input(
     assert not (tmp_path / "out").exists()
 
 
-def test_models_that_cannot_leave(cli: Callable[..., Printed], table: Path, tmp_path: Path) -> None:
-    done = cli("exits", saved(classifier().bert, tmp_path / "plain", special=True), "--data", table)
+def test_models_that_cannot_leave(
+    cli: Callable[..., Printed], table: Path, tmp_path: Path
+) -> None:
+    done = cli(
+        "exits",
+        saved(classifier().bert, tmp_path / "plain", special=True),
+        "--data",
+        table,
+    )
     assert (done.status, done.line) == (
         2,
         "plain has no head of classes over its model: give a classifier",
     )
     with pytest.raises(
-        LayerscopeError, match="LlamaForCausalLM continues texts, and an ExitModel classifies"
+        LayerscopeError,
+        match="LlamaForCausalLM continues texts, and an ExitModel classifies",
     ):
         ExitModel(saved(llama(), tmp_path / "lm", special=True))
     path = tmp_path / "file"

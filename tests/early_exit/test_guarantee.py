@@ -16,7 +16,10 @@ def exact_tail(errors: int, n: int, risk: float) -> Fraction:
     """P(Bin(n, risk) <= errors), summed without any rounding."""
     bad, of = Fraction(risk).as_integer_ratio()
     return Fraction(
-        sum(math.comb(n, k) * bad**k * (of - bad) ** (n - k) for k in range(errors + 1)), of**n
+        sum(
+            math.comb(n, k) * bad**k * (of - bad) ** (n - k) for k in range(errors + 1)
+        ),
+        of**n,
     )
 
 
@@ -25,12 +28,18 @@ def test_p_values_are_exact_sums(risk):
     for n in (1, 2, 37, 299, 300):
         for errors in sorted({0, 1, 2, 5, n // 2, n - 1, n} & set(range(n + 1))):
             exact = float(exact_tail(errors, n, risk))
-            assert p_value(errors, n, risk) == pytest.approx(exact, rel=1e-10, abs=1e-300), (
+            assert p_value(errors, n, risk) == pytest.approx(
+                exact, rel=1e-10, abs=1e-300
+            ), (
                 n,
                 errors,
             )
     together = p_value(np.arange(300), 299, risk)
-    assert together.shape == (300,) and (np.diff(together) >= 0).all() and together[-1] == 1
+    assert (
+        together.shape == (300,)
+        and (np.diff(together) >= 0).all()
+        and together[-1] == 1
+    )
 
 
 @pytest.mark.parametrize("risk", [0.9, 0.5, 0.25, 0.1, 0.05, 0.01, 0.005])
@@ -53,7 +62,8 @@ def test_the_bound_is_clopper_and_pearsons():
 
 
 @pytest.mark.parametrize(
-    "value", [0, 1, 0.0, 1.0, -0.01, 1.5, math.nan, math.inf, True, False, "0.01", 1e-12]
+    "value",
+    [0, 1, 0.0, 1.0, -0.01, 1.5, math.nan, math.inf, True, False, "0.01", 1e-12],
 )
 @pytest.mark.parametrize("name", ["max_disagreement", "min_accuracy", "confidence"])
 def test_goals_that_are_no_shares_are_refused(name, value):
@@ -68,10 +78,13 @@ def test_goals_that_are_no_shares_are_refused(name, value):
 def test_a_goal_is_one_of_two():
     assert Goal() == Goal(max_disagreement=0.01)
     with pytest.raises(
-        LayerscopeError, match="^`max_disagreement` and `min_accuracy` are two goals: give one"
+        LayerscopeError,
+        match="^`max_disagreement` and `min_accuracy` are two goals: give one",
     ):
         Goal(max_disagreement=0.01, min_accuracy=0.9)
-    with pytest.raises(LayerscopeError, match="^confidence is None: give a number between 0 and 1"):
+    with pytest.raises(
+        LayerscopeError, match="^confidence is None: give a number between 0 and 1"
+    ):
         Goal(max_disagreement=0.01, confidence=None)  # wrong on purpose
     assert Goal(max_disagreement=np.float32(0.5)) == Goal(max_disagreement=0.5)
 
@@ -97,7 +110,9 @@ def test_split_says_how_many_rows_are_needed(confidence):
             LayerscopeError, match=f"of {n} samples .* needs {least}: give "
         ) as refused:
             split(n, goal)
-    needed = int(str(refused.value).split("give ")[1].split(" in all")[0].replace(",", ""))
+    needed = int(
+        str(refused.value).split("give ")[1].split(" in all")[0].replace(",", "")
+    )
     assert len(split(needed, goal)[1]) == least and len(split(needed, goal)[0]) > 0
     with pytest.raises(LayerscopeError, match=f"give {needed:,} in all"):
         split(needed - 1, goal)

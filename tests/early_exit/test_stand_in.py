@@ -39,7 +39,9 @@ def test_it_is_called_as_the_classifier_is(bert: ExitModel) -> None:
     embeds = bert.model.get_input_embeddings()(ids)
     close(model(inputs_embeds=embeds, attention_mask=mask).logits, named.logits)
     assert torch.equal(named.prediction, named.logits.argmax(-1))
-    assert torch.allclose(named.confidence.double(), sureness(named.logits, "confidence"))
+    assert torch.allclose(
+        named.confidence.double(), sureness(named.logits, "confidence")
+    )
     assert set(named.exit_layer.tolist()) - {L}, "no row left early"
     assert model.config is bert.model.config and model.device == ids.device
     import inspect
@@ -53,12 +55,16 @@ def test_padding_on_the_left_no_mask_and_short_rows(bert: ExitModel) -> None:
     batch = encoder.batch(samples_for(model, 4)).named
     ids, mask = batch["input_ids"], batch["attention_mask"]
     positions = (mask.flip(1).cumsum(1) - 1).clamp_min(0)
-    left = model(input_ids=ids.flip(1), attention_mask=mask.flip(1), position_ids=positions)
+    left = model(
+        input_ids=ids.flip(1), attention_mask=mask.flip(1), position_ids=positions
+    )
     for layer in range(1, L + 1):
         rows = left.exit_layer == layer
         with torch.no_grad():
             ends = truncated(model, layer)(
-                input_ids=ids.flip(1), attention_mask=mask.flip(1), position_ids=positions
+                input_ids=ids.flip(1),
+                attention_mask=mask.flip(1),
+                position_ids=positions,
             ).logits
         close(left.logits[rows], ends[rows])
     one = torch.tensor([[5], [6]])
@@ -105,7 +111,9 @@ def test_threads_wait_for_each_other(bert: ExitModel) -> None:
 
     def work(i: int) -> None:
         for _ in range(5):
-            found[i] = (off if i > 3 else model if i % 2 else other)(**batches[i % 4].named).logits
+            found[i] = (off if i > 3 else model if i % 2 else other)(
+                **batches[i % 4].named
+            ).logits
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -123,7 +131,10 @@ def test_copies_and_gradients_after_it(bert: ExitModel) -> None:
         copy.deepcopy(model),
         ExitModel(model).leave((1, 3), 0.25),
     ):
-        assert isinstance(other, ExitModel) and (other.exits, other.threshold) == ((1, 3), 0.25)
+        assert isinstance(other, ExitModel) and (other.exits, other.threshold) == (
+            (1, 3),
+            0.25,
+        )
         assert torch.equal(other(**inputs.named).logits, wanted)
     probe = nn.Linear(CLASSES, 2)
     probe(model(**inputs.named).logits).sum().backward()
@@ -142,19 +153,31 @@ def test_weights_that_are_not_numbers_and_compiled_models() -> None:
         ExitModel(module, processor=processor)
 
 
-def test_pipelines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipelines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hf.logging.get_logger("transformers"), "propagate", True)
-    for name, task in (("bert", "text-classification"), ("vit", "image-classification")):
+    for name, task in (
+        ("bert", "text-classification"),
+        ("vit", "image-classification"),
+    ):
         module, processor = CASES[name]()
         processor = processor or hf.ViTImageProcessor(size={"height": 16, "width": 16})
         model = ExitModel(module, processor=processor, threshold=0.22)
-        part = {"tokenizer": processor} if name == "bert" else {"image_processor": processor}
+        part = (
+            {"tokenizer": processor}
+            if name == "bert"
+            else {"image_processor": processor}
+        )
         run = hf.pipeline(task, model=model, batch_size=3, device="cpu", **part)
         samples = samples_for(model, 5)
         labelled = run(samples)
-        wanted = [model(**model.layered.encoder.batch([sample]).named) for sample in samples]
-        assert [one["label"] if isinstance(one, dict) else one[0]["label"] for one in labelled] == [
-            module.config.id2label[int(out.prediction)] for out in wanted
+        wanted = [
+            model(**model.layered.encoder.batch([sample]).named) for sample in samples
         ]
+        assert [
+            one["label"] if isinstance(one, dict) else one[0]["label"]
+            for one in labelled
+        ] == [module.config.id2label[int(out.prediction)] for out in wanted]
         assert any(int(out.exit_layer) < L for out in wanted)
     assert "not supported" not in caplog.text

@@ -32,7 +32,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("layers", "size", "rows"),
-    [(3, 12, (1, 2, 4, 8, 12)), (2, 1, (1,)), (1, 4, (1, 2, 4)), (3, 99, (1, 2, 4, 8, 16, 32, 49))],
+    [
+        (3, 12, (1, 2, 4, 8, 12)),
+        (2, 1, (1,)),
+        (1, 4, (1, 2, 4)),
+        (3, 99, (1, 2, 4, 8, 16, 32, 49)),
+    ],
 )
 def test_blocks_and_checks_are_measured_at_every_size(
     layers: int, size: int, rows: tuple[int, ...]
@@ -44,17 +49,25 @@ def test_blocks_and_checks_are_measured_at_every_size(
     costs = measure_costs(model, validation(model, texts(50)), size, Reporter())
     assert costs.rows == rows and min(costs.block) > 0 <= min(costs.check)
     assert (max(costs.check) == 0) == (layers == 1), "a model of one layer has no exits"
-    assert (model.exits, model.threshold) == before, "measuring leaves the model as it was"
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.model.modules())
+    assert (model.exits, model.threshold) == before, (
+        "measuring leaves the model as it was"
+    )
+    assert not any(
+        m._forward_hooks or m._forward_pre_hooks for m in model.model.modules()
+    )
 
 
-@pytest.mark.parametrize(("batches", "turns"), [(24, FEWEST_TURNS), (5, 2 * 5), (1, FEWEST_TURNS)])
+@pytest.mark.parametrize(
+    ("batches", "turns"), [(24, FEWEST_TURNS), (5, 2 * 5), (1, FEWEST_TURNS)]
+)
 def test_a_race_without_time_still_takes_several_batches_or_turns(
     batches: int, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, samples = model_of(2), texts(2 * batches)
     seconds: list[np.ndarray] = []
-    monkeypatch.setattr(timing, "speedup", lambda plain, other: seconds.append(other) or (1.0, 0.0))
+    monkeypatch.setattr(
+        timing, "speedup", lambda plain, other: seconds.append(other) or (1.0, 0.0)
+    )
     plan = np.arange(2 * batches).reshape(-1, 2)
     raced = race_exits(
         model, validation(model, samples), [*plan], (1,), (math.inf, 0.5), Reporter()

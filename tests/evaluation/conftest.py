@@ -23,9 +23,9 @@ SMALL = {
 @pytest.fixture(scope="module")
 def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("models") / "tiny-vit"
-    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(
-        folder
-    )
+    tiny.seeded(
+        hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)
+    ).save_pretrained(folder)
     hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
     return str(folder)
 
@@ -33,7 +33,11 @@ def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(
-        tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False)
+        tiny.saved(
+            tiny.llama(),
+            tmp_path_factory.mktemp("models") / "tiny-llama",
+            special=False,
+        )
     )
 
 
@@ -42,7 +46,9 @@ def texts(tmp_path: Path) -> str:
     """A table of 60 texts that are of class a where they begin with an even word."""
     rows = tiny.texts(60)
     labels = ["ab"[int(text.split()[0][1:]) % 2] for text in rows]
-    pd.DataFrame({"text": rows, "label": labels}).to_csv(tmp_path / "topics.csv", index=False)
+    pd.DataFrame({"text": rows, "label": labels}).to_csv(
+        tmp_path / "topics.csv", index=False
+    )
     return str(tmp_path / "topics.csv")
 
 

@@ -14,11 +14,14 @@ from layerscope.scores import Evaluation
 from layerscope.scores.shifts import error_of_gain, rights_of
 
 LABELLED = pd.DataFrame({"text": tiny.texts(40), "label": ["a", "b"] * 20})
-PAIRED = pd.DataFrame({"text_a": tiny.texts(9), "text_b": tiny.texts(9, seed=1), "score": range(9)})
+PAIRED = pd.DataFrame(
+    {"text_a": tiny.texts(9), "text_b": tiny.texts(9, seed=1), "score": range(9)}
+)
 
 
 @pytest.mark.parametrize(
-    ("kind", "frame"), [("classification", LABELLED), ("clustering", LABELLED), ("sts", PAIRED)]
+    ("kind", "frame"),
+    [("classification", LABELLED), ("clustering", LABELLED), ("sts", PAIRED)],
 )
 def test_a_data_set_makes_the_task_that_its_frame_makes(kind, frame):
     (made,), (wanted,) = (
@@ -54,19 +57,33 @@ def test_the_headline_has_the_error_of_its_difference():
     model = tiny.bert()
     model.config._name_or_path = "tiny"
     found = layerscope.evaluate(
-        model, {"linear-probe": texts}, processor=tiny.tokenizer(special=True), progress=False
+        model,
+        {"linear-probe": texts},
+        processor=tiny.tokenizer(special=True),
+        progress=False,
     )
     best = int(found.summary()["best_layer"].iloc[0])
     grid = found.grids()[0]
     (right,) = rights_of(grid).values()
     apart = right[best] - right[None]
-    assert error_of_gain(grid, best, None) == pytest.approx(apart.std(ddof=1) / len(apart) ** 0.5)
+    assert error_of_gain(grid, best, None) == pytest.approx(
+        apart.std(ddof=1) / len(apart) ** 0.5
+    )
     answer = found.document().answer
     assert (
-        apart.any() and answer.count("±") == 2 and "points against the model as shipped" in answer
+        apart.any()
+        and answer.count("±") == 2
+        and "points against the model as shipped" in answer
     )
     gains = [0.1, 0.2, 0.6]
-    rows = scored({task: [0.1, 0.2 + gain, 0.2] for task, gain in zip("abc", gains, strict=True)})
-    assert error_of_gain(Evaluation(rows).grids()[0], 1, 2) == pytest.approx(pd.Series(gains).sem())
+    rows = scored(
+        {task: [0.1, 0.2 + gain, 0.2] for task, gain in zip("abc", gains, strict=True)}
+    )
+    assert error_of_gain(Evaluation(rows).grids()[0], 1, 2) == pytest.approx(
+        pd.Series(gains).sem()
+    )
     two = Evaluation(rows[rows["task"] != "c"])
-    assert math.isnan(error_of_gain(two.grids()[0], 1, 2)) and "±" not in two.document().answer
+    assert (
+        math.isnan(error_of_gain(two.grids()[0], 1, 2))
+        and "±" not in two.document().answer
+    )

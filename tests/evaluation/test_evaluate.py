@@ -25,7 +25,11 @@ __all__ = ["cli", "one_thread"]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(
-        tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False)
+        tiny.saved(
+            tiny.llama(),
+            tmp_path_factory.mktemp("models") / "tiny-llama",
+            special=False,
+        )
     )
 
 
@@ -37,22 +41,35 @@ def tasks(tmp_path: Path) -> list[str]:
         tmp_path / "topics.csv", index=False
     )
     pairs = pd.DataFrame(
-        {"text_a": texts, "text_b": tiny.texts(40, seed=1), "score": [i % 6 for i in range(40)]}
+        {
+            "text_a": texts,
+            "text_b": tiny.texts(40, seed=1),
+            "score": [i % 6 for i in range(40)],
+        }
     )
     pairs.to_json(tmp_path / "pairs.jsonl", orient="records", lines=True)
-    return [f"classification:{tmp_path / 'topics.csv'}", f"sts:{tmp_path / 'pairs.jsonl'}"]
+    return [
+        f"classification:{tmp_path / 'topics.csv'}",
+        f"sts:{tmp_path / 'pairs.jsonl'}",
+    ]
 
 
-def test_all_layers_with_every_text_embedded_once(model, tasks, counted, tmp_path: Path):
+def test_all_layers_with_every_text_embedded_once(
+    model, tasks, counted, tmp_path: Path
+):
     found = layerscope.evaluate(
         model, tasks[1], tmp_path / "out", sites="raw,normed", progress=False
     )
     assert len(counted) == len(set(counted)) > 40
     assert found.table(site="raw").shape == found.table(site="normed").shape == (4, 1)
-    assert found.table(site="normed").loc[3, "pairs"] == found.baseline()["pairs"].item()
+    assert (
+        found.table(site="normed").loc[3, "pairs"] == found.baseline()["pairs"].item()
+    )
     assert found.failed == {} and set(found.scores["model"]) == {"tiny-llama"}
     assert not (tmp_path / "out" / "states").exists()
-    layerscope.evaluate(model, tasks[1], tmp_path / "out", sites="raw,normed", progress=False)
+    layerscope.evaluate(
+        model, tasks[1], tmp_path / "out", sites="raw,normed", progress=False
+    )
     assert len(counted) == len(set(counted))  # nothing is left to do
 
 
@@ -66,7 +83,10 @@ def test_stopped_in_the_second_task_nothing_is_embedded_twice(
         judged.append(encoder)
         if len(judged) == 8:
             encoder.encode(
-                [{"text": tiny.texts(40)}], task_metadata=None, hf_split="", hf_subset=""
+                [{"text": tiny.texts(40)}],
+                task_metadata=None,
+                hf_split="",
+                hf_subset="",
             )
             raise stop("stopped")
         return judge(task, encoder)
@@ -91,16 +111,24 @@ def test_other_data_under_the_same_name_are_refused_and_scores_stay(
     model, tasks, tmp_path: Path, kind: str
 ):
     task = tasks[1] if kind == "sts" else tasks[0].replace("classification", kind)
-    first = layerscope.evaluate(model, task, tmp_path / "out", layers=[1], progress=False)
+    first = layerscope.evaluate(
+        model, task, tmp_path / "out", layers=[1], progress=False
+    )
     with pytest.raises(
         LayerscopeError, match="holds scores of .* on other data .*: name another `out`"
     ):
-        layerscope.evaluate(model, task, tmp_path / "out", layers=[2], samples=30, progress=False)
+        layerscope.evaluate(
+            model, task, tmp_path / "out", layers=[2], samples=30, progress=False
+        )
     assert layerscope.open_evaluation(tmp_path / "out").table().equals(first.table())
 
 
-def test_an_evaluation_knows_where_its_model_is_and_how_deep(model, tasks, tmp_path: Path):
-    found = layerscope.evaluate(model, tasks[1], tmp_path / "out", layers=[1, 2], progress=False)
+def test_an_evaluation_knows_where_its_model_is_and_how_deep(
+    model, tasks, tmp_path: Path
+):
+    found = layerscope.evaluate(
+        model, tasks[1], tmp_path / "out", layers=[1, 2], progress=False
+    )
     saved = layerscope.open_evaluation(found.save(tmp_path / "saved"))
     for evaluation in (found, saved):
         origin = evaluation.origins["tiny-llama"]
@@ -109,7 +137,9 @@ def test_an_evaluation_knows_where_its_model_is_and_how_deep(model, tasks, tmp_p
     assert choice.depth == 3 == choice.baseline.layer and choice.source == model
 
 
-def test_minilm_and_a_truncated_one_score_as_mteb_scores_them(shared: Path, tmp_path: Path):
+def test_minilm_and_a_truncated_one_score_as_mteb_scores_them(
+    shared: Path, tmp_path: Path
+):
     mteb = pytest.importorskip("mteb")
     from sentence_transformers import SentenceTransformer
 
@@ -117,7 +147,9 @@ def test_minilm_and_a_truncated_one_score_as_mteb_scores_them(shared: Path, tmp_
 
     def tasks() -> list[object]:
         files = [("classification", "trec"), ("sts", "stsbenchmark")]
-        return open_tasks([f"{kind}:{shared}/data/{name}" for kind, name in files], 100)[0]
+        return open_tasks(
+            [f"{kind}:{shared}/data/{name}" for kind, name in files], 100
+        )[0]
 
     def scores_of(model: object) -> dict[str, float]:
         plain = SentenceTransformer(str(model), device="cpu")
@@ -125,7 +157,9 @@ def test_minilm_and_a_truncated_one_score_as_mteb_scores_them(shared: Path, tmp_
         results = mteb.evaluate(plain, tasks(), **how).task_results
         return {result.task_name: result.get_score() for result in results}
 
-    found = layerscope.evaluate("minilm", tasks(), layers=[3, 6], device="cpu", progress=False)
+    found = layerscope.evaluate(
+        "minilm", tasks(), layers=[3, 6], device="cpu", progress=False
+    )
     whole = scores_of(embedded("minilm"))
     assert found.baseline().iloc[0].to_dict() == pytest.approx(whole, abs=1e-3)
     assert found.table().loc[6].to_dict() == pytest.approx(whole, abs=1e-3)
@@ -147,7 +181,11 @@ def written(folder: Path, **columns: list[object]) -> str:
             {"text": ["a", "b"], "label": ["x", "x"]},
             "every row has the label 'x'",
         ),
-        ("classification", {"text": ["a", "b"], "label": ["x", "y"]}, "a different label"),
+        (
+            "classification",
+            {"text": ["a", "b"], "label": ["x", "y"]},
+            "a different label",
+        ),
         (
             "sts",
             {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]},
@@ -165,7 +203,9 @@ def written(folder: Path, **columns: list[object]) -> str:
         ),
     ],
 )
-def test_wrong_files_are_refused_in_one_line(cli: Callable, tmp_path: Path, kind, columns, line):
+def test_wrong_files_are_refused_in_one_line(
+    cli: Callable, tmp_path: Path, kind, columns, line
+):
     printed = cli(
         "evaluate",
         "minilm",
@@ -174,20 +214,31 @@ def test_wrong_files_are_refused_in_one_line(cli: Callable, tmp_path: Path, kind
         "--out",
         tmp_path / "o",
     )
-    assert printed.status == 2 and line in printed.line and not (tmp_path / "o").exists()
+    assert (
+        printed.status == 2 and line in printed.line and not (tmp_path / "o").exists()
+    )
 
 
-def test_wrong_names_are_refused_in_one_line(cli: Callable, model, tasks, tmp_path: Path):
-    assert "did you mean STSBenchmark?" in cli("evaluate", "minilm", "--tasks", "STSBenchmrk").line
+def test_wrong_names_are_refused_in_one_line(
+    cli: Callable, model, tasks, tmp_path: Path
+):
+    assert (
+        "did you mean STSBenchmark?"
+        in cli("evaluate", "minilm", "--tasks", "STSBenchmrk").line
+    )
     assert "no task is named" in cli("evaluate", "minilm").line
     with pytest.raises(
-        LayerscopeError, match="layer 4 does not exist: tiny-llama has the layers 0 to 3"
+        LayerscopeError,
+        match="layer 4 does not exist: tiny-llama has the layers 0 to 3",
     ):
         layerscope.evaluate(model, tasks, tmp_path / "out", layers=[4], progress=False)
     with pytest.raises(
-        LayerscopeError, match="site 'norm' is not one of this model, did you mean normed"
+        LayerscopeError,
+        match="site 'norm' is not one of this model, did you mean normed",
     ):
-        layerscope.evaluate(model, tasks, tmp_path / "out", sites="norm", progress=False)
+        layerscope.evaluate(
+            model, tasks, tmp_path / "out", sites="norm", progress=False
+        )
 
 
 def test_a_side_that_must_be_named_and_places_that_are_no_folder(
@@ -245,10 +296,19 @@ def test_the_model_of_a_run(model, tasks, tmp_path: Path):
 def test_the_tasks_of_the_paper(published: Path):
     mteb = pytest.importorskip("mteb")
     names = set(pd.read_csv(published / "mteb_scores.csv.gz")["task"])
-    found = {task.metadata.name: task for task in open_tasks(["layer-by-layer", "NFCorpus"])[0]}
-    assert set(PAPER_TASKS) == names and set(found) == names | {"NFCorpus"} and len(names) == 32
+    found = {
+        task.metadata.name: task
+        for task in open_tasks(["layer-by-layer", "NFCorpus"])[0]
+    }
+    assert (
+        set(PAPER_TASKS) == names
+        and set(found) == names | {"NFCorpus"}
+        and len(names) == 32
+    )
     subsets = {
-        name: task.hf_subsets for name, task in found.items() if task.hf_subsets != ["default"]
+        name: task.hf_subsets
+        for name, task in found.items()
+        if task.hf_subsets != ["default"]
     }
     assert subsets.pop("STS17") == ["en-en"] and sorted(
         subsets.pop("AmazonCounterfactualClassification")
@@ -283,7 +343,8 @@ def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(
     )
     assert (
         printed.status == 1
-        and "mteb/stsbenchmark-sts' cannot be loaded (the hub cannot be reached)" in printed.err
+        and "mteb/stsbenchmark-sts' cannot be loaded (the hub cannot be reached)"
+        in printed.err
         and '"failed"' in printed.out
     )
     assert layerscope.open_evaluation(tmp_path / "o").table().shape == (4, 1)
@@ -295,21 +356,31 @@ def test_clustering_and_pairs_of_a_file(model, tmp_path: Path):
     (tmp_path / "b").mkdir()
     groups = written(tmp_path / "a", text=texts, label=list("abc") * 8)
     twins = written(
-        tmp_path / "b", text_a=texts, text_b=texts[:12] + texts[:12], label=[1] * 12 + [0] * 12
+        tmp_path / "b",
+        text_a=texts,
+        text_b=texts[:12] + texts[:12],
+        label=[1] * 12 + [0] * 12,
     )
     with pytest.raises(LayerscopeError, match="two tasks have the name 'rows'"):
         layerscope.evaluate(
-            model, [f"clustering:{groups}", f"pair-classification:{twins}"], progress=False
+            model,
+            [f"clustering:{groups}", f"pair-classification:{twins}"],
+            progress=False,
         )
     clusters = layerscope.evaluate(model, f"clustering:{groups}", progress=False)
     pairs = layerscope.evaluate(
         model, f"pair-classification:{twins}", layers=[1, 3], progress=False
     )
-    assert clusters.table().shape == (4, 1) and clusters.table()["rows"].between(0, 1).all()
+    assert (
+        clusters.table().shape == (4, 1)
+        and clusters.table()["rows"].between(0, 1).all()
+    )
     assert list(pairs.table().index) == [1, 3] and (pairs.table()["rows"] > 0.9).all()
 
 
-def test_a_full_disk_is_one_line(cli: Callable, model, tasks, tmp_path: Path, monkeypatch):
+def test_a_full_disk_is_one_line(
+    cli: Callable, model, tasks, tmp_path: Path, monkeypatch
+):
     # two layers and the last one, 32 floats each, and a key of 16 bytes
     full = shutil.disk_usage("/")._replace(free=(3 * 32 * 4 + 16) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
@@ -324,8 +395,12 @@ def test_a_cls_pooled_encoder_keeps_its_sts_tasks(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
-    body = Transformer(str(tiny.saved(tiny.bert(), tmp_path / "tiny-bert", special=True)))
-    served = SentenceTransformer(modules=[body, Pooling(32, pooling_mode="cls")], device="cpu")
+    body = Transformer(
+        str(tiny.saved(tiny.bert(), tmp_path / "tiny-bert", special=True))
+    )
+    served = SentenceTransformer(
+        modules=[body, Pooling(32, pooling_mode="cls")], device="cpu"
+    )
     found = layerscope.evaluate(served, tasks)
     assert found.failed == {} and "layer 0 has no score" in capsys.readouterr().err
     assert found.table()["pairs"].isna().tolist() == [True, False, False, False]

@@ -23,7 +23,11 @@ LEARNED = ["one layer", *FIXED, "scalar mix"]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny", special=True))
+    return str(
+        tiny.saved(
+            tiny.bert(), tmp_path_factory.mktemp("models") / "tiny", special=True
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +50,14 @@ def states_of(model: str, texts: list[str]) -> np.ndarray:
         hf.AutoTokenizer.from_pretrained(model),
     )
     given = [
-        module(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+        module(
+            **tokenizer(text, return_tensors="pt"), output_hidden_states=True
+        ).hidden_states
         for text in texts
     ]
-    return np.stack([[layer[0].mean(0).numpy() for layer in states] for states in given], 1)
+    return np.stack(
+        [[layer[0].mean(0).numpy() for layer in states] for states in given], 1
+    )
 
 
 def test_probes_score_mixes_and_a_second_call_only_what_is_missing(
@@ -58,13 +66,17 @@ def test_probes_score_mixes_and_a_second_call_only_what_is_missing(
     out, tasks = tmp_path / "out", [f"linear-probe:{data}", f"knn-probe:{data}"]
     before = layerscope.evaluate(model, tasks, out, pooling="mean", progress=False)
     assert before.scores["mix"].isna().all()
-    found = layerscope.evaluate(model, tasks, out, pooling="mean", mixes=True, progress=False)
+    found = layerscope.evaluate(
+        model, tasks, out, pooling="mean", mixes=True, progress=False
+    )
     rows = found.scores[found.scores["kind"] == "mix"]
     names = {task: list(part["mix"]) for task, part in rows.groupby("task")}
     assert names == {"topics (linear probe)": LEARNED}, "a kNN probe has no mixes"
     frame = pd.read_csv(data)
     states = states_of(model, list(frame["text"]))
-    wanted = linear_probe((states[-1] + states[-2]) / 2, frame["label"].to_numpy().astype(str))
+    wanted = linear_probe(
+        (states[-1] + states[-2]) / 2, frame["label"].to_numpy().astype(str)
+    )
     linear = rows[rows["task"] == "topics (linear probe)"].set_index("mix")
     assert linear.loc["last 2", "score"] == pytest.approx(wanted.mean)
     depth = len(states) - 1
@@ -75,7 +87,9 @@ def test_probes_score_mixes_and_a_second_call_only_what_is_missing(
         [path.read_bytes() for path in sorted(out.glob("probes/*/*.json"))],
     )
     layerscope.evaluate(model, tasks, out, pooling="mean", mixes=True, progress=False)
-    assert kept[1] == [path.read_bytes() for path in sorted(out.glob("probes/*/*.json"))]
+    assert kept[1] == [
+        path.read_bytes() for path in sorted(out.glob("probes/*/*.json"))
+    ]
     layers = found.scores["kind"] == "layer"
     pd.testing.assert_frame_equal(
         found.scores[layers].reset_index(drop=True),
@@ -110,9 +124,9 @@ def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(
         int(layer) for layer in table["layer"] if layer.isdigit()
     ], "layers alone"
     page = found.document()
-    assert [table.name for table in page.parts if getattr(table, "name", "") == "mixes"] == [
-        "mixes"
-    ]
+    assert [
+        table.name for table in page.parts if getattr(table, "name", "") == "mixes"
+    ] == ["mixes"]
     assert any("mix of layers" in text for text in page.parts[0].texts)
 
 
@@ -120,8 +134,12 @@ def test_mteb_judges_the_mixes_that_need_no_learning(model: str, tmp_path: Path)
     one, two = tiny.texts(16)[:8], tiny.texts(16)[8:]
     scores = np.random.default_rng(1).random(8).round(3)
     file = tmp_path / "pairs.csv"
-    pd.DataFrame({"text_a": one, "text_b": two, "score": scores}).to_csv(file, index=False)
-    found = layerscope.evaluate(model, f"sts:{file}", pooling="mean", mixes=True, progress=False)
+    pd.DataFrame({"text_a": one, "text_b": two, "score": scores}).to_csv(
+        file, index=False
+    )
+    found = layerscope.evaluate(
+        model, f"sts:{file}", pooling="mean", mixes=True, progress=False
+    )
     rows = found.scores[found.scores["kind"] == "mix"].set_index("mix")
     assert list(rows.index) == sorted(FIXED)
     mixed = states_of(model, one + two)[-2:].mean(0)
@@ -136,7 +154,10 @@ def test_mteb_judges_the_mixes_that_need_no_learning(model: str, tmp_path: Path)
 def test_what_cannot_be_mixed(model: str, data: Path):
     for options, line in (
         ({"layers": [2]}, "layer 2 alone cannot be mixed: give several `layers`"),
-        ({"shift": data}, "`mixes` are not judged under a `shift`: leave one of them out"),
+        (
+            {"shift": data},
+            "`mixes` are not judged under a `shift`: leave one of them out",
+        ),
     ):
         with pytest.raises(LayerscopeError, match=line):
             layerscope.evaluate(

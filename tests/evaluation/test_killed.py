@@ -19,17 +19,27 @@ PAIRS = 600
 
 
 def command(folder: Path) -> list[str]:
-    tasks = [part for name in ("few", "many") for part in ("--data", f"sts:{folder / name}.csv")]
+    tasks = [
+        part
+        for name in ("few", "many")
+        for part in ("--data", f"sts:{folder / name}.csv")
+    ]
     model, out = str(folder / "tiny-llama"), str(folder / "out")
     return ["evaluate", model, *tasks, "--out", out]
 
 
 def results(folder: Path, name: str) -> dict[Path, int]:
-    return {path: path.stat().st_mtime_ns for path in folder.glob(f"out/results/**/{name}.json")}
+    return {
+        path: path.stat().st_mtime_ns
+        for path in folder.glob(f"out/results/**/{name}.json")
+    }
 
 
 def parts(folder: Path) -> dict[Path, int]:
-    return {path: path.stat().st_ino for path in folder.glob("out/states/**/[0-9]*.safetensors")}
+    return {
+        path: path.stat().st_ino
+        for path in folder.glob("out/states/**/[0-9]*.safetensors")
+    }
 
 
 def keys(paths: dict[Path, int]) -> list[bytes]:
@@ -46,23 +56,34 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
     tiny.saved(tiny.llama(), tmp_path / "tiny-llama", special=False)
     texts = [f"w{i % 90} w{i // 90} w{i % 7}" for i in range(2 * PAIRS)]
     rows = pd.DataFrame(
-        {"text_a": texts[::2], "text_b": texts[1::2], "score": [i % 6 for i in range(PAIRS)]}
+        {
+            "text_a": texts[::2],
+            "text_b": texts[1::2],
+            "score": [i % 6 for i in range(PAIRS)],
+        }
     )
-    rows.assign(text_a="w3 " + rows["text_a"], text_b="w4 " + rows["text_b"])[:20].to_csv(
-        tmp_path / "few.csv", index=False
-    )
+    rows.assign(text_a="w3 " + rows["text_a"], text_b="w4 " + rows["text_b"])[
+        :20
+    ].to_csv(tmp_path / "few.csv", index=False)
     rows.to_csv(tmp_path / "many.csv", index=False)
 
     def far_enough() -> bool:
-        with suppress(FileNotFoundError):  # the states of the first task go while we look
-            return len(results(tmp_path, "few")) == 5 and len(keys(parts(tmp_path))) > 100
+        # the states of the first task go while we look
+        with suppress(FileNotFoundError):
+            return (
+                len(results(tmp_path, "few")) == 5 and len(keys(parts(tmp_path))) > 100
+            )
         return False
 
     running = forks.start(*command(tmp_path))
     running.until(far_enough, 0.01)
     running.kill()
     assert running.wait().status == -signal.SIGKILL
-    first, judged, there = results(tmp_path, "few"), results(tmp_path, "many"), parts(tmp_path)
+    first, judged, there = (
+        results(tmp_path, "few"),
+        results(tmp_path, "many"),
+        parts(tmp_path),
+    )
     embedded = keys(there)
     assert 0 < len(embedded) <= len(set(texts)) and len(judged) < 5
 
@@ -71,9 +92,13 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
     layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
     assert results(tmp_path, "few") == first
     # each once, over both processes
-    assert sorted([*embedded, *map(key_of, counted)]) == sorted({key_of(text) for text in texts})
+    assert sorted([*embedded, *map(key_of, counted)]) == sorted(
+        {key_of(text) for text in texts}
+    )
     assert judged.items() <= results(tmp_path, "many").items()
 
     whole = layerscope.evaluate(model, tasks, progress=False)
     resumed = layerscope.open_evaluation(tmp_path / "out")
-    assert resumed.table().equals(whole.table()) and resumed.baseline().equals(whole.baseline())
+    assert resumed.table().equals(whole.table()) and resumed.baseline().equals(
+        whole.baseline()
+    )

@@ -38,7 +38,11 @@ def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_table_in_the_guide_is_judged_by_mteb(guide: None):
     texts = tiny.texts(20)
     twins = pd.DataFrame({"text_a": texts, "text_b": texts})
-    options = {"processor": tiny.tokenizer(special=True), "layers": [1], "progress": False}
+    options = {
+        "processor": tiny.tokenizer(special=True),
+        "layers": [1],
+        "progress": False,
+    }
     found = layerscope.evaluate(tiny.bert(), {"bitext": twins}, **options)
     assert found.table().loc[1, "frame"] == 1, "each text finds itself"
     with pytest.raises(LayerscopeError, match="row 19 has no text_b: fill it in"):
@@ -49,7 +53,9 @@ def test_the_table_in_the_guide_is_judged_by_mteb(guide: None):
 
 def test_the_probe_in_the_guide_is_that_of_scikit_learn(guide: None, tmp_path: Path):
     texts = tiny.texts(60)
-    labels = np.array(["short", "long"])[np.argsort(np.argsort([*map(len, texts)])) // 30]
+    labels = np.array(["short", "long"])[
+        np.argsort(np.argsort([*map(len, texts)])) // 30
+    ]
     frame = pd.DataFrame({"text": texts, "label": labels})
     model, tokenizer = tiny.bert(), tiny.tokenizer(special=True)
     options = {"processor": tokenizer, "pooling": "mean", "progress": False}
@@ -60,6 +66,8 @@ def test_the_probe_in_the_guide_is_that_of_scikit_learn(guide: None, tmp_path: P
         rows = run.pooled(layer).astype(np.float64)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         hits = cross_val_score(NearestCentroid(), rows, labels, cv=folds)
-        assert found.table().loc[layer].item() == pytest.approx(np.average(hits), abs=1e-9)
+        assert found.table().loc[layer].item() == pytest.approx(
+            np.average(hits), abs=1e-9
+        )
     alike = kind_of("centroid-probe").probe(np.ones((60, 4)), labels, seed=3)
     assert alike.mean == 0.5, "a layer that does not vary has a score"

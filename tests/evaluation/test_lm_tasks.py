@@ -52,9 +52,12 @@ def documents(n: int = 12, longest: int = 90) -> list[dict[str, Any]]:
     rng = random.Random(0)
     found = []
     for i in range(n):
-        text = " ".join(rng.choices(tiny.WORDS, k=longest if i == 0 else rng.randint(1, 30)))
+        text = " ".join(
+            rng.choices(tiny.WORDS, k=longest if i == 0 else rng.randint(1, 30))
+        )
         endings = [
-            " ".join(rng.choices(tiny.WORDS, k=1 if i % 3 else rng.randint(1, 4))) for _ in range(4)
+            " ".join(rng.choices(tiny.WORDS, k=1 if i % 3 else rng.randint(1, 4)))
+            for _ in range(4)
         ]
         found.append({"text": text, "endings": endings, "label": rng.randrange(4)})
     return found
@@ -65,13 +68,20 @@ def write(tmp_path: Path) -> Write:
     """Write a task and its documents, and return the path of its file."""
 
     def written(
-        name: str, config: dict[str, Any], rows: list[dict[str, Any]] | None = None, **more: Any
+        name: str,
+        config: dict[str, Any],
+        rows: list[dict[str, Any]] | None = None,
+        **more: Any,
     ) -> str:
         data, path = tmp_path / f"{name}.json", tmp_path / f"{name}.yaml"
         data.write_text(
-            "\n".join(map(json.dumps, documents() if rows is None else rows)), encoding="utf-8"
+            "\n".join(map(json.dumps, documents() if rows is None else rows)),
+            encoding="utf-8",
         )
-        about = {"data_files": {"test": str(data)}, "cache_dir": str(tmp_path / "cache")}
+        about = {
+            "data_files": {"test": str(data)},
+            "cache_dir": str(tmp_path / "cache"),
+        }
         whole = {
             "task": name,
             "dataset_path": "json",
@@ -104,17 +114,25 @@ def judged(lm: Any, *paths: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         for name, task in tasks.items():
             task.set_config("num_fewshot", task.get_config("num_fewshot") or 0)
             task.set_fewshot_seed(1234)
-            found = evaluator.evaluate(lm, {"tasks": {name: task}}, bootstrap_iters=1000)
+            found = evaluator.evaluate(
+                lm, {"tasks": {name: task}}, bootstrap_iters=1000
+            )
             results[name] = {
-                key: value for key, value in found["results"][name].items() if "," in key
+                key: value
+                for key, value in found["results"][name].items()
+                if "," in key
             }
-            answers[name] = [answer for doc in found["samples"][name] for (answer,) in doc["resps"]]
+            answers[name] = [
+                answer for doc in found["samples"][name] for (answer,) in doc["resps"]
+            ]
     return results, answers
 
 
 def backend(folder: str | Path, **how: Any) -> HFLM:
     own = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    return HFLM(own, tokenizer=hf.AutoTokenizer.from_pretrained(folder), batch_size=4, **how)
+    return HFLM(
+        own, tokenizer=hf.AutoTokenizer.from_pretrained(folder), batch_size=4, **how
+    )
 
 
 def layers_of(folder: str | Path, layers: Sequence[int] = (0, 1, 2, 3)) -> LayerLM:
@@ -123,7 +141,9 @@ def layers_of(folder: str | Path, layers: Sequence[int] = (0, 1, 2, 3)) -> Layer
 
 
 def flat(answers: list[Any]) -> list[float]:
-    return [float(answer[0] if isinstance(answer, tuple) else answer) for answer in answers]
+    return [
+        float(answer[0] if isinstance(answer, tuple) else answer) for answer in answers
+    ]
 
 
 def same(mine: tuple[dict, dict], reference: tuple[dict, dict]) -> bool:
@@ -137,7 +157,9 @@ def same(mine: tuple[dict, dict], reference: tuple[dict, dict]) -> bool:
             return False
         for key, value in reference[0][name].items():
             exact = key.startswith("acc") or isinstance(value, str)
-            if mine[0][name][key] != (value if exact else pytest.approx(value, rel=1e-3)):
+            if mine[0][name][key] != (
+                value if exact else pytest.approx(value, rel=1e-3)
+            ):
                 return False
     return True
 
@@ -146,7 +168,11 @@ def test_every_layer_is_the_harness_backend_on_the_truncated_model(
     model: str, write: Write, tmp_path: Path
 ):
     layerscope.truncate(model, layers=[1, 2], out=tmp_path / "cut", progress=False)
-    folders = {3: Path(model), 2: tmp_path / "cut" / "layer-2", 1: tmp_path / "cut" / "layer-1"}
+    folders = {
+        3: Path(model),
+        2: tmp_path / "cut" / "layer-2",
+        1: tmp_path / "cut" / "layer-1",
+    }
     for path in write("choices", CHOICES), write("word", WORD):
         lm, mine = layers_of(model), {}
         for lm.layer in (3, 2, 1):
@@ -162,7 +188,9 @@ def test_the_embedding_layer_goes_through_norm_and_head(gpt2: str):
     lm = layers_of(gpt2, [0])
     ids, module = [5, 9, 33, 40], hf.GPT2LMHeadModel.from_pretrained(gpt2).double()
     with torch.no_grad():
-        states = module.transformer.wte.weight[ids[:-1]] + module.transformer.wpe.weight[:3]
+        states = (
+            module.transformer.wte.weight[ids[:-1]] + module.transformer.wpe.weight[:3]
+        )
         logs = module.lm_head(module.transformer.ln_f(states)).log_softmax(-1)
     wanted = [float(logs[i, ids[i + 1]]) for i in (1, 2)]
     ((likelihood, greedy),) = lm._loglikelihood_tokens([(("", ""), ids[:2], ids[2:])])
@@ -176,7 +204,10 @@ def test_one_forward_a_text_for_all_layers(gpt2: str, write: Write):
     block.register_forward_hook(
         lambda *given: seen.append(len(given[1][0]) * (given[1][0].shape[1] > 1))
     )
-    rows = [{"text": f"w1 w{i}", "endings": ["w1", "w2", "w3", "w4"], "label": 0} for i in range(5)]
+    rows = [
+        {"text": f"w1 w{i}", "endings": ["w1", "w2", "w3", "w4"], "label": 0}
+        for i in range(5)
+    ]
     path = write("choices", CHOICES, rows)
     first = judged(lm, path)
     assert sum(seen) == 5, "four endings of one word share a forward"
@@ -192,7 +223,9 @@ def test_the_model_in_memory_stays_as_it_is(write: Write):
     task = f"lm:{write('choices', CHOICES)}"
     layerscope.evaluate(module, task, processor=tokenizer, progress=False)
     assert module.training and tokenizer.pad_token is None
-    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert all(
+        torch.equal(value, before[name]) for name, value in module.state_dict().items()
+    )
 
 
 def test_the_verb_scores_layers_and_goes_on_to_a_model(
@@ -206,7 +239,9 @@ def test_the_verb_scores_layers_and_goes_on_to_a_model(
     assert "choices (acc)" in said.out, said.err
     scores = layerscope.open_evaluation(out).scores
     reference, _ = judged(backend(model), *paths)
-    last = scores[(scores["layer"] == 3) & (scores["kind"] == "layer")].set_index("task")
+    last = scores[(scores["layer"] == 3) & (scores["kind"] == "layer")].set_index(
+        "task"
+    )
     names = ["choices (acc)", "choices (acc_norm)", "word (acc)", "topics (kNN probe)"]
     assert set(last.index) == set(names)
     for name in names[:3]:
@@ -234,32 +269,46 @@ def test_samples_are_drawn_with_the_seed(gpt2: str, write: Write):
     (other,) = open_lm_tasks(path, samples=5, seed=4)
     assert len(few.data) == len(other.data) == 20
     assert few.data.fingerprint() != other.data.fingerprint()
-    evaluation = layerscope.evaluate(gpt2, f"lm:{path}", samples=5, seed=3, progress=False)
+    evaluation = layerscope.evaluate(
+        gpt2, f"lm:{path}", samples=5, seed=3, progress=False
+    )
     assert (evaluation.scores["n"] == 5).all()
     whole = judged(backend(gpt2), path)[1]["choices"]
-    answers = layers_of(gpt2).loglikelihood(few.kind.probe.args[0].instances, disable_tqdm=True)
+    answers = layers_of(gpt2).loglikelihood(
+        few.kind.probe.args[0].instances, disable_tqdm=True
+    )
     chosen = np.sort(np.random.default_rng(3).choice(30, 5, replace=False))
     assert flat(answers) == pytest.approx(
         [flat(whole)[4 * i + n] for i in chosen for n in range(4)], rel=1e-4
     )
 
 
-def test_what_cannot_be_opened(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_cannot_be_opened(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     # to read all of the harness's files takes long
     arc = Path(lm_eval.__file__).parent / "tasks" / "arc"
     manager = TaskManager(include_defaults=False, include_path=arc)
     monkeypatch.setattr(lm_tasks, "_manager", lambda _: manager)
     broken, choices = tmp_path / "broken.yaml", write("asks", CHOICES)
     broken.write_text("a: [b")
-    writes = {"output_type": "generate_until", "doc_to_text": "{{text}}", "doc_to_target": "x"}
+    writes = {
+        "output_type": "generate_until",
+        "doc_to_text": "{{text}}",
+        "doc_to_target": "x",
+    }
     Path(write("nodata", CHOICES)).with_suffix(".json").unlink()
     wrong = {
         "arc_easi": "lm task 'arc_easi' does not exist, did you mean arc_easy?",
         "arc_easy": "lm task 'arc_easy' cannot be loaded: its data are not cached and the hub cannot be reached",
         str(tmp_path / "missing.yaml"): "missing.yaml' does not exist",
         str(broken): "broken.yaml' cannot be loaded: ParserError",
-        str(tmp_path / "nodata.yaml"): "nodata.yaml' cannot be loaded: FileNotFoundError",
-        write("writes", writes): "lm task 'writes' is of the type generate_until: evaluate scores",
+        str(
+            tmp_path / "nodata.yaml"
+        ): "nodata.yaml' cannot be loaded: FileNotFoundError",
+        write(
+            "writes", writes
+        ): "lm task 'writes' is of the type generate_until: evaluate scores",
         f"{choices}@f1": "lm task 'asks' has no metric 'f1' of which more is better: it has acc",
         f"{write('word', WORD)}@perplexity": "no metric 'perplexity' of which more is better",
     }
@@ -272,10 +321,16 @@ def test_what_cannot_be_opened(write: Write, tmp_path: Path, monkeypatch: pytest
 def test_what_cannot_be_scored(gpt2: str, write: Write, tmp_path: Path):
     task, broken = {"lm": write("choices", CHOICES)}, tiny.llama()
     text = documents()[1]["text"]
-    broken.model.embed_tokens.weight.data[tiny.tokenizer(special=False).encode(text)[0]] = torch.nan
+    broken.model.embed_tokens.weight.data[
+        tiny.tokenizer(special=False).encode(text)[0]
+    ] = torch.nan
     masked = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
     for model, options, line in (
-        (str(masked), {}, "bert is not a causal language model of transformers with a tokenizer"),
+        (
+            str(masked),
+            {},
+            "bert is not a causal language model of transformers with a tokenizer",
+        ),
         (gpt2, {"sites": "raw"}, "lm tasks read layers at the site normed"),
         (
             broken,
@@ -292,6 +347,7 @@ def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.delitem(sys.modules, f"layerscope.evaluation.{name}")
     monkeypatch.setitem(sys.modules, "lm_eval.models.huggingface", None)
     with pytest.raises(
-        LayerscopeError, match=r'need lm-evaluation-harness: pip install "layerscope\[lm-eval\]"'
+        LayerscopeError,
+        match=r'need lm-evaluation-harness: pip install "layerscope\[lm-eval\]"',
     ):
         layerscope.evaluate("tiny-gpt2", "lm:arc_easy")

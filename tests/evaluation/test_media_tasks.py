@@ -37,7 +37,14 @@ def png(pixels: np.ndarray) -> dict:
 FILES = [png(image) for image in load_digits().images[:N]]
 
 
-def task(type_: str, kind: str, main: str, dataset: object, reads: str = "image", **about: object):
+def task(
+    type_: str,
+    kind: str,
+    main: str,
+    dataset: object,
+    reads: str = "image",
+    **about: object,
+):
     metadata = TaskMetadata(
         name=type_,
         description="",
@@ -49,7 +56,9 @@ def task(type_: str, kind: str, main: str, dataset: object, reads: str = "image"
         category="i2i",
         modalities=reads.split(),
     )
-    made = type("Own", (getattr(abstasks, f"AbsTask{kind}"),), {"metadata": metadata, **about})()
+    made = type(
+        "Own", (getattr(abstasks, f"AbsTask{kind}"),), {"metadata": metadata, **about}
+    )()
     made.dataset, made.data_loaded = dataset, True
     return made
 
@@ -59,14 +68,20 @@ def table(columns: list[str], rows: slice = slice(None), **others: list) -> Data
     data = dict(zip(columns, (FILES, shuffled), strict=False)) | others
     made = Dataset.from_dict({name: cells[rows] for name, cells in data.items()})
     for column in columns:
-        made = made.cast_column(column, Image(decode=False)).cast_column(column, Image())
+        made = made.cast_column(column, Image(decode=False)).cast_column(
+            column, Image()
+        )
     return made
 
 
 def classification() -> object:
     halves = {"train": slice(36), "test": slice(36, N)}
     data = {name: table(["image"], rows, label=LABELS) for name, rows in halves.items()}
-    about = {"input_column_name": "image", "label_column_name": "label", "samples_per_label": 8}
+    about = {
+        "input_column_name": "image",
+        "label_column_name": "label",
+        "samples_per_label": 8,
+    }
     kind = "ImageClassification", "Classification", "accuracy"
     return task(*kind, DatasetDict(data), **about)
 
@@ -74,7 +89,13 @@ def classification() -> object:
 def pairs() -> object:
     scores = np.random.default_rng(2).integers(0, 2, N).tolist()
     data = DatasetDict(test=table(["image1", "image2"], score=scores))
-    return task("VisualSTS(eng)", "STS", "cosine_spearman", data, column_names=("image1", "image2"))
+    return task(
+        "VisualSTS(eng)",
+        "STS",
+        "cosine_spearman",
+        data,
+        column_names=("image1", "image2"),
+    )
 
 
 def retrieval() -> object:
@@ -84,11 +105,14 @@ def retrieval() -> object:
         "corpus": table(["image"], slice(10, N), id=[f"d{i}" for i in range(N)]),
         "queries": table(["image"], slice(10), id=[f"q{i}" for i in range(N)]),
         "relevant_docs": {
-            f"q{i}": {f"d{j}": 1 for j in there if LABELS[j] == LABELS[i]} for i in range(10)
+            f"q{i}": {f"d{j}": 1 for j in there if LABELS[j] == LABELS[i]}
+            for i in range(10)
         },
         "top_ranked": None,
     }
-    return task("Any2AnyRetrieval", "Retrieval", "ndcg_at_10", {"default": {"test": split}})
+    return task(
+        "Any2AnyRetrieval", "Retrieval", "ndcg_at_10", {"default": {"test": split}}
+    )
 
 
 class Plain:
@@ -101,7 +125,9 @@ class Plain:
         self.mteb_model_meta = ModelMeta.create_empty(overwrites=about)
 
     def encode(self, inputs: object, **_: object) -> np.ndarray:
-        return np.stack([self.vector(image) for batch in inputs for image in batch["image"]])
+        return np.stack(
+            [self.vector(image) for batch in inputs for image in batch["image"]]
+        )
 
     @torch.no_grad()
     def vector(self, image: object) -> np.ndarray:
@@ -135,7 +161,9 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
     vision = {**small, "num_hidden_layers": 4, "image_size": 16, "patch_size": 4}
     config = hf.CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)
     tiny.seeded(hf.CLIPModel, config).save_pretrained(folder)
-    images = hf.CLIPImageProcessor(size={"height": 16, "width": 16}, do_center_crop=False)
+    images = hf.CLIPImageProcessor(
+        size={"height": 16, "width": 16}, do_center_crop=False
+    )
     hf.CLIPProcessor(images, tokens).save_pretrained(folder)
     return str(folder)
 
@@ -145,7 +173,9 @@ def test_every_layer_as_mteb_scores_it_alone(vit, counted):
     tasks = [make() for make in made]
     found = layerscope.evaluate(vit, tasks, sites="raw", pooling="mean", progress=False)
     assert found.failed == {}
-    assert len(counted) == len(made) * N, "once over each image of a task, for all layers"
+    assert len(counted) == len(made) * N, (
+        "once over each image of a task, for all layers"
+    )
     quiet = {"cache": None, "co2_tracker": False, "show_progress_bar": False}
     for make in made:
         name = make().metadata.name
@@ -156,9 +186,13 @@ def test_every_layer_as_mteb_scores_it_alone(vit, counted):
         assert np.isfinite(found.baseline().iloc[0][name])
 
 
-def test_a_tower_alone_is_judged_where_its_layers_are_read_and_as_shipped(clip, tmp_path):
+def test_a_tower_alone_is_judged_where_its_layers_are_read_and_as_shipped(
+    clip, tmp_path
+):
     sites = "normed,projected"
-    found = layerscope.evaluate(clip, classification(), tmp_path, sites=sites, progress=False)
+    found = layerscope.evaluate(
+        clip, classification(), tmp_path, sites=sites, progress=False
+    )
     by_site = found.table(site="projected"), found.table(site="normed")
     assert [len(table) for table in by_site] == [5, 5]
     assert found.baseline().iloc[0, 0] == by_site[0].iloc[-1, 0]
@@ -167,15 +201,31 @@ def test_a_tower_alone_is_judged_where_its_layers_are_read_and_as_shipped(clip, 
 
 
 def test_refused_before_the_model_runs(vit, clip, counted):
-    texts = DatasetDict(test=Dataset.from_dict({"text": tiny.texts(9), "label": [0, 1, 2] * 3}))
+    texts = DatasetDict(
+        test=Dataset.from_dict({"text": tiny.texts(9), "label": [0, 1, 2] * 3})
+    )
     of_texts = task("Classification", "Classification", "accuracy", texts, "text")
-    video = task("VideoClassification", "Classification", "accuracy", DatasetDict(), "video")
+    video = task(
+        "VideoClassification", "Classification", "accuracy", DatasetDict(), "video"
+    )
     mixed = task("Any2AnyRetrieval", "Retrieval", "ndcg_at_10", {}, "image text")
     for model, tasks, line in (
-        (vit, [video], "task VideoClassification reads video: evaluate takes tasks of mteb on"),
-        (clip, [mixed], "task Any2AnyRetrieval reads image and text: evaluate takes tasks of mteb"),
+        (
+            vit,
+            [video],
+            "task VideoClassification reads video: evaluate takes tasks of mteb on",
+        ),
+        (
+            clip,
+            [mixed],
+            "task Any2AnyRetrieval reads image and text: evaluate takes tasks of mteb",
+        ),
         (vit, [of_texts], r"tiny-vit reads no texts \(image\): give it probes"),
-        (clip, [of_texts, pairs()], "whose layers are not the same: evaluate them separately"),
+        (
+            clip,
+            [of_texts, pairs()],
+            "whose layers are not the same: evaluate them separately",
+        ),
     ):
         with pytest.raises(LayerscopeError, match=line):
             layerscope.evaluate(model, tasks, progress=False)
@@ -192,17 +242,25 @@ def test_an_image_that_cannot_be_read_fails_its_task_alone(vit):
 
 
 @pytest.mark.parametrize("name", ["vit", "clip"])
-def test_the_next_command_after_an_evaluation_works(name, request, cli, tmp_path, monkeypatch):
+def test_the_next_command_after_an_evaluation_works(
+    name, request, cli, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     model = request.getfixturevalue(name)
     task = classification()
     found = layerscope.evaluate(model, [task], layers=[1], out="scores", progress=False)
-    chosen = layerscope.select(found, max_loss=1e5, cost=False, out="choice", progress=False)
-    assert (chosen.as_shipped, chosen.layer) == (False, 1), "there is something to truncate"
+    chosen = layerscope.select(
+        found, max_loss=1e5, cost=False, out="choice", progress=False
+    )
+    assert (chosen.as_shipped, chosen.layer) == (False, 1), (
+        "there is something to truncate"
+    )
     _, command, *options = shlex.split(ship(chosen)[0])
     assert cli(command, *options).status == 0
     assert cli(command, "choice", "--out", "again").status == 0
     for folder in (options[-1], "again"):
         config = hf.AutoConfig.from_pretrained(folder)
         assert getattr(config, "vision_config", config).num_hidden_layers == 1
-        assert name != "clip" or config.text_config.num_hidden_layers == 3, "the judged tower alone"
+        assert name != "clip" or config.text_config.num_hidden_layers == 3, (
+            "the judged tower alone"
+        )

@@ -22,7 +22,9 @@ def probed(name: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return a list that gets an entry for each fit of this kind of probe."""
     computed: list[object] = []
     kind = kind_of(name)
-    probe = replace(kind, probe=lambda *a, **k: computed.append(a) or kind.probe(*a, **k))
+    probe = replace(
+        kind, probe=lambda *a, **k: computed.append(a) or kind.probe(*a, **k)
+    )
     module = f"layerscope.evaluation.kinds.{name.replace('-', '_')}"
     monkeypatch.setattr(f"{module}.KIND", probe)
     return computed
@@ -36,11 +38,18 @@ def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
     def evaluate(**options: object) -> layerscope.scores.Evaluation:
         computed.clear()
         return layerscope.evaluate(
-            vit, "linear-probe:digits", tmp_path / "out", pooling="mean", progress=False, **options
+            vit,
+            "linear-probe:digits",
+            tmp_path / "out",
+            pooling="mean",
+            progress=False,
+            **options,
         )
 
     first = evaluate(samples=60, layers=[3])
-    assert len(computed) == 1 + (first.baseline().iloc[0, 0] != first.table().iloc[0, 0])
+    assert len(computed) == 1 + (
+        first.baseline().iloc[0, 0] != first.table().iloc[0, 0]
+    )
     evaluate(samples=60, layers=[3])
     assert computed == []
     more = evaluate(samples=60, layers=[1, 3])
@@ -60,7 +69,8 @@ def test_killed_between_layers_it_keeps_what_is_done(
     call = f"layerscope.evaluate({vit!r}, 'knn-probe:digits', {str(out)!r}, samples=60, progress=False)"
     short = (
         "import time, layerscope; from layerscope.scores.probe_results import ProbeScores as P; add = P.add; "
-        "P.add = lambda *what: (add(*what), time.sleep(0.2)); "  # so that it is killed between two layers
+        # so that it is killed between two layers
+        "P.add = lambda *what: (add(*what), time.sleep(0.2)); "
     )
     running = forks.start(script=short + call)
     kept: list[Path] = []
@@ -80,24 +90,38 @@ def test_killed_between_layers_it_keeps_what_is_done(
     before = json.loads(kept[0].read_text())["rows"]
     assert 2 <= len(before) < 5
     computed = probed("knn-probe", monkeypatch)
-    monkeypatch.setattr(forward_pass, "_forward", lambda *a: pytest.fail("its states are there"))
-    found = layerscope.evaluate(vit, "knn-probe:digits", out, samples=60, progress=False)
+    monkeypatch.setattr(
+        forward_pass, "_forward", lambda *a: pytest.fail("its states are there")
+    )
+    found = layerscope.evaluate(
+        vit, "knn-probe:digits", out, samples=60, progress=False
+    )
     after = json.loads(kept[0].read_text())["rows"]
-    assert after[: len(before)] == before and len(after) == 5 and len(computed) <= 5 - len(before)
+    assert (
+        after[: len(before)] == before
+        and len(after) == 5
+        and len(computed) <= 5 - len(before)
+    )
     assert found.table().shape == (4, 1) and not (out / "states").exists()
 
 
 def test_a_damaged_file_of_scores_is_refused_and_judged_again(vit: str, tmp_path: Path):
     def evaluate() -> pd.DataFrame:
         return layerscope.evaluate(
-            vit, "knn-probe:digits", tmp_path / "out", samples=60, layers=[2], progress=False
+            vit,
+            "knn-probe:digits",
+            tmp_path / "out",
+            samples=60,
+            layers=[2],
+            progress=False,
         ).table()
 
     first = evaluate()
     (file,) = tmp_path.glob("out/probes/*/*.json")
     file.write_text(file.read_text()[:-20])
     with pytest.raises(
-        LayerscopeError, match="is damaged, or no file of probe scores: evaluate that task again"
+        LayerscopeError,
+        match="is damaged, or no file of probe scores: evaluate that task again",
     ):
         layerscope.open_evaluation(tmp_path / "out")
     assert evaluate().equals(first)

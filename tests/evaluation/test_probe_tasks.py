@@ -32,7 +32,10 @@ def test_linear_and_nearest_neighbour_probes_read_every_layer(
     assert sum(forwards) == 150, "one pass for both, and for all layers"
     chosen = np.array(list(map(int, draw(open_corpus("digits"), 150, seed=0).names)))
     digits, labels = load_digits().images[chosen], load_digits().target[chosen]
-    images = [np.rint(image * 255 / 16).astype("uint8")[..., None].repeat(3, 2) for image in digits]
+    images = [
+        np.rint(image * 255 / 16).astype("uint8")[..., None].repeat(3, 2)
+        for image in digits
+    ]
     module = hf.ViTModel.from_pretrained(vit).eval()
     states: dict[int, torch.Tensor] = {}
     for layer, block in enumerate(module.layers, start=1):
@@ -60,12 +63,17 @@ def test_linear_and_nearest_neighbour_probes_read_every_layer(
         and (scores["high"] < 1).all()
     )
     assert layerscope.open_evaluation(tmp_path / "out").scores.equals(scores)
-    assert set(found.scores["task"]) == set(found.baseline().columns) and found.failed == {}
+    assert (
+        set(found.scores["task"]) == set(found.baseline().columns)
+        and found.failed == {}
+    )
     assert not (tmp_path / "out" / "states").exists()
     assert layerscope.report(tmp_path / "out", tmp_path / "page.html").is_file(), (
         "scores of probes are scores"
     )
-    assert layerscope.select(tmp_path / "out", site="normed", cost=False, progress=False).layer in (
+    assert layerscope.select(
+        tmp_path / "out", site="normed", cost=False, progress=False
+    ).layer in (
         1,
         2,
         3,
@@ -76,8 +84,12 @@ def hidden(output: object) -> torch.Tensor:
     return output if isinstance(output, torch.Tensor) else output[0]
 
 
-def test_probes_and_tasks_of_mteb_stand_in_one_table(llama: str, texts: str, tmp_path: Path):
-    tasks = [f"{kind}:{texts}" for kind in ("classification", "linear-probe", "knn-probe")]
+def test_probes_and_tasks_of_mteb_stand_in_one_table(
+    llama: str, texts: str, tmp_path: Path
+):
+    tasks = [
+        f"{kind}:{texts}" for kind in ("classification", "linear-probe", "knn-probe")
+    ]
     words = [
         {"tokens": text.split(), "tags": ["ab"[len(word) % 2] for word in text.split()]}
         for text in tiny.texts(20)
@@ -85,12 +97,26 @@ def test_probes_and_tasks_of_mteb_stand_in_one_table(llama: str, texts: str, tmp
     (tmp_path / "pos.jsonl").write_text("\n".join(map(json.dumps, words)))
     tasks.append(f"token-probe:{tmp_path / 'pos.jsonl'}")
     found = layerscope.evaluate(
-        llama, tasks, tmp_path / "out", pooling="mean,last", layers=[1, 3], progress=False
+        llama,
+        tasks,
+        tmp_path / "out",
+        pooling="mean,last",
+        layers=[1, 3],
+        progress=False,
     )
-    names = ["topics", "topics (kNN probe)", "topics (linear probe)", "pos (token probe)"]
+    names = [
+        "topics",
+        "topics (kNN probe)",
+        "topics (linear probe)",
+        "pos (token probe)",
+    ]
     for pooling in ("mean", "last"):
         table = found.table(pooling=pooling)
-        assert table.shape == (2, 4) and set(table) == set(names) and table.notna().all(axis=None)
+        assert (
+            table.shape == (2, 4)
+            and set(table) == set(names)
+            and table.notna().all(axis=None)
+        )
     assert found.missing == 0 and len(found.grids()) == 2
     one, two = found.table(pooling="mean"), found.table(pooling="last")
     assert one["pos (token probe)"].equals(two["pos (token probe)"])
@@ -103,7 +129,9 @@ def test_probes_and_tasks_of_mteb_stand_in_one_table(llama: str, texts: str, tmp
     assert saved.scores.equals(found.scores)
 
 
-def test_a_frame_is_read_as_the_file_it_was_written_to(llama: str, texts: str, tmp_path: Path):
+def test_a_frame_is_read_as_the_file_it_was_written_to(
+    llama: str, texts: str, tmp_path: Path
+):
     rows = [
         {"tokens": text.split(), "tags": ["ab"[len(w) % 2] for w in text.split()]}
         for text in tiny.texts(20)
@@ -114,7 +142,9 @@ def test_a_frame_is_read_as_the_file_it_was_written_to(llama: str, texts: str, t
         "classification": texts,
         "token-probe": str(tmp_path / "pos.jsonl"),
     }
-    frames = {kind: pd.read_csv(texts) for kind in kinds} | {"token-probe": pd.DataFrame(rows)}
+    frames = {kind: pd.read_csv(texts) for kind in kinds} | {
+        "token-probe": pd.DataFrame(rows)
+    }
     options = {"layers": [1], "progress": False}
     one = layerscope.evaluate(
         llama, [f"{kind}:{path}" for kind, path in kinds.items()], **options
@@ -124,7 +154,10 @@ def test_a_frame_is_read_as_the_file_it_was_written_to(llama: str, texts: str, t
     assert set(two["task"]) == {"frame", "frame (linear probe)", "frame (token probe)"}
     for tasks, line in (
         ({"sts": frames["linear-probe"]}, "the data frame has no column 'text_a'"),
-        ({"classification": [1]}, "classification reads a pandas frame, .* or a file, not a list"),
+        (
+            {"classification": [1]},
+            "classification reads a pandas frame, .* or a file, not a list",
+        ),
         ({"probe": texts}, "task kind 'probe' does not exist"),
     ):
         with pytest.raises(LayerscopeError, match=line):
@@ -140,15 +173,23 @@ def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(
     torch.manual_seed(0)
     body = Transformer(str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True)))
     whole, other = (
-        SentenceTransformer(modules=[body, Pooling(32, pooling_mode=pooling), Dense(32, 3)])
+        SentenceTransformer(
+            modules=[body, Pooling(32, pooling_mode=pooling), Dense(32, 3)]
+        )
         for pooling in ("mean", "max")
     )
-    found = layerscope.evaluate(whole, f"linear-probe:{texts}", layers=[3], progress=False)
+    found = layerscope.evaluate(
+        whole, f"linear-probe:{texts}", layers=[3], progress=False
+    )
     table = pd.read_csv(texts)
-    own = linear_probe(whole.encode(list(table["text"])), table["label"].to_numpy()).mean
+    own = linear_probe(
+        whole.encode(list(table["text"])), table["label"].to_numpy()
+    ).mean
     assert found.baseline().iloc[0, 0] == pytest.approx(own, abs=0.035)
     assert found.baseline().iloc[0, 0] == found.table().iloc[0, 0]
-    with pytest.raises(LayerscopeError, match="pools in a way of its own: evaluate takes"):
+    with pytest.raises(
+        LayerscopeError, match="pools in a way of its own: evaluate takes"
+    ):
         layerscope.evaluate(other, f"linear-probe:{texts}", progress=False)
 
 
@@ -157,10 +198,16 @@ def test_samples_that_give_nan_are_left_out_and_counted(texts: str, tmp_path: Pa
     model.model.embed_tokens.weight.data[len(tiny.SPECIAL) + 7] = torch.nan
     broken = sum("w7" in text.split() for text in pd.read_csv(texts)["text"])
     tasks = [f"{kind}:{texts}" for kind in ("linear-probe", "knn-probe")]
-    options = {"processor": tiny.tokenizer(special=False), "layers": [1], "progress": False}
+    options = {
+        "processor": tiny.tokenizer(special=False),
+        "layers": [1],
+        "progress": False,
+    }
     assert broken > 1
     found = layerscope.evaluate(model, tasks, **options)
-    assert (found.scores["n"] == 60 - broken).all() and found.table().notna().all(axis=None)
+    assert (found.scores["n"] == 60 - broken).all() and found.table().notna().all(
+        axis=None
+    )
     model.model.norm.weight.data[:] = torch.nan
     with pytest.raises(LayerscopeError, match="NaN or infinity for every sample"):
         layerscope.evaluate(model, tasks, **options)

@@ -38,7 +38,9 @@ def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers: Pa
         "document": "a woman, the weather and war: ",
     }
     plain = SentenceTransformer(embedded("minilm"), device="cpu", prompts=prompts)
-    found = layerscope.evaluate(plain, f"retrieval:{answers}", layers=[0, 6], progress=False)
+    found = layerscope.evaluate(
+        plain, f"retrieval:{answers}", layers=[0, 6], progress=False
+    )
     task = open_tasks({"retrieval": answers})[0][0]
     result = mteb.evaluate(
         plain, task, cache=None, co2_tracker=False, show_progress_bar=False
@@ -48,8 +50,12 @@ def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers: Pa
         bare, task, cache=None, co2_tracker=False, show_progress_bar=False
     ).task_results[0]
     assert result.get_score() != without.get_score()  # the prompts count
-    assert found.baseline()["answers"].item() == pytest.approx(result.get_score(), abs=1e-3)
-    assert found.table().loc[6, "answers"] == pytest.approx(result.get_score(), abs=1e-3)
+    assert found.baseline()["answers"].item() == pytest.approx(
+        result.get_score(), abs=1e-3
+    )
+    assert found.table().loc[6, "answers"] == pytest.approx(
+        result.get_score(), abs=1e-3
+    )
     assert found.table().loc[0, "answers"] < found.table().loc[6, "answers"]
 
 
@@ -58,7 +64,9 @@ def written(folder: Path, **columns: list[object]) -> str:
     return str(folder / "rows.csv")
 
 
-def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(tmp_path: Path):
+def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(
+    tmp_path: Path,
+):
     columns = {"query": ["a", "b", "b"], "document": ["x", "y", "x"]}
     task = open_tasks({"retrieval": written(tmp_path, **columns)})[0][0]
     data = task.dataset["default"]["test"]
@@ -76,13 +84,22 @@ def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(t
 @pytest.mark.parametrize(
     ("columns", "line"),
     [
-        ({"query": ["a", "b"], "document": ["x", "x"]}, "holds a single document for all queries"),
+        (
+            {"query": ["a", "b"], "document": ["x", "x"]},
+            "holds a single document for all queries",
+        ),
         (
             {"query": ["a", "b"], "document": ["x", "y"], "score": [0, 0]},
             "no document has a score above 0",
         ),
-        ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, 0.5]}, "row 1 has the score"),
-        ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, -1]}, "row 1 has the score"),
+        (
+            {"query": ["a", "b"], "document": ["x", "y"], "score": [1, 0.5]},
+            "row 1 has the score",
+        ),
+        (
+            {"query": ["a", "b"], "document": ["x", "y"], "score": [1, -1]},
+            "row 1 has the score",
+        ),
         (
             {"query": ["a", " "], "document": ["x", "y"]},
             "row 1 has no query: fill it in, or leave the row out",
@@ -98,11 +115,15 @@ def test_a_file_of_answers_that_cannot_be_judged_is_refused_in_one_line(
 ):
     assert (
         line
-        in cli("evaluate", "minilm", "--data", f"retrieval:{written(tmp_path, **columns)}").line
+        in cli(
+            "evaluate", "minilm", "--data", f"retrieval:{written(tmp_path, **columns)}"
+        ).line
     )
 
 
 def test_a_column_twice_is_refused(tmp_path):
     (tmp_path / "sts.csv").write_text("text_a,text_b,text_b,score\na,b,b,1\nc,d,d,2\n")
-    with pytest.raises(LayerscopeError, match="has two columns named 'text_b': rename one"):
+    with pytest.raises(
+        LayerscopeError, match="has two columns named 'text_b': rename one"
+    ):
         open_tasks({"sts": tmp_path / "sts.csv"})

@@ -44,7 +44,9 @@ def test_values_are_the_score_and_how_it_moves_with_the_weight_of_a_sample() -> 
         - weighted_spearman(labels, similarities, ones - step * unit)
         for unit in np.eye(N)
     ]
-    assert values - reference == pytest.approx(N * np.array(moved) / (2 * step), abs=1e-6)
+    assert values - reference == pytest.approx(
+        N * np.array(moved) / (2 * step), abs=1e-6
+    )
 
 
 def test_the_error_of_a_paired_difference_is_that_of_a_bootstrap() -> None:
@@ -55,7 +57,9 @@ def test_the_error_of_a_paired_difference_is_that_of_a_bootstrap() -> None:
     rng, differences = np.random.default_rng(3), list[float]()
     for _ in range(400):
         rows = rng.integers(0, n, n)
-        scores = [spearman_by_sample(labels[rows], each[rows]).mean() for each in (one, two)]
+        scores = [
+            spearman_by_sample(labels[rows], each[rows]).mean() for each in (one, two)
+        ]
         differences.append(float(scores[0] - scores[1]))
     assert stats.sem(apart) == pytest.approx(np.std(differences), rel=0.15)
 
@@ -65,14 +69,18 @@ def frames() -> dict[str, pd.DataFrame]:
     one, two = texts[:N], texts[N:]
     long = [len(text) for text in one]
     return {
-        "classification": pd.DataFrame({"text": texts, "label": [len(t) % 2 for t in texts]}),
+        "classification": pd.DataFrame(
+            {"text": texts, "label": [len(t) % 2 for t in texts]}
+        ),
         "sts": pd.DataFrame({"text_a": one, "text_b": two, "score": long}),
         "retrieval": pd.DataFrame({"query": one, "document": two}),
     }
 
 
 @pytest.mark.parametrize("kind", frames())
-def test_own_files_have_their_error_and_layers_are_paired(kind: str, tmp_path: Path) -> None:
+def test_own_files_have_their_error_and_layers_are_paired(
+    kind: str, tmp_path: Path
+) -> None:
     found = layerscope.evaluate(
         tiny.bert(),
         {kind: frames()[kind]},
@@ -84,17 +92,23 @@ def test_own_files_have_their_error_and_layers_are_paired(kind: str, tmp_path: P
     assert rows["stderr"].notna().all() and rows["right"].notna().all()
     for row in rows.to_dict("records"):
         values = unpacked(row["right"], row["n"])
-        assert len(values) == row["n"] and values.mean() == pytest.approx(row["score"], abs=1e-6)
+        assert len(values) == row["n"] and values.mean() == pytest.approx(
+            row["score"], abs=1e-6
+        )
         assert row["stderr"] == pytest.approx(values.std() / row["n"] ** 0.5, rel=1e-4)
     choice = layerscope.select(found)
     layer = choice.layers[1]
     values = [
         unpacked(
-            *rows.loc[rows["layer"].eq(1) if one else rows["layer"].isna(), ["right", "n"]].iloc[0]
+            *rows.loc[
+                rows["layer"].eq(1) if one else rows["layer"].isna(), ["right", "n"]
+            ].iloc[0]
         )
         for one in (True, False)
     ]
-    assert layer.difference_error == pytest.approx(stats.sem(values[0] - values[1]), rel=1e-3)
+    assert layer.difference_error == pytest.approx(
+        stats.sem(values[0] - values[1]), rel=1e-3
+    )
     assert "unknown" not in choice.why
 
 

@@ -35,7 +35,9 @@ def later(texts: str, tmp_path: Path) -> str:
 
 
 @torch.no_grad()
-def states_of(model: str, file: str, rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+def states_of(
+    model: str, file: str, rows: slice = slice(None)
+) -> tuple[np.ndarray, np.ndarray]:
     """Mean-pooled states [layers, N, D] of a model after its final norm, each text alone, and the labels."""
     frame = pd.read_csv(file)[rows]
     module, tokenizer = (
@@ -43,29 +45,35 @@ def states_of(model: str, file: str, rows: slice = slice(None)) -> tuple[np.ndar
         hf.AutoTokenizer.from_pretrained(model),
     )
     given = [
-        tokenizer(text, return_tensors="pt", add_special_tokens=False) for text in frame["text"]
+        tokenizer(text, return_tensors="pt", add_special_tokens=False)
+        for text in frame["text"]
     ]
     states = [
-        module(input_ids=one["input_ids"], output_hidden_states=True).hidden_states for one in given
+        module(input_ids=one["input_ids"], output_hidden_states=True).hidden_states
+        for one in given
     ]
     found = [
         [module.norm(layer)[0].mean(0) for layer in one[:-1]] + [one[-1][0].mean(0)]
         for one in states
     ]
-    return np.array([[layer.numpy() for layer in one] for one in found]).swapaxes(0, 1), frame[
-        "label"
-    ].to_numpy()
+    return np.array([[layer.numpy() for layer in one] for one in found]).swapaxes(
+        0, 1
+    ), frame["label"].to_numpy()
 
 
 def test_one_row_for_the_source_and_one_for_the_target(
     llama: str, texts: str, later: str, tmp_path: Path, monkeypatch
 ):
     options = {"pooling": "mean", "progress": False}
-    plain = layerscope.evaluate(llama, f"linear-probe:{texts}", tmp_path / "plain", **options)
+    plain = layerscope.evaluate(
+        llama, f"linear-probe:{texts}", tmp_path / "plain", **options
+    )
     found = layerscope.evaluate(
         llama, f"linear-probe:{texts}", tmp_path / "out", shift=later, **options
     )
-    source, target = (found.scores[found.scores["task"] == task] for task in (SOURCE, TARGET))
+    source, target = (
+        found.scores[found.scores["task"] == task] for task in (SOURCE, TARGET)
+    )
     pd.testing.assert_frame_equal(source.reset_index(drop=True), plain.scores)
     assert list(found.scores["task"].unique()) == [SOURCE, TARGET]
     assert set(target["shifted_from"]) == {SOURCE}
@@ -83,20 +91,29 @@ def test_one_row_for_the_source_and_one_for_the_target(
     # a folder of the plain scores goes on with those under a shift, and then has all there is
     fits: list[object] = []
     monkeypatch.setattr(
-        probing, "shifted_probe", lambda *a, **k: fits.append(a) or shifted_probe(*a, **k)
+        probing,
+        "shifted_probe",
+        lambda *a, **k: fits.append(a) or shifted_probe(*a, **k),
     )
     again = layerscope.evaluate(
         llama, f"linear-probe:{texts}", tmp_path / "plain", shift=later, **options
     )
     pd.testing.assert_frame_equal(again.scores, found.scores)
     assert len(fits) == 4
-    layerscope.evaluate(llama, f"linear-probe:{texts}", tmp_path / "plain", shift=later, **options)
+    layerscope.evaluate(
+        llama, f"linear-probe:{texts}", tmp_path / "plain", shift=later, **options
+    )
     assert len(fits) == 4
     with pytest.raises(
-        LayerscopeError, match="holds scores of topics → later .linear probe. on other data"
+        LayerscopeError,
+        match="holds scores of topics → later .linear probe. on other data",
     ):
         layerscope.evaluate(
-            llama, f"linear-probe:{texts}", tmp_path / "plain", shift=texts_like(later), **options
+            llama,
+            f"linear-probe:{texts}",
+            tmp_path / "plain",
+            shift=texts_like(later),
+            **options,
         )
 
 
@@ -106,10 +123,18 @@ def texts_like(later: str) -> str:
     return later
 
 
-def test_what_is_no_shift_is_one_line(cli: Callable, texts: str, later: str, tmp_path: Path):
+def test_what_is_no_shift_is_one_line(
+    cli: Callable, texts: str, later: str, tmp_path: Path
+):
     def line(shift: str, *tasks: str) -> str:
-        given = [word for task in tasks or (f"linear-probe:{texts}",) for word in ("--data", task)]
-        done = cli("evaluate", "minilm", *given, "--shift", shift, "--out", tmp_path / "out")
+        given = [
+            word
+            for task in tasks or (f"linear-probe:{texts}",)
+            for word in ("--data", task)
+        ]
+        done = cli(
+            "evaluate", "minilm", *given, "--shift", shift, "--out", tmp_path / "out"
+        )
         assert done.status == 2 and not (tmp_path / "out").exists()
         return done.line
 
@@ -118,12 +143,19 @@ def test_what_is_no_shift_is_one_line(cli: Callable, texts: str, later: str, tmp
         return str(tmp_path / name)
 
     assert line(
-        written("new.csv", text=[f"w{i} w3" for i in range(40)], label=list("abbcd") * 8)
-    ) == ("new has labels that topics lacks (c, d): leave these samples out, or add some to topics")
+        written(
+            "new.csv", text=[f"w{i} w3" for i in range(40)], label=list("abbcd") * 8
+        )
+    ) == (
+        "new has labels that topics lacks (c, d): leave these samples out, or add some to topics"
+    )
     assert line(written("bare.csv", text=list("klmn"))) == (
         f"{tmp_path / 'bare.csv'} has no labels to probe: give a column label, or a sub-folder for each class"
     )
-    assert line(texts) == "every sample of topics is in topics too: give other data as --shift"
+    assert (
+        line(texts)
+        == "every sample of topics is in topics too: give other data as --shift"
+    )
     assert line(str(tmp_path / "late.csv")).startswith(
         f"data '{tmp_path / 'late.csv'}' does not exist, did you mean"
     )

@@ -21,8 +21,12 @@ MEAN = (2, "raw", "mean")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> LayeredModel:
-    folder = tiny.saved(tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False)
-    return layered(load(str(folder), LoadOptions(device="cpu"), None), Override(), "text")
+    folder = tiny.saved(
+        tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False
+    )
+    return layered(
+        load(str(folder), LoadOptions(device="cpu"), None), Override(), "text"
+    )
 
 
 def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):
@@ -61,8 +65,11 @@ def test_every_text_is_embedded_once(model, counted, tmp_path: Path):
     assert len(again) == 0 and not list(tmp_path.rglob("*.safetensors"))
 
 
-@pytest.mark.parametrize("ending", [bytes.fromhex("ffff7f7f") * 3, b""])  # the largest float; cut
-def test_a_damaged_part_is_embedded_again(model, counted, tmp_path: Path, ending: bytes):
+# the largest float; cut
+@pytest.mark.parametrize("ending", [bytes.fromhex("ffff7f7f") * 3, b""])
+def test_a_damaged_part_is_embedded_again(
+    model, counted, tmp_path: Path, ending: bytes
+):
     texts = tiny.texts(30)
     states = TextStates(model, [MEAN], tmp_path)
     first = states.vectors(states.keys(texts), MEAN)

@@ -28,8 +28,16 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
 @pytest.mark.parametrize(
     ("kind", "columns", "line"),
     [
-        ("linear-probe", ONE, "{}: every sample has the label 'x': give two classes or more"),
-        ("knn-probe", OWN, "{}: fewer than 2 classes have 5 samples: give more of each"),
+        (
+            "linear-probe",
+            ONE,
+            "{}: every sample has the label 'x': give two classes or more",
+        ),
+        (
+            "knn-probe",
+            OWN,
+            "{}: fewer than 2 classes have 5 samples: give more of each",
+        ),
         (
             "knn-probe",
             BARE,
@@ -64,7 +72,9 @@ def test_models_that_do_not_fit_are_refused_in_one_line(
 ):
     def line(model: object, tasks: object, **options: object) -> str:
         with pytest.raises(LayerscopeError) as caught:
-            layerscope.evaluate(model, tasks, tmp_path / "out", progress=False, **options)
+            layerscope.evaluate(
+                model, tasks, tmp_path / "out", progress=False, **options
+            )
         assert not (tmp_path / "out").exists()
         return str(caught.value)
 
@@ -77,14 +87,21 @@ def test_models_that_do_not_fit_are_refused_in_one_line(
         "topics: tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH"
     )
     assert (
-        line(llama, probe, layers=[7]) == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
+        line(llama, probe, layers=[7])
+        == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
     )
-    assert line(llama, [probe, probe]).startswith("two tasks have the name 'topics (linear probe)'")
+    assert line(llama, [probe, probe]).startswith(
+        "two tasks have the name 'topics (linear probe)'"
+    )
     assert "did you mean topics.csv?" in line(llama, probe.replace("topics", "topic"))
 
 
-def test_a_folder_of_other_things_is_no_folder_of_results(llama: str, texts: str, tmp_path: Path):
+def test_a_folder_of_other_things_is_no_folder_of_results(
+    llama: str, texts: str, tmp_path: Path
+):
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(LayerscopeError, match=r"exists and holds no evaluation: name a new folder"):
+    with pytest.raises(
+        LayerscopeError, match=r"exists and holds no evaluation: name a new folder"
+    ):
         layerscope.evaluate(llama, f"knn-probe:{texts}", tmp_path, progress=False)
     assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "topics.csv"}

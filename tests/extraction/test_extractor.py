@@ -20,7 +20,9 @@ TEXTS = tiny.texts(40)
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return str(
-        tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+        tiny.saved(
+            tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
+        )
     )
 
 
@@ -35,13 +37,20 @@ def test_a_batch_gets_an_array_for_each_layer(model, whole):
     extractor = layerscope.Extractor(model, "1,-1")
     batch = {"text": TEXTS, "id": list(range(40))}
     found = extractor(batch)
-    assert sorted(found) == ["id", "layer_1", "layer_3", "text"] and sorted(batch) == ["id", "text"]
+    assert sorted(found) == ["id", "layer_1", "layer_3", "text"] and sorted(batch) == [
+        "id",
+        "text",
+    ]
     np.testing.assert_array_equal(np.stack([found["layer_1"], found["layer_3"]]), whole)
     some = extractor({"text": np.array(TEXTS[7:9], dtype=object)})
     np.testing.assert_allclose(some["layer_3"], whole[1, 7:9], atol=1e-5)
-    both = layerscope.Extractor(model, 2, pooling="mean,cls", column="body")({"body": TEXTS[:2]})
+    both = layerscope.Extractor(model, 2, pooling="mean,cls", column="body")(
+        {"body": TEXTS[:2]}
+    )
     assert {"layer_2.mean", "layer_2.cls"} < set(both)
-    with pytest.raises(LayerscopeError, match="the batch has no column 'text': it has body"):
+    with pytest.raises(
+        LayerscopeError, match="the batch has no column 'text': it has body"
+    ):
         extractor({"body": TEXTS})
 
 
@@ -53,14 +62,15 @@ def test_it_travels_light_and_loads_once(model, monkeypatch):
     monkeypatch.setattr(batches, "layered", None)  # it is not loaded again
     arrived = pickle.loads(sent)
     assert np.array_equal(
-        arrived({"text": TEXTS[:3]})["layer_3"], extractor({"text": TEXTS[:3]})["layer_3"]
+        arrived({"text": TEXTS[:3]})["layer_3"],
+        extractor({"text": TEXTS[:3]})["layer_3"],
     )
 
 
 def test_a_sample_without_a_token_is_nan():
-    found = layerscope.Extractor(tiny.gpt2(), 1, processor=tiny.tokenizer(special=False))(
-        {"text": ["w1", "", "w2", None]}
-    )
+    found = layerscope.Extractor(
+        tiny.gpt2(), 1, processor=tiny.tokenizer(special=False)
+    )({"text": ["w1", "", "w2", None]})
     assert np.isnan(found["layer_1"]).all(1).tolist() == [False, True, False, True]
 
 
@@ -70,7 +80,8 @@ def test_batches_without_a_text_have_the_same_columns(model):
     found = extractor({"text": [None, " "]})
     assert found["layer_3"].shape == (2, 32) and np.isnan(found["layer_3"]).all()
     with pytest.raises(
-        layerscope.LayerscopeError, match="column 'text' holds 3 among its texts: give texts alone"
+        layerscope.LayerscopeError,
+        match="column 'text' holds 3 among its texts: give texts alone",
     ):
         extractor({"text": ["w1", 3]})
 
@@ -78,11 +89,14 @@ def test_batches_without_a_text_have_the_same_columns(model):
 def test_ray_with_two_workers(model, whole):
     import ray  # slow to import
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init(
+        num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error"
+    )
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
         rows = ray.data.from_items(
-            [{"text": text, "id": i} for i, text in enumerate(TEXTS)], override_num_blocks=4
+            [{"text": text, "id": i} for i, text in enumerate(TEXTS)],
+            override_num_blocks=4,
         )
         found = rows.map_batches(
             layerscope.Extractor,

@@ -21,7 +21,9 @@ ROWS = 8
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+    return tiny.saved(
+        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,9 @@ def contents(folder):
     found = {str(path.relative_to(folder)): path.read_bytes() for path in files}
     facts = json.loads(found.pop("states.json"))
     return found, {
-        name: value for name, value in facts.items() if name not in ("command", "checksum")
+        name: value
+        for name, value in facts.items()
+        if name not in ("command", "checksum")
     }
 
 
@@ -50,7 +54,11 @@ def contents(folder):
 def whole(model, data, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole") / "states"
     found = extract(model, data, out)
-    assert found.samples == 95 and found.as_dict()["rows"] == 96 and len(found.chunks) == 12
+    assert (
+        found.samples == 95
+        and found.as_dict()["rows"] == 96
+        and len(found.chunks) == 12
+    )
     return contents(out)
 
 
@@ -77,7 +85,10 @@ def test_running_text_is_packed_chunk_by_chunk(tmp_path):
         with safe_open(
             tmp_path / "one" / "chunks" / f"{number:06d}.safetensors", framework="np"
         ) as file:
-            names, ids = json.loads(file.metadata()["samples"])["id"], file.get_tensor("token_ids")
+            names, ids = (
+                json.loads(file.metadata()["samples"])["id"],
+                file.get_tensor("token_ids"),
+            )
         first = number * 20 + 1 + (not lines[number * 20])
         assert names == [f"{first}.{i}" for i in range(len(names))]
         whole = tokenizer(" ".join(lines[number * 20 : number * 20 + 20]))["input_ids"]
@@ -113,7 +124,8 @@ def test_killed_at_random_moments(model, data, whole, forks, tmp_path):
 def test_gaps_and_damage_are_computed_again(model, data, whole, tmp_path, cli):
     out = tmp_path / "states"
     extract(model, data, out, shard="1/3")
-    left, fresh = out / "chunks" / ".000002.part", out / "done" / ".000003.part"  # as a kill leaves
+    # as a kill leaves
+    left, fresh = out / "chunks" / ".000002.part", out / "done" / ".000003.part"
     left.touch()
     fresh.touch()
     os.utime(left, (0, 0))
@@ -127,7 +139,9 @@ def test_gaps_and_damage_are_computed_again(model, data, whole, tmp_path, cli):
     extract(model, data, out)
     assert contents(out) == whole
 
-    with pytest.raises(LayerscopeError, match="holds no states .states.json.: give the folder"):
+    with pytest.raises(
+        LayerscopeError, match="holds no states .states.json.: give the folder"
+    ):
         layerscope.open_extraction(tmp_path)
     gone = "command merge is gone: the last shard of extract marks the folder"
     assert cli("merge", out).line.startswith(gone)
@@ -137,7 +151,10 @@ def test_gaps_and_damage_are_computed_again(model, data, whole, tmp_path, cli):
     ("given", "line"),
     [
         (("--layers", "9"), "layer 9 does not exist: this model has layers 0..3"),
-        (("--shard", "5/4"), "--shard is '5/4': give I/N with I from 0 to N - 1, such as 0/4"),
+        (
+            ("--shard", "5/4"),
+            "--shard is '5/4': give I/N with I from 0 to N - 1, such as 0/4",
+        ),
         (
             ("--format", "parquet", "--store-dtype", "bfloat16"),
             "Parquet has no bfloat16: take --store-dtype float16",
@@ -150,7 +167,9 @@ def test_gaps_and_damage_are_computed_again(model, data, whole, tmp_path, cli):
 )
 def test_wrong_options(model, data, tmp_path, cli, given, line):
     layers = () if "--layers" in given else ("--layers", "1")
-    printed = cli("extract", model, "--data", data, *layers, *given, "--out", tmp_path / "states")
+    printed = cli(
+        "extract", model, "--data", data, *layers, *given, "--out", tmp_path / "states"
+    )
     assert printed.status == 2 and printed.line.startswith(line)
     assert not (tmp_path / "states").exists()
 
@@ -176,7 +195,9 @@ def test_a_worker_of_other_options_is_refused(model, data, tmp_path, cli):
         (("--store-dtype", "float16"), "--store-dtype: float32 there, float16 here"),
     ):
         line = cli(*typed, *more).line
-        assert line.startswith(f"'{out}' holds other states ({differs}") and line.endswith(mend)
+        assert line.startswith(
+            f"'{out}' holds other states ({differs}"
+        ) and line.endswith(mend)
 
 
 def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cli):

@@ -36,10 +36,11 @@ def alone(model, tokenizer, text, layer, norm=None):
     given = tokenizer(text, return_tensors="pt")
     with torch.inference_mode():
         hidden = model(**given, output_hidden_states=True).hidden_states
-        last = layer == len(hidden) - 1  # what transformers calls the last one is normed already
-        return given["input_ids"][0], hidden[layer][0] if last or norm is None else norm(
-            hidden[layer]
-        )[0]
+        # what transformers calls the last one is normed already
+        last = layer == len(hidden) - 1
+        return given["input_ids"][0], hidden[layer][
+            0
+        ] if last or norm is None else norm(hidden[layer])[0]
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
@@ -58,7 +59,11 @@ def test_states_are_those_of_transformers(kind, tokens, tmp_path):
         progress=False,
     )
     depth = found.info["model"]["depth"]
-    assert found.info["layers"] == [1, 2, depth] and found.is_whole and found.samples == len(texts)
+    assert (
+        found.info["layers"] == [1, 2, depth]
+        and found.is_whole
+        and found.samples == len(texts)
+    )
     names, states, offsets, ids = stored(tmp_path / "s")
     assert names == [str(i) for i in range(len(texts))]
     for i, text in enumerate(texts):
@@ -69,7 +74,9 @@ def test_states_are_those_of_transformers(kind, tokens, tmp_path):
                 assert ids[span] == own_ids.tolist()
                 torch.testing.assert_close(states[row, span], own, rtol=1e-5, atol=1e-5)
             else:
-                torch.testing.assert_close(states[row, i], own.mean(0), rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(
+                    states[row, i], own.mean(0), rtol=1e-5, atol=1e-5
+                )
 
 
 def test_parquet_is_read_without_layerscope(tmp_path):
@@ -78,19 +85,31 @@ def test_parquet_is_read_without_layerscope(tmp_path):
     model = tiny.saved(tiny.bert(), tmp_path / "tiny-bert", special=True)
     data, how = tmp_path / "reviews.csv", {"chunk_rows": 20, "progress": False}
     layerscope.extract(
-        str(model), data, "0,3", out=tmp_path / "p", format="parquet", pooling="mean,cls", **how
+        str(model),
+        data,
+        "0,3",
+        out=tmp_path / "p",
+        format="parquet",
+        pooling="mean,cls",
+        **how,
     )
-    layerscope.extract(str(model), data, "0,3", out=tmp_path / "s", pooling="mean,cls", **how)
+    layerscope.extract(
+        str(model), data, "0,3", out=tmp_path / "s", pooling="mean,cls", **how
+    )
     table = pd.read_parquet(tmp_path / "p" / "chunks")
-    assert list(table["id"]) == [str(i) for i in range(50)] and list(table["label"]) == list(
-        frame["label"]
-    )
+    assert list(table["id"]) == [str(i) for i in range(50)] and list(
+        table["label"]
+    ) == list(frame["label"])
     schema = pq.read_schema(tmp_path / "p" / "chunks" / "000000.parquet")
-    assert str(schema.field("layer_3.cls").type) == "fixed_size_list<element: float>[32]"
+    assert (
+        str(schema.field("layer_3.cls").type) == "fixed_size_list<element: float>[32]"
+    )
     for pooling in ("mean", "cls"):
         states = stored(tmp_path / "s", f"states.{pooling}")[1]
         for row, layer in enumerate((0, 3)):
-            assert np.array_equal(np.stack(table[f"layer_{layer}.{pooling}"]), states[row].numpy())
+            assert np.array_equal(
+                np.stack(table[f"layer_{layer}.{pooling}"]), states[row].numpy()
+            )
     layerscope.extract(
         str(model), data, 2, out=tmp_path / "t", format="parquet", tokens=True, **how
     )
@@ -109,9 +128,13 @@ def test_parquet_is_read_without_layerscope(tmp_path):
 def test_half_precision(tmp_path, dtype):
     how = {"processor": tiny.tokenizer(special=True), "progress": False}
     layerscope.extract(tiny.bert(), TEXTS, 3, out=tmp_path / "whole", **how)
-    layerscope.extract(tiny.bert(), TEXTS, 3, out=tmp_path / "half", store_dtype=dtype, **how)
+    layerscope.extract(
+        tiny.bert(), TEXTS, 3, out=tmp_path / "half", store_dtype=dtype, **how
+    )
     whole, half = stored(tmp_path / "whole")[1], stored(tmp_path / "half")[1]
-    assert half.dtype == getattr(torch, dtype) and torch.equal(half, whole.to(half.dtype))
+    assert half.dtype == getattr(torch, dtype) and torch.equal(
+        half, whole.to(half.dtype)
+    )
 
 
 def test_nan_is_named_and_counted(tmp_path, capfd):
@@ -127,9 +150,17 @@ def test_nan_is_named_and_counted(tmp_path, capfd):
     )
     assert [chunk["broken"] for chunk in found.chunks] == [[["7", 2]], [["31", 2]], []]
     states = stored(tmp_path / "s")[1]
-    assert torch.isnan(states[1:, [7, 31]]).any(-1).all() and torch.isfinite(states[0]).all()
+    assert (
+        torch.isnan(states[1:, [7, 31]]).any(-1).all()
+        and torch.isfinite(states[0]).all()
+    )
     assert "2 samples" in str(found.document().parts[0])
     wide = layerscope.extract(
-        tiny.Plain(), rows * 1e6, 1, out=tmp_path / "f", store_dtype="float16", progress=False
+        tiny.Plain(),
+        rows * 1e6,
+        1,
+        out=tmp_path / "f",
+        store_dtype="float16",
+        progress=False,
     )
     assert len(wide.as_dict()["broken"]) == 40

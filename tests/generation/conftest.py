@@ -12,11 +12,16 @@ __all__ = ["cli"]
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=name_of)
-def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
+def family(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Family:
     model, out = loud(request.param()), tmp_path_factory.mktemp("cuts") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "FEWEST", 1)
         patch.setattr(costs, "MOST", 1)
         truncate_layers(model, [1, 2], out, processor=TOKENIZER, progress=False)
-    cuts = {k: hf.AutoModelForCausalLM.from_pretrained(out / f"layer-{k}").eval() for k in (1, 2)}
+    cuts = {
+        k: hf.AutoModelForCausalLM.from_pretrained(out / f"layer-{k}").eval()
+        for k in (1, 2)
+    }
     return Family(model, {**cuts, L: model})

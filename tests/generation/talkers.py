@@ -32,7 +32,10 @@ def prompts(lengths: tuple[int, ...] = (3, 12, 5, 20), seed: int = 0) -> list[st
 
 def family(name: str, config: str = "", **options: Any) -> Callable[[], nn.Module]:
     """Return what makes a small model of a family of transformers."""
-    model, settings = getattr(hf, f"{name}ForCausalLM"), getattr(hf, config or f"{name}Config")
+    model, settings = (
+        getattr(hf, f"{name}ForCausalLM"),
+        getattr(hf, config or f"{name}Config"),
+    )
 
     def make() -> nn.Module:
         return zoo.build(lambda: model(settings(**options)))
@@ -47,7 +50,9 @@ def name_of(make: Any) -> str:
     return name
 
 
-gpt_neox, qwen3, phi3 = (partial(zoo.of_family, name) for name in ("gpt_neox", "qwen3", "phi3"))
+gpt_neox, qwen3, phi3 = (
+    partial(zoo.of_family, name) for name in ("gpt_neox", "qwen3", "phi3")
+)
 PLAIN = {name: value for name, value in GROUPED.items() if name != "head_dim"}
 SMALL = {"vocab_size": zoo.V, "hidden_size": zoo.D, "num_hidden_layers": L}
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -60,7 +65,14 @@ gemma3 = family(
     layer_types=["sliding_attention", "full_attention", "sliding_attention"],
 )
 mamba2 = family(
-    "Mamba2", **SMALL, **ENDS, state_size=8, num_heads=8, head_dim=8, n_groups=1, chunk_size=8
+    "Mamba2",
+    **SMALL,
+    **ENDS,
+    state_size=8,
+    num_heads=8,
+    head_dim=8,
+    n_groups=1,
+    chunk_size=8,
 )
 lfm2 = family("Lfm2", **PLAIN, layer_types=["conv", "full_attention", "conv"])
 bamba = family(
@@ -107,7 +119,9 @@ MAKERS = [
 
 
 @torch.no_grad()
-def of_transformers(model: Any, ids: tuple[int, ...], **options: Any) -> tuple[int, ...]:
+def of_transformers(
+    model: Any, ids: tuple[int, ...], **options: Any
+) -> tuple[int, ...]:
     """Return the new tokens of `generate` for one prompt alone."""
     given = torch.tensor([ids])
     settings = GREEDY | options
@@ -119,7 +133,10 @@ def of_transformers(model: Any, ids: tuple[int, ...], **options: Any) -> tuple[i
 def forced(model: Any, prompt: tuple[int, ...], ids: tuple[int, ...]) -> Tensor:
     """Return the log-probability of each new token in one forward of the whole text."""
     log_p = (
-        model(torch.tensor([[*prompt, *ids]]), use_cache=False).logits[0].double().log_softmax(-1)
+        model(torch.tensor([[*prompt, *ids]]), use_cache=False)
+        .logits[0]
+        .double()
+        .log_softmax(-1)
     )
     return log_p[len(prompt) - 1 : -1].gather(1, torch.tensor(ids)[:, None])[:, 0]
 
@@ -129,6 +146,8 @@ def score(model: Any, texts: list[str], layers: tuple[int, ...] = (1, 2, 3)) -> 
     return scores_of(opened, token_ids(opened, texts, "text"), layers, Reporter())
 
 
-def told(model: Any, texts: list[str], layer: int | None = None, **options: Any) -> list[Any]:
+def told(
+    model: Any, texts: list[str], layer: int | None = None, **options: Any
+) -> list[Any]:
     how = {"max_new_tokens": NEW, "processor": TOKENIZER, "progress": False} | options
     return list(generate(model, texts, layers=layer, **how).texts.itertuples())

@@ -35,7 +35,8 @@ def test_another_layer_drafts_as_acceptance_moves() -> None:
         {4: 0.2, 7: 0.3, 14: 0.95, 20: 0.95},
     ]
     rng = np.random.default_rng(0)
-    scheduler.texts[:, 0] = 1000  # comparing layers takes a share of what is left to write
+    # comparing layers takes a share of what is left to write
+    scheduler.texts[:, 0] = 1000
     for shares in (right[0], right[1], right[0]):
         for _ in range(150):
             layer, tokens = scheduler.next()
@@ -43,7 +44,9 @@ def test_another_layer_drafts_as_acceptance_moves() -> None:
                 good = int(np.minimum(rng.geometric(1 - shares[layer]) - 1, tokens - 1))
                 scheduler.observe(layer, [True] * good + [False] * (good < tokens - 1))
                 for other in scheduler.compared():
-                    scheduler.observe(other, (rng.random(good + 1) < shares[other]).tolist())
+                    scheduler.observe(
+                        other, (rng.random(good + 1) < shares[other]).tolist()
+                    )
             scheduler.fade(1 if tokens == 1 else good + 1)
         chosen.append(layer)
     assert chosen[0] in (4, 7) and chosen[1] == 14 and chosen[2] in (4, 7)
@@ -104,11 +107,15 @@ def test_layers_are_compared_where_the_text_is_kept(
 
 
 @pytest.mark.parametrize(("tokens", "trial"), [(None, 1), (3, 3)])
-def test_a_trial_now_and_then_where_drafts_do_not_pay(tokens: int | None, trial: int) -> None:
+def test_a_trial_now_and_then_where_drafts_do_not_pay(
+    tokens: int | None, trial: int
+) -> None:
     scheduler = pace_of(tokens)
     scheduler.observe(6, [False] * 500)
     scheduler.texts[:, 0] = 500
-    assert [scheduler.next()[1] - 1 for _ in range(98)] == [0] * 32 + [trial] + [0] * 64 + [trial]
+    assert [scheduler.next()[1] - 1 for _ in range(98)] == [0] * 32 + [trial] + [
+        0
+    ] * 64 + [trial]
     scheduler.texts[:, 0] = 20  # too few to win back what a trial costs
     assert {scheduler.next()[1] for _ in range(300)} == {1}
 
@@ -188,7 +195,9 @@ def price_of(
 
 
 @pytest.mark.parametrize("prompt", [0.0, 0.9])
-@pytest.mark.parametrize(("depth", "head"), [(4, 5.4), (12, 5.4), (12, 3.3), (24, 1.0), (48, 0.5)])
+@pytest.mark.parametrize(
+    ("depth", "head"), [(4, 5.4), (12, 5.4), (12, 3.3), (24, 1.0), (48, 0.5)]
+)
 @pytest.mark.parametrize("length", [64, 256])
 def test_finding_out_that_drafts_do_not_pay_costs_little(
     monkeypatch: pytest.MonkeyPatch, depth: int, head: float, length: int, prompt: float

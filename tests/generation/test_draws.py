@@ -15,7 +15,9 @@ from layerscope.generation.sampling import nucleus
 def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(
     top_p: float, temperature: float
 ) -> None:
-    log_p = (torch.randn(6, 40, generator=torch.Generator().manual_seed(0)) * 3).log_softmax(-1)
+    log_p = (
+        torch.randn(6, 40, generator=torch.Generator().manual_seed(0)) * 3
+    ).log_softmax(-1)
     found = nucleus(log_p, top_p, temperature).numpy()
     for row, mine in zip(log_p.double().numpy(), found, strict=True):
         p = np.exp(row / temperature)
@@ -32,7 +34,9 @@ def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(
 
 @pytest.mark.parametrize(("top_p", "temperature"), [(1.0, 1.0), (0.8, 1.5)])
 @torch.no_grad()
-def test_draws_come_as_often_as_the_nucleus_says(top_p: float, temperature: float) -> None:
+def test_draws_come_as_often_as_the_nucleus_says(
+    top_p: float, temperature: float
+) -> None:
     model, n = loud(zoo.llama()), 2000
     found = told(
         model,

@@ -55,8 +55,12 @@ def test_diversity_is_the_product_over_the_field_s_rep_n(measured: Generation) -
             if len(ids) >= 4
         ]
         assert own["diversity"].dropna().tolist() == pytest.approx(wanted, rel=1e-12)
-        assert measured.measure("diversity")[layer] == pytest.approx(np.mean(wanted), rel=1e-12)
-        row = measured.measures.query(f"layer == {layer} and measure == 'diversity'").iloc[0]
+        assert measured.measure("diversity")[layer] == pytest.approx(
+            np.mean(wanted), rel=1e-12
+        )
+        row = measured.measures.query(
+            f"layer == {layer} and measure == 'diversity'"
+        ).iloc[0]
         assert row["n"] == len(wanted)
         assert row["stderr"] == pytest.approx(
             np.std(wanted, ddof=1) / math.sqrt(len(wanted)), rel=1e-9
@@ -67,10 +71,13 @@ def test_coherence_is_the_cosine_by_the_sentence_encoder(measured: Generation) -
     encoder = load("minilm", LoadOptions()).served
     own = measured.texts
     first, second = (
-        encoder.encode(own[name].tolist()).astype(np.float64) for name in ("prompt", "text")
+        encoder.encode(own[name].tolist()).astype(np.float64)
+        for name in ("prompt", "text")
     )
     wanted = (
-        (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+        (first * second).sum(1)
+        / np.linalg.norm(first, axis=1)
+        / np.linalg.norm(second, axis=1)
     )
     np.testing.assert_allclose(own["coherence"], wanted, atol=1e-6)
     np.testing.assert_allclose(
@@ -87,7 +94,9 @@ def test_accuracy_and_perplexity_are_of_every_token_of_the_given_texts(
         ids = torch.tensor([[int(word[1:]) for word in text.split()]])
         logits = model(ids, use_cache=False).logits[0, :-1].double()
         losses.append(
-            torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none").numpy()
+            torch.nn.functional.cross_entropy(
+                logits, ids[0, 1:], reduction="none"
+            ).numpy()
         )
         hits.append((logits.argmax(-1) == ids[0, 1:]).numpy().astype(float))
     last = measured.measures[measured.measures["layer"] == 3].set_index("measure")
@@ -102,9 +111,13 @@ def test_accuracy_and_perplexity_are_of_every_token_of_the_given_texts(
         np.array([8, 13, 5, 19]),
     )
     ratio = sums.sum(0) / sizes.sum()
-    wanted = np.sqrt(4 / 3 * ((sums - ratio * sizes[:, None]) ** 2).sum(0)) / sizes.sum()
+    wanted = (
+        np.sqrt(4 / 3 * ((sums - ratio * sizes[:, None]) ** 2).sum(0)) / sizes.sum()
+    )
     assert last["stderr"]["accuracy"] == pytest.approx(wanted[0], rel=1e-9)
-    assert last["stderr"]["perplexity"] == pytest.approx(wanted[1] * math.exp(ratio[1]), rel=1e-4)
+    assert last["stderr"]["perplexity"] == pytest.approx(
+        wanted[1] * math.exp(ratio[1]), rel=1e-4
+    )
 
 
 def test_prompts_are_the_beginnings_and_every_layer_draws_the_same_lots(
@@ -125,9 +138,13 @@ def test_prompts_are_the_beginnings_and_every_layer_draws_the_same_lots(
         assert alone.measures.empty and alone.texts["coherence"].isna().all()
 
 
-def test_what_is_saved_opens_again_and_is_shown(measured: Generation, tmp_path: Path) -> None:
+def test_what_is_saved_opens_again_and_is_shown(
+    measured: Generation, tmp_path: Path
+) -> None:
     again = open_generation(measured.save(tmp_path / "depths"))
-    assert again.texts.equals(measured.texts) and again.measures.equals(measured.measures)
+    assert again.texts.equals(measured.texts) and again.measures.equals(
+        measured.measures
+    )
     assert again.as_dict() == measured.as_dict() and again.sampling == measured.sampling
     page = layerscope.report(tmp_path / "depths").read_text(encoding="utf-8")
     assert all(
@@ -136,7 +153,8 @@ def test_what_is_saved_opens_again_and_is_shown(measured: Generation, tmp_path: 
     )
     (tmp_path / "depths" / "texts.parquet").write_bytes(b"no")
     with pytest.raises(
-        LayerscopeError, match="has changed since it was written: run layerscope generate again"
+        LayerscopeError,
+        match="has changed since it was written: run layerscope generate again",
     ):
         open_generation(tmp_path / "depths")
 
@@ -146,7 +164,10 @@ def test_a_text_without_a_word_or_four_tokens_has_no_measure() -> None:
     first = generate(model, "w3 w4 w5", max_new_tokens=1, **QUIET).texts["ids"][0]
     model.generation_config.eos_token_id = first[0]
     found = generate(model, "w3 w4 w5", max_new_tokens=8, measure=True, **QUIET)
-    assert found.texts["diversity"].isna().all() and found.measure("diversity").isna().all()
+    assert (
+        found.texts["diversity"].isna().all()
+        and found.measure("diversity").isna().all()
+    )
     assert found.measures.set_index("measure")["n"]["diversity"] == 0
     json.dumps(found.as_dict(), allow_nan=False)
     assert found.document().parts
@@ -155,7 +176,8 @@ def test_a_text_without_a_word_or_four_tokens_has_no_measure() -> None:
 def test_the_command_on_the_real_model(cli: Any, shared: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "stories.txt", tmp_path / "depths"
     data.write_text(
-        "Once upon a time, there was a little girl named Lily. She loved to play outside.\n" * 40
+        "Once upon a time, there was a little girl named Lily. She loved to play outside.\n"
+        * 40
     )
     done = cli(
         "generate",
@@ -187,19 +209,26 @@ def test_the_command_on_the_real_model(cli: Any, shared: Path, tmp_path: Path) -
         and values[5, "perplexity"] < values[2, "perplexity"]
     )
     assert found["layers"] == [2, 5] and Path(found["pages"][0]).is_file()
-    reference = hf.AutoModelForCausalLM.from_pretrained(shared / "models" / "stories260K").eval()
+    reference = hf.AutoModelForCausalLM.from_pretrained(
+        shared / "models" / "stories260K"
+    ).eval()
     rows = [row for row in found["texts"] if row["layer"] == 5]
     with torch.no_grad():
         for row in rows:
             ids = torch.tensor([[*row["prompt_ids"], *row["ids"]]])
             log_p = (
-                reference(ids).logits[0].double().log_softmax(-1)[len(row["prompt_ids"]) - 1 : -1]
+                reference(ids)
+                .logits[0]
+                .double()
+                .log_softmax(-1)[len(row["prompt_ids"]) - 1 : -1]
             )
             wanted = log_p.gather(1, ids[0, len(row["prompt_ids"]) :, None])[:, 0]
             assert row["log_probs"] == pytest.approx(wanted.tolist(), abs=1e-4)
 
 
-def test_texts_alone_have_a_page_and_no_figures(cli: Any, shared: Path, tmp_path: Path) -> None:
+def test_texts_alone_have_a_page_and_no_figures(
+    cli: Any, shared: Path, tmp_path: Path
+) -> None:
     model, out = shared / "models" / "stories260K", tmp_path / "texts"
     done = cli(
         "generate",
@@ -213,9 +242,13 @@ def test_texts_alone_have_a_page_and_no_figures(cli: Any, shared: Path, tmp_path
         "--out",
         out,
     )
-    assert done.status == 0 and "2 texts continued at layer 5 of 5" in done.out, done.err
+    assert done.status == 0 and "2 texts continued at layer 5 of 5" in done.out, (
+        done.err
+    )
     assert "What each depth writes" in (out / "report.html").read_text(encoding="utf-8")
-    refused = cli("generate", model, "--prompt", "Once", "--figures", tmp_path / "figures")
+    refused = cli(
+        "generate", model, "--prompt", "Once", "--figures", tmp_path / "figures"
+    )
     assert (refused.status, refused.line) == (
         2,
         "--figures draws what --measure measures: give both",
@@ -231,9 +264,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"prompt": "w3", "encoder": "nope"},
         "`encoder` measures coherence: add `measure=True`, or leave it out",
     ),
-    ({"data": np.zeros((3, 4))}, "tensor holds tensor samples: a language model continues texts"),
-    ({"data": ["w3", "w4"]}, "texts holds no text of two tokens: there is nothing to predict"),
-    ({"prompt": "w3 w4", "layers": 9}, r"layer 9 does not exist: this model has layers 0\.\.3"),
+    (
+        {"data": np.zeros((3, 4))},
+        "tensor holds tensor samples: a language model continues texts",
+    ),
+    (
+        {"data": ["w3", "w4"]},
+        "texts holds no text of two tokens: there is nothing to predict",
+    ),
+    (
+        {"prompt": "w3 w4", "layers": 9},
+        r"layer 9 does not exist: this model has layers 0\.\.3",
+    ),
     (
         {"prompt": "w3 w4", "measure": True, "max_new_tokens": 3},
         "`max_new_tokens=3` is too short for diversity, which counts 4-grams: give at least 4",
@@ -254,7 +296,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "line"), REFUSED, ids=lambda value: str(value)[:40])
-def test_wrong_input_is_refused_in_one_line(wrong: dict[str, Any], line: str, model: Any) -> None:
+def test_wrong_input_is_refused_in_one_line(
+    wrong: dict[str, Any], line: str, model: Any
+) -> None:
     with pytest.raises(LayerscopeError, match=f"^{line}") as caught:
         generate(model, **QUIET | wrong)
     assert "\n" not in str(caught.value)
@@ -265,6 +309,7 @@ def test_a_folder_that_holds_something_else_is_refused_before_the_work(
 ) -> None:
     (tmp_path / "mine.txt").write_text(words([3]))
     with pytest.raises(
-        LayerscopeError, match="exists and holds no set of generated texts: name a new folder"
+        LayerscopeError,
+        match="exists and holds no set of generated texts: name a new folder",
     ):
         generate(model, "w3 w4", out=tmp_path, **QUIET)

@@ -35,11 +35,15 @@ from layerscope.models import LoadOptions, Override
 from layerscope.truncation import truncate_layers
 
 
-def test_every_depth_says_what_generate_of_the_truncated_model_says(family: Family) -> None:
+def test_every_depth_says_what_generate_of_the_truncated_model_says(
+    family: Family,
+) -> None:
     texts, seen = prompts(), {}
     for layer, reference in family.cuts.items():
         found = told(family.model, texts, layer)
-        assert [one.prompt for one in found] == texts and {one.layer for one in found} == {layer}
+        assert [one.prompt for one in found] == texts and {
+            one.layer for one in found
+        } == {layer}
         for one in found:
             assert words(list(one.prompt_ids)) == one.prompt
             assert one.ids == of_transformers(reference, one.prompt_ids)
@@ -66,7 +70,10 @@ def test_the_cache_is_used(family: Family) -> None:
             lambda _, args, __, read=read: read.append(args[0].shape[1])
         )
         continued(
-            decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, chooser(Sampling(max_new_tokens=4), [0, 1]), 4
+            decoder,
+            {0: [5, 6, 7], 1: [5, 6, 7, 8]},
+            chooser(Sampling(max_new_tokens=4), [0, 1]),
+            4,
         )
         handle.remove()
         assert read[0] == 3 and set(read[1:]) == {1}
@@ -75,7 +82,12 @@ def test_the_cache_is_used(family: Family) -> None:
 def test_the_real_model_tells_its_stories(shared: Path, tmp_path: Path) -> None:
     source = shared / "models" / "stories260K"
     truncate_layers(source, [3], tmp_path / "out", progress=False)
-    texts = ["Once upon a time", "The dog", "Lily and Tom went to the park because they", ""]
+    texts = [
+        "Once upon a time",
+        "The dog",
+        "Lily and Tom went to the park because they",
+        "",
+    ]
     for layer in (3, 5):
         folder = source if layer == 5 else tmp_path / "out" / f"layer-{layer}"
         reference, tokenizer = (
@@ -86,12 +98,16 @@ def test_the_real_model_tells_its_stories(shared: Path, tmp_path: Path) -> None:
             source, texts, layers=layer, max_new_tokens=40, progress=False
         ).texts.itertuples():
             assert one.prompt_ids == tuple(tokenizer(one.prompt)["input_ids"])
-            assert one.ids == of_transformers(reference.eval(), one.prompt_ids, max_new_tokens=40)
+            assert one.ids == of_transformers(
+                reference.eval(), one.prompt_ids, max_new_tokens=40
+            )
             assert (
                 tokenizer.decode([*one.prompt_ids, *one.ids], skip_special_tokens=True)
                 == one.prompt + one.text
             )
-    (story, *_) = generate(source, texts, max_new_tokens=40, progress=False).texts.itertuples()
+    (story, *_) = generate(
+        source, texts, max_new_tokens=40, progress=False
+    ).texts.itertuples()
     assert story.text.startswith(", there was a little girl named Lily.")
     assert 0 < metrics.diversity(story.ids) <= 1
 
@@ -102,7 +118,9 @@ def test_a_text_stops_at_each_of_its_ends_and_the_others_go_on() -> None:
     model.generation_config.eos_token_id = [free[0].ids[4], free[3].ids[7]]
     found = told(model, texts)
     assert [one.ids for one in found] == [
-        of_transformers(model, one.prompt_ids, eos_token_id=model.generation_config.eos_token_id)
+        of_transformers(
+            model, one.prompt_ids, eos_token_id=model.generation_config.eos_token_id
+        )
         for one in free
     ]
     assert len(found[0].ids) <= 5 and max(len(one.ids) for one in found) > 8
@@ -116,12 +134,22 @@ def test_a_cache_that_does_not_hold_is_found_out(
 ) -> None:
     """RWKV's mixes the texts of a batch, and a hybrid cut to convolutions cannot tell how long its text is."""
     model = loud(make())
-    truncate_layers(model, [layer], tmp_path / "out", processor=TOKENIZER, progress=False)
-    reference = hf.AutoModelForCausalLM.from_pretrained(tmp_path / "out" / f"layer-{layer}").eval()
+    truncate_layers(
+        model, [layer], tmp_path / "out", processor=TOKENIZER, progress=False
+    )
+    reference = hf.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "out" / f"layer-{layer}"
+    ).eval()
     for one in told(model, prompts((4, 7, 4)), layer, max_new_tokens=8):
         ids = list(one.prompt_ids)
         for _ in range(8):
-            ids.append(int(reference(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+            ids.append(
+                int(
+                    reference(torch.tensor([ids]), use_cache=False)
+                    .logits[0, -1]
+                    .argmax()
+                )
+            )
         assert one.ids == tuple(ids[-8:])
 
 
@@ -134,7 +162,10 @@ def broken() -> Any:
 
 
 REFUSED = [
-    ({"prompts": []}, "prompts are a list of texts: give one or more strings in a list"),
+    (
+        {"prompts": []},
+        "prompts are a list of texts: give one or more strings in a list",
+    ),
     ({"prompts": ["w3", 4]}, "prompts are a list of texts"),
     (
         {"prompts": ["w3", ""]},
@@ -173,7 +204,9 @@ def test_nan_is_told_with_its_layer_and_place() -> None:
         LayerscopeError, match="layer 2 gives NaN after 6 tokens of prompt 1: check"
     ):
         told(broken(), ["w3 w4 w5", "w3 w4 w5 w6 w7 w50 w8 w9"], 2)
-    with pytest.raises(LayerscopeError, match="layer 1 gives NaN on text 1: check its weights"):
+    with pytest.raises(
+        LayerscopeError, match="layer 1 gives NaN on text 1: check its weights"
+    ):
         score(broken(), ["w3 w4 w5", "w3 w50 w5"])
 
 

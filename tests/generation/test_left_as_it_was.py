@@ -14,9 +14,14 @@ from layerscope import LayerscopeError
 def state(model: Any) -> tuple[Any, ...]:
     modules = list(model.modules())
     hooks = [
-        (dict(m._forward_hooks), dict(m._forward_pre_hooks), "forward" in vars(m)) for m in modules
+        (dict(m._forward_hooks), dict(m._forward_pre_hooks), "forward" in vars(m))
+        for m in modules
     ]
-    told = model.config.to_dict(), model.generation_config.to_dict(), [m.training for m in modules]
+    told = (
+        model.config.to_dict(),
+        model.generation_config.to_dict(),
+        [m.training for m in modules],
+    )
     return (
         *map(copy.deepcopy, told),
         hooks,
@@ -57,7 +62,8 @@ def test_the_model_is_left_as_it_was_whatever_happens(call: str) -> None:
     unchanged(before, state(model))
     for point in (calls, calls // 2):
         last, calls = point, 0
-        with pytest.raises((Stop, LayerscopeError)):  # the probe for a head tells it as its own
+        # the probe for a head tells it as its own
+        with pytest.raises((Stop, LayerscopeError)):
             work()
         assert calls >= last
         unchanged(before, state(model))

@@ -50,7 +50,10 @@ def test_what_a_model_says_itself_its_score_puts_first() -> None:
     for one, nll, n in zip(known, found.nll, new, strict=True):
         assert (-nll[0, -n:]).tolist() == pytest.approx(list(one.log_probs), abs=1e-4)
     every = np.concatenate(found.correct, 1)
-    assert found.accuracy.tolist() == every.mean(1).tolist() and every.shape[1] == found.tokens
+    assert (
+        found.accuracy.tolist() == every.mean(1).tolist()
+        and every.shape[1] == found.tokens
+    )
 
 
 def test_texts_that_cannot_be_scored() -> None:

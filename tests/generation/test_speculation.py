@@ -33,11 +33,19 @@ OUTPUTS = (
 
 
 gptj = family(
-    "GPTJ", vocab_size=V, n_embd=D, n_layer=zoo.L, n_head=4, rotary_dim=4, n_positions=256
+    "GPTJ",
+    vocab_size=V,
+    n_embd=D,
+    n_layer=zoo.L,
+    n_head=4,
+    rotary_dim=4,
+    n_positions=256,
 )
 bloom = family("Bloom", vocab_size=V, hidden_size=D, n_layer=zoo.L, n_head=4)
 falcon = family("Falcon", **talkers.SMALL, num_attention_heads=4)
-olmo2 = family("Olmo2", **{name: value for name, value in COMMON.items() if name != "head_dim"})
+olmo2 = family(
+    "Olmo2", **{name: value for name, value in COMMON.items() if name != "head_dim"}
+)
 stablelm = family("StableLm", **COMMON, num_key_value_heads=4)
 gpt_neo = family(
     "GPTNeo",
@@ -51,7 +59,9 @@ gpt_neo = family(
     bos_token_id=1,
     eos_token_id=2,
 )
-mpt = family("Mpt", vocab_size=V, d_model=D, n_layers=zoo.L, n_heads=4, max_seq_len=PROMPT + NEW)
+mpt = family(
+    "Mpt", vocab_size=V, d_model=D, n_layers=zoo.L, n_heads=4, max_seq_len=PROMPT + NEW
+)
 
 
 def windowed(name: str, kind: str = "sliding_attention", **options: Any) -> Any:
@@ -103,7 +113,9 @@ def made(make: Any, quiet: float = 1.0) -> Any:
         for block in speculation.split.blocks[LAYER:]:
             for name, weight in block.named_parameters():
                 last = name.split(".")[-2] if "." in name else ""
-                if weight.ndim > 1 and (last in OUTPUTS or name.endswith("experts.down_proj")):
+                if weight.ndim > 1 and (
+                    last in OUTPUTS or name.endswith("experts.down_proj")
+                ):
                     weight.mul_(quiet)
     return model
 
@@ -131,7 +143,8 @@ def test_the_text_is_that_of_generate(make: Any, rows: int) -> None:
     report = speculation.report
     assert 0 < report.accepted < report.drafted
     assert report.plain < rows * 5  # but where a single token is left to write
-    assert torch.equal(model.generate(**options), wanted)  # nothing is left in the model
+    # nothing is left in the model
+    assert torch.equal(model.generate(**options), wanted)
 
 
 def test_each_block_runs_once_for_a_token() -> None:
@@ -144,7 +157,9 @@ def test_each_block_runs_once_for_a_token() -> None:
         module.register_forward_hook(
             lambda _, args, __, i=i: read.__setitem__(i, read[i] + args[0].shape[1])
         )
-        module.register_forward_hook(lambda *_, i=i: with_drafts.__setitem__(i, with_drafts[i] + 1))
+        module.register_forward_hook(
+            lambda *_, i=i: with_drafts.__setitem__(i, with_drafts[i] + 1)
+        )
     options = LONG | {"max_new_tokens": NEW + 1}
     model.generate(**prompt, **options, custom_generate=speculation)
     report = speculation.report
@@ -155,7 +170,9 @@ def test_each_block_runs_once_for_a_token() -> None:
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_sampling_follows_the_model(monkeypatch: pytest.MonkeyPatch, right: bool) -> None:
+def test_sampling_follows_the_model(
+    monkeypatch: pytest.MonkeyPatch, right: bool
+) -> None:
     """Two tokens of 20,000 texts against the model's own law, and against it with every draft token accepted."""
     model, draws = made(zoo.llama, 3.0), 20_000
     how = {"do_sample": True, "temperature": 1.3, "top_k": 5, "top_p": 0.9}
@@ -177,10 +194,15 @@ def test_sampling_follows_the_model(monkeypatch: pytest.MonkeyPatch, right: bool
     law = torch.zeros(V, V, dtype=torch.float64)
     first = law_of(model, prompt, how)[0]
     for token in first.nonzero()[:, 0]:
-        law[token] = first[token] * law_of(model, torch.cat([prompt, token[None, None]], 1), how)[0]
+        law[token] = (
+            first[token]
+            * law_of(model, torch.cat([prompt, token[None, None]], 1), how)[0]
+        )
     counts = torch.zeros(V, V, dtype=torch.float64)
     counts.index_put_(
-        (found[:, 3], found[:, 4]), torch.ones(draws, dtype=torch.float64), accumulate=True
+        (found[:, 3], found[:, 4]),
+        torch.ones(draws, dtype=torch.float64),
+        accumulate=True,
     )
     assert not counts[law == 0].any()
     assert 0 < speculation.report.acceptance < 1
@@ -196,7 +218,9 @@ def law_of(model: Any, ids: torch.Tensor, how: dict[str, Any]) -> torch.Tensor:
     logits = model(ids, use_cache=False).logits[:, -1].float()
     logits[:, 2] = -torch.inf
     logits = hf.TemperatureLogitsWarper(how["temperature"])(ids, logits)
-    logits = hf.TopPLogitsWarper(how["top_p"])(ids, hf.TopKLogitsWarper(how["top_k"])(ids, logits))
+    logits = hf.TopPLogitsWarper(how["top_p"])(
+        ids, hf.TopKLogitsWarper(how["top_k"])(ids, logits)
+    )
     return logits.double().softmax(-1)
 
 
@@ -204,7 +228,11 @@ SETTINGS: list[dict[str, Any]] = [
     {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2},
     {"eos_token_id": [17, 30, 45, 61, 77]},
     {"min_new_tokens": 20, "eos_token_id": [8, 22, 56, 61, 84]},
-    {"forced_eos_token_id": 9, "bad_words_ids": [[7], [8, 22]], "suppress_tokens": [12]},
+    {
+        "forced_eos_token_id": 9,
+        "bad_words_ids": [[7], [8, 22]],
+        "suppress_tokens": [12],
+    },
     {"max_length": 30, "max_new_tokens": None},
 ]
 
@@ -217,7 +245,8 @@ def test_the_model_s_generation_settings_hold(settings: dict[str, Any]) -> None:
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
     assert torch.equal(model.generate(**options, custom_generate=speculation), wanted)
     assert not torch.equal(
-        wanted, model.generate(**options | dict.fromkeys(settings) | {"max_new_tokens": NEW})
+        wanted,
+        model.generate(**options | dict.fromkeys(settings) | {"max_new_tokens": NEW}),
     )
     assert speculation.report.drafted
 
@@ -228,7 +257,9 @@ def test_a_stop_of_the_caller_and_a_streamer() -> None:
     full = model.generate(**options)[0, 12:].tolist()
 
     class After(hf.StoppingCriteria):
-        def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        def __call__(
+            self, input_ids: torch.Tensor, scores: Any, **_: Any
+        ) -> torch.Tensor:
             return input_ids[:, -1] == full[9]
 
     seen: list[int] = []
@@ -245,7 +276,9 @@ def test_a_stop_of_the_caller_and_a_streamer() -> None:
     found = model.generate(**options, custom_generate=speculation)[0]
     assert found[12:].tolist() == full[: full.index(full[9]) + 1]
     assert seen == [*found.tolist(), -1]
-    with pytest.raises(LayerscopeError, match="a streamer takes one text, and there are 3"):
+    with pytest.raises(
+        LayerscopeError, match="a streamer takes one text, and there are 3"
+    ):
         model.generate(**options | prompts(3), custom_generate=speculation)
 
 
@@ -278,20 +311,25 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("options", "named"), REFUSALS, ids=lambda found: found if isinstance(found, str) else ""
+    ("options", "named"),
+    REFUSALS,
+    ids=lambda found: found if isinstance(found, str) else "",
 )
 def test_what_cannot_be_kept_to_is_named(options: dict[str, Any], named: str) -> None:
     model = made(zoo.llama)
     with pytest.raises(LayerscopeError, match=named):
         model.generate(
-            **prompts(1) | options, max_new_tokens=4, custom_generate=SelfSpeculation(model)
+            **prompts(1) | options,
+            max_new_tokens=4,
+            custom_generate=SelfSpeculation(model),
         )
 
 
 @pytest.mark.parametrize("layer", [0, zoo.L, 2.5, True, "foo"])
 def test_layers_that_cannot_draft(layer: Any) -> None:
     with pytest.raises(
-        LayerscopeError, match=r"draft_layer is .*: give a whole number from 1 to 2, or auto"
+        LayerscopeError,
+        match=r"draft_layer is .*: give a whole number from 1 to 2, or auto",
     ):
         SelfSpeculation(zoo.llama(), layer)
 
@@ -299,7 +337,8 @@ def test_layers_that_cannot_draft(layer: Any) -> None:
 @pytest.mark.parametrize("tokens", [0, 1.5, "some"])
 def test_numbers_of_draft_tokens_that_are_none(tokens: Any) -> None:
     with pytest.raises(
-        LayerscopeError, match=r"draft_tokens is .*: give a whole number of at least 1, or auto"
+        LayerscopeError,
+        match=r"draft_tokens is .*: give a whole number of at least 1, or auto",
     ):
         SelfSpeculation(zoo.llama(), 1, tokens)
 
@@ -317,7 +356,11 @@ zamba2 = family(
 )
 nemotron_h = family(
     "NemotronH",
-    **{name: value for name, value in talkers.PLAIN.items() if name != "num_hidden_layers"},
+    **{
+        name: value
+        for name, value in talkers.PLAIN.items()
+        if name != "num_hidden_layers"
+    },
     layers_block_type=["mamba", "attention", "mlp"],
     mamba_num_heads=8,
     mamba_head_dim=8,
@@ -351,10 +394,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("make", "why"), REFUSED, ids=lambda found: getattr(found, "__name__", ""))
+@pytest.mark.parametrize(
+    ("make", "why"), REFUSED, ids=lambda found: getattr(found, "__name__", "")
+)
 def test_models_that_cannot_draft(make: Any, why: str) -> None:
     with pytest.raises(
-        LayerscopeError, match=f"^self-speculation does not work with {why}.*: decode plainly"
+        LayerscopeError,
+        match=f"^self-speculation does not work with {why}.*: decode plainly",
     ):
         SelfSpeculation(loud(make()), 2)
 
@@ -374,7 +420,8 @@ def test_a_vocabulary_smaller_than_the_texts_that_models_are_tried_on() -> None:
     ids = torch.tensor([[3, 4, 5]])
     speculation = SelfSpeculation(model, 2, 3, fall_back=False)
     assert torch.equal(
-        model.generate(ids, **GREEDY, custom_generate=speculation), model.generate(ids, **GREEDY)
+        model.generate(ids, **GREEDY, custom_generate=speculation),
+        model.generate(ids, **GREEDY),
     )
 
 
@@ -383,11 +430,15 @@ def test_a_model_whose_attention_sees_padding_cannot_draft() -> None:
     model = made(zoo.llama)
     forward = type(model).forward
 
-    def blind(self: Any, input_ids: torch.Tensor, attention_mask: Any = None, **how: Any) -> Any:
+    def blind(
+        self: Any, input_ids: torch.Tensor, attention_mask: Any = None, **how: Any
+    ) -> Any:
         return forward(self, input_ids, **how)
 
     model.forward = blind.__get__(model)
-    with pytest.raises(LayerscopeError, match="which keeps something of tokens that were cut back"):
+    with pytest.raises(
+        LayerscopeError, match="which keeps something of tokens that were cut back"
+    ):
         SelfSpeculation(model, LAYER, DRAFTED)
 
 
@@ -410,12 +461,15 @@ def test_the_verb_tells_the_same_text_and_what_was_drafted() -> None:
     assert drafted.texts["ids"].tolist() == plain.texts["ids"].tolist()
     assert "tokens per second" in drafted.notes[-1]
     one, other = (
-        generate(model, texts, top_p=0.9, draft_layer=2, draft_tokens=2, **how) for _ in range(2)
+        generate(model, texts, top_p=0.9, draft_layer=2, draft_tokens=2, **how)
+        for _ in range(2)
     )
     assert one.texts["text"].tolist() == other.texts["text"].tolist()
     with pytest.raises(LayerscopeError, match="leave `layers` out"):
         generate(model, texts, layers=2, draft_layer=1, **how)
-    with pytest.raises(LayerscopeError, match="draft_layer is 3: give a whole number from 1 to 2"):
+    with pytest.raises(
+        LayerscopeError, match="draft_layer is 3: give a whole number from 1 to 2"
+    ):
         generate(model, texts, draft_layer=3, **how)
     with pytest.raises(LayerscopeError, match="try `draft_layer='auto'`"):
         generate(model, texts, draft_tokens=3, **how)

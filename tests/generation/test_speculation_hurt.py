@@ -30,7 +30,9 @@ class Breaks(hf.TextStreamer):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_the_model_is_as_it_was_after_a_streamer_that_raises(error: type[BaseException]) -> None:
+def test_the_model_is_as_it_was_after_a_streamer_that_raises(
+    error: type[BaseException],
+) -> None:
     model = made(zoo.llama)
     blocks, wanted = (
         [vars(each).copy() for each in model.model.layers],
@@ -38,10 +40,14 @@ def test_the_model_is_as_it_was_after_a_streamer_that_raises(error: type[BaseExc
     )
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
     with pytest.raises(error):
-        model.generate(**prompts(1), **OPTIONS, custom_generate=speculation, streamer=Breaks(error))
+        model.generate(
+            **prompts(1), **OPTIONS, custom_generate=speculation, streamer=Breaks(error)
+        )
     assert [vars(each) for each in model.model.layers] == blocks
     assert torch.equal(model.generate(**prompts(1), **OPTIONS), wanted)
-    assert torch.equal(model.generate(**prompts(1), **OPTIONS, custom_generate=speculation), wanted)
+    assert torch.equal(
+        model.generate(**prompts(1), **OPTIONS, custom_generate=speculation), wanted
+    )
 
 
 @pytest.mark.parametrize("sample", [False, True])
@@ -52,7 +58,9 @@ def test_logits_that_are_nan(sample: bool, where: str) -> None:
 
     def spoiled(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
         calls.append(1)
-        return output * (torch.nan if len(calls) > (0 if where == "prompt" else 6) else 1)
+        return output * (
+            torch.nan if len(calls) > (0 if where == "prompt" else 6) else 1
+        )
 
     model.lm_head.register_forward_hook(spoiled)
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
@@ -73,12 +81,17 @@ def test_lengths_that_differ_much_and_the_last_position_of_a_model() -> None:
     """Texts fill a GPT-2 of learned positions to the last, one of them from a prompt of a single token."""
     model = made(zoo.gpt2)
     room = model.config.n_positions
-    ids = torch.randint(3, zoo.V, (2, room - 12), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(
+        3, zoo.V, (2, room - 12), generator=torch.Generator().manual_seed(0)
+    )
     mask = torch.ones_like(ids)
     mask[1, :-1] = 0
     options = OPTIONS | {"max_new_tokens": 12, "eos_token_id": None}
     speculation = SelfSpeculation(model, LAYER, 11, fall_back=False)
     wanted = model.generate(ids, attention_mask=mask, **options)
     assert torch.equal(
-        model.generate(ids, attention_mask=mask, **options, custom_generate=speculation), wanted
+        model.generate(
+            ids, attention_mask=mask, **options, custom_generate=speculation
+        ),
+        wanted,
     )

@@ -19,13 +19,20 @@ def test_texts_in_memory(kind):
 def test_texts_with_labels():
     assert open_corpus((["a", "b", "c"], np.array([1, 0, 1]))).labels == (1, 0, 1)
     assert open_corpus(("just", "two texts")).labels is None
-    frame = pd.DataFrame({"text": ["a", "b", "c"], "label": ["x", "y", "x"]}, index=[7, 8, 9])
+    frame = pd.DataFrame(
+        {"text": ["a", "b", "c"], "label": ["x", "y", "x"]}, index=[7, 8, 9]
+    )
     for texts in (frame["text"], frame["text"].to_numpy(str)):
         corpus = open_corpus((texts, frame["label"]))
-        assert (list(corpus.samples), corpus.labels) == (["a", "b", "c"], ("x", "y", "x"))
+        assert (list(corpus.samples), corpus.labels) == (
+            ["a", "b", "c"],
+            ("x", "y", "x"),
+        )
 
 
-@pytest.mark.parametrize("rows", [np.arange(12.0).reshape(4, 3), torch.arange(12.0).reshape(4, 3)])
+@pytest.mark.parametrize(
+    "rows", [np.arange(12.0).reshape(4, 3), torch.arange(12.0).reshape(4, 3)]
+)
 def test_rows_of_an_array(rows):
     corpus = open_corpus((rows, [0, 1, 0, 1]))
     assert corpus.modality == "tensor"
@@ -40,7 +47,13 @@ def test_images_in_memory_are_rgb():
     pixels = np.full((4, 5, 3), 200, dtype=np.uint8)
     grey = Image.fromarray(np.full((4, 5), 65535, dtype=np.uint16))
     corpus = open_corpus(
-        [Image.fromarray(pixels), pixels, pixels[:, :, 0], grey, Image.new("RGBA", (5, 4))]
+        [
+            Image.fromarray(pixels),
+            pixels,
+            pixels[:, :, 0],
+            grey,
+            Image.new("RGBA", (5, 4)),
+        ]
     )
     assert corpus.modality == "image"
     assert all(image.mode == "RGB" and image.size == (5, 4) for image in corpus.samples)
@@ -99,7 +112,11 @@ MISTAKES = [
         "the rows differ in shape ((3,), (4,)): give rows of one shape",
     ),
     ((np.ones((3, 2)), [1, 2]), {}, "2 labels for 3 samples: give one each"),
-    (["good food", "rude staff"], {"labels": [1]}, "1 labels for 2 samples: give one each"),
+    (
+        ["good food", "rude staff"],
+        {"labels": [1]},
+        "1 labels for 2 samples: give one each",
+    ),
     (
         (np.ones((2, 2)), [0.5, 1.5]),
         {},
@@ -110,7 +127,11 @@ MISTAKES = [
         {"modality": "image"},
         "an image of floats has values outside 0..1: scale it, or give uint8",
     ),
-    (pd.DataFrame({"text": []}), {}, "the data frame has no rows: give at least one text"),
+    (
+        pd.DataFrame({"text": []}),
+        {},
+        "the data frame has no rows: give at least one text",
+    ),
 ]
 
 

@@ -50,5 +50,7 @@ def test_importing_the_room_loads_nothing_heavy():
         "transformers",
     )
     code = f"import sys, layerscope.inputs; print([m for m in {heavy!r} if m in sys.modules])"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert shown.stdout.strip() == "[]"

@@ -11,7 +11,10 @@ WORDS = [f"w{i}" for i in range(100)]
 
 
 def word_tokenizer(template):
-    vocabulary = {word: i for i, word in enumerate(["[CLS]", "[SEP]", "[UNK]", "a", "the", *WORDS])}
+    vocabulary = {
+        word: i
+        for i, word in enumerate(["[CLS]", "[SEP]", "[UNK]", "a", "the", *WORDS])
+    }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -30,27 +33,42 @@ def running(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("template", "before", "after"),
-    [("$A", [], []), ("[CLS] $A", [0], []), ("$A [SEP]", [], [1]), ("[CLS] $A [SEP]", [0], [1])],
+    [
+        ("$A", [], []),
+        ("[CLS] $A", [0], []),
+        ("$A [SEP]", [], [1]),
+        ("[CLS] $A [SEP]", [0], [1]),
+    ],
 )
-def test_windows_have_one_length_and_the_tokenizers_own_ends(tmp_path, template, before, after):
+def test_windows_have_one_length_and_the_tokenizers_own_ends(
+    tmp_path, template, before, after
+):
     tokenizer = word_tokenizer(template)
     text = "\n\n".join(" ".join(WORDS[i : i + 7]) for i in range(0, 91, 7))
     packed = pack(running(tmp_path, text), tokenizer, 10)
     body = 10 - len(before) - len(after)
     assert {len(window.ids) for window in packed.samples} == {10}
     assert len(packed) == 91 // body
-    inner = [i for window in packed.samples for i in window.ids[len(before) : 10 - len(after)]]
+    inner = [
+        i
+        for window in packed.samples
+        for i in window.ids[len(before) : 10 - len(after)]
+    ]
     assert inner == tokenizer(text, add_special_tokens=False)["input_ids"][: len(inner)]
     for window in packed.samples:
         assert window.text in text
         assert list(window.ids) == tokenizer(window.text)["input_ids"]
     rest = 91 - len(inner)
-    assert any(note.startswith(f"the last {rest} token") for note in packed.notes) == (rest > 0)
+    assert any(note.startswith(f"the last {rest} token") for note in packed.notes) == (
+        rest > 0
+    )
     assert not packed.running
     assert packed.labels is None
 
 
-def test_pieces_change_nothing_and_warn_of_nothing(tmp_path, monkeypatch, caplog, capsys):
+def test_pieces_change_nothing_and_warn_of_nothing(
+    tmp_path, monkeypatch, caplog, capsys
+):
     tokenizer = word_tokenizer("[CLS] $A")
     corpus = running(tmp_path, "\n".join(" ".join(WORDS) for _ in range(20)))
     whole = pack(corpus, tokenizer, 16)
@@ -74,11 +92,13 @@ def test_what_cannot_be_packed(tmp_path):
     with pytest.raises(LayerscopeError, match=f"^{message}$"):
         pack(corpus, tokenizer, 2)
     with pytest.raises(
-        LayerscopeError, match="^digits holds image samples: only text is packed into windows$"
+        LayerscopeError,
+        match="^digits holds image samples: only text is packed into windows$",
     ):
         pack(open_corpus("digits"), tokenizer, 8)
     with pytest.raises(
-        LayerscopeError, match="^story is packed into windows already: pack the text it came from$"
+        LayerscopeError,
+        match="^story is packed into windows already: pack the text it came from$",
     ):
         pack(pack(corpus, tokenizer, 8), tokenizer, 8)
 

@@ -10,15 +10,24 @@ from layerscope.inputs.corpus import Corpus
 
 def corpus(labels: list[str] | None, n: int = 0) -> Corpus:
     names = tuple(map(str, range(len(labels or range(n)))))
-    return Corpus("made", "text", names, names, None if labels is None else tuple(labels))
+    return Corpus(
+        "made", "text", names, names, None if labels is None else tuple(labels)
+    )
 
 
 def test_every_class_of_five_keeps_five_and_the_rest_is_random():
     labels = ["big"] * 900 + ["mid"] * 80 + ["small"] * 12 + ["rare"] * 3
     found = draw(corpus(labels), 100, seed=0)
     sizes = Counter(found.labels)
-    assert len(found) == 100 and sizes["small"] == 5 and 80 < sizes["big"] < 95 and not found.notes
-    assert list(map(int, found.names)) == sorted(set(map(int, found.names))), "in order, none twice"
+    assert (
+        len(found) == 100
+        and sizes["small"] == 5
+        and 80 < sizes["big"] < 95
+        and not found.notes
+    )
+    assert list(map(int, found.names)) == sorted(set(map(int, found.names))), (
+        "in order, none twice"
+    )
     assert (
         found.names
         == draw(corpus(labels), 100, seed=0).names
@@ -42,6 +51,6 @@ def test_too_few_for_every_class_draw_whole_classes_and_say_so():
 def test_what_has_no_classes_to_keep_is_drawn_as_it_comes():
     plain = np.sort(np.random.default_rng(3).choice(200, 50, replace=False))
     assert draw(corpus(None, 200), 50, seed=3).names == tuple(map(str, plain))
-    assert draw(corpus([str(i) for i in range(200)]), 50, seed=3).names == tuple(map(str, plain)), (
-        "labels are ids"
-    )
+    assert draw(corpus([str(i) for i in range(200)]), 50, seed=3).names == tuple(
+        map(str, plain)
+    ), "labels are ids"

@@ -33,9 +33,14 @@ def test_a_share_of_one_leaves_one_token_repeated_or_none_in_place():
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_tokens_are_replaced_with_that_probability_each_by_itself(share):
     ids = tuple(range(1000, 21000))
-    for new in (repeat_tokens(ids, share, rng(1)), random_tokens(ids, share, range(1000), rng(1))):
+    for new in (
+        repeat_tokens(ids, share, rng(1)),
+        random_tokens(ids, share, range(1000), rng(1)),
+    ):
         replaced = np.array(new) != np.array(ids)
-        assert abs(replaced.mean() - share) < 4 * np.sqrt(share * (1 - share) / len(ids))
+        assert abs(replaced.mean() - share) < 4 * np.sqrt(
+            share * (1 - share) / len(ids)
+        )
         pairs = (replaced[1:] & replaced[:-1]).mean()  # of neighbours too: no runs
         assert abs(pairs - share**2) < 0.02
     drawn = np.array(random_tokens(ids, 1, range(1000), rng(2)))
@@ -58,12 +63,15 @@ def test_texts_become_windows_seeded_by_their_names_and_special_tokens_stay():
         )
 
     new = make(corpus)
-    assert new.name == f"{corpus.name}-random-0.5" and "probability 0.5" in new.notes[-1]
+    assert (
+        new.name == f"{corpus.name}-random-0.5" and "probability 0.5" in new.notes[-1]
+    )
     assert all(
         w.ids[0] == 1 and w.ids[-1] == 2 and not {0, 1, 2, 3} & set(w.ids[1:-1])
         for w in new.samples
     )
-    assert make(corpus.take([4])).samples[0].ids == new.samples[4].ids  # whatever else is drawn
+    # whatever else is drawn
+    assert make(corpus.take([4])).samples[0].ids == new.samples[4].ids
     assert [list(w.ids) for w in make(corpus, "repeat", 0).samples] == tokenised(texts)
     assert (
         make(corpus, "repeat", 1)
@@ -74,18 +82,29 @@ def test_texts_become_windows_seeded_by_their_names_and_special_tokens_stay():
     )
 
 
-def test_a_run_without_replacement_is_the_plain_run_and_another_share_another_run(tmp_path):
+def test_a_run_without_replacement_is_the_plain_run_and_another_share_another_run(
+    tmp_path,
+):
     model, data = (
-        load(str(tiny.saved(tiny.gpt2(), tmp_path / "m", special=False)), LoadOptions()),
+        load(
+            str(tiny.saved(tiny.gpt2(), tmp_path / "m", special=False)), LoadOptions()
+        ),
         tiny.texts(30),
     )
-    how = {"processor": model.processor, "metrics": "prompt_entropy", "views": 0, "progress": False}
+    how = {
+        "processor": model.processor,
+        "metrics": "prompt_entropy",
+        "views": 0,
+        "progress": False,
+    }
     plain = profile(model.module, data, out=tmp_path / "plain", **how)
     same = profile(model.module, data, out=tmp_path / "same", repeat_tokens=0, **how)
     one = profile(model.module, data, out=tmp_path / "one", repeat_tokens=1.0, **how)
     np.testing.assert_allclose(
         same.metric("prompt_entropy"), plain.metric("prompt_entropy"), rtol=1e-6
     )
-    assert (one.metric("prompt_entropy").iloc[1:] < plain.metric("prompt_entropy").iloc[1:]).all()
+    assert (
+        one.metric("prompt_entropy").iloc[1:] < plain.metric("prompt_entropy").iloc[1:]
+    ).all()
     with pytest.raises(LayerscopeError, match="holds another run"):
         profile(model.module, data, out=tmp_path / "one", repeat_tokens=0.5, **how)

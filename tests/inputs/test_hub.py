@@ -12,7 +12,10 @@ from layerscope.inputs import hub, open_corpus
 
 def reviews():
     features = datasets.Features(
-        {"review": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
+        {
+            "review": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["bad", "good"]),
+        }
     )
     return datasets.Dataset.from_dict(
         {"review": ["a", "b", ""], "label": [1, 0, 1]}, features=features
@@ -53,7 +56,8 @@ def test_hidden_test_labels_are_no_labels():
     corpus = open_corpus(hidden)
     assert corpus.labels is None
     assert any(
-        note.startswith("no labels: column 'label' holds no classes") for note in corpus.notes
+        note.startswith("no labels: column 'label' holds no classes")
+        for note in corpus.notes
     )
 
 
@@ -63,7 +67,9 @@ def test_images_and_sounds_of_a_data_set(tmp_path):
     wav = io.BytesIO()
     soundfile.write(wav, np.full(80, 0.25), 8000, format="wav")
     rows = {"img": [{"bytes": png.getvalue(), "path": None}] * 2, "label": [3, 4]}
-    features = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
+    features = datasets.Features(
+        {"img": datasets.Image(), "label": datasets.Value("int64")}
+    )
     images = open_corpus(datasets.Dataset.from_dict(rows, features=features))
     assert (images.modality, images.labels) == ("image", (3, 4))
     assert images.samples[1].getpixel((0, 0)) == (77, 77, 77)
@@ -88,7 +94,9 @@ def test_wrong_names_and_folders(tmp_path, refusal):
     expected = "the data set has no column 'txt' (its columns: review, label)"
     assert refusal(reviews(), text_column="txt") == expected
     stream = reviews().to_iterable_dataset()
-    assert refusal(stream).startswith("the data set is a stream: give a data set with a length")
+    assert refusal(stream).startswith(
+        "the data set is a stream: give a data set with a length"
+    )
 
 
 @pytest.mark.parametrize("offline", ["1", "0"])

@@ -11,7 +11,9 @@ from layerscope.inputs import Waveform, open_corpus, resample
 
 def image_file(path, value=0, size=(9, 7)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(value).integers(0, 255, (*size[::-1], 3), dtype=np.uint8)
+    pixels = np.random.default_rng(value).integers(
+        0, 255, (*size[::-1], 3), dtype=np.uint8
+    )
     Image.fromarray(pixels).save(path)
     return path
 
@@ -24,7 +26,9 @@ def sound_file(path, hertz=440, seconds=0.1, rate=8000):
 
 
 def test_a_folder_of_images_is_labelled_by_sub_folder(tmp_path):
-    for index, name in enumerate(["cat/a.png", "cat/b.jpg", "dog/deep/c.png", "dog/.hidden.png"]):
+    for index, name in enumerate(
+        ["cat/a.png", "cat/b.jpg", "dog/deep/c.png", "dog/.hidden.png"]
+    ):
         image_file(tmp_path / "pets" / name, index)
     corpus = open_corpus(tmp_path / "pets")
     assert (corpus.name, corpus.modality) == ("pets", "image")
@@ -39,7 +43,9 @@ def test_a_folder_of_images_is_labelled_by_sub_folder(tmp_path):
 def test_images_are_decoded_only_when_read(tmp_path, monkeypatch):
     for index in range(5):
         image_file(tmp_path / f"{index}.png", index)
-    monkeypatch.setattr("layerscope.inputs.media.read_image", lambda file: pytest.fail("decoded"))
+    monkeypatch.setattr(
+        "layerscope.inputs.media.read_image", lambda file: pytest.fail("decoded")
+    )
     taken = open_corpus(tmp_path).take([4, 2]).take([1])
     assert taken.names == ("2.png",)
     fingerprint = taken.fingerprint()
@@ -50,9 +56,13 @@ def test_images_are_decoded_only_when_read(tmp_path, monkeypatch):
 def test_the_first_broken_file_is_named(tmp_path, refusal):
     image_file(tmp_path / "b/good.png", 1)
     (tmp_path / "b/text.jpg").write_text("no image")
-    assert refusal(tmp_path).startswith("b/text.jpg cannot be decoded (cannot identify image file")
+    assert refusal(tmp_path).startswith(
+        "b/text.jpg cannot be decoded (cannot identify image file"
+    )
     sound_file(tmp_path / "sounds/a.wav", 880)
-    (tmp_path / "sounds/cut.wav").write_bytes((tmp_path / "sounds/a.wav").read_bytes()[:20])
+    (tmp_path / "sounds/cut.wav").write_bytes(
+        (tmp_path / "sounds/a.wav").read_bytes()[:20]
+    )
     assert refusal(tmp_path / "sounds").startswith("cut.wav cannot be decoded (")
 
 
@@ -60,7 +70,8 @@ def test_a_file_that_breaks_after_opening_is_named(tmp_path):
     corpus = open_corpus(image_file(tmp_path / "x/a.png").parent)
     (tmp_path / "x/a.png").write_bytes(b"gone")
     with pytest.raises(
-        LayerscopeError, match=r"^a\.png cannot be decoded \(.*\): replace the file or remove it$"
+        LayerscopeError,
+        match=r"^a\.png cannot be decoded \(.*\): replace the file or remove it$",
     ):
         corpus.samples[0]
 
@@ -69,13 +80,19 @@ def test_sounds_are_mono_float32(tmp_path):
     sound_file(tmp_path / "high/a.wav", 880)
     sound_file(tmp_path / "low/b.flac", 220)
     soundfile.write(
-        tmp_path / "low/stereo.wav", np.stack([np.full(80, 0.5), np.zeros(80)], axis=1), 8000
+        tmp_path / "low/stereo.wav",
+        np.stack([np.full(80, 0.5), np.zeros(80)], axis=1),
+        8000,
     )
     corpus = open_corpus(str(tmp_path))
     assert corpus.modality == "audio"
     assert corpus.labels == ("high", "low", "low")
     first, stereo = corpus.samples[0], corpus.samples[2]
-    assert (first.rate, first.samples.dtype, first.samples.shape) == (8000, np.float32, (800,))
+    assert (first.rate, first.samples.dtype, first.samples.shape) == (
+        8000,
+        np.float32,
+        (800,),
+    )
     assert np.allclose(stereo.samples, 0.25, atol=1e-3)
 
 
@@ -101,13 +118,16 @@ def test_files_of_both_kinds(tmp_path, refusal):
     image_file(tmp_path / "a.png")
     sound_file(tmp_path / "c.wav")
     assert (
-        refusal(tmp_path) == f"{tmp_path} holds images and sounds: keep each kind in its own folder"
+        refusal(tmp_path)
+        == f"{tmp_path} holds images and sounds: keep each kind in its own folder"
     )
     assert open_corpus(tmp_path, modality="audio").names == ("c.wav",)
 
 
 def test_a_list_of_paths_keeps_its_order_and_labels(tmp_path, refusal):
-    paths = [image_file(tmp_path / "x" / f"{name}.png", i) for i, name in enumerate("bac")]
+    paths = [
+        image_file(tmp_path / "x" / f"{name}.png", i) for i, name in enumerate("bac")
+    ]
     assert open_corpus(paths).names == tuple(map(str, paths))
     assert open_corpus((paths, [2, 1, 3])).labels == (2, 1, 3)
     missing = tmp_path / "none.png"

@@ -54,12 +54,18 @@ def joined(stream, **options):
 def test_a_stream_holds_what_the_corpus_holds(tmp_path, suffix):
     path = written(tmp_path, suffix)
     corpus, stream = open_corpus(path), open_stream(path, rows=10)
-    assert joined(stream) == [list(corpus.samples), list(corpus.names), list(corpus.labels)]
+    assert joined(stream) == [
+        list(corpus.samples),
+        list(corpus.names),
+        list(corpus.labels),
+    ]
     assert (stream.name, stream.modality) == (corpus.name, "text")
     assert stream.notes == corpus.notes[:2]
     assert joined(stream) == joined(stream)
     odd = open_stream(path, rows=10).chunks(wanted=lambda number: number % 2 == 1)
-    assert [(chunk.number, chunk.read) for chunk in odd] == [(i, i % 2 == 1) for i in range(6)]
+    assert [(chunk.number, chunk.read) for chunk in odd] == [
+        (i, i % 2 == 1) for i in range(6)
+    ]
     assert next(stream.chunks(3)).number == 3
 
 
@@ -111,20 +117,30 @@ def test_texts_of_the_hub_are_fetched_as_they_are_read(hub, tmp_path, monkeypatc
         monkeypatch.setattr(datasets.config, name, value)
     cells = [{"text": f"text {i}", "label": i % 3} for i in range(2500)]
     files = {
-        f"train-0000{i}-of-00002.parquet": pd.DataFrame(cells[i * 1500 : (i + 1) * 1500])
+        f"train-0000{i}-of-00002.parquet": pd.DataFrame(
+            cells[i * 1500 : (i + 1) * 1500]
+        )
         for i in range(2)
     }
     hub.repos["dataset", "user/reviews"] = [
         {name: frame.to_parquet(index=False) for name, frame in files.items()}
     ]
     stream = open_stream("hf:user/reviews", rows=400)
-    second = "GET /datasets/user/reviews/resolve/" + "0" * 40 + "/train-00001-of-00002.parquet"
+    second = (
+        "GET /datasets/user/reviews/resolve/"
+        + "0" * 40
+        + "/train-00001-of-00002.parquet"
+    )
     assert second not in hub.seen and stream.length is None
-    assert (stream.name, stream.notes[0]) == ("user-reviews-train", "split: train (of train)")
+    assert (stream.name, stream.notes[0]) == (
+        "user-reviews-train",
+        "split: train (of train)",
+    )
     assert joined(stream) == [
         list(column)
         for column in zip(
-            *((row["text"], str(i), row["label"]) for i, row in enumerate(cells)), strict=True
+            *((row["text"], str(i), row["label"]) for i, row in enumerate(cells)),
+            strict=True,
         )
     ]
     assert second in hub.seen
@@ -132,7 +148,8 @@ def test_texts_of_the_hub_are_fetched_as_they_are_read(hub, tmp_path, monkeypatc
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert joined(open_stream("hf:user/reviews:train"))[0] == list(corpus.samples)
     with pytest.raises(
-        LayerscopeError, match="hf:user/none is not cached and the hub cannot be reached"
+        LayerscopeError,
+        match="hf:user/none is not cached and the hub cannot be reached",
     ):
         open_stream("hf:user/none")
 
@@ -141,7 +158,10 @@ def late(n):
     """Return rows with texts that are missing, and classes of which one has a name after 1,400 numbers."""
     texts = [None if i % 11 == 3 else f"text {i}" for i in range(n)]
     return pd.DataFrame(
-        {"text": texts, "label": ["other" if i > 1400 and i % 5 == 0 else i % 7 for i in range(n)]}
+        {
+            "text": texts,
+            "label": ["other" if i > 1400 and i % 5 == 0 else i % 7 for i in range(n)],
+        }
     )
 
 
@@ -165,10 +185,18 @@ def test_an_iterable_that_fails_in_the_middle():
 @pytest.mark.parametrize(
     ("name", "data", "line"),
     [
-        ("a.jsonl", b'{"text": "a"}\n' * 1200 + b'{"text": "b', "line 1201 is not JSON"),
+        (
+            "a.jsonl",
+            b'{"text": "a"}\n' * 1200 + b'{"text": "b',
+            "line 1201 is not JSON",
+        ),
         ("a.csv", b"text,label\n" + b"a,1\n" * 1200 + b'"b', "line 1202 is broken"),
         ("a.jsonl.gz", gzip.compress(STRINGS)[:-9000], "complete gzip"),
-        ("a.csv", b"text\n" + b"abc\n" * 1200 + b"\xff\n", "no text in UTF-8 (byte 4,805 is 0xff)"),
+        (
+            "a.csv",
+            b"text\n" + b"abc\n" * 1200 + b"\xff\n",
+            "no text in UTF-8 (byte 4,805 is 0xff)",
+        ),
         ("a.jsonl", b'{"text": "a"}\n' * 1250 + b'{"text": 7}\n', "holds 7 (int)"),
         ("a.csv", b"", "is empty"),
         ("a.txt", b" \n", "is empty"),
@@ -178,7 +206,9 @@ def test_a_file_that_is_broken_in_the_middle(tmp_path, name, data, line):
     (tmp_path / name).write_bytes(data)
     read = []
     with pytest.raises(LayerscopeError) as caught:
-        read.extend(chunk.number for chunk in open_stream(tmp_path / name, rows=100).chunks())
+        read.extend(
+            chunk.number for chunk in open_stream(tmp_path / name, rows=100).chunks()
+        )
     assert line in str(caught.value) and "\n" not in str(caught.value)
     assert (len(read) >= 12) == (len(data) > 100)
 
@@ -190,8 +220,12 @@ def test_samples_have_the_names_that_a_column_id_gives_them(suffix, tmp_path):
     )
     write = {"csv": frame.to_csv, "parquet": frame.to_parquet}.get(suffix)
     file = tmp_path / f"texts.{suffix}"
-    write(file, index=False) if write else frame.to_json(file, orient="records", lines=True)
-    named = [name for chunk in open_stream(file, rows=2).chunks() for name in chunk.names]
+    write(file, index=False) if write else frame.to_json(
+        file, orient="records", lines=True
+    )
+    named = [
+        name for chunk in open_stream(file, rows=2).chunks() for name in chunk.names
+    ]
     assert named == ["7", "5", "9"]
     frame.assign(id=[1, 1, 2, 3]).to_csv(tmp_path / "twice.csv", index=False)
     named = [
@@ -206,7 +240,10 @@ def test_labels_may_turn_out_to_be_names(tmp_path):
     path = tmp_path / "late.jsonl"
     cells = [*[str(i % 2) for i in range(1000)], "maybe", None, "1"]
     path.write_text(
-        "".join(json.dumps({"text": f"t{i}", "label": cell}) + "\n" for i, cell in enumerate(cells))
+        "".join(
+            json.dumps({"text": f"t{i}", "label": cell}) + "\n"
+            for i, cell in enumerate(cells)
+        )
     )
     last = list(open_stream(path, rows=1000).chunks())[1]
     assert (last.names, last.labels) == (["1000", "1002"], ("maybe", "1"))
@@ -216,7 +253,8 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
     text = "a text of some length " * 20
     for name, n in (("few", 2_000), ("many", 60_000)):
         pq.write_table(
-            pa.table({"text": [f"{i} {text}" for i in range(n)]}), tmp_path / f"{name}.parquet"
+            pa.table({"text": [f"{i} {text}" for i in range(n)]}),
+            tmp_path / f"{name}.parquet",
         )
         with (tmp_path / f"{name}.csv").open("w") as file:
             file.write("text\n" + "".join(f"{i} {text}\n" for i in range(n)))
@@ -227,7 +265,11 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         "    n = sum(len(chunk.samples) for chunk in open_stream(name).chunks())\n"
         "    print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    paths = [tmp_path / f"{name}.{kind}" for name in ("few", "many") for kind in ("csv", "parquet")]
+    paths = [
+        tmp_path / f"{name}.{kind}"
+        for name in ("few", "many")
+        for kind in ("csv", "parquet")
+    ]
     done = subprocess.run(
         [sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True
     )

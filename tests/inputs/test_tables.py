@@ -13,24 +13,33 @@ def write(path, text, encoding="utf-8"):
 
 
 def test_csv_guesses_and_tells(tmp_path):
-    path = write(tmp_path / "dev.csv", 'id,Sentence,label\n1,"a, b",yes\n2,"two\nlines",no\n')
+    path = write(
+        tmp_path / "dev.csv", 'id,Sentence,label\n1,"a, b",yes\n2,"two\nlines",no\n'
+    )
     corpus = open_corpus(str(path))
     assert list(corpus.samples) == ["a, b", "two\nlines"]
     assert corpus.labels == ("yes", "no")
     assert corpus.names == ("0", "1")
-    assert corpus.notes == ("text column: 'Sentence' (guessed)", "label column: 'label' (guessed)")
+    assert corpus.notes == (
+        "text column: 'Sentence' (guessed)",
+        "label column: 'label' (guessed)",
+    )
     assert corpus.name == f"{tmp_path.name}-dev"
     assert not corpus.running
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet", ".csv.gz", ".json"])
+@pytest.mark.parametrize(
+    "suffix", [".csv", ".tsv", ".jsonl", ".parquet", ".csv.gz", ".json"]
+)
 def test_every_kind_of_table_gives_the_same_corpus(tmp_path, suffix):
     frame = pd.DataFrame({"text": ["null", "naïve 日本", "NA"], "label": [0, 1, 0]})
     path = tmp_path / f"reviews{suffix}"
     if suffix == ".parquet":
         frame.to_parquet(path)
     elif suffix.startswith(".json"):
-        frame.to_json(path, orient="records", lines=suffix == ".jsonl", force_ascii=False)
+        frame.to_json(
+            path, orient="records", lines=suffix == ".jsonl", force_ascii=False
+        )
     else:
         frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
     corpus = open_corpus(path)
@@ -41,14 +50,18 @@ def test_every_kind_of_table_gives_the_same_corpus(tmp_path, suffix):
 
 
 def test_columns_by_option_and_by_their_usual_names(tmp_path, refusal):
-    path = write(tmp_path / "t.csv", "short,long,n\nab,much longer than that,1\ncd,also much,2\n")
+    path = write(
+        tmp_path / "t.csv", "short,long,n\nab,much longer than that,1\ncd,also much,2\n"
+    )
     chosen = open_corpus(path, text_column="short", label_column="n")
     assert (chosen.samples[0], chosen.labels) == ("ab", (1, 2))
     assert refusal(path) == (
         f"{path} has no column of a usual name, such as text (its columns: short, long, n): name that of the texts "
         "with `text_column`"
     )
-    pairs = write(tmp_path / "p.csv", "text_a,text_b,label\nfirst,second,0.5\nthird,fourth,1.0\n")
+    pairs = write(
+        tmp_path / "p.csv", "text_a,text_b,label\nfirst,second,0.5\nthird,fourth,1.0\n"
+    )
     corpus = open_corpus(pairs)
     assert (list(corpus.samples), corpus.labels) == (["first", "third"], None)
     assert corpus.notes[-1].startswith("no labels: column 'label' holds no classes")
@@ -69,7 +82,9 @@ def test_float_and_nan_labels_of_a_frame_become_whole_numbers():
     corpus = open_corpus(frame)
     assert corpus.labels == (1, 0)
     assert all(type(label) is int for label in corpus.labels)
-    assert open_corpus(pd.DataFrame({"text": ["a", "b"], "label": [True, False]})).labels == (1, 0)
+    assert open_corpus(
+        pd.DataFrame({"text": ["a", "b"], "label": [True, False]})
+    ).labels == (1, 0)
 
 
 def test_semicolons_and_a_byte_order_mark(tmp_path):
@@ -79,15 +94,26 @@ def test_semicolons_and_a_byte_order_mark(tmp_path):
 
 
 def test_tsv_with_bare_quotation_marks(tmp_path):
-    corpus = open_corpus(write(tmp_path / "t.tsv", 'text\tlabel\n"Oh\t1\nwell" she said\t0\n'))
+    corpus = open_corpus(
+        write(tmp_path / "t.tsv", 'text\tlabel\n"Oh\t1\nwell" she said\t0\n')
+    )
     assert list(corpus.samples) == ['"Oh', 'well" she said']
     assert "quotation marks taken as text" in corpus.notes
 
 
 def test_hostile_texts_come_through_whole(tmp_path):
-    texts = ["x" * 300_000, "שלום עולם", "👩‍👩‍👧", "a\x00b", "<script>alert(1)</script>", "1"]
+    texts = [
+        "x" * 300_000,
+        "שלום עולם",
+        "👩‍👩‍👧",
+        "a\x00b",
+        "<script>alert(1)</script>",
+        "1",
+    ]
     path = tmp_path / "t.jsonl"
-    path.write_text("\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8")
+    path.write_text(
+        "\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8"
+    )
     assert list(open_corpus(path).samples) == texts
     pd.DataFrame({"text": texts}).to_csv(tmp_path / "t.csv", index=False)
     assert list(open_corpus(tmp_path / "t.csv").samples) == texts
@@ -96,12 +122,16 @@ def test_hostile_texts_come_through_whole(tmp_path):
 def test_half_characters_of_labels_and_columns_are_mended(tmp_path):
     rows = '{"text": "a", "label": "\\ud83dx", "\\ud83d": 1}\n{"text": "b", "label": "y"}\n'
     assert open_corpus(write(tmp_path / "t.jsonl", rows)).labels == ("\ufffdx", "y")
-    half = open_corpus(write(tmp_path / "u.jsonl", '{"text": "a\\ud800b"}\n{"text": "ok"}\n'))
+    half = open_corpus(
+        write(tmp_path / "u.jsonl", '{"text": "a\\ud800b"}\n{"text": "ok"}\n')
+    )
     assert half.samples[0] == "a\ufffdb"
 
 
 def test_plain_text_is_running_text_by_line(tmp_path):
-    corpus = open_corpus(write(tmp_path / "story.txt", "one\r\n\r\n  \r\ntwo\u2028still two\r\n"))
+    corpus = open_corpus(
+        write(tmp_path / "story.txt", "one\r\n\r\n  \r\ntwo\u2028still two\r\n")
+    )
     assert list(corpus.samples) == ["one", "two\u2028still two"]
     assert corpus.names == ("1", "4")
     assert corpus.running
@@ -115,9 +145,7 @@ def test_a_text_given_for_a_path(refusal):
 
 
 def test_an_unknown_modality(refusal):
-    expected = (
-        "modality 'imag' does not exist, did you mean image? (choose text, image, audio, tensor)"
-    )
+    expected = "modality 'imag' does not exist, did you mean image? (choose text, image, audio, tensor)"
     assert refusal(["a"], modality="imag") == expected
     assert (
         refusal(["a"], modality="tensor")
@@ -134,7 +162,9 @@ def test_shared_tables_open(shared):
 def test_frames_of_odd_make(refusal):
     unnamed = pd.DataFrame([["first", 1], [None, 2]])
     assert list(open_corpus(unnamed, text_column="0").samples) == ["first"]
-    category = pd.DataFrame({"text": ["a", "b"], "label": pd.Categorical(["x", "y"])}, index=[7, 9])
+    category = pd.DataFrame(
+        {"text": ["a", "b"], "label": pd.Categorical(["x", "y"])}, index=[7, 9]
+    )
     assert open_corpus(category).labels == ("x", "y")
     assert open_corpus(category).names == ("0", "1")
     lists = open_corpus(pd.DataFrame({"text": ["a", "b"], "label": [[1, 2], [3]]}))

@@ -8,15 +8,24 @@ from layerscope.inputs import Waveform, augment, views
 
 TEXT = "The quick brown fox jumps over the lazy dog while seven wizards quietly watch from nearby hills"
 SOUND = Waveform(np.sin(np.arange(8000) / 5).astype(np.float32), 8000)
-IMAGE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (24, 32, 3), dtype=np.uint8))
-SAMPLES = {"text": TEXT, "image": IMAGE, "audio": SOUND, "tensor": np.arange(64, dtype=np.float32)}
+IMAGE = Image.fromarray(
+    np.random.default_rng(0).integers(0, 255, (24, 32, 3), dtype=np.uint8)
+)
+SAMPLES = {
+    "text": TEXT,
+    "image": IMAGE,
+    "audio": SOUND,
+    "tensor": np.arange(64, dtype=np.float32),
+}
 
 
 def as_bytes(sample):
     if isinstance(sample, str):
         return sample.encode()
     return (
-        sample.samples.tobytes() if isinstance(sample, Waveform) else np.asarray(sample).tobytes()
+        sample.samples.tobytes()
+        if isinstance(sample, Waveform)
+        else np.asarray(sample).tobytes()
     )
 
 
@@ -24,7 +33,9 @@ def as_bytes(sample):
 def test_a_view_depends_on_seed_sample_and_number_alone(modality):
     def view(seed, sample_id, number):
         return as_bytes(
-            augment(SAMPLES[modality], modality, seed=seed, sample_id=sample_id, view=number)
+            augment(
+                SAMPLES[modality], modality, seed=seed, sample_id=sample_id, view=number
+            )
         )
 
     original = as_bytes(SAMPLES[modality])
@@ -75,7 +86,9 @@ def test_a_tenth_of_the_words_changes(monkeypatch):
     changed = augment(words, "text", seed=0, sample_id=0, view=0)
     differing = sum(a != b for a, b in zip(words.split(), changed.split(), strict=True))
     assert differing == 30
-    assert "".join(c for c in changed if c.isspace()) == "".join(c for c in words if c.isspace())
+    assert "".join(c for c in changed if c.isspace()) == "".join(
+        c for c in words if c.isspace()
+    )
 
 
 HOSTILE = [
@@ -120,9 +133,14 @@ def test_a_long_text_is_quick_to_change():
 def test_image_views_keep_size_and_mode(monkeypatch):
     seen = [augment(IMAGE, "image", seed=0, sample_id=i, view=0) for i in range(12)]
     assert all((view.size, view.mode) == (IMAGE.size, "RGB") for view in seen)
-    assert augment(Image.new("RGB", (1, 1)), "image", seed=0, sample_id=0, view=0).size == (1, 1)
+    assert augment(
+        Image.new("RGB", (1, 1)), "image", seed=0, sample_id=0, view=0
+    ).size == (1, 1)
     only(monkeypatch, "image", views._flip)
-    flips = {as_bytes(augment(IMAGE, "image", seed=0, sample_id=i, view=0)) for i in range(12)}
+    flips = {
+        as_bytes(augment(IMAGE, "image", seed=0, sample_id=i, view=0))
+        for i in range(12)
+    }
     assert flips == {as_bytes(IMAGE), np.asarray(IMAGE)[:, ::-1].tobytes()}
 
 
@@ -146,7 +164,9 @@ def test_tensor_noise_is_a_tenth_of_its_deviation(make):
     changed = augment(row, "tensor", seed=0, sample_id=0, view=0)
     assert changed.dtype == row.dtype
     assert abs(float((changed - row).std()) / 0.7 - 1) < 0.05
-    with pytest.raises(LayerscopeError, match=r"cannot take noise: give floats, or `views=0`$"):
+    with pytest.raises(
+        LayerscopeError, match=r"cannot take noise: give floats, or `views=0`$"
+    ):
         augment(make(np.arange(4).reshape(2, 2)), "tensor", seed=0, sample_id=0, view=0)
 
 

@@ -18,7 +18,9 @@ from layerscope.models.lens import logits_of
 
 def check(model, inputs, positions=None):
     """Every probability of the last layer is bit for bit that of the model's own logits."""
-    own = logits_of(forward(model.module, inputs)).float().reshape(-1, model.lens.classes)
+    own = (
+        logits_of(forward(model.module, inputs)).float().reshape(-1, model.lens.classes)
+    )
     own = own if positions is None else own[positions]
     states = layer_states(model, inputs)
     ids, probabilities = read_layers(model, *states, positions, model.lens.classes)
@@ -26,7 +28,8 @@ def check(model, inputs, positions=None):
     best, logs = own.topk(own.shape[-1]), own.logsumexp(-1, keepdim=True)
     assert torch.equal(torch.from_numpy(ids[-1]), best.indices)
     assert torch.equal(torch.from_numpy(probabilities[-1]), (best.values - logs).exp())
-    assert abs(probabilities.sum(-1) - 1).max() < 1e-5  # every layer's are probabilities
+    # every layer's are probabilities
+    assert abs(probabilities.sum(-1) - 1).max() < 1e-5
     assert (probabilities[0] != probabilities[-1]).any()
     return own
 
@@ -79,7 +82,9 @@ def test_a_text_with_more_logits_than_are_held_at_once_is_read_in_chunks(monkeyp
     torch.testing.assert_close(torch.tensor(chunked), torch.tensor(probabilities))
 
 
-@pytest.mark.parametrize("case", [case for case in TEXT if case.causal], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in TEXT if case.causal], ids=lambda case: case.name
+)
 def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_predictions(
     case: Case,
 ):
@@ -90,14 +95,24 @@ def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_pre
     reading = read(model, words(IDS[0]), processor=word_tokenizer(), tokens=5)
     new = reading.saturation[reading.saturation["generated"]]
     assert new["id"].tolist() == own and reading.kind == "next"
-    assert reading.counted.equals(new) and len(reading.saturation) == len(IDS[0]) + len(own) - 1
-    assert reading.saturation["token"].tolist()[: len(IDS[0])] == [f"w{i}" for i in IDS[0]]
+    assert (
+        reading.counted.equals(new)
+        and len(reading.saturation) == len(IDS[0]) + len(own) - 1
+    )
+    assert reading.saturation["token"].tolist()[: len(IDS[0])] == [
+        f"w{i}" for i in IDS[0]
+    ]
 
 
 def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_forbid():
     model = llama()
     own = model.generation_config
-    own.repetition_penalty, own.no_repeat_ngram_size, own.forced_eos_token_id, own.do_sample = (
+    (
+        own.repetition_penalty,
+        own.no_repeat_ngram_size,
+        own.forced_eos_token_id,
+        own.do_sample,
+    ) = (
         1.8,
         1,
         2,
@@ -106,5 +121,11 @@ def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_
     reading = read(model, words(IDS[0]), processor=word_tokenizer(), tokens=6)
     new = reading.saturation[reading.saturation["generated"]]["prediction"].tolist()
     # a token that is no word has no text
-    assert [token for token in new if token.startswith("w")] == reading.continuations[0].split()
-    assert len(new) == 6 and model.generation_config is own and own.repetition_penalty == 1.8
+    assert [token for token in new if token.startswith("w")] == reading.continuations[
+        0
+    ].split()
+    assert (
+        len(new) == 6
+        and model.generation_config is own
+        and own.repetition_penalty == 1.8
+    )

@@ -18,8 +18,13 @@ def reading():
     """Return what a model makes of a text, its tokens named as an attacker would."""
     tokenizer = tiny.tokenizer(special=False)
     model = tiny.llama()
-    found = read(model, data=[f"w1 w2 {HOSTILE}", "w3 w4"], tokens=6, processor=tokenizer)
-    renamed = {"prediction": {"w1": HOSTILE}, "token": {"w1": HOSTILE, "[UNK]": "日本\n"}}
+    found = read(
+        model, data=[f"w1 w2 {HOSTILE}", "w3 w4"], tokens=6, processor=tokenizer
+    )
+    renamed = {
+        "prediction": {"w1": HOSTILE},
+        "token": {"w1": HOSTILE, "[UNK]": "日本\n"},
+    }
     found.grid.replace(renamed, inplace=True)
     found.saturation.replace(renamed, inplace=True)
     return found
@@ -28,7 +33,8 @@ def reading():
 @pytest.fixture(scope="module")
 def page(reading, tmp_path_factory):
     return write_page(
-        tmp_path_factory.mktemp("page") / "grid.html", lambda: render([reading.document()])
+        tmp_path_factory.mktemp("page") / "grid.html",
+        lambda: render([reading.document()]),
     )
 
 
@@ -36,35 +42,47 @@ def test_it_asks_for_nothing_outside_and_runs_nothing_but_its_own(page):
     text = page.read_text()
     assert text.count("<script") == 4
     assert "default-src &#39;none&#39;" in text
-    assert not re.search(r"<[^>]*(src|href)=\"(?!data:,|#)", text[: text.index("<script>")])
+    assert not re.search(
+        r"<[^>]*(src|href)=\"(?!data:,|#)", text[: text.index("<script>")]
+    )
     assert "\x1b" not in text and "\u202e" not in text and "&lt;/script&gt;" in text
     assert "{{ 7*7 }}" in text.replace("␣", " ")
 
 
-def test_a_reader_sees_every_cell_its_probability_and_walks_with_the_keys(browser, page, reading):
+def test_a_reader_sees_every_cell_its_probability_and_walks_with_the_keys(
+    browser, page, reading
+):
     with browser.open(page, width=390, scheme="dark", touch=True) as opened:
         assert opened.ask("window.hit") is None and opened.console == []
-        assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
+        assert [
+            url for url in opened.requests if not url.startswith(("file:", "data:"))
+        ] == []
         assert opened.ask("document.documentElement.scrollWidth <= innerWidth")
         assert opened.ask("document.querySelectorAll('.grid').length") == 2
         assert (
             opened.ask("document.querySelectorAll('.grid tbody .cell').length")
             == len(reading.saturation) * 4
         )
-        assert opened.ask("document.querySelectorAll('.grid tbody .settles').length") == len(
-            reading.saturation
-        )
+        assert opened.ask(
+            "document.querySelectorAll('.grid tbody .settles').length"
+        ) == len(reading.saturation)
         assert opened.ask("document.querySelectorAll('thead th.new').length") == 12
         assert "settle" in opened.text(".answer")
         opened.tab.focus(".grid .cell")
         for key in ("ArrowRight", "ArrowDown"):
             opened.tab.keyboard.press(key)
         first = reading.samples[0]
-        rows = reading.grid[(reading.grid["sample"] == first) & (reading.grid["layer"] == 1)]
+        rows = reading.grid[
+            (reading.grid["sample"] == first) & (reading.grid["layer"] == 1)
+        ]
         rows = rows[rows["position"] == 1]
         told = opened.ask("document.querySelector('.picked').textContent")
         assert told.startswith("w2 × 1: ") and told.count("·") == 4
-        assert all(f"{chance:.0%}" in told for chance in rows["probability"][:1] if chance > 0.1)
+        assert all(
+            f"{chance:.0%}" in told
+            for chance in rows["probability"][:1]
+            if chance > 0.1
+        )
         # text is read on every shade, in the dark and in the light
         for _ in range(2):
             assert opened.ask(CONTRAST) > 4.5

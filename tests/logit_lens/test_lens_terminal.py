@@ -18,7 +18,8 @@ def test_cells_of_a_grid_settle_where_the_table_says():
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"), [(" the", "␣the"), ("\n", "↵"), ("\x1b[31m", "\\x1b[31m"), ("日本", "日本")]
+    ("text", "seen"),
+    [(" the", "␣the"), ("\n", "↵"), ("\x1b[31m", "\\x1b[31m"), ("日本", "日本")],
 )
 def test_what_cannot_be_seen_is_made_visible(text, seen):
     assert visible(text) == seen

@@ -52,16 +52,20 @@ def test_the_tables_are_what_every_layers_states_give_through_norm_and_head(writ
     best = chances.topk(3)
     grid = written.grid.sort_values(["layer", "position", "rank"])
     assert grid["id"].tolist() == best.indices.ravel().tolist()
-    np.testing.assert_allclose(grid["probability"], best.values.ravel(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        grid["probability"], best.values.ravel(), rtol=1e-4, atol=1e-6
+    )
     tops = best.indices[..., 0].numpy()
     for row in written.saturation.itertuples():
         column = tops[:, row.position]
-        assert row.layer == min(k for k in range(1, 4) if (column[k:] == column[3]).all())
+        assert row.layer == min(
+            k for k in range(1, 4) if (column[k:] == column[3]).all()
+        )
         assert (
             row.prediction
-            == written.grid.query(f"position == {row.position} and layer == 3 and rank == 1")[
-                "prediction"
-            ].item()
+            == written.grid.query(
+                f"position == {row.position} and layer == 3 and rank == 1"
+            )["prediction"].item()
         )
     assert written.saturation["truth"].tolist() == ["w2", "w3", None, None, None, None]
     assert written.saturation["generated"].tolist() == [False] * 2 + [True] * 4
@@ -84,7 +88,9 @@ def test_what_is_saved_is_what_was_read(written, tmp_path):
         written.continuations
     )
     pd.testing.assert_frame_equal(
-        pd.read_csv(tmp_path / "new" / "lens" / "grid.csv", float_precision="round_trip"),
+        pd.read_csv(
+            tmp_path / "new" / "lens" / "grid.csv", float_precision="round_trip"
+        ),
         written.grid,
         check_dtype=False,
     )
@@ -96,7 +102,9 @@ def test_a_mask_is_read_where_it_stands_and_without_one_every_token_as_itself():
     gap = read(tiny.bert(), "w1 [MASK] w3 [MASK]", processor=masked_tokenizer())
     assert gap.kind == "masked" and gap.saturation["position"].tolist() == [2, 4]
     assert gap.saturation["truth"].isna().all() and "2 masked tokens" in gap.summary
-    bare = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer().backend_tokenizer)
+    bare = hf.PreTrainedTokenizerFast(
+        tokenizer_object=word_tokenizer().backend_tokenizer
+    )
     # one token tells nothing by itself
     assert read(tiny.bert(), "w5", processor=bare).kind == "itself"
     whole = read(tiny.bert(), "w1 w2", processor=SPECIAL)
@@ -112,7 +120,9 @@ def test_a_mask_is_read_where_it_stands_and_without_one_every_token_as_itself():
 
 
 def test_tags_have_the_names_of_the_model():
-    config = hf.BertConfig(**tiny.COMMON, num_labels=3, id2label={0: "O", 1: "PER", 2: "LOC"})
+    config = hf.BertConfig(
+        **tiny.COMMON, num_labels=3, id2label={0: "O", 1: "PER", 2: "LOC"}
+    )
     model = tiny.seeded(hf.BertForTokenClassification, config)
     tags = read(model, "w1 w2", processor=SPECIAL)
     assert tags.kind == "tag" and tags.top == 3
@@ -136,14 +146,20 @@ def test_samples_of_a_classifier_in_their_order_with_their_labels():
     model = layered(tiny.classifier(), processor=SPECIAL, samples=texts)
     for i, text in enumerate(drawn):
         state = states(model, [text])["raw", 1]
-        own = model.lens.sample_logits(state, model.encoder.batch([text])).softmax(-1).max()
-        rows = reading.grid[reading.grid["sample"] == reading.samples[i]]
-        assert rows.query("layer == 1 and rank == 1")["probability"].item() == pytest.approx(
-            float(own), rel=1e-5
+        own = (
+            model.lens.sample_logits(state, model.encoder.batch([text]))
+            .softmax(-1)
+            .max()
         )
+        rows = reading.grid[reading.grid["sample"] == reading.samples[i]]
+        assert rows.query("layer == 1 and rank == 1")[
+            "probability"
+        ].item() == pytest.approx(float(own), rel=1e-5)
 
 
-def test_data_are_read_as_profile_reads_them_and_the_mean_has_its_error(tmp_path, capfd):
+def test_data_are_read_as_profile_reads_them_and_the_mean_has_its_error(
+    tmp_path, capfd
+):
     path = tmp_path / "running.txt"
     path.write_text("\n".join(tiny.texts(60, longest=60)))
     made = {"processor": tiny.tokenizer(special=False), "max_length": 16}
@@ -163,10 +179,14 @@ def test_data_are_read_as_profile_reads_them_and_the_mean_has_its_error(tmp_path
         and (reading.saturation.groupby("sample").size() == 16).all()
     )
     layers = reading.saturation["layer"]
-    assert layers.mean() == pytest.approx(float(run.metric("saturation_layer").iloc[-1]), abs=0.1)
+    assert layers.mean() == pytest.approx(
+        float(run.metric("saturation_layer").iloc[-1]), abs=0.1
+    )
     by_sample = reading.saturation.groupby("sample")["layer"].mean()
     assert reading.stderr == pytest.approx(by_sample.std() / 20**0.5)
-    assert f"at layer {layers.mean():.2f} ±{reading.stderr:.2f} of 1–3" in reading.summary
+    assert (
+        f"at layer {layers.mean():.2f} ±{reading.stderr:.2f} of 1–3" in reading.summary
+    )
     note = next(note for note in reading.notes if "20 samples of" in note)
     assert note in lines and not reading.document().notes, "each is said once"
 
@@ -200,9 +220,17 @@ def bare():
             "60 tokens and 6 new ones are beyond the model's 64 positions: shorten the text",
         ),
         (tiny.gpt2, {"prompt": "w1 " * 65}, "65 tokens and 0 new ones are beyond"),
-        (t5, {"prompt": "w1", "part": "decoder", "tokens": 2}, "needs a language model that"),
+        (
+            t5,
+            {"prompt": "w1", "part": "decoder", "tokens": 2},
+            "needs a language model that",
+        ),
         (tiny.bert, {"prompt": "w1 [MASK]"}, "has no mask token"),
-        (tiny.bert, {"prompt": "w1", "tokens": 2}, "needs a language model that continues texts"),
+        (
+            tiny.bert,
+            {"prompt": "w1", "tokens": 2},
+            "needs a language model that continues texts",
+        ),
         (bare, {"prompt": "w1"}, "has no head over its layers"),
         (t5, {"prompt": "w1"}, "`part='encoder'` or `part='decoder'`"),
         (t5, {"prompt": "w1", "part": "encoder"}, "the encoder of"),
@@ -210,7 +238,12 @@ def bare():
     ],
 )
 def test_a_wrong_input_is_one_line(make, how, line):
-    processors = {vit: None, t5: word_tokenizer(), bare: word_tokenizer(), tiny.gpt2: PLAIN}
+    processors = {
+        vit: None,
+        t5: word_tokenizer(),
+        bare: word_tokenizer(),
+        tiny.gpt2: PLAIN,
+    }
     with pytest.raises(LayerscopeError, match=line) as told:
         read(make(), processor=processors.get(make, SPECIAL), **how)
     assert "\n" not in str(told.value)
@@ -228,7 +261,16 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
     model = shared / "models" / "stories260K"
     page, out = tmp_path / "grid.html", tmp_path / "out"
     done = cli(
-        "lens", model, "--prompt", "Once upon a time", "--tokens", 24, "--page", page, "--out", out
+        "lens",
+        model,
+        "--prompt",
+        "Once upon a time",
+        "--tokens",
+        24,
+        "--page",
+        page,
+        "--out",
+        out,
     )
     assert done.status == 0
     assert done.out.splitlines()[0] == (
@@ -249,7 +291,9 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
     }
     done = cli("lens", model, "--prompt", "Once upon a time", "--json")
     told = json.loads(done.out)
-    assert told["kind"] == "next" and len(told["saturation"]) == 5 and told["pages"] == []
+    assert (
+        told["kind"] == "next" and len(told["saturation"]) == 5 and told["pages"] == []
+    )
 
 
 @pytest.mark.parametrize(

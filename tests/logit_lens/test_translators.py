@@ -32,7 +32,10 @@ def words(n, seed=0):
     rng, found = random.Random(seed), [0]
     while len(found) < n:
         found.append((found[-1] * 3 + rng.choice([1, 1, 1, 2, 7])) % 90)
-    return [" ".join(f"w{i}" for i in found[start : start + 40]) for start in range(0, n, 40)]
+    return [
+        " ".join(f"w{i}" for i in found[start : start + 40])
+        for start in range(0, n, 40)
+    ]
 
 
 TRAIN, HELD = words(4000), words(400, 1)
@@ -59,7 +62,9 @@ def llama_states(model, ids):
     model(torch.tensor([ids]))
     for hook in hooks:
         hook.remove()
-    states = [(each[0] if isinstance(each, tuple) else each)[0].detach() for each in kept]
+    states = [
+        (each[0] if isinstance(each, tuple) else each)[0].detach() for each in kept
+    ]
     return states, lambda h: model.lm_head(model.model.norm(h))
 
 
@@ -73,14 +78,18 @@ def reference(model, weights, rows):
         found = []
         for k, state in enumerate(states[:-1]):
             moved = (
-                state + state @ weights[f"{k}.weight"].double().T + weights[f"{k}.bias"].double()
+                state
+                + state @ weights[f"{k}.weight"].double().T
+                + weights[f"{k}.bias"].double()
             )
             both = [head(each).log_softmax(-1) for each in (state, moved)]
             kls = [
                 torch.nn.functional.kl_div(each, own, reduction="sum", log_target=True)
                 for each in both
             ]
-            found.append([*kls, *((each.argmax(-1) == own.argmax(-1)).sum() for each in both)])
+            found.append(
+                [*kls, *((each.argmax(-1) == own.argmax(-1)).sum() for each in both)]
+            )
         sums, n = torch.tensor(found) + (0 if sums is None else sums), n + len(ids)
     return sums / n
 
@@ -101,9 +110,14 @@ def test_the_numbers_are_those_of_the_definitions(trained):
     rows = [PLAIN(text)["input_ids"] for text in read]
     wanted = reference(tiny.llama(), load_file(folder / WEIGHTS), rows)
     np.testing.assert_allclose(reading.tuned[NAMES], wanted, rtol=1e-4, atol=1e-6)
-    assert reading.tuned["layer"].tolist() == [0, 1, 2] and (reading.tuned["n"] == 8 * 40).all()
+    assert (
+        reading.tuned["layer"].tolist() == [0, 1, 2]
+        and (reading.tuned["n"] == 8 * 40).all()
+    )
     assert (reading.tuned["kl_tuned"] < reading.tuned["kl_plain"]).all()
-    assert any("40 steps of 1,024 tokens, 10.3 passes" in note for note in reading.notes)
+    assert any(
+        "40 steps of 1,024 tokens, 10.3 passes" in note for note in reading.notes
+    )
 
 
 def test_the_error_of_the_change_is_that_of_samples_drawn_anew(trained):
@@ -112,7 +126,10 @@ def test_the_error_of_the_change_is_that_of_samples_drawn_anew(trained):
     data = [" ".join(text.split()[: 5 * i]) for i, text in enumerate(HELD, 1)][:8]
     rows = [PLAIN(text)["input_ids"] for text in data]
     each = torch.stack([reference(model, weights, [row]) * len(row) for row in rows])
-    apart, sizes = (each[:, :, 1] - each[:, :, 0]).numpy(), np.array([[len(row)] for row in rows])
+    apart, sizes = (
+        (each[:, :, 1] - each[:, :, 0]).numpy(),
+        np.array([[len(row)] for row in rows]),
+    )
     draws = np.random.default_rng(0).integers(8, size=(4000, 8))
     bootstrap = (apart[draws].sum(1) / sizes[draws].sum(1)).std(0)
     found = tuned(tiny.llama(), folder, data=data, train=None).tuned
@@ -121,11 +138,14 @@ def test_the_error_of_the_change_is_that_of_samples_drawn_anew(trained):
     assert alone["stderr"].isna().all()
 
 
-def test_the_grid_is_read_through_the_translators_and_the_last_layer_is_the_models_own(trained):
+def test_the_grid_is_read_through_the_translators_and_the_last_layer_is_the_models_own(
+    trained,
+):
     reading, folder = trained
     plain = lens(tiny.llama(), data=HELD, processor=PLAIN, progress=False, top=2)
     last = [
-        frame[frame["layer"] == 3].reset_index(drop=True) for frame in (reading.grid, plain.grid)
+        frame[frame["layer"] == 3].reset_index(drop=True)
+        for frame in (reading.grid, plain.grid)
     ]
     pd.testing.assert_frame_equal(*last)
     weights, model = load_file(folder / WEIGHTS), tiny.llama()
@@ -153,11 +173,16 @@ def test_the_first_step_is_that_of_the_paper(tmp_path):
             (model.lm_head(model.model.norm(h))).log_softmax(-1)
             for h in (own, state + layer(state))
         )
-        torch.nn.functional.kl_div(mine, target, reduction="batchmean", log_target=True).backward()
+        torch.nn.functional.kl_div(
+            mine, target, reduction="batchmean", log_target=True
+        ).backward()
         nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
         for name, parameter in layer.named_parameters():
             torch.testing.assert_close(
-                found[f"{k}.{name}"].double(), -1.9 * parameter.grad, rtol=1e-3, atol=1e-5
+                found[f"{k}.{name}"].double(),
+                -1.9 * parameter.grad,
+                rtol=1e-3,
+                atol=1e-5,
             )
 
 
@@ -194,7 +219,9 @@ def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeyp
         tuned(tiny.llama(), folder, train=None)
     steps = []
     monkeypatch.setattr(
-        translators, "_backward", lambda *args: (steps.append(args[-1]), training(*args))[1]
+        translators,
+        "_backward",
+        lambda *args: (steps.append(args[-1]), training(*args))[1],
     )
     again = tuned(tiny.llama(), folder)
     assert steps == [*range(17, 40)]
@@ -217,7 +244,10 @@ def test_a_reading_is_saved_opened_and_shown(trained, tmp_path):
     assert "3 of the 3 layers" in reading.document().reasons[0]
     page = render([opened.document()])
     assert "How near each layer is to the model" in page and "Belrose" in page
-    assert json.loads(json.dumps(reading.as_dict(), allow_nan=False))["tuned"][2]["layer"] == 2
+    assert (
+        json.loads(json.dumps(reading.as_dict(), allow_nan=False))["tuned"][2]["layer"]
+        == 2
+    )
     pickle.dumps(reading)
 
 
@@ -232,10 +262,20 @@ def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path)
     )
     options = ("--data", tmp_path / "held.txt", "--samples", 60, "--tuned", folder)
     done = cli(
-        "lens", model, *options, "--train", tmp_path / "train.txt", "--steps", 20, "--out", out
+        "lens",
+        model,
+        *options,
+        "--train",
+        tmp_path / "train.txt",
+        "--steps",
+        20,
+        "--out",
+        out,
     )
-    assert done.status == 0 and "5 of the 5 layers before the last come nearer" in " ".join(
-        done.out.split()
+    assert (
+        done.status == 0
+        and "5 of the 5 layers before the last come nearer"
+        in " ".join(done.out.split())
     )
     found = open_reading(out).tuned
     assert (found["kl_tuned"] < found["kl_plain"]).all() and (

@@ -24,7 +24,9 @@ class Turned(nn.Module):
 def rotated():
     """Return a Llama whose first block turns the basis and whose second one turns it back, and the rotation."""
     model = tiny.llama()
-    turn = torch.linalg.qr(torch.randn(32, 32, generator=torch.Generator().manual_seed(5)))[0]
+    turn = torch.linalg.qr(
+        torch.randn(32, 32, generator=torch.Generator().manual_seed(5))
+    )[0]
     model.model.layers = nn.ModuleList([Turned(turn), Turned(turn.T)])
     with torch.no_grad():
         model.lm_head.weight.copy_(model.model.embed_tokens.weight * 3)
@@ -40,8 +42,12 @@ def recovered(model, turn, folder):
     assert first["kl_plain"] < 1e-6 and first["agreement_plain"] == 1.0
     assert second["agreement_plain"] < 0.2 and second["kl_plain"] > 2.0
     whole = torch.eye(32) + load_file(folder / WEIGHTS)["1.weight"]
-    likeness = torch.nn.functional.cosine_similarity(whole.flatten(), turn.T.flatten(), 0)
-    return second["agreement_tuned"] > 0.95 and second["kl_tuned"] < 0.1 and likeness > 0.7
+    likeness = torch.nn.functional.cosine_similarity(
+        whole.flatten(), turn.T.flatten(), 0
+    )
+    return (
+        second["agreement_tuned"] > 0.95 and second["kl_tuned"] < 0.1 and likeness > 0.7
+    )
 
 
 def test_a_planted_rotation_is_recovered(tmp_path):
@@ -52,7 +58,9 @@ def test_a_planted_rotation_is_recovered(tmp_path):
     "wrong",
     [
         lambda target, predicted: -(target.exp() * (target - predicted)).sum(-1),
-        lambda target, predicted: (target.flip(0).exp() * (target.flip(0) - predicted)).sum(-1),
+        lambda target, predicted: (
+            target.flip(0).exp() * (target.flip(0) - predicted)
+        ).sum(-1),
     ],
     ids=["away", "of-another-token"],
 )
@@ -65,4 +73,6 @@ def test_a_wrong_trainer_does_not_recover_it(tmp_path, monkeypatch, wrong):
             return training(*args)
 
     monkeypatch.setattr(translators, "_backward", trains)
-    assert translators._divergence is right and not recovered(*rotated(), tmp_path / "new")
+    assert translators._divergence is right and not recovered(
+        *rotated(), tmp_path / "new"
+    )

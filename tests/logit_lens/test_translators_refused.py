@@ -29,15 +29,23 @@ def spoilt(path):
     [
         (lambda tmp, own: tmp / "nowhere", "does not exist: train translators there"),
         (lambda tmp, own: tmp, "holds no complete translators"),
-        (lambda tmp, own: (damaged(own / WEIGHTS), own)[1], "holds no complete translators"),
-        (lambda tmp, own: (spoilt(own / WEIGHTS), own)[1], "does not hold finite translators"),
+        (
+            lambda tmp, own: (damaged(own / WEIGHTS), own)[1],
+            "holds no complete translators",
+        ),
+        (
+            lambda tmp, own: (spoilt(own / WEIGHTS), own)[1],
+            "does not hold finite translators",
+        ),
         (
             lambda tmp, own: ((own / "translators.json").write_text("{}"), own)[1],
             "is damaged, or no translators",
         ),
     ],
 )
-def test_what_are_no_translators_of_this_model_is_one_line(trained, tmp_path, make, line):
+def test_what_are_no_translators_of_this_model_is_one_line(
+    trained, tmp_path, make, line
+):
     own = tmp_path / "own"
     own.mkdir()
     for path in trained[1].iterdir():
@@ -56,7 +64,9 @@ def broken():
 
 
 def quantised():
-    return torch.ao.quantization.quantize_dynamic(tiny.llama(), {nn.Linear}, dtype=torch.qint8)
+    return torch.ao.quantization.quantize_dynamic(
+        tiny.llama(), {nn.Linear}, dtype=torch.qint8
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -73,7 +83,11 @@ def quantised():
             "2 tokens to train on: give 1,024 or more",
         ),
         (tiny.llama, {"tuned": None}, "`train` needs `tuned`"),
-        (tiny.llama, {"tuned": "x", "out": "x"}, "`train` needs `tuned`, a folder of its own"),
+        (
+            tiny.llama,
+            {"tuned": "x", "out": "x"},
+            "`train` needs `tuned`, a folder of its own",
+        ),
         (
             tiny.llama,
             {"tuned": "full"},
@@ -90,7 +104,11 @@ def quantised():
             r"layer 0 gives NaN or infinity in step \d+ of training",
         ),
         (quantised, {"tuned": "new"}, "passes no gradients, as with quantised weights"),
-        (tiny.llama, {"tuned": "new", "train": "nowhere.txt"}, "'nowhere.txt' does not exist"),
+        (
+            tiny.llama,
+            {"tuned": "new", "train": "nowhere.txt"},
+            "'nowhere.txt' does not exist",
+        ),
     ],
 )
 def test_a_wrong_training_is_one_line(trained, tmp_path, monkeypatch, make, how, line):

@@ -98,7 +98,9 @@ OF_ROWS = {"unit": "row_scale", "raw": "transpose", "centered": "shift"}
 for alpha in (0.5, 1.0, 2.0, np.inf):
     for rows, change in OF_ROWS.items():
         entropy = {"alpha": alpha, "rows": rows, "flat": 0.0}
-        declare("matrix_entropy", "rows", f"{SPACE} {change}", (0.0, log_side), **entropy)
+        declare(
+            "matrix_entropy", "rows", f"{SPACE} {change}", (0.0, log_side), **entropy
+        )
         declare(
             "prompt_entropy",
             "tokens",
@@ -108,7 +110,14 @@ for alpha in (0.5, 1.0, 2.0, np.inf):
         )
 declare("dataset_entropy", "rows", f"{SPACE} row_scale", (0.0, log_side), flat=0.0)
 declare("effective_rank", "rows", f"{SPACE} transpose", (1.0, side), flat=1.0)
-declare("effective_rank", "rows", f"{SPACE} shift", (1.0, centred_side), flat=1.0, center=True)
+declare(
+    "effective_rank",
+    "rows",
+    f"{SPACE} shift",
+    (1.0, centred_side),
+    flat=1.0,
+    center=True,
+)
 declare("rankme", "rows", f"{SPACE} transpose", (1.0, side), flat=1.0, eps=0.0)
 declare("rankme", "rows", SPACE, (1.0, np.inf), flat=None, eps=1e-3)
 declare("anisotropy", "rows", f"{SPACE} shift", (least_share, 1.0))
@@ -116,7 +125,9 @@ declare("nesum", "rows", f"{SPACE} shift", (1.0, centred_side))
 declare("alpha_req", "rows", f"{SPACE} shift", (0.0, np.inf), fit=(1, 9))
 declare("alpha_req", "rows", f"{SPACE} shift", (0.0, np.inf), fit=(2, 4))
 for discard in (0.0, 0.1):
-    declare("intrinsic_dimension", "rows", f"{SPACE} shift", (0.0, np.inf), discard=discard)
+    declare(
+        "intrinsic_dimension", "rows", f"{SPACE} shift", (0.0, np.inf), discard=discard
+    )
 declare("curvature", "tokens", "rotation scale shift reversal", (0.0, np.pi))
 declare_norm("mean", "rotation order", np.inf, None)
 declare_norm("median", "rotation order", np.inf, None)
@@ -132,7 +143,9 @@ for temperature in (0.1, 1.0):
         flat=None,
         temperature=temperature,
     )
-declare("infonce", "pair", f"{SPACE} row_scale", (0.0, np.inf), flat=None, symmetric=False)
+declare(
+    "infonce", "pair", f"{SPACE} row_scale", (0.0, np.inf), flat=None, symmetric=False
+)
 declare(
     "infonce_bound",
     "pair",
@@ -150,7 +163,13 @@ for alpha in (1.0, 2.0):
         alpha=alpha,
         permutations=3,
     )
-declare("lidar", "views", "rotation shift sample_order order", (1.0, centred_side), flat=None)
+declare(
+    "lidar",
+    "views",
+    "rotation shift sample_order order",
+    (1.0, centred_side),
+    flat=None,
+)
 declare(
     "lidar",
     "views",
@@ -175,7 +194,14 @@ for debiased in (True, False):
     )
 for name, low in (("cosine_similarity", -1.0), ("angular_distance", 0.0)):
     declare(name, "pair", "rotation scale_each shift_each order swap", (low, 1.0))
-    declare(name, "pair", "rotation scale_each order swap", (low, 1.0), flat=None, center=False)
+    declare(
+        name,
+        "pair",
+        "rotation scale_each order swap",
+        (low, 1.0),
+        flat=None,
+        center=False,
+    )
 declare("cca", "tall pair", EACH, (0.0, 1.0))
 for variance in (0.5, 0.99):
     declare("svcca", "tall pair", EACH, (0.0, 1.0), variance=variance)
@@ -222,11 +248,17 @@ def draw(inputs: str, rng: np.random.Generator) -> Arrays:
     n, d = (40, int(rng.integers(3, 10))) if inputs == "tall pair" else shape(rng)
     spread = rng.uniform(0.2, 3, d)
     if inputs == "views":
-        return [rng.standard_normal((n, 1, d)) * spread + 0.3 * rng.standard_normal((n, 3, d))]
+        return [
+            rng.standard_normal((n, 1, d)) * spread
+            + 0.3 * rng.standard_normal((n, 3, d))
+        ]
     rows = rng.standard_normal((n, d)) * spread + rng.standard_normal(d)
     if inputs in ("rows", "tokens"):
         return [rows]
     if inputs == "pair":
         return [rows, rows + rng.standard_normal((n, d))]
     width = int(rng.integers(3, 10))
-    return [rows, rows @ rng.standard_normal((d, width)) + rng.standard_normal((n, width))]
+    return [
+        rows,
+        rows @ rng.standard_normal((d, width)) + rng.standard_normal((n, width)),
+    ]

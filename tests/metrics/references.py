@@ -97,12 +97,19 @@ def curvature(tokens):
 def norms(tokens):
     """Mean, median, largest norm and share of sinks of the tokens of one sample."""
     sizes = np.sqrt((float64(tokens) ** 2).sum(-1))
-    return sizes.mean(), np.median(sizes), sizes.max(), np.mean(sizes > 10 * np.median(sizes))
+    return (
+        sizes.mean(),
+        np.median(sizes),
+        sizes.max(),
+        np.mean(sizes > 10 * np.median(sizes)),
+    )
 
 
 def infonce(a, b, temperature=0.1, symmetric=True):
     if symmetric:
-        return (infonce(a, b, temperature, False) + infonce(b, a, temperature, False)) / 2
+        return (
+            infonce(a, b, temperature, False) + infonce(b, a, temperature, False)
+        ) / 2
     a, b = rows_as(a, "unit"), rows_as(b, "unit")
     losses = []
     for i in range(len(a)):
@@ -251,4 +258,7 @@ def mutual_knn(X, Y, k=10, distance="cosine"):
 
 
 def saturation(row, first_layer=1):
-    return next(i for i in range(len(row)) if all(r == row[-1] for r in row[i:])) + first_layer
+    return (
+        next(i for i in range(len(row)) if all(r == row[-1] for r in row[i:]))
+        + first_layer
+    )

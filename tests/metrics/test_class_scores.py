@@ -17,7 +17,11 @@ from layerscope.metrics import (
     straightness,
 )
 
-KINDS = {"absolute_error": None, "within_eps_of_last": "last", "within_eps_of_best": "best"}
+KINDS = {
+    "absolute_error": None,
+    "within_eps_of_last": "last",
+    "within_eps_of_best": "best",
+}
 
 
 def test_saturation_wants_the_prediction_never_to_change_again(rng):

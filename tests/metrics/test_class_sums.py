@@ -14,11 +14,15 @@ def defined(states: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     names = np.unique(labels)
     means = np.stack([near[labels == name].mean(0) for name in names])
     between, within = means - near.mean(0), near - means[np.searchsorted(names, labels)]
-    _, sizes, directions = np.linalg.svd(between / len(names) ** 0.5, full_matrices=False)
+    _, sizes, directions = np.linalg.svd(
+        between / len(names) ** 0.5, full_matrices=False
+    )
     kept = sizes > 1e-5 * sizes[0]
     nc1 = ((within @ directions[kept].T) ** 2).mean(0) / sizes[kept] ** 2
     norms = np.linalg.norm(between, axis=1)
-    cosines = (between @ between.T / norms / norms[:, None])[np.triu_indices(len(names), 1)]
+    cosines = (between @ between.T / norms / norms[:, None])[
+        np.triu_indices(len(names), 1)
+    ]
     return {
         "nc1": nc1.sum() / len(names),
         "nc2_norms": norms.std() / norms.mean(),
@@ -26,7 +30,8 @@ def defined(states: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     }
 
 
-CASES = {  # samples, width, classes, offset, spread within classes, factor of one direction of them
+# samples, width, classes, offset, spread within classes, factor of one direction of them
+CASES = {
     "plain": (300, 20, 7, 0.0, 1.0, 1.0),
     "offset": (300, 20, 7, 1e6, 1.0, 1.0),
     "collapsed": (300, 20, 7, 10.0, 1e-5, 1.0),
@@ -57,8 +62,12 @@ def test_sums_over_chunks_of_two_processes_are_those_of_all_states(
     assert summed is not None and summed.nc3 is None
     for layer in range(2):
         for name, exact in defined(layers[layer], labels).items():
-            assert getattr(summed, name)[layer].item() == pytest.approx(exact, rel=1e-9), name
-            assert getattr(at_once, name)[layer].item() == pytest.approx(exact, rel=1e-9), name
+            assert getattr(summed, name)[layer].item() == pytest.approx(
+                exact, rel=1e-9
+            ), name
+            assert getattr(at_once, name)[layer].item() == pytest.approx(
+                exact, rel=1e-9
+            ), name
 
 
 def test_nc1_of_the_oracle(oracle):

@@ -28,7 +28,9 @@ def exp_entropy_is_at_most_the_rank(Z):
 def test_theorem_1_of_layer_by_layer_holds_the_other_way_round(n, d, seed, decay):
     """Squaring concentrates a spectrum: exp(S_1) is at most the effective rank; the paper prints "at least"."""
     rng = np.random.default_rng(seed)
-    Z = rng.standard_normal((n, d)) * np.arange(1.0, d + 1) ** -decay + rng.standard_normal(d)
+    Z = rng.standard_normal((n, d)) * np.arange(
+        1.0, d + 1
+    ) ** -decay + rng.standard_normal(d)
     assert exp_entropy_is_at_most_the_rank(Z)
 
 
@@ -37,7 +39,13 @@ def test_theorem_1_on_hard_inputs_and_on_those_of_the_oracle(rng, oracle):
     offset, sink = Z.copy(), Z.copy()
     offset[:, 7] += 3000
     sink[0] *= 500
-    hard = [offset, sink, 1e-3 * Z + rng.standard_normal(24), Z[:, :1], np.zeros((4, 3))]
+    hard = [
+        offset,
+        sink,
+        1e-3 * Z + rng.standard_normal(24),
+        Z[:, :1],
+        np.zeros((4, 3)),
+    ]
     stored = [x for name, x in oracle.items() if "." not in name and x.ndim == 2]
     stored = [x for x in stored if x.dtype == np.float32]
     assert len(stored) >= 12
@@ -46,12 +54,16 @@ def test_theorem_1_on_hard_inputs_and_on_those_of_the_oracle(rng, oracle):
 
 
 def test_trap_16_small_eigenvalues_count_below_alpha_1(rng):
-    Z = (1e-3 * rng.standard_normal((60, 24)) + rng.standard_normal(24)).astype(np.float32)
+    Z = (1e-3 * rng.standard_normal((60, 24)) + rng.standard_normal(24)).astype(
+        np.float32
+    )
     exact = references.matrix_entropy(Z, 0.5, "raw")
     values = torch.linalg.eigvalsh(torch.from_numpy(Z @ Z.T)).clamp(min=0)
     assert abs(references.renyi(values.numpy(), 0.5) - exact) > 0.1 * exact
     assert matrix_entropy(Z, 0.5, "raw") == pytest.approx(exact, rel=1e-8)
-    assert float(entropy_of_rows(torch.from_numpy(Z), 0.5)) == pytest.approx(exact, rel=1e-4)
+    assert float(entropy_of_rows(torch.from_numpy(Z), 0.5)) == pytest.approx(
+        exact, rel=1e-4
+    )
 
 
 def test_normalization_divides_by_the_logarithm_of_a_side(rng):
@@ -69,7 +81,9 @@ def test_normalization_divides_by_the_logarithm_of_a_side(rng):
 
 @pytest.mark.parametrize("width", [8, 40])
 @pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0])
-def test_entropies_of_token_grams_are_those_of_the_tokens_of_all_layers(rng, width, alpha):
+def test_entropies_of_token_grams_are_those_of_the_tokens_of_all_layers(
+    rng, width, alpha
+):
     layers = torch.from_numpy(rng.standard_normal((3, 7, 20, width)) + 0.5).float()
     mask = torch.from_numpy(rng.random((7, 20)) < 0.8)
     mask[0], mask[1] = False, torch.arange(20) == 4
@@ -94,7 +108,9 @@ def test_prefixes_are_the_values_of_the_cut_samples(rng):
     assert values.shape == (3, 4)
     cut = [prompt_entropy(tokens[0, :k], rows="centered") for k in (1, 4, 10)]
     np.testing.assert_allclose(values[0, :3], cut)
-    assert float(values[1, 1]) == pytest.approx(prompt_entropy(tokens[1, :4], rows="centered"))
+    assert float(values[1, 1]) == pytest.approx(
+        prompt_entropy(tokens[1, :4], rows="centered")
+    )
     absent = [[False, False, False, True], [False, False, True, True], [True] * 4]
     assert values.isnan().tolist() == absent
 
@@ -105,7 +121,9 @@ def test_singular_values_and_products_of_long_and_wide_matrices(rng):
     np.testing.assert_allclose(singular_values(Z), exact, rtol=1e-12)
     np.testing.assert_allclose(singular_values(Z.mT), exact, rtol=1e-12)
     wide = torch.from_numpy(rng.standard_normal((3, 20, 701)))
-    np.testing.assert_allclose(symmetric_product(wide), wide.mT @ wide, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        symmetric_product(wide), wide.mT @ wide, rtol=1e-10, atol=1e-10
+    )
 
 
 @pytest.fixture
@@ -116,7 +134,9 @@ def two_threads():
     torch.set_num_threads(threads)
 
 
-def test_threaded_eigenvalues_repeat_bit_by_bit_and_leave_threads_alone(rng, two_threads):
+def test_threaded_eigenvalues_repeat_bit_by_bit_and_leave_threads_alone(
+    rng, two_threads
+):
     batches = []
     for count, size in ((3, 90), (64, 40), (1, 260)):
         rows = torch.from_numpy(rng.standard_normal((2, count, size, size))).float()

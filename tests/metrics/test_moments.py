@@ -19,7 +19,9 @@ OF_SUMS = [(metric.name, how) for metric, how in measured(FromRows) if how.of_su
 
 def plain(n: int, width: int, seed: int = 0) -> Tensor:
     made = torch.Generator().manual_seed(seed)
-    return torch.randn(n, width, generator=made) @ torch.randn(width, width, generator=made)
+    return torch.randn(n, width, generator=made) @ torch.randn(
+        width, width, generator=made
+    )
 
 
 def offset() -> Tensor:
@@ -68,7 +70,9 @@ def summed(states: Tensor) -> RowSums:
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize(("metric", "how"), OF_SUMS)
-def test_metrics_of_rows_are_those_of_all_rows_at_once(name: str, metric: str, how: FromRows):
+def test_metrics_of_rows_are_those_of_all_rows_at_once(
+    name: str, metric: str, how: FromRows
+):
     states = STATES[name]()
     exact = dict(how.measured(StoredRows(states[:, None]), OPTIONS))
     found = dict(how.measured(SummedRows(summed(states)), OPTIONS))
@@ -79,9 +83,9 @@ def test_metrics_of_rows_are_those_of_all_rows_at_once(name: str, metric: str, h
 
 def test_equal_rows_have_no_spread():
     found = SummedRows(summed(torch.full((50, 8), 0.1)))
-    assert np.isnan(metrics.anisotropy(found)) and metrics.effective_rank(found) == pytest.approx(
-        1.0
-    )
+    assert np.isnan(metrics.anisotropy(found)) and metrics.effective_rank(
+        found
+    ) == pytest.approx(1.0)
 
 
 def test_values_have_mean_and_error_of_all_at_once():
@@ -101,5 +105,9 @@ def test_values_have_mean_and_error_of_all_at_once():
 
 
 def test_one_value_has_no_error_and_none_no_mean():
-    (one, none) = ValueSums.of(torch.tensor([[2.0, torch.nan], [torch.nan, torch.nan]])).estimates()
-    assert (one.value, one.n, none.n) == (2.0, 1, 0) and np.isnan([one.stderr, none.value]).all()
+    (one, none) = ValueSums.of(
+        torch.tensor([[2.0, torch.nan], [torch.nan, torch.nan]])
+    ).estimates()
+    assert (one.value, one.n, none.n) == (2.0, 1, 0) and np.isnan(
+        [one.stderr, none.value]
+    ).all()

@@ -19,7 +19,8 @@ from layerscope.metrics import (
     zero_differences,
 )
 
-MODULE = sys.modules["layerscope.metrics.intrinsic_dimension"]  # the function hides its module
+# the function hides its module
+MODULE = sys.modules["layerscope.metrics.intrinsic_dimension"]
 
 
 def with_spectrum(rng, count, eigenvalues):
@@ -30,8 +31,12 @@ def with_spectrum(rng, count, eigenvalues):
 
 
 def test_alpha_req_leaves_out_directions_without_variance(rng):
-    thin = with_spectrum(rng, 90, np.arange(1, 31.0) ** -1.0) @ rng.standard_normal((30, 60))
-    assert alpha_req(thin, (1, 60)) == pytest.approx(references.alpha_req(thin, (1, 30)), rel=1e-6)
+    thin = with_spectrum(rng, 90, np.arange(1, 31.0) ** -1.0) @ rng.standard_normal(
+        (30, 60)
+    )
+    assert alpha_req(thin, (1, 60)) == pytest.approx(
+        references.alpha_req(thin, (1, 30)), rel=1e-6
+    )
     assert math.isnan(alpha_req(thin[:, :1] * np.ones(30), (10, 20)))
 
 
@@ -44,7 +49,9 @@ def test_the_ends_of_the_scale_of_anisotropy_and_nesum(rng):
     assert math.isnan(anisotropy(rng.standard_normal((1, 3))))
 
 
-def test_intrinsic_dimension_is_that_of_tiles_of_any_size_with_equal_rows_once(rng, monkeypatch):
+def test_intrinsic_dimension_is_that_of_tiles_of_any_size_with_equal_rows_once(
+    rng, monkeypatch
+):
     Z = rng.standard_normal((53, 6))
     Z[0, 0] = 0.0
     again = np.vstack([Z, Z[:20], Z[3:8]])

@@ -30,7 +30,9 @@ def by_prompt(values, parts):
 
 
 def prompt_entropy(o, rows, alpha, name, *rest):
-    return by_prompt(metrics.prompt_entropy(o[name].astype(np.float64), rows=ROWS[rows]), rest)
+    return by_prompt(
+        metrics.prompt_entropy(o[name].astype(np.float64), rows=ROWS[rows]), rest
+    )
 
 
 def curvature(o, *parts):
@@ -43,7 +45,8 @@ def dataset_entropy(o, pooling, rows, alpha, name):
     docs, mask = o[name].astype(np.float64), o["docs_mask_20x8"]
     pooled = {
         "mean_pool": docs.mean(1),
-        "masked_mean_pool": (docs * mask[..., None]).sum(1) / mask.sum(1, keepdims=True),
+        "masked_mean_pool": (docs * mask[..., None]).sum(1)
+        / mask.sum(1, keepdims=True),
         "tokens_centred_unit_then_mean_pool": np.stack(
             [references.rows_as(doc, "centered").mean(0) for doc in docs]
         ),
@@ -63,7 +66,9 @@ def infonce(function):
 def joint_entropies(o, alpha, first, second, orders):
     """Return `matrix_entropy` of rows whose products are those of both views: a Kronecker product."""
     a, b = (references.rows_as(o[name], "unit") for name in (first, second))
-    joint = [np.einsum("nd,ne->nde", a, b[order]).reshape(len(a), -1) for order in orders]
+    joint = [
+        np.einsum("nd,ne->nde", a, b[order]).reshape(len(a), -1) for order in orders
+    ]
     return metrics.matrix_entropy(np.stack(joint), ALPHAS[alpha], rows="raw")
 
 
@@ -96,7 +101,10 @@ def cca(o, kind, first, second):
 
 def svcca(o, kind, first, second):
     if kind == "kept_dimensions":
-        return [int(_kept(as_finite64(o[name], name), 0.99).rank) for name in (first, second)]
+        return [
+            int(_kept(as_finite64(o[name], name), 0.99).rank)
+            for name in (first, second)
+        ]
     return metrics.svcca(o[first], o[second])
 
 
@@ -117,22 +125,32 @@ FAMILIES = {
     "matrix_entropy": lambda o, rows, alpha, name: metrics.matrix_entropy(
         o[name], ALPHAS[alpha], ROWS[rows]
     ),
-    "effective_rank": lambda o, centre, name: metrics.effective_rank(o[name], centre == "centred"),
+    "effective_rank": lambda o, centre, name: metrics.effective_rank(
+        o[name], centre == "centred"
+    ),
     "rankme": lambda o, eps, name: metrics.rankme(o[name], EPSILONS[eps]),
     "prompt_entropy": prompt_entropy,
     "dataset_entropy": dataset_entropy,
     "curvature": curvature,
     "infonce": infonce(metrics.infonce),
     "infonce_bound": infonce(metrics.infonce_bound),
-    "dime": lambda o, alpha, a, b: metrics.dime(o[a], o[b], ALPHAS[alpha], orders(o, a)),
+    "dime": lambda o, alpha, a, b: metrics.dime(
+        o[a], o[b], ALPHAS[alpha], orders(o, a)
+    ),
     "dime_joint_entropy": lambda o, alpha, a, b: joint_entropies(
         o, alpha, a, b, [np.arange(len(o[a]))]
     )[0],
-    "dime_permuted_entropy": lambda o, alpha, a, b: joint_entropies(o, alpha, a, b, orders(o, a)),
+    "dime_permuted_entropy": lambda o, alpha, a, b: joint_entropies(
+        o, alpha, a, b, orders(o, a)
+    ),
     "lidar": lidar,
     "lidar_entropy": lambda *parts: np.log(lidar(*parts)),
-    "cka_linear": lambda o, kind, x, y: metrics.cka(o[x], o[y], debiased=kind == "debiased"),
-    "cka_rbf": lambda o, sigma, x, y: metrics.cka(o[x], o[y], "rbf", False, BANDWIDTHS[sigma]),
+    "cka_linear": lambda o, kind, x, y: metrics.cka(
+        o[x], o[y], debiased=kind == "debiased"
+    ),
+    "cka_rbf": lambda o, sigma, x, y: metrics.cka(
+        o[x], o[y], "rbf", False, BANDWIDTHS[sigma]
+    ),
     "cka_minibatch": lambda o, sizes, x, y: metrics.cka_minibatch(
         o[x], o[y], int(sizes[1:].split("_")[0])
     ),
@@ -142,7 +160,9 @@ FAMILIES = {
     "hsic_unbiased": hsic_unbiased,
     "cca": cca,
     "svcca": svcca,
-    "pwcca": lambda o, side, x, y: metrics.pwcca(o[x], o[y], side.removeprefix("from_")),
+    "pwcca": lambda o, side, x, y: metrics.pwcca(
+        o[x], o[y], side.removeprefix("from_")
+    ),
     "procrustes": lambda o, kind, x, y: metrics.procrustes(
         o[x], o[y], kind.replace("normalized_", "")
     ),
@@ -150,7 +170,9 @@ FAMILIES = {
     "pnka": lambda o, x, y, *rest: (
         metrics.pnka(o[x], o[y]) if rest else metrics.pnka(o[x], o[y]).mean()
     ),
-    "mutual_knn": lambda o, distance, k, x, y: metrics.mutual_knn(o[x], o[y], 10, distance),
+    "mutual_knn": lambda o, distance, k, x, y: metrics.mutual_knn(
+        o[x], o[y], 10, distance
+    ),
     "saturation_layer": saturation,
     "distance_correlation": statistic("dcor"),
     "spearman": statistic("spearman"),
@@ -180,7 +202,13 @@ PARTLY_OURS = {
     r"infonce(_bound)?\.nt_xent\.": "another loss: both views among the negatives",
     r"distance_correlation\.(?!vec_)": "of samples with many features: ours is of two series",
 }
-TESTED_ELSEWHERE = {"diversity", "effective_depth", "exit_speedup", "nc1", "lidar_eigenvalues"}
+TESTED_ELSEWHERE = {
+    "diversity",
+    "effective_depth",
+    "exit_speedup",
+    "nc1",
+    "lidar_eigenvalues",
+}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -195,7 +223,9 @@ def test_the_library_gives_the_stored_values(oracle, family):
         tolerance = 1e-5 if "eps1e-8" in parts else TOLERANCES.get(family, 1e-9)
         near_zero = 1e-9 if family == "dime" else 1e-12
         value = FAMILIES[family](oracle, *parts)
-        np.testing.assert_allclose(value, oracle[key], rtol=tolerance, atol=near_zero, err_msg=key)
+        np.testing.assert_allclose(
+            value, oracle[key], rtol=tolerance, atol=near_zero, err_msg=key
+        )
 
 
 def test_the_eigenvalues_of_lidar_have_its_entropy(oracle):

@@ -19,7 +19,9 @@ FLAT = [name for name, metric in METRICS.items() if metric.flat is not None]
 
 def rotations(arrays: Arrays, rng: np.random.Generator) -> Arrays:
     widths = {x.shape[-1] for x in arrays}
-    turns = {width: np.linalg.qr(rng.standard_normal((width, width)))[0] for width in widths}
+    turns = {
+        width: np.linalg.qr(rng.standard_normal((width, width)))[0] for width in widths
+    }
     return [x @ turns[x.shape[-1]] for x in arrays]
 
 
@@ -38,7 +40,9 @@ def shifted(arrays: Arrays, rng: np.random.Generator) -> Arrays:
     return [x + step for x in arrays]
 
 
-def one_by_one(change: Callable[[Arrays, np.random.Generator], Arrays]) -> Callable[..., Arrays]:
+def one_by_one(
+    change: Callable[[Arrays, np.random.Generator], Arrays],
+) -> Callable[..., Arrays]:
     return lambda arrays, rng: [change([x], rng)[0] for x in arrays]
 
 
@@ -75,7 +79,11 @@ def test_a_metric_agrees_with_its_definition_in_float64(name: str, seed: int) ->
 
 @pytest.mark.parametrize(
     ("name", "change"),
-    [(name, each) for name, metric in METRICS.items() for each in metric.unchanged_by.split()],
+    [
+        (name, each)
+        for name, metric in METRICS.items()
+        for each in metric.unchanged_by.split()
+    ],
 )
 @EXAMPLES
 @given(seed=SEEDS)
@@ -96,7 +104,8 @@ def test_a_metric_stays_in_its_range_for_one_layer_and_for_many_at_once(
     metric, rng = METRICS[name], np.random.default_rng(seed)
     first = draw(metric.inputs, rng)
     layers = [
-        np.stack([x, x * rng.uniform(0.5, 2, x.shape), rng.standard_normal(x.shape)]) for x in first
+        np.stack([x, x * rng.uniform(0.5, 2, x.shape), rng.standard_normal(x.shape)])
+        for x in first
     ]
     together = np.asarray(metric.call(*layers))
     alone = [np.asarray(metric.call(*(x[i] for x in layers))) for i in range(3)]
@@ -105,7 +114,9 @@ def test_a_metric_stays_in_its_range_for_one_layer_and_for_many_at_once(
     nested = metric.call(*(torch.from_numpy(np.stack([x, x])) for x in layers))
     np.testing.assert_allclose(nested[1], together, rtol=1e-9, atol=1e-9)
     n, d = len(first[0]), first[0].shape[-1]
-    low, high = (end(n, d) if callable(end) else end for end in (metric.low, metric.high))
+    low, high = (
+        end(n, d) if callable(end) else end for end in (metric.low, metric.high)
+    )
     assert low - 1e-9 <= together.min() and together.max() <= high + 1e-9
 
 
@@ -121,7 +132,9 @@ def test_rows_that_do_not_differ_have_the_value_that_is_declared(
 
 
 @pytest.mark.parametrize("name", OF_ALL_SAMPLES)
-def test_a_value_that_is_not_finite_is_refused(name: str, rng: np.random.Generator) -> None:
+def test_a_value_that_is_not_finite_is_refused(
+    name: str, rng: np.random.Generator
+) -> None:
     arrays = draw(METRICS[name].inputs, rng)
     for broken in range(len(arrays)):
         for value in (np.nan, np.inf):
@@ -143,7 +156,9 @@ def test_a_sample_that_is_not_finite_is_nan_and_spares_the_others(
 @pytest.mark.parametrize("name", OF_TOKENS)
 @EXAMPLES
 @given(seed=SEEDS, side=st.sampled_from(["left", "right", "between"]))
-def test_a_sample_does_not_see_padding_or_its_batch_mates(name: str, seed: int, side: str) -> None:
+def test_a_sample_does_not_see_padding_or_its_batch_mates(
+    name: str, seed: int, side: str
+) -> None:
     rng, metric = np.random.default_rng(seed), METRICS[name]
     lengths = rng.integers(3, 12, size=5)
     samples = [rng.standard_normal((length, 6)) + 0.5 for length in lengths]
@@ -172,14 +187,17 @@ def test_half_precision_gives_what_float64_of_the_same_values_gives(
     of_tokens = name in OF_TOKENS
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         half = [
-            torch.from_numpy(np.stack([x, x[::-1].copy()]) * size / peak).to(dtype) for x in drawn
+            torch.from_numpy(np.stack([x, x[::-1].copy()]) * size / peak).to(dtype)
+            for x in drawn
         ]
         values, exact = metric.call(*half), metric.call(*(x.double() for x in half))
         assert exact.dtype == torch.float64
         # metrics of tokens run inside the pass, in float32 for inputs up to float32
         assert values.dtype == (torch.float32 if of_tokens else torch.float64)
         tolerance = 1e-5 if of_tokens else 1e-9
-        torch.testing.assert_close(values.double(), exact, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(
+            values.double(), exact, rtol=tolerance, atol=tolerance
+        )
 
 
 @EXAMPLES
@@ -187,6 +205,10 @@ def test_half_precision_gives_what_float64_of_the_same_values_gives(
 def test_entropy_does_not_increase_with_its_order(seed: int, rows: str) -> None:
     z = draw("rows", np.random.default_rng(seed))[0]
     orders = (0.25, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 4.0, np.inf)
-    for metric in (metrics.matrix_entropy, metrics.dataset_entropy, metrics.prompt_entropy):
+    for metric in (
+        metrics.matrix_entropy,
+        metrics.dataset_entropy,
+        metrics.prompt_entropy,
+    ):
         values = [float(metric(z, alpha=alpha, rows=rows)) for alpha in orders]
         assert np.diff(values).max() <= 1e-9

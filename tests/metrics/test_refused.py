@@ -20,7 +20,10 @@ BROKEN = np.where(np.arange(8)[:, None] == 1, np.nan, LAYERS)
 NAN = np.array([1.0, np.nan])
 
 REFUSED: list[tuple[str, Callable[[], object]]] = [
-    ("rows='units'.*did you mean unit", lambda: metrics.matrix_entropy(X, rows="units")),
+    (
+        "rows='units'.*did you mean unit",
+        lambda: metrics.matrix_entropy(X, rows="units"),
+    ),
     ("normalization='N'", lambda: metrics.matrix_entropy(X, normalization="N")),
     (r"Z has shape \(8,\)", lambda: metrics.matrix_entropy(X[0])),
     (
@@ -29,7 +32,10 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ),
     (r"alpha=0\.5 needs singular values", lambda: grams(alpha=0.5)),
     (r"Z has shape \(8,\)", lambda: metrics.anisotropy(X[0])),
-    (r"fit=\(10, 100\) holds fewer than two of the ranks 1 ... 8", lambda: metrics.alpha_req(X)),
+    (
+        r"fit=\(10, 100\) holds fewer than two of the ranks 1 ... 8",
+        lambda: metrics.alpha_req(X),
+    ),
     ("discard=-0.1 is not a share", lambda: metrics.intrinsic_dimension(X, -0.1)),
     (r"mask has shape \(2, 4\)", lambda: metrics.norms(TOKENS, np.ones((2, 4)))),
     (r"tokens has shape \(3,\)", lambda: metrics.norms(np.ones(3))),
@@ -52,14 +58,20 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("batch of 3 out of 11", lambda: metrics.cka_minibatch(X, X, 4)),
     ("X has 8 features and Y has 2", lambda: metrics.cosine_similarity(X, NARROW)),
     ("cosine needs equal widths", lambda: metrics.angular_distance(X, NARROW)),
-    ("^CCA over 2 rows is not defined: give at least 3", lambda: metrics.cca(X[:2], X[:2])),
+    (
+        "^CCA over 2 rows is not defined: give at least 3",
+        lambda: metrics.cca(X[:2], X[:2]),
+    ),
     ("variance=99 is not a share", lambda: metrics.svcca(X, X, 99)),
     ("rdm='euclid'", lambda: metrics.rsa(X, X, "euclid")),
     (
         "k=11 neighbours among 11 rows do not exist: give k from 1 to 10",
         lambda: metrics.mutual_knn(X, X, 11),
     ),
-    ("distance='cosin'.*did you mean cosine", lambda: metrics.mutual_knn(X, X, 3, "cosin")),
+    (
+        "distance='cosin'.*did you mean cosine",
+        lambda: metrics.mutual_knn(X, X, 3, "cosin"),
+    ),
     (r"states has shape \(11, 8\)", lambda: metrics.similarity_matrix(X)),
     (
         r"layer 8 does not exist: these states have layers 0\.\.7",
@@ -80,7 +92,9 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ),
     (
         "states has 4 features and others has 2: cosine needs equal widths",
-        lambda: metrics.similarity_matrix(LAYERS, "cosine_similarity", others=LAYERS[..., :2]),
+        lambda: metrics.similarity_matrix(
+            LAYERS, "cosine_similarity", others=LAYERS[..., :2]
+        ),
     ),
     (
         "metric='procrusts'.*did you mean procrustes",
@@ -117,7 +131,9 @@ def grams(alpha: float) -> object:
     return entropy_of_grams(torch.eye(3)[None], torch.tensor([3]), alpha=alpha)
 
 
-@pytest.mark.parametrize(("sentence", "call"), REFUSED, ids=[sentence for sentence, _ in REFUSED])
+@pytest.mark.parametrize(
+    ("sentence", "call"), REFUSED, ids=[sentence for sentence, _ in REFUSED]
+)
 def test_refused(sentence: str, call: Callable[[], object]) -> None:
     with pytest.raises(LayerscopeError, match=sentence):
         call()

@@ -53,12 +53,15 @@ class OnDisk:
 def small_blocks(monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(blocks, "TILE_BYTES", 1000)
-    monkeypatch.setattr(similarity, "HELD_BYTES", 3000)  # so that layers are prepared again
+    # so that layers are prepared again
+    monkeypatch.setattr(similarity, "HELD_BYTES", 3000)
 
 
 @pytest.mark.parametrize("shape", [(40, 5, 4), (24, 3, 60)])
 @pytest.mark.parametrize(("metric", "options"), MEASURES)
-def test_every_similarity_is_that_of_each_pair(rng, small_blocks, shape, metric, options):
+def test_every_similarity_is_that_of_each_pair(
+    rng, small_blocks, shape, metric, options
+):
     count, depth, width = shape
     states = rng.standard_normal(shape).cumsum(1) + 5
     states[:, 1, 0] += 3000
@@ -74,8 +77,12 @@ def test_every_similarity_is_that_of_each_pair(rng, small_blocks, shape, metric,
         values = similarity_matrix(disk, metric, others=given, **options)
         for a in range(depth):
             for b in range(right.shape[1]):
-                exact = np.mean(np.asarray(function(states[:, a], right[:, b], **options)))
-                assert float(values[a, b]) == pytest.approx(exact, abs=1e-7, rel=1e-7), (a, b)
+                exact = np.mean(
+                    np.asarray(function(states[:, a], right[:, b], **options))
+                )
+                assert float(values[a, b]) == pytest.approx(
+                    exact, abs=1e-7, rel=1e-7
+                ), (a, b)
         np.testing.assert_array_equal(states, before)
         if metric == "cka" and "kernel" not in options:
             assert disk.longest < count
@@ -92,7 +99,10 @@ def test_layers_that_do_not_vary_are_nan_in_every_similarity(rng, metric, option
 
 def test_both_forms_of_cka_are_reached_and_agree(rng, small_blocks):
     states, others = rng.standard_normal((50, 4, 6)), rng.standard_normal((50, 3, 7))
-    for sides in (blocks.opened(states, None, True), blocks.opened(states, others, True)):
+    for sides in (
+        blocks.opened(states, None, True),
+        blocks.opened(states, others, True),
+    ):
         pairs = zip(inner_by_grams(*sides), inner_by_features(*sides), strict=True)
         for grams, features in pairs:
             np.testing.assert_allclose(grams, features, rtol=1e-12)
@@ -114,7 +124,8 @@ def test_samples_without_a_cosine_are_counted_and_not_averaged(
     rng, small_blocks, center, two_models
 ):
     states = rng.standard_normal((30, 3, 4)).cumsum(1)
-    states[:, 2] -= states[:, 2].mean(0)  # so that a zero vector is one around the mean too
+    # so that a zero vector is one around the mean too
+    states[:, 2] -= states[:, 2].mean(0)
     states[7, 2] = 0
     states[:, 2] -= (np.arange(30) == 8)[:, None] * states[:, 2].sum(0)
     states[:, 0] = 0.1 if center else 0.0
@@ -123,7 +134,10 @@ def test_samples_without_a_cosine_are_counted_and_not_averaged(
         OnDisk(states), center, OnDisk(others) if two_models else None
     )
     expected_count = np.array([[0, 0, 0], [0, 30, 29], [0, 29, 29]])
-    assert count.tolist() == (expected_count[:, ::-1] if two_models else expected_count).tolist()
+    assert (
+        count.tolist()
+        == (expected_count[:, ::-1] if two_models else expected_count).tolist()
+    )
     for a in range(3):
         for b in range(3):
             values = np.asarray(cosine_similarity(states[:, a], others[:, b], center))
@@ -137,6 +151,9 @@ def test_samples_without_a_cosine_are_counted_and_not_averaged(
             assert float(error[a, b]) == pytest.approx(stderr, abs=1e-8)
     # some processors round sums of other blocks of rows differently in the last place
     matrix = similarity_matrix(
-        states, "cosine_similarity", others=others if two_models else None, center=center
+        states,
+        "cosine_similarity",
+        others=others if two_models else None,
+        center=center,
     )
     np.testing.assert_allclose(matrix, mean, rtol=1e-12, atol=1e-14)

@@ -65,7 +65,11 @@ def test_trap_03_minibatches_of_cka_are_summed_before_the_ratio(rng):
     sums, single = np.zeros(3), []
     for low in range(0, 30, 10):
         K, L = (references.linear_gram(side[low : low + 10]) for side in (X, Y))
-        sums += [references.hsic_1(K, L), references.hsic_1(K, K), references.hsic_1(L, L)]
+        sums += [
+            references.hsic_1(K, L),
+            references.hsic_1(K, K),
+            references.hsic_1(L, L),
+        ]
         single.append(references.cka_of_grams(K, L))
     exact = sums[0] / math.sqrt(sums[1] * sums[2])
     assert cka_minibatch(X, Y, 10) == pytest.approx(exact, rel=1e-9)
@@ -77,7 +81,9 @@ def test_trap_03_minibatches_of_cka_are_summed_before_the_ratio(rng):
 def test_wide_and_narrow_layers_have_the_cka_and_pnka_of_one_definition(rng, widths):
     """Narrow pairs go through features, wide ones through Grams."""
     X = rng.standard_normal((20, widths[0])) + 3000
-    Y = X[:, :5] @ rng.standard_normal((5, widths[1])) + rng.standard_normal((20, widths[1]))
+    Y = X[:, :5] @ rng.standard_normal((5, widths[1])) + rng.standard_normal(
+        (20, widths[1])
+    )
     for debiased in (True, False):
         exact = references.cka(X, Y, debiased=debiased)
         assert cka(X, Y, debiased=debiased) == pytest.approx(exact, rel=1e-9)
@@ -89,7 +95,10 @@ def test_equal_samples_of_rsa_tie_at_their_mean_rank(rng):
     X, Y = rng.integers(0, 2, (24, 4)), rng.standard_normal((24, 3))
     X[:, 0] = 1 - X[:, 1]
     X, Y = np.repeat(X, 3, 0), np.repeat(Y, 3, 0)
-    distances = np.round(pdist(X, "correlation"), 12), np.round(pdist(Y, "correlation"), 12)
+    distances = (
+        np.round(pdist(X, "correlation"), 12),
+        np.round(pdist(Y, "correlation"), 12),
+    )
     assert len(np.unique(distances[0])) < 10
     assert rsa(X, Y) == pytest.approx(spearmanr(*distances).statistic, rel=1e-9)
     order = rng.permutation(72)

@@ -16,7 +16,9 @@ IDS = [
 TEXTS = [words(row) for row in IDS]
 
 
-def layered(model, modality="text", samples=TEXTS, processor=None, sublayers=False, **override):
+def layered(
+    model, modality="text", samples=TEXTS, processor=None, sublayers=False, **override
+):
     """Return a model with its layers found, and with `sublayers` what is inside its blocks."""
     processor = processor or (word_tokenizer() if modality == "text" else None)
     return find_layers(
@@ -69,7 +71,8 @@ def test_batch_mates_order_and_the_tokenizers_padding_side_change_nothing(case: 
     alone = [states(layered(model), [text]) for text in TEXTS]
     for side in ("left", "right"):
         scope = layered(
-            model, processor=word_tokenizer(side, pad=case.name not in ("gpt2", "gpt_neox"))
+            model,
+            processor=word_tokenizer(side, pad=case.name not in ("gpt2", "gpt_neox")),
         )
         for order in ([0, 1, 2, 3], [2, 3, 0, 1]):
             together = states(scope, [TEXTS[i] for i in order])
@@ -85,7 +88,11 @@ def test_t5_each_side(part):
     scope = layered(model, part=part)
     assert scope.parts == ("encoder", "decoder")
     ids = torch.tensor([IDS[0]])
-    walk = walks.t5_encoder(model, ids) if part == "encoder" else walks.t5_decoder(model, ids)
+    walk = (
+        walks.t5_encoder(model, ids)
+        if part == "encoder"
+        else walks.t5_decoder(model, ids)
+    )
     last = check(states(scope, [TEXTS[0]]), walk, scope)
     start = torch.cat([torch.zeros(1, 1, dtype=torch.long), ids[:, :-1]], 1)
     own = (
@@ -107,7 +114,10 @@ def test_whisper_encoder_and_its_mask_at_frame_rate():
 
     model = whisper()
     generator = torch.Generator().manual_seed(1)
-    sounds = [Waveform(torch.randn(n, generator=generator).numpy(), 8000) for n in (4000, 8000)]
+    sounds = [
+        Waveform(torch.randn(n, generator=generator).numpy(), 8000)
+        for n in (4000, 8000)
+    ]
     scope = layered(model, "audio", sounds, WhisperFeatureExtractor(), part="encoder")
     inputs = scope.encoder.batch(sounds)
     found = states(scope, sounds)
@@ -116,7 +126,8 @@ def test_whisper_encoder_and_its_mask_at_frame_rate():
     close(last, own)
     mask = scope.mask(inputs, found["raw", 0])
     assert mask.shape == (2, 1500)
-    assert mask.sum(1).tolist() == [25, 50]  # half a second and a second at 50 frames a second
+    # half a second and a second at 50 frames a second
+    assert mask.sum(1).tolist() == [25, 50]
 
 
 @pytest.mark.parametrize("residual", [True, False])
@@ -134,7 +145,11 @@ def test_plain_mlp(residual, norm):
 @torch.no_grad()
 def test_a_flat_sequential_and_one_without_residuals_are_found_by_structure():
     flat = torch.nn.Sequential(
-        *[layer for _ in range(3) for layer in (torch.nn.Linear(8, 8), torch.nn.Tanh())],
+        *[
+            layer
+            for _ in range(3)
+            for layer in (torch.nn.Linear(8, 8), torch.nn.Tanh())
+        ],
         torch.nn.Linear(8, 2),
     )
     scope = layered(flat.eval(), "tensor", list(torch.randn(3, 8)))
@@ -162,13 +177,17 @@ def test_the_model_is_left_as_it_was_even_after_an_error():
     model = mamba()
     model.train()
     scope = layered(model)
-    before = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+    before = [
+        len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()
+    ]
 
     def fail(layer, site, x):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         scope.run(scope.encoder.batch(TEXTS), fail)
-    assert [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()] == before
+    assert [
+        len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()
+    ] == before
     assert all(m.training for m in model.modules())
     assert not any("forward" in m.__dict__ for m in model.modules())

@@ -40,13 +40,20 @@ def check(model, causal):
     close(found[scope.final, L], own)
     inputs = scope.encoder.batch(TEXTS[:1])
     mine = torch.cat(list(scope.lens.token_logits(found["raw", L][0], inputs)))
-    torch.testing.assert_close(mine, model(**inputs.named).logits[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        mine, model(**inputs.named).logits[0], rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("family", CAUSAL)
 @torch.inference_mode()
 def test_language_models(family):
-    check(build(lambda: getattr(hf, f"{family}ForCausalLM")(config(family, CAUSAL[family]))), True)
+    check(
+        build(
+            lambda: getattr(hf, f"{family}ForCausalLM")(config(family, CAUSAL[family]))
+        ),
+        True,
+    )
 
 
 @pytest.mark.parametrize("family", MASKED)
@@ -58,7 +65,9 @@ def test_masked_language_models(family):
 @torch.inference_mode()
 def test_what_a_model_fills_a_text_up_with_is_no_token():
     # Longformer pads a text to whole attention windows
-    model = build(lambda: hf.LongformerModel(config("Longformer", {"attention_window": 16})))
+    model = build(
+        lambda: hf.LongformerModel(config("Longformer", {"attention_window": 16}))
+    )
     scope = layered(model)
     found = states(scope, TEXTS[:1])
     assert {state.shape for state in found.values()} == {(1, len(IDS[0]), D)}
@@ -72,7 +81,8 @@ def test_what_a_model_fills_a_text_up_with_is_no_token():
 
 
 def test_ids_of_another_tokenizer_are_refused_by_their_table():
-    model = build(lambda: hf.BertModel(config("Bert", {"vocab_size": 40})))  # the words go to w98
+    # the words go to w98
+    model = build(lambda: hf.BertModel(config("Bert", {"vocab_size": 40})))
     scope = layered(model, samples=["w5 w6"])
     with refused(
         match="token id 60 or position 1 is beyond an embedding table .* 40 or 64 rows",

@@ -52,9 +52,14 @@ def check(scope, samples, walk):
     expected, norm = walk
     together, turned = states(scope, samples), states(scope, samples[::-1])
     alone = [states(scope, [sample]) for sample in samples]
-    assert scope.stack.depth == len(expected) - 1 and (norm is None) == (scope.stack.norm is None)
+    assert scope.stack.depth == len(expected) - 1 and (norm is None) == (
+        scope.stack.norm is None
+    )
     for layer, state in enumerate(expected):
-        for site, wanted in (("raw", state), *([("normed", norm(state))] if norm else [])):
+        for site, wanted in (
+            ("raw", state),
+            *([("normed", norm(state))] if norm else []),
+        ):
             same(together[site, layer], wanted)
             same(turned[site, layer].flip(0), wanted)
             same(torch.cat([one[site, layer] for one in alone]), wanted)
@@ -80,12 +85,16 @@ def test_image_models(name):
 
 def clip():
     ends = dict(COMMON, eos_token_id=98)  # the greatest id ends a text
-    return hf.CLIPModel(hf.CLIPConfig(text_config=ends, vision_config=VISION, projection_dim=24))
+    return hf.CLIPModel(
+        hf.CLIPConfig(text_config=ends, vision_config=VISION, projection_dim=24)
+    )
 
 
 def siglip():
     return hf.SiglipModel(
-        hf.SiglipConfig(text_config=dict(COMMON, projection_size=D), vision_config=VISION)
+        hf.SiglipConfig(
+            text_config=dict(COMMON, projection_size=D), vision_config=VISION
+        )
     )
 
 
@@ -93,13 +102,18 @@ def siglip():
 @torch.inference_mode()
 def test_each_tower_and_its_projection_at_every_layer(make, width):
     model = build(make)
-    for modality, samples, part in (("text", TEXTS, "text"), ("image", IMAGES, "vision")):
+    for modality, samples, part in (
+        ("text", TEXTS, "text"),
+        ("image", IMAGES, "vision"),
+    ):
         scope = layered(model, modality, samples)
         assert (scope.stack.part, scope.stack.depth) == (part, 3)
         inputs = scope.encoder.batch(samples)
         found, tower = states(scope, samples), getattr(model, f"{part}_model")
         own = [
-            getattr(model, f"get_{modality}_features")(**_named(scope, [s])).pooler_output
+            getattr(model, f"get_{modality}_features")(
+                **_named(scope, [s])
+            ).pooler_output
             for s in samples
         ]
         same(scope.projection.vectors(found["raw", 3], inputs), torch.cat(own))
@@ -108,7 +122,9 @@ def test_each_tower_and_its_projection_at_every_layer(make, width):
         early = scope.projection.vectors(found["raw", 1], inputs)
         whole, tower.encoder.layers = tower.encoder.layers, tower.encoder.layers[:1]
         shallow = [
-            getattr(model, f"get_{modality}_features")(**_named(scope, [s])).pooler_output
+            getattr(model, f"get_{modality}_features")(
+                **_named(scope, [s])
+            ).pooler_output
             for s in samples
         ]
         tower.encoder.layers = whole
@@ -122,11 +138,12 @@ def _named(scope, samples):
 @torch.inference_mode()
 def test_auto_is_the_token_that_a_tower_pools():
     texts = [text + " w98" for text in TEXTS]
-    assert layered(build(clip), samples=texts, processor=word_tokenizer(size=99)).pooling == (
-        "last",
-    )
+    assert layered(
+        build(clip), samples=texts, processor=word_tokenizer(size=99)
+    ).pooling == ("last",)
     assert layered(build(siglip)).pooling == ("last",)
-    assert layered(build(siglip), "image", IMAGES).pooling == ("mean",)  # by attention over all
+    # by attention over all
+    assert layered(build(siglip), "image", IMAGES).pooling == ("mean",)
 
 
 SPEECH = {
@@ -139,18 +156,29 @@ SPEECH = {
 @pytest.mark.parametrize("name", ["Wav2Vec2", "Hubert"])
 @torch.inference_mode()
 def test_speech_models_whose_states_padding_changes(name):
-    model = build(lambda: getattr(hf, f"{name}Model")(getattr(hf, f"{name}Config")(**SPEECH)))
+    model = build(
+        lambda: getattr(hf, f"{name}Model")(getattr(hf, f"{name}Config")(**SPEECH))
+    )
     generator = torch.Generator().manual_seed(1)
-    sounds = [Waveform(torch.randn(n, generator=generator).numpy(), 16000) for n in (3000, 8000)]
+    sounds = [
+        Waveform(torch.randn(n, generator=generator).numpy(), 16000)
+        for n in (3000, 8000)
+    ]
     scope = layered(model, "audio", sounds, hf.Wav2Vec2FeatureExtractor())
     assert scope.batching and not scope.padding
-    assert any("batches hold only samples of equal length" in note for note in scope.notes)
+    assert any(
+        "batches hold only samples of equal length" in note for note in scope.notes
+    )
     for sound in sounds:
         values = scope.encoder.batch([sound]).named["input_values"]
-        state = _first(model.feature_projection(model.feature_extractor(values).transpose(1, 2)))
+        state = _first(
+            model.feature_projection(model.feature_extractor(values).transpose(1, 2))
+        )
         state = model.encoder.layer_norm(state + model.encoder.pos_conv_embed(state))
         found = check(
-            scope, [sound, sound], _run(state.expand(2, -1, -1), model.encoder.layers, None)
+            scope,
+            [sound, sound],
+            _run(state.expand(2, -1, -1), model.encoder.layers, None),
         )
         same(found["raw", 3][:1], model(values).last_hidden_state)
     inputs = scope.encoder.batch(sounds)
@@ -160,9 +188,14 @@ def test_speech_models_whose_states_padding_changes(name):
 
 
 def test_a_speech_model_without_a_mask_gets_batches_of_one_length():
-    model = build(lambda: hf.Wav2Vec2Model(hf.Wav2Vec2Config(**SPEECH, feat_extract_norm="group")))
+    model = build(
+        lambda: hf.Wav2Vec2Model(hf.Wav2Vec2Config(**SPEECH, feat_extract_norm="group"))
+    )
     generator = torch.Generator().manual_seed(0)
-    sounds = [Waveform(torch.randn(1600, generator=generator).numpy(), 16000) for _ in range(4)]
+    sounds = [
+        Waveform(torch.randn(1600, generator=generator).numpy(), 16000)
+        for _ in range(4)
+    ]
     extractor = hf.Wav2Vec2FeatureExtractor(return_attention_mask=False)
     assert not layered(model, "audio", sounds, extractor).padding
 
@@ -170,16 +203,25 @@ def test_a_speech_model_without_a_mask_gets_batches_of_one_length():
 @torch.inference_mode()
 def test_stages_of_a_hierarchical_model_are_named_with_blocks():
     config = hf.SwinConfig(
-        image_size=32, patch_size=4, embed_dim=8, depths=[2, 3], num_heads=[2, 4], window_size=4
+        image_size=32,
+        patch_size=4,
+        embed_dim=8,
+        depths=[2, 3],
+        num_heads=[2, 4],
+        window_size=4,
     )
     model = build(lambda: hf.SwinForImageClassification(config))
-    with refused(match="layers.0 is run as well as .*: name the module that holds the blocks"):
+    with refused(
+        match="layers.0 is run as well as .*: name the module that holds the blocks"
+    ):
         layered(model, "image", IMAGES)
     scope = layered(model, "image", IMAGES, blocks="swin.encoder.layers.1.blocks")
     found, inputs = states(scope, IMAGES), scope.encoder.batch(IMAGES)
     assert (scope.stack.depth, scope.stack.norm) == (3, "swin.layernorm")
     same(found["normed", 3], model.swin(**inputs.named).last_hidden_state)
-    same(scope.lens.sample_logits(found["raw", 3], inputs), model(**inputs.named).logits)
+    same(
+        scope.lens.sample_logits(found["raw", 3], inputs), model(**inputs.named).logits
+    )
 
 
 class Timm(torch.nn.Module):
@@ -193,12 +235,17 @@ class Timm(torch.nn.Module):
         self.head = torch.nn.Linear(D, 5)
 
     def forward(self, x):
-        return self.head(self.norm(self.blocks(self.patch(x).flatten(2).transpose(1, 2))).mean(1))
+        return self.head(
+            self.norm(self.blocks(self.patch(x).flatten(2).transpose(1, 2))).mean(1)
+        )
 
 
 def transform(image):
     return (
-        torch.from_numpy(np.asarray(image.resize((16, 16)), dtype="float32")).permute(2, 0, 1) / 255
+        torch.from_numpy(np.asarray(image.resize((16, 16)), dtype="float32")).permute(
+            2, 0, 1
+        )
+        / 255
     )
 
 
@@ -206,7 +253,12 @@ def transform(image):
 def test_a_function_of_an_image_is_a_processor(tmp_path):
     model = Timm().eval()
     run = layerscope.profile(
-        model, IMAGES * 4, processor=transform, out=tmp_path / "run", views=1, progress=False
+        model,
+        IMAGES * 4,
+        processor=transform,
+        out=tmp_path / "run",
+        views=1,
+        progress=False,
     )
     pixels = torch.stack([transform(image) for image in IMAGES])
     tokens = model.blocks[:2](model.patch(pixels).flatten(2).transpose(1, 2))

@@ -23,10 +23,16 @@ def test_the_lens_on_the_last_block_gives_the_models_own_logits(case: Case):
 def classifier(kind: str):
     config = {"num_labels": 4}
     makers = {
-        "bert": lambda: hf.BertForSequenceClassification(hf.BertConfig(**COMMON, **config)),
+        "bert": lambda: hf.BertForSequenceClassification(
+            hf.BertConfig(**COMMON, **config)
+        ),
         "modernbert": lambda: hf.ModernBertForSequenceClassification(
             hf.ModernBertConfig(
-                **COMMON, **config, cls_token_id=1, sep_token_id=2, classifier_pooling="mean"
+                **COMMON,
+                **config,
+                cls_token_id=1,
+                sep_token_id=2,
+                classifier_pooling="mean",
             )
         ),
         "llama": lambda: hf.LlamaForSequenceClassification(

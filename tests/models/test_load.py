@@ -69,8 +69,12 @@ def test_minilm_is_what_sentence_transformers_serves():
 
     inputs = scope.encoder.batch(texts)
     last = states(scope, texts)["raw", 6]
-    mine = torch.nn.functional.normalize(pool(last, scope.mask(inputs, last), "mean"), dim=-1)
-    served = torch.from_numpy(SentenceTransformer(embedded("minilm"), device="cpu").encode(texts))
+    mine = torch.nn.functional.normalize(
+        pool(last, scope.mask(inputs, last), "mean"), dim=-1
+    )
+    served = torch.from_numpy(
+        SentenceTransformer(embedded("minilm"), device="cpu").encode(texts)
+    )
     close(mine, served)
 
 
@@ -78,9 +82,12 @@ def test_a_cross_encoder_is_the_classifier_of_its_folder(tmp_path):
     from sentence_transformers import CrossEncoder
 
     config = hf.BertConfig(**COMMON, max_position_embeddings=64, num_labels=3)
-    plain = saved(tmp_path / "plain", build(lambda: hf.BertForSequenceClassification(config)))
+    plain = saved(
+        tmp_path / "plain", build(lambda: hf.BertForSequenceClassification(config))
+    )
     model = CrossEncoder(str(plain), max_length=20, device="cpu")
-    model.save_pretrained(tmp_path / "own")  # with a modules.json, as a SentenceTransformer has
+    # with a modules.json, as a SentenceTransformer has
+    model.save_pretrained(tmp_path / "own")
     head = "3 classes for every sample"
     for source, longest in ((model, 20), (tmp_path / "own", 20), (plain, 64)):
         (inspected,) = layerscope.inspect(source)
@@ -125,7 +132,9 @@ def test_a_peft_adapter_folder(tmp_path):
         .eval()
     )
     mine, expected = states(scope, TEXTS), states(layered(merged), TEXTS)
-    torch.testing.assert_close(mine["raw", 3][0], expected["raw", 3][0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        mine["raw", 3][0], expected["raw", 3][0], rtol=1e-4, atol=1e-4
+    )
     assert scope.lens is not None
 
 

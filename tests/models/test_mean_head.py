@@ -16,8 +16,12 @@ __all__ = ["one_thread"]
 SIZES = {**tiny.COMMON, "max_position_embeddings": 70, "num_labels": 3}
 MODELS = {
     "bert": lambda: tiny.seeded(hf.BertForTokenClassification, hf.BertConfig(**SIZES)),
-    "roberta": lambda: tiny.seeded(hf.RobertaForTokenClassification, hf.RobertaConfig(**SIZES)),
-    "deberta": lambda: tiny.seeded(hf.DebertaV2ForTokenClassification, hf.DebertaV2Config(**SIZES)),
+    "roberta": lambda: tiny.seeded(
+        hf.RobertaForTokenClassification, hf.RobertaConfig(**SIZES)
+    ),
+    "deberta": lambda: tiny.seeded(
+        hf.DebertaV2ForTokenClassification, hf.DebertaV2Config(**SIZES)
+    ),
 }
 IDS = torch.tensor([[1, 5, 6, 7, 2], [1, 9, 2, 0, 0]])
 MASK = (IDS != 0).long()
@@ -29,12 +33,17 @@ def test_its_logits_are_the_mean_of_the_token_logits(name: str):
     with torch.no_grad():
         tokens = model(IDS, attention_mask=MASK).logits
         wanted = torch.stack([tokens[0].mean(0), tokens[1, :3].mean(0)])
-        for found in (mean_headed(model)(input_ids=IDS, attention_mask=MASK), model(IDS, MASK)):
+        for found in (
+            mean_headed(model)(input_ids=IDS, attention_mask=MASK),
+            model(IDS, MASK),
+        ):
             torch.testing.assert_close(found.logits, wanted)
     labels = torch.tensor([0, 2])
     loss = model(IDS, attention_mask=MASK, labels=labels).loss
     torch.testing.assert_close(loss, nn.functional.cross_entropy(wanted, labels))
-    summed = model(IDS, attention_mask=MASK, labels=labels, num_items_in_batch=torch.tensor(8)).loss
+    summed = model(
+        IDS, attention_mask=MASK, labels=labels, num_items_in_batch=torch.tensor(8)
+    ).loss
     torch.testing.assert_close(summed, loss * 2 / 8)
 
 
@@ -47,7 +56,8 @@ def test_it_is_saved_as_the_token_classifier_and_loaded_as_what_it_was(tmp_path:
     assert type(loaded) is type(model)
     with torch.no_grad():
         torch.testing.assert_close(
-            loaded(IDS, attention_mask=MASK).logits, model(IDS, attention_mask=MASK).logits
+            loaded(IDS, attention_mask=MASK).logits,
+            model(IDS, attention_mask=MASK).logits,
         )
 
 

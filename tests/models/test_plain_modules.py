@@ -33,7 +33,10 @@ class Attention(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.mix, self.norm = nn.MultiheadAttention(D, 2, batch_first=True), nn.LayerNorm(D)
+        self.mix, self.norm = (
+            nn.MultiheadAttention(D, 2, batch_first=True),
+            nn.LayerNorm(D),
+        )
 
     def forward(self, x):
         return self.norm(x + self.mix(x, x, x, need_weights=False)[0])
@@ -77,7 +80,9 @@ class Model(nn.Module):
     def walk(self, x):
         states = [self.stem(x)]
         for i, block in enumerate(
-            self.blocks.values() if isinstance(self.blocks, nn.ModuleDict) else self.blocks
+            self.blocks.values()
+            if isinstance(self.blocks, nn.ModuleDict)
+            else self.blocks
         ):
             states.append(self.step(self, i, block, states[-1].clone(), states))
         return states
@@ -87,7 +92,9 @@ class Model(nn.Module):
 
 
 def blocks(letters):
-    return nn.ModuleList({"m": Gated, "a": Attention, "b": Branch}[letter]() for letter in letters)
+    return nn.ModuleList(
+        {"m": Gated, "a": Attention, "b": Branch}[letter]() for letter in letters
+    )
 
 
 def norms(n):
@@ -117,14 +124,17 @@ WALKED = {
     },
     "sequential of mama": lambda: Model(nn.Sequential(*blocks("mama"))),
     "sequential of mmmmma": lambda: Model(nn.Sequential(*blocks("mmmmma"))),
-    "dict of mmma": lambda: Model(nn.ModuleDict(zip("abcd", blocks("mmma"), strict=True))),
+    "dict of mmma": lambda: Model(
+        nn.ModuleDict(zip("abcd", blocks("mmma"), strict=True))
+    ),
     "lists in a list": lambda: Model(
         nn.ModuleList([blocks("ma"), blocks("ma")]),
         lambda m, i, pair, x, s: [s.append(pair[0](x)), pair[1](s[-1])][1],
     ),
     "one block five times": lambda: Model(tied(Gated)),
     "dicts": lambda: Model(
-        nn.ModuleList([Aside(), Aside(), Aside()]), lambda m, i, block, x, s: block(x)["out"]
+        nn.ModuleList([Aside(), Aside(), Aside()]),
+        lambda m, i, block, x, s: block(x)["out"],
     ),
 }
 
@@ -137,7 +147,9 @@ def check_walk(model):
     for layer, state in enumerate(walk):
         close(found["raw", layer], state)
         close(found["normed", layer], model.norm(state))
-    logits = scope.lens.sample_logits(found["raw", len(walk) - 1], scope.encoder.batch(list(ROWS)))
+    logits = scope.lens.sample_logits(
+        found["raw", len(walk) - 1], scope.encoder.batch(list(ROWS))
+    )
     torch.testing.assert_close(logits, model(ROWS), rtol=1e-4, atol=1e-4)
 
 
@@ -167,25 +179,32 @@ REFUSED = {
     ),
     "skips": (
         lambda: Model(
-            blocks("mmmmm"), lambda m, i, block, x, s: block(x + s[5 - i]) if i > 2 else block(x)
+            blocks("mmmmm"),
+            lambda m, i, block, x, s: block(x + s[5 - i]) if i > 2 else block(x),
         ),
         "blocks.3 does not read what blocks.2 gives",
     ),
     "norm after the addition": (
         lambda: Model(
-            blocks("bbb"), lambda m, i, block, x, s: m.norms[i](x + block(x)), norms=norms(3)
+            blocks("bbb"),
+            lambda m, i, block, x, s: m.norms[i](x + block(x)),
+            norms=norms(3),
         ),
         "blocks.1 does not",
     ),
     "another state first": (
-        lambda: Model(nn.ModuleList([Late(), Late()]), lambda m, i, block, x, s: block(x)[1]),
+        lambda: Model(
+            nn.ModuleList([Late(), Late()]), lambda m, i, block, x, s: block(x)[1]
+        ),
         "blocks.1 does not",
     ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_gives_no_layers_is_refused_with_what_was_seen_also_where_the_user_names_it(name):
+def test_what_gives_no_layers_is_refused_with_what_was_seen_also_where_the_user_names_it(
+    name,
+):
     model = drawn(REFUSED[name][0])
     for named in ({}, {"blocks": "blocks"}):
         with refused(
@@ -197,14 +216,18 @@ def test_what_gives_no_layers_is_refused_with_what_was_seen_also_where_the_user_
 
 def test_one_block_in_a_list_is_measured_as_the_line_says():
     model = drawn(lambda: Model(blocks("a")))
-    with refused(match="name the module that holds them with `blocks`, such as blocks$"):
+    with refused(
+        match="name the module that holds them with `blocks`, such as blocks$"
+    ):
         layerscope.inspect(model, data=ROWS)
     assert layerscope.inspect(model, data=ROWS, blocks="blocks")[0].depth == 1
 
 
 def test_a_block_alone_is_no_stack():
     model = drawn(lambda: Model(blocks("mmm")))
-    with refused(match="blocks.0 is run as well as blocks.1, and not in a row with it: name"):
+    with refused(
+        match="blocks.0 is run as well as blocks.1, and not in a row with it: name"
+    ):
         of_rows(model, blocks="blocks.1")
 
 
@@ -217,7 +240,9 @@ def test_a_model_of_maps_is_refused_for_what_it_gives():
 
 
 def test_maps_are_measured_as_the_line_on_them_says(tmp_path):
-    small = hf.ConvNextConfig(hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1], image_size=32)
+    small = hf.ConvNextConfig(
+        hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1], image_size=32
+    )
     model = build(lambda: hf.ConvNextModel(small))
     for named in ({}, {"blocks": "encoder.stages"}):
         with refused(
@@ -225,9 +250,13 @@ def test_maps_are_measured_as_the_line_on_them_says(tmp_path):
         ):
             layerscope.inspect(model, **named)
     maps = model(torch.randn(24, 3, 32, 32), output_hidden_states=True).hidden_states
-    pooled = {f"layer_{i}": one.mean((2, 3)).detach().numpy() for i, one in enumerate(maps)}
+    pooled = {
+        f"layer_{i}": one.mean((2, 3)).detach().numpy() for i, one in enumerate(maps)
+    }
     (tmp_path / "states").mkdir()
     for name, vectors in pooled.items():
         np.save(tmp_path / "states" / f"{name}.npy", vectors)
-    run = layerscope.profile(states=tmp_path / "states", out=tmp_path / "run", progress=False)
+    run = layerscope.profile(
+        states=tmp_path / "states", out=tmp_path / "run", progress=False
+    )
     assert (run.depth, int(run.table()["n"].max())) == (4, 24)

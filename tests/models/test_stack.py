@@ -4,7 +4,18 @@ import torch
 import transformers as hf
 from models.test_capture import layered
 from models.test_images_and_sounds import clip
-from models.zoo import COMMON, MLP, TEXT, build, of_class, of_family, refused, t5, vit, whisper
+from models.zoo import (
+    COMMON,
+    MLP,
+    TEXT,
+    build,
+    of_class,
+    of_family,
+    refused,
+    t5,
+    vit,
+    whisper,
+)
 from torch import nn
 
 import layerscope
@@ -25,7 +36,10 @@ def test_blocks_are_the_models_own_declaration_or_checkpointing_layers_or_found_
 
 def test_a_norm_inside_the_head_is_not_the_final_norm():
     # BERT's head is dense, activation, LayerNorm: it reads the last block, but it is no norm
-    assert layered(build(lambda: hf.BertForMaskedLM(hf.BertConfig(**COMMON)))).stack.norm is None
+    assert (
+        layered(build(lambda: hf.BertForMaskedLM(hf.BertConfig(**COMMON)))).stack.norm
+        is None
+    )
 
 
 def test_several_stacks_need_a_part():
@@ -42,7 +56,11 @@ def test_several_stacks_need_a_part():
 def test_data_go_through_one_tower_of_clip_and_inspect_needs_no_processor():
     model = build(clip)
     scope = layered(model)
-    assert (scope.stack.entry, scope.stack.part, scope.stack.depth) == ("text_model", "text", 3)
+    assert (scope.stack.entry, scope.stack.part, scope.stack.depth) == (
+        "text_model",
+        "text",
+        3,
+    )
     assert layered(model, part="text").stack == scope.stack
     with refused(match=r"part 'vision' does not exist: these data go through text$"):
         layered(model, part="vision")
@@ -66,7 +84,9 @@ def test_overrides():
     assert layered(model, "tensor", rows, blocks="blocks").stack.found_by == "given"
     assert layered(model, "tensor", rows, norm="none").stack.norm is None
     with refused(
-        match=re.escape("blocks 'bloks' does not exist in this model, did you mean blocks?"),
+        match=re.escape(
+            "blocks 'bloks' does not exist in this model, did you mean blocks?"
+        ),
     ):
         layered(model, "tensor", rows, blocks="bloks")
     with refused(match="norm 'nope' does not exist in this model"):
@@ -106,7 +126,9 @@ class Mixing(nn.Module):
 
 def test_a_model_that_mixes_batch_mates_runs_one_by_one():
     torch.manual_seed(0)
-    scope = layered(nn.Sequential(Mixing(), Mixing()), "tensor", list(torch.randn(3, 8)))
+    scope = layered(
+        nn.Sequential(Mixing(), Mixing()), "tensor", list(torch.randn(3, 8))
+    )
     assert not scope.batching
     assert any("every sample is run alone" in note for note in scope.notes)
 

@@ -92,7 +92,9 @@ def of_gemma2(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     attn_norm = b.input_layernorm(x)
     attn = b.post_attention_layernorm(mix(attn_norm))
     attn_residual = x + attn
-    mlp = b.post_feedforward_layernorm(b.mlp(b.pre_feedforward_layernorm(attn_residual)))
+    mlp = b.post_feedforward_layernorm(
+        b.mlp(b.pre_feedforward_layernorm(attn_residual))
+    )
     raw = attn_residual + mlp
     return named(locals())
 
@@ -123,20 +125,34 @@ CASES = [
     Case("gemma2", gemma2, "self_attn", of_gemma2),
     Case("bert", bert, "attention.self", of_bert),
     Case("albert", albert, "attention", of_albert, ("attn", "attn_residual")),
-    Case("neox-parallel", partial(of_class, "GPTNeoXForCausalLM"), "attention", of_parallel),
+    Case(
+        "neox-parallel",
+        partial(of_class, "GPTNeoXForCausalLM"),
+        "attention",
+        of_parallel,
+    ),
     Case("mamba", mamba, "mixer", of_mamba),
     Case("t5", t5, "layer.0.SelfAttention", pre_norm(*T5)),
 ]
 
 
-def by_hand(scope, samples, case: Case, raw: dict[int, Tensor]) -> dict[tuple[str, int], Tensor]:
+def by_hand(
+    scope, samples, case: Case, raw: dict[int, Tensor]
+) -> dict[tuple[str, int], Tensor]:
     """Apply a block's formula to each layer's input; only its attention is asked with the arguments it was given."""
     given: list[tuple[nn.Module, dict[str, Any]]] = []
     handles = []
 
     def keep(module: nn.Module, _: object, kwargs: dict[str, Any]) -> None:
         given.append(
-            (module, {name: value for name, value in kwargs.items() if name != "hidden_states"})
+            (
+                module,
+                {
+                    name: value
+                    for name, value in kwargs.items()
+                    if name != "hidden_states"
+                },
+            )
         )
 
     for path in dict.fromkeys(scope.stack.blocks):
@@ -166,9 +182,14 @@ def test_every_site_equals_the_blocks_formula(case: Case) -> None:
     scope = opened(case.make(), **({"part": "encoder"} if case.name == "t5" else {}))
     found = states(scope, [TEXTS[0]])
     expected = by_hand(
-        scope, [TEXTS[0]], case, {layer: x for (site, layer), x in found.items() if site == "raw"}
+        scope,
+        [TEXTS[0]],
+        case,
+        {layer: x for (site, layer), x in found.items() if site == "raw"},
     )
-    inside = {key for key in found if key[0] not in scope.sites and key[0] not in case.untold}
+    inside = {
+        key for key in found if key[0] not in scope.sites and key[0] not in case.untold
+    }
     assert inside == {key for key in expected if key[0] != "raw"}
     for key, value in expected.items():
         close(found[key], value, msg=lambda m, key=key: f"{key}: {m}")
@@ -219,7 +240,10 @@ class Plain(nn.Module):
 
     def __init__(self, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.norm, self.inner = norm or nn.LayerNorm(D), nn.Sequential(nn.Linear(D, D), nn.Tanh())
+        self.norm, self.inner = (
+            norm or nn.LayerNorm(D),
+            nn.Sequential(nn.Linear(D, D), nn.Tanh()),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.inner(self.norm(x))

@@ -39,12 +39,19 @@ class Tokens(nn.Module):
 def test_ids_give_what_their_texts_give(tmp_path: Path) -> None:
     model = tiny.llama()
     texts = layerscope.profile(
-        model, tiny.texts(24, longest=12), processor=TOKENIZER, out=tmp_path / "t", **OPTIONS
+        model,
+        tiny.texts(24, longest=12),
+        processor=TOKENIZER,
+        out=tmp_path / "t",
+        **OPTIONS,
     )
     ragged = layerscope.profile(model, IDS, out=tmp_path / "i", **OPTIONS)
     pd.testing.assert_frame_equal(texts.table(), ragged.table(), check_exact=True)
     padded = TOKENIZER(
-        tiny.texts(24, longest=12), padding=True, return_tensors="np", padding_side="left"
+        tiny.texts(24, longest=12),
+        padding=True,
+        return_tensors="np",
+        padding_side="left",
     )
     masked = layerscope.profile(model, dict(padded), out=tmp_path / "m", **OPTIONS)
     pd.testing.assert_frame_equal(texts.table(), masked.table(), check_exact=True)
@@ -56,7 +63,10 @@ def test_ids_give_what_their_texts_give(tmp_path: Path) -> None:
 
 
 def test_a_plain_module_of_ids(tmp_path: Path) -> None:
-    model, ids = Tokens(), torch.randint(94, (20, 7), generator=torch.Generator().manual_seed(0))
+    model, ids = (
+        Tokens(),
+        torch.randint(94, (20, 7), generator=torch.Generator().manual_seed(0)),
+    )
     run = layerscope.profile(model, ids, out=tmp_path / "run", progress=False)
     assert run.depth == 3 and {"perplexity", "infonce"} <= set(run.table()["metric"])
     with torch.no_grad():
@@ -77,13 +87,23 @@ def test_a_saved_model_without_a_tokenizer(tmp_path: Path) -> None:
     assert run.depth == 3 and run.info["data"]["name"] == "ids"
     cut = layerscope.truncate(tmp_path / "model", 2, tmp_path / "cut", progress=False)
     assert hf.AutoModelForCausalLM.from_pretrained(cut).config.n_layer == 2
-    with refused(match="has no tokenizer that can be loaded.*, or give token ids as data"):
-        layerscope.profile(tmp_path / "model", ["a text"], out=tmp_path / "none", progress=False)
+    with refused(
+        match="has no tokenizer that can be loaded.*, or give token ids as data"
+    ):
+        layerscope.profile(
+            tmp_path / "model", ["a text"], out=tmp_path / "none", progress=False
+        )
 
 
 def test_decoders_are_causal_and_whisper_takes_seconds() -> None:
     found = layerscope.inspect(zoo.t5(), processor=tiny.tokenizer(special=True))
-    assert [(part.part, part.causal) for part in found] == [("encoder", False), ("decoder", True)]
+    assert [(part.part, part.causal) for part in found] == [
+        ("encoder", False),
+        ("decoder", True),
+    ]
     found = layerscope.inspect(zoo.whisper(), processor=hf.WhisperFeatureExtractor())
-    assert [(part.part, part.causal) for part in found] == [("encoder", False), ("decoder", True)]
+    assert [(part.part, part.causal) for part in found] == [
+        ("encoder", False),
+        ("decoder", True),
+    ]
     assert found[0].max_length == 30

@@ -41,19 +41,31 @@ def test_a_model_offloaded_to_disk_gives_what_it_gives_in_memory(
 ) -> None:
     pytest.importorskip("accelerate")
     cpu = dict.fromkeys(
-        ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head", "model.layers.0"), "cpu"
+        (
+            "model.embed_tokens",
+            "model.norm",
+            "model.rotary_emb",
+            "lm_head",
+            "model.layers.0",
+        ),
+        "cpu",
     )
     places = {**cpu, "model.layers.1": "disk", "model.layers.2": "disk"}
     model = hf.AutoModelForCausalLM.from_pretrained(
         folder, device_map=places, offload_folder=tmp_path / "off"
     )
     assert model.model.layers[2].mlp.up_proj.weight.is_meta
-    assert_same(layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **OPTIONS), plain)
+    assert_same(
+        layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **OPTIONS),
+        plain,
+    )
     with refused(match="are offloaded: load it whole, without a device map"):
         layerscope.truncate(model, 2, tmp_path / "cut", **OPTIONS)
 
 
-def test_a_model_larger_than_the_memory_it_may_take(folder: Path, plain, tmp_path: Path) -> None:
+def test_a_model_larger_than_the_memory_it_may_take(
+    folder: Path, plain, tmp_path: Path
+) -> None:
     pytest.importorskip("accelerate")
     how = {
         "device": "map",
@@ -71,7 +83,9 @@ def test_a_model_larger_than_the_memory_it_may_take(folder: Path, plain, tmp_pat
         )
 
 
-def test_a_model_wholly_offloaded_and_a_compiled_one(folder: Path, plain, tmp_path: Path) -> None:
+def test_a_model_wholly_offloaded_and_a_compiled_one(
+    folder: Path, plain, tmp_path: Path
+) -> None:
     accelerate = pytest.importorskip("accelerate")
     read = hf.AutoModelForCausalLM.from_pretrained
     offloaded = accelerate.cpu_offload(read(folder), torch.device("cpu"))
@@ -102,7 +116,8 @@ def test_quantised_by_a_library(library: str, tmp_path: Path) -> None:
     model = tiny.classifier()
     if library == "torchao":
         quantization = pytest.importorskip(
-            "torchao.quantization", reason="beside torch for CPUs torchao warns in every command"
+            "torchao.quantization",
+            reason="beside torch for CPUs torchao warns in every command",
         )
         quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
     else:

@@ -30,7 +30,11 @@ def plainly(m: Any, x: Tensor, embeddings: str, blocks: str, norm: str = "") -> 
 
 
 def rotated(
-    m: Any, ids: Tensor, core: str = "model", embed: str = "embed_tokens", norm: str = "norm"
+    m: Any,
+    ids: Tensor,
+    core: str = "model",
+    embed: str = "embed_tokens",
+    norm: str = "norm",
 ) -> Walk:
     """Walk through blocks that are given rotations of positions."""
     inner = getattr(m, core)
@@ -41,7 +45,9 @@ def rotated(
 
 
 def albert(m: Any, ids: Tensor) -> Walk:
-    state = m.albert.encoder.embedding_hidden_mapping_in(m.albert.embeddings(input_ids=ids))
+    state = m.albert.encoder.embedding_hidden_mapping_in(
+        m.albert.embeddings(input_ids=ids)
+    )
     shared = m.albert.encoder.albert_layer_groups[0].albert_layers[0]
     return _run(state, [shared] * m.config.num_hidden_layers, None)
 
@@ -49,14 +55,18 @@ def albert(m: Any, ids: Tensor) -> Walk:
 def modernbert(m: Any, ids: Tensor) -> Walk:
     core, n = m.model, ids.shape[1]
     distance = (torch.arange(n)[:, None] - torch.arange(n)[None]).abs()
-    near = torch.zeros(n, n).masked_fill(distance > m.config.local_attention // 2, -torch.inf)[
-        None, None
-    ]
+    near = torch.zeros(n, n).masked_fill(
+        distance > m.config.local_attention // 2, -torch.inf
+    )[None, None]
     states = [core.embeddings(input_ids=ids)]
     for layer in core.layers:
-        rotation = core.rotary_emb(states[-1], torch.arange(n)[None], layer.attention_type)
+        rotation = core.rotary_emb(
+            states[-1], torch.arange(n)[None], layer.attention_type
+        )
         mask = near if layer.attention_type == "sliding_attention" else None
-        states.append(first(layer(states[-1], attention_mask=mask, position_embeddings=rotation)))
+        states.append(
+            first(layer(states[-1], attention_mask=mask, position_embeddings=rotation))
+        )
     return states, core.final_norm
 
 
@@ -67,24 +77,33 @@ def gpt2(m: Any, ids: Tensor) -> Walk:
 
 def opt(m: Any, ids: Tensor) -> Walk:
     core = m.model.decoder
-    positions = core.embed_positions.weight[2 : 2 + ids.shape[1]]  # OPT's table starts at row 2
+    # OPT's table starts at row 2
+    positions = core.embed_positions.weight[2 : 2 + ids.shape[1]]
     return _run(core.embed_tokens(ids) + positions, core.layers, core.final_layer_norm)
 
 
 def electra(m: Any, ids: Tensor) -> Walk:
     core = m.electra
-    return _run(core.embeddings_project(core.embeddings(input_ids=ids)), core.encoder.layer, None)
+    return _run(
+        core.embeddings_project(core.embeddings(input_ids=ids)),
+        core.encoder.layer,
+        None,
+    )
 
 
 def gemma(m: Any, ids: Tensor) -> Walk:
     core, n = m.model, ids.shape[1]
     states = [core.embed_tokens.weight[ids] * m.config.hidden_size**0.5]
-    kinds = getattr(m.config, "layer_types", None) or ["full_attention"] * len(core.layers)
+    kinds = getattr(m.config, "layer_types", None) or ["full_attention"] * len(
+        core.layers
+    )
     for layer, kind in zip(core.layers, kinds, strict=True):
         extra = (kind,) if m.config.model_type == "gemma3_text" else ()
         rotation = core.rotary_emb(states[-1], torch.arange(n)[None], *extra)
         mask = _past(n, m.config.sliding_window if kind == "sliding_attention" else n)
-        states.append(first(layer(states[-1], attention_mask=mask, position_embeddings=rotation)))
+        states.append(
+            first(layer(states[-1], attention_mask=mask, position_embeddings=rotation))
+        )
     return states, core.norm
 
 
@@ -92,7 +111,9 @@ def _past(n: int, window: int) -> Tensor:
     """A mask that lets a position see itself and those before it, so many in all."""
     back = torch.arange(n)[:, None] - torch.arange(n)[None]
     hidden = (back < 0) | (back >= window)
-    return torch.zeros(n, n).masked_fill(hidden, torch.finfo(torch.float32).min)[None, None]
+    return torch.zeros(n, n).masked_fill(hidden, torch.finfo(torch.float32).min)[
+        None, None
+    ]
 
 
 def t5_encoder(m: Any, ids: Tensor) -> Walk:
@@ -110,7 +131,9 @@ def t5_decoder(m: Any, ids: Tensor) -> Walk:
     return _t5(m.decoder, torch.cat([start, ids[:, :-1]], 1), causal, norm(source[-1]))
 
 
-def _t5(stack: Any, ids: Tensor, mask: Tensor | None = None, source: Tensor | None = None) -> Walk:
+def _t5(
+    stack: Any, ids: Tensor, mask: Tensor | None = None, source: Tensor | None = None
+) -> Walk:
     states = [stack.embed_tokens(ids)]
     bias = cross = None
     for block in stack.block:
@@ -131,7 +154,8 @@ def whisper(m: Any, features: Tensor) -> Walk:
     core = m.model.encoder
     gelu = torch.nn.functional.gelu
     state = (
-        gelu(core.conv2(gelu(core.conv1(features)))).transpose(1, 2) + core.embed_positions.weight
+        gelu(core.conv2(gelu(core.conv1(features)))).transpose(1, 2)
+        + core.embed_positions.weight
     )
     return _run(state, core.layers, core.layer_norm, attention_mask=None)
 
@@ -142,14 +166,21 @@ def mlp(m: Any, rows: Tensor) -> Walk:
 
 
 bert = partial(plainly, embeddings="bert.embeddings", blocks="bert.encoder.layer")
-roberta = partial(plainly, embeddings="roberta.embeddings", blocks="roberta.encoder.layer")
+roberta = partial(
+    plainly, embeddings="roberta.embeddings", blocks="roberta.encoder.layer"
+)
 distilbert = partial(
     plainly, embeddings="distilbert.embeddings", blocks="distilbert.transformer.layer"
 )
 mamba = partial(
-    plainly, embeddings="backbone.embeddings", blocks="backbone.layers", norm="backbone.norm_f"
+    plainly,
+    embeddings="backbone.embeddings",
+    blocks="backbone.layers",
+    norm="backbone.norm_f",
 )
-vit = partial(plainly, embeddings="vit.embeddings", blocks="vit.layers", norm="vit.layernorm")
+vit = partial(
+    plainly, embeddings="vit.embeddings", blocks="vit.layers", norm="vit.layernorm"
+)
 gpt_neox = partial(rotated, core="gpt_neox", embed="embed_in", norm="final_layer_norm")
 phi = partial(rotated, norm="final_layernorm")
 TEXT: dict[str, Callable[[Any, Tensor], Walk]] = {

@@ -101,9 +101,13 @@ def build(make: Callable[[], nn.Module]) -> nn.Module:
 def config(kind: Any, **more: Any) -> Any:
     """Return a small config of a kind: of all sizes those that it has."""
     known = kind()
-    fixed = {name for name in SIZES if getattr(getattr(kind, name, None), "fset", 0) is None}
+    fixed = {
+        name for name in SIZES if getattr(getattr(kind, name, None), "fset", 0) is None
+    }
     sizes = {name: size for name, size in SIZES.items() if hasattr(known, name)}
-    return kind(**{name: size for name, size in sizes.items() if name not in fixed} | more)
+    return kind(
+        **{name: size for name, size in sizes.items() if name not in fixed} | more
+    )
 
 
 def of_class(kind: str, **more: Any) -> Any:

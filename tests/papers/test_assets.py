@@ -72,7 +72,10 @@ def test_assets_are_made_once_and_in_order(tmp_path, jobs):
     for _ in range(2):
         assets.make([Sum(numbers), *numbers], Reporter(), "sums", jobs)
     assert (assets.get(Sum(numbers)) / "number").read_text() == "7"
-    assert [(assets.get(number) / "made").read_text() for number in numbers] == ["x", "x"]
+    assert [(assets.get(number) / "made").read_text() for number in numbers] == [
+        "x",
+        "x",
+    ]
 
 
 def test_an_asset_without_its_mark_is_made_again(tmp_path):
@@ -87,7 +90,12 @@ def test_an_asset_without_its_mark_is_made_again(tmp_path):
 def test_other_settings_are_another_asset():
     assert (
         len(
-            {Number(3).digest, Number(4).digest, Sum((Number(3),)).digest, Sum((Number(4),)).digest}
+            {
+                Number(3).digest,
+                Number(4).digest,
+                Sum((Number(3),)).digest,
+                Sum((Number(4),)).digest,
+            }
         )
         == 4
     )
@@ -98,7 +106,9 @@ def test_a_process_that_dies_is_one_line(tmp_path):
         LayerscopeError,
         match=r"a worker process died, perhaps out of memory: run again with `jobs=1`",
     ):
-        Assets(tmp_path, None).make([Dying("one"), Dying("two")], Reporter(), "dying", 2)
+        Assets(tmp_path, None).make(
+            [Dying("one"), Dying("two")], Reporter(), "dying", 2
+        )
 
 
 def test_a_disk_without_room(tmp_path):
@@ -111,7 +121,9 @@ def test_a_disk_without_room(tmp_path):
 
 def test_towers_trained_here_are_compared_at_every_layer_but_the_first(tmp_path):
     shape = replace(towers.Shape(vision.SMALL, ("0",)), depth=2, width=16, steps=2)
-    found = open_comparison(Assets(tmp_path, shape).get(towers.Towers(shape, "0")) / "comparison")
+    found = open_comparison(
+        Assets(tmp_path, shape).get(towers.Towers(shape, "0")) / "comparison"
+    )
     for form in towers.FORMS:
         assert all(
             square.shape == (2, 2) and square.notna().all(axis=None)

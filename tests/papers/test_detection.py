@@ -54,7 +54,9 @@ def batch() -> tuple[torch.Tensor, list[dict[str, torch.Tensor]]]:
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randn(2, 3, 32, 32, generator=generator)
     boxes = [torch.rand(n, 4, generator=generator) * 0.4 + 0.2 for n in (2, 3)]
-    return pixels, [{"class_labels": torch.arange(len(box)), "boxes": box} for box in boxes]
+    return pixels, [
+        {"class_labels": torch.arange(len(box)), "boxes": box} for box in boxes
+    ]
 
 
 @pytest.mark.parametrize("layers", [None, [1, 3], [3]])
@@ -67,7 +69,11 @@ def test_loss_and_gradients_are_those_of_decoders_cut_after_each_layer(layers: A
         loss.backward()
         wanted += loss.item()
     model.model.decoder.layers = whole
-    expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    expected = {
+        name: p.grad.clone()
+        for name, p in model.named_parameters()
+        if p.grad is not None
+    }
     model.zero_grad()
     found = detection_loss(model, pixels, labels, layers)
     found.backward()
@@ -96,10 +102,17 @@ def test_average_precision_and_matches_are_those_written_out():
             max((p for r, p in points if r >= recall - 1e-12), default=0.0)
             for recall in np.linspace(0, 1, 101)
         ]
-        assert average_precision(scores, hits, positives) == pytest.approx(np.mean(at), rel=1e-12)
+        assert average_precision(scores, hits, positives) == pytest.approx(
+            np.mean(at), rel=1e-12
+        )
     truths = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.7, 0.7, 0.2, 0.2]])
     boxes = torch.tensor(
-        [[0.3, 0.3, 0.2, 0.2], [0.31, 0.3, 0.2, 0.2], [0.7, 0.75, 0.2, 0.2], [0.7, 0.77, 0.2, 0.2]]
+        [
+            [0.3, 0.3, 0.2, 0.2],
+            [0.31, 0.3, 0.2, 0.2],
+            [0.7, 0.75, 0.2, 0.2],
+            [0.7, 0.77, 0.2, 0.2],
+        ]
     )
     assert right_boxes(boxes, truths).tolist() == [
         True,
@@ -113,7 +126,10 @@ def test_average_precision_and_matches_are_those_written_out():
 def test_a_layer_that_finds_everything_has_an_average_precision_of_one():
     pixels, labels = digit_canvases(4, size=40, held_out=True)
     model = detr()
-    own = [{"class_labels": label["class_labels"] % 4, "boxes": label["boxes"]} for label in labels]
+    own = [
+        {"class_labels": label["class_labels"] % 4, "boxes": label["boxes"]}
+        for label in labels
+    ]
 
     def objects(sure: float) -> tuple[torch.Tensor, torch.Tensor]:
         logits, boxes = torch.zeros(4, 7, 5), torch.rand(4, 7, 4) * 0.01
@@ -137,17 +153,27 @@ def test_training_lowers_the_loss_of_every_layer_and_canvases_are_seeded():
     pixels, labels = digit_canvases(24, size=32)
     again, _ = digit_canvases(24, size=32)
     other, _ = digit_canvases(24, size=32, held_out=True)
-    assert torch.equal(pixels, again) and not torch.equal(pixels, other) and pixels.abs().max() <= 1
+    assert (
+        torch.equal(pixels, again)
+        and not torch.equal(pixels, other)
+        and pixels.abs().max() <= 1
+    )
     for canvas, label in zip(pixels, labels, strict=True):
         centre, sides = label["boxes"][:, :2], label["boxes"][:, 2:]
-        assert ((centre - sides / 2) > -1e-6).all() and ((centre + sides / 2) < 1 + 1e-6).all()
+        assert ((centre - sides / 2) > -1e-6).all() and (
+            (centre + sides / 2) < 1 + 1e-6
+        ).all()
         for x, y, w, h in label["boxes"] * 32:
             inside = canvas[
-                0, round(float(y - h / 2)) : round(float(y + h / 2)), round(float(x - w / 2)) :
+                0,
+                round(float(y - h / 2)) : round(float(y + h / 2)),
+                round(float(x - w / 2)) :,
             ][:, : int(w)]
             assert inside.max() > 0.5, "a box holds its digit"
     model = detr(num_labels=10)
-    losses = train_detector(model, pixels, labels, steps=25, batch_size=8, learning_rate=1e-3)
+    losses = train_detector(
+        model, pixels, labels, steps=25, batch_size=8, learning_rate=1e-3
+    )
     assert np.mean(losses[-5:]) < 0.95 * np.mean(losses[:5])
     assert len(ap50_by_layer(model, pixels, labels)) == 3
 

@@ -124,7 +124,11 @@ def residual(with_additions, without):
 
     def about(model):
         cosine, cka = with_additions if model.residual else without
-        return {"cosine_similarity": pairs(cosine), "cka": pairs(cka), "layer_accuracy": cosine}
+        return {
+            "cosine_similarity": pairs(cosine),
+            "cka": pairs(cka),
+            "layer_accuracy": cosine,
+        }
 
     return World(about, perceptrons.Shape())
 
@@ -145,7 +149,9 @@ def states(*, straight, norms=1.0):
     x = np.linspace(0, 1, DEPTH + 1)[:, None]
     found = (1 - x) * (0.4 * end + 0.1 * start) + x * end
     found = (
-        found if straight else found - 5 * np.sin(np.pi * x) * end + np.sin(2 * np.pi * x) * away
+        found
+        if straight
+        else found - 5 * np.sin(np.pi * x) * end + np.sin(2 * np.pi * x) * away
     )
     return found * norms ** np.arange(DEPTH + 1)[:, None]
 
@@ -159,14 +165,18 @@ def exits(speed, lost, last):
     return SimpleNamespace(
         depth=DEPTH,
         plain_accuracy=0.9,
-        curve=pd.DataFrame({"accuracy": [0.9, 0.9 - lost / 100], "exit_speedup": [1.0, speed]}),
+        curve=pd.DataFrame(
+            {"accuracy": [0.9, 0.9 - lost / 100], "exit_speedup": [1.0, speed]}
+        ),
         layers=pd.DataFrame({"layer": layers, "share": share}),
         depths=pd.DataFrame(
             {
                 "layer": layers,
                 "accuracy": 0.9 - lost / 100 * half,
                 "measured": measured,
-                "parameters": np.where(layers == DEPTH, 10**6, 10**6 / speed).astype(int),
+                "parameters": np.where(layers == DEPTH, 10**6, 10**6 / speed).astype(
+                    int
+                ),
             }
         ),
     )
@@ -184,7 +194,8 @@ UNREAD = {**POOR, "linear_probe": rising(0.2, 0.9)}
 CLOSE, FAR = rising(0.5, 1.0), np.where(np.arange(DEPTH) == DEPTH - 1, 1.0, 0.1)
 LINE = states(straight=True)
 NOISE = np.random.default_rng(0).normal(size=(50, DEPTH + 1, 8))
-JUDGED = {  # a world in which every claim of a recipe is true, and one in which every claim is false
+# a world in which every claim of a recipe is true, and one in which every claim is false
+JUDGED = {
     "T-fig1": (closer(aligned), closer(standard)),
     "T-fig2": (
         on_pairs(cosine_similarity=UP, cka=CLOSE),
@@ -245,7 +256,8 @@ def test_trainings_that_do_not_differ_decide_nothing(name):
 
 
 def test_probabilities_count_only_where_similarity_rises():
-    angles = np.radians([90, 60, 80, 30, 50, 0])  # to the last layer: nearer at every second step
+    # to the last layer: nearer at every second step
+    angles = np.radians([90, 60, 80, 30, 50, 0])
     turns = np.stack([np.cos(angles), np.sin(angles)], 1)
     states = np.stack([turns, -turns])  # centred already
     share = similarity._rises_with_similarity
@@ -268,10 +280,18 @@ def test_images_are_changed_alike_each_time():
     corpus = whole.take(range(8))
     before = np.stack([np.asarray(image, float) for image in corpus.samples])
     noisy, faded, moved = (
-        np.stack([np.asarray(image, float) for image in vision.changed(corpus, change).samples])
+        np.stack(
+            [
+                np.asarray(image, float)
+                for image in vision.changed(corpus, change).samples
+            ]
+        )
         for change in transfer.SHIFTS.values()
     )
-    assert 15 < np.abs(noisy - before).mean() < 45 and (noisy[..., 0] == noisy[..., 1]).all()
+    assert (
+        15 < np.abs(noisy - before).mean() < 45
+        and (noisy[..., 0] == noisy[..., 1]).all()
+    )
     assert faded.std() == pytest.approx(before.std() / 2, rel=0.05)
     assert (moved[:, :, 1:] == before[:, :, :-1]).all() and not moved[:, :, 0].any()
     parity, turned = (task(whole) for task in transfer.TASKS.values())

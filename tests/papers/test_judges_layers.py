@@ -53,7 +53,9 @@ def test_layers_that_are_hardly_scored_and_layer_0_are_no_candidates(monkeypatch
     numbers = {number.quantity: number.value for number in evidence.numbers}
     assert evidence.intervals["mamba-370m"].value == pytest.approx(5, abs=0.2)
     assert numbers["mamba-370m, number of the best layer"] in (2, 4)
-    assert numbers["largest gain of the best layer [points]"] == pytest.approx(5, abs=0.2)
+    assert numbers["largest gain of the best layer [points]"] == pytest.approx(
+        5, abs=0.2
+    )
     assert any("candidates: layer 3" in note for note in evidence.notes)
 
 
@@ -74,7 +76,9 @@ def metrics(values, depth=12):
         for model, depth in models.items()
         for number, dataset in enumerate(("wikitext", "mteb/a", "mteb/b", "mteb/c"))
         for metric, variant in kinds
-        for layer, value in enumerate(values(model, metric, np.arange(depth + 1), number))
+        for layer, value in enumerate(
+            values(model, metric, np.arange(depth + 1), number)
+        )
     ]
     return pd.DataFrame(rows, columns=COLUMNS).assign(site=None, pooling=None)
 
@@ -101,13 +105,17 @@ def by_size(sign):
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
 @pytest.mark.parametrize("name", ["L-fig2", "L-fig4", "L-fig12"])
-def test_valleys_larger_models_and_training_on_the_released_metrics(monkeypatch, name, sign, word):
+def test_valleys_larger_models_and_training_on_the_released_metrics(
+    monkeypatch, name, sign, word
+):
     made = {
         "L-fig2": lambda: metrics(valley(0.5 * sign)),
         "L-fig4": lambda: over_training(sign),
         "L-fig12": lambda: metrics(by_size(sign)),
     }
-    monkeypatch.setattr(curves, "BIDIRECTIONAL", ("bert-base", "bert-large", "bert-huge"))
+    monkeypatch.setattr(
+        curves, "BIDIRECTIONAL", ("bert-base", "bert-large", "bert-huge")
+    )
     monkeypatch.setattr(released, "metrics", lambda assets: made[name]())
     assert set(verdicts(name, World(None)).values()) == {word}
 
@@ -117,7 +125,9 @@ def test_which_metrics_go_with_scores(monkeypatch):
 
     def going(with_scores):
         def values(model, metric, layers, number):
-            noise = np.random.default_rng(len(metric) + 100 * number).normal(size=len(layers))
+            noise = np.random.default_rng(len(metric) + 100 * number).normal(
+                size=len(layers)
+            )
             signal = np.where((layers >= 2) & (layers <= 4), 1.0, 0.0)
             if metric not in with_scores:
                 return signal + 100 * noise
@@ -168,7 +178,9 @@ def over_training(sign):
         for step in steps:
             revisions = [(f"step{step}", "wikitext")]
             if step == steps[-1]:
-                revisions += [("main", dataset) for dataset in ("wikitext", "mteb/a", "mteb/b")]
+                revisions += [
+                    ("main", dataset) for dataset in ("wikitext", "mteb/a", "mteb/b")
+                ]
             for number, (revision, dataset) in enumerate(revisions):
                 names = ("Pythia-410m", revision, dataset, metric, variant)
                 rows += [
@@ -186,7 +198,9 @@ def entropies(sites, texts=30):
     """Return entropies of texts at layers 0 … 12 of each site, with a little noise."""
     draws = np.random.default_rng(0)
     frames = {
-        site: pd.DataFrame(np.broadcast_to(curve, (texts, 13)) + draws.normal(0, 1e-3, (texts, 13)))
+        site: pd.DataFrame(
+            np.broadcast_to(curve, (texts, 13)) + draws.normal(0, 1e-3, (texts, 13))
+        )
         for site, curve in sites.items()
     }
     return pd.concat(frames, axis=1)
@@ -204,9 +218,14 @@ def dip(depth):
 def test_a_valley_that_comes_with_residual_additions(monkeypatch, branch, sums, word):
     def inside(assets, *options):
         after = "attn_residual", "raw"
-        sites = {site: dip(sums if site in after else branch) for site in (*after, "attn", "mlp")}
+        sites = {
+            site: dip(sums if site in after else branch)
+            for site in (*after, "attn", "mlp")
+        }
         found = entropies(sites)
-        return found.drop(columns=[(site, 0) for site in ("attn", "attn_residual", "mlp")])
+        return found.drop(
+            columns=[(site, 0) for site in ("attn", "attn_residual", "mlp")]
+        )
 
     monkeypatch.setattr(prompts, "entropy", inside)
     assert set(verdicts("L-fig15", World(None)).values()) == {word}
@@ -222,11 +241,17 @@ def test_a_valley_that_comes_with_residual_additions(monkeypatch, branch, sums, 
 )
 def test_a_valley_under_each_scaling_of_rows(monkeypatch, raw, others, words):
     def scaled(assets, *options):
-        return entropies({"raw": dip(raw if options == prompts.ROWS["raw"] else others)})
+        return entropies(
+            {"raw": dip(raw if options == prompts.ROWS["raw"] else others)}
+        )
 
     monkeypatch.setattr(prompts, "entropy", scaled)
     found = verdicts("L-rows", World(None))
-    assert (found["raw"], found["unit"], found["centred"]) == (words[0], words[1], words[1])
+    assert (found["raw"], found["unit"], found["centred"]) == (
+        words[0],
+        words[1],
+        words[1],
+    )
 
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
@@ -242,7 +267,9 @@ def test_changed_and_longer_prompts(monkeypatch, sign, word):
         if name == "random_tokens":
             curve = curve + sign * 0.2 * early
         if name == "max_length":
-            curve = curve + (np.log(np.log(value)) if sign > 0 else -0.1 * np.log(value))
+            curve = curve + (
+                np.log(np.log(value)) if sign > 0 else -0.1 * np.log(value)
+            )
         return entropies({"raw": curve})
 
     monkeypatch.setattr(prompts, "entropy", read)
@@ -262,13 +289,24 @@ def test_increments_that_grow_with_the_length(monkeypatch):
 
 
 def test_which_bounds_which(monkeypatch):
-    assert verdicts("L-thm1", World(None)) == {"printed": "did not hold", "reverse": "held"}
-    monkeypatch.setattr(theorems, "_rank", lambda states: theorems._entropy(states) - 0.1)
-    assert verdicts("L-thm1", World(None)) == {"printed": "held", "reverse": "did not hold"}
+    assert verdicts("L-thm1", World(None)) == {
+        "printed": "did not hold",
+        "reverse": "held",
+    }
+    monkeypatch.setattr(
+        theorems, "_rank", lambda states: theorems._entropy(states) - 0.1
+    )
+    assert verdicts("L-thm1", World(None)) == {
+        "printed": "held",
+        "reverse": "did not hold",
+    }
 
 
 def test_a_bound_on_information(monkeypatch):
-    assert verdicts("L-thm3", World(None)) == {"bound": "held", "entropy": "did not hold"}
+    assert verdicts("L-thm3", World(None)) == {
+        "bound": "held",
+        "entropy": "did not hold",
+    }
     real = theorems.bound
     monkeypatch.setattr(theorems, "bound", lambda symbols: real(symbols) + 0.1)
     assert verdicts("L-thm3", World(None))["bound"] == "did not hold"

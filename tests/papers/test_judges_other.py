@@ -31,7 +31,9 @@ def test_text_of_every_layer(monkeypatch):
         monkeypatch.setattr(
             generated,
             "open_generation",
-            lambda folder: MadeUp(curves if folder.asset.model.objective == good else poor),
+            lambda folder: MadeUp(
+                curves if folder.asset.model.objective == good else poor
+            ),
         )
         return set(verdicts("T-fig9", World(None, SMALL)).values())
 
@@ -69,7 +71,9 @@ def reading(*, early):
     grid = pd.DataFrame(rows)
     settled = grid[grid["layer"] == DEPTH].assign(layer=lambda found: found["settles"])
     names = tuple(map(str, range(20)))
-    return Reading("m", "model", "d", "next", DEPTH, 1, names, names, names, grid, settled)
+    return Reading(
+        "m", "model", "d", "next", DEPTH, 1, names, names, names, grid, settled
+    )
 
 
 @pytest.mark.parametrize(("early", "word"), [(True, "held"), (False, "did not hold")])
@@ -117,13 +121,17 @@ def test_the_printed_table(monkeypatch):
         "columns": "did not hold",
     }
     consistent = [
-        replace(line, printed_base=line.base, multi=line.base + line.heads + 1, saved=50.0)
+        replace(
+            line, printed_base=line.base, multi=line.base + line.heads + 1, saved=50.0
+        )
         for line in parameters.LINES
     ]
     monkeypatch.setattr(parameters, "LINES", consistent)
     assert set(verdicts("T-tab1", World(None)).values()) == {"did not hold"}
     monkeypatch.setattr(
-        parameters, "LINES", [replace(line, multi=line.base + line.heads) for line in consistent]
+        parameters,
+        "LINES",
+        [replace(line, multi=line.base + line.heads) for line in consistent],
     )
     assert verdicts("T-tab1", World(None)) == {
         "totals": "held",

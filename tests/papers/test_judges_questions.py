@@ -21,7 +21,9 @@ def test_labels_of_words(monkeypatch, lost, word):
             + np.random.default_rng(model.seed).normal(0, 1e-3, 9)
         )
         return SimpleNamespace(
-            table=lambda: pd.DataFrame({f"{task} (token probe)": score for task in parse.TASKS})
+            table=lambda: pd.DataFrame(
+                {f"{task} (token probe)": score for task in parse.TASKS}
+            )
         )
 
     monkeypatch.setattr(parse, "open_evaluation", scores)
@@ -79,7 +81,9 @@ def test_accepted_length_at_half_depth(monkeypatch, gains, words):
         return pd.DataFrame({draft.AGREEMENT: 50.0, draft.LENGTH: length}, index=layers)
 
     monkeypatch.setattr(draft, "opened", drafted)
-    history = SimpleNamespace(metric=lambda _: pd.Series(range(SMALL.depth + 1), dtype=float))
+    history = SimpleNamespace(
+        metric=lambda _: pd.Series(range(SMALL.depth + 1), dtype=float)
+    )
     monkeypatch.setattr(draft, "open_run", lambda _: history)
     world = World(None, SMALL)
     assert verdicts("Q-draft", world) == words

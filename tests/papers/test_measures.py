@@ -5,7 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from layerscope_papers.measures import line_distance, monotone_share, norm_ratio, steady_norm
+from layerscope_papers.measures import (
+    line_distance,
+    monotone_share,
+    norm_ratio,
+    steady_norm,
+)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -27,7 +32,9 @@ def test_measures_of_random_paths_are_those_of_plain_loops(states):
         strict=True,
     ):
         triples = itertools.combinations(range(len(path)), 3)
-        rises = [cosine(path[a], path[c]) <= cosine(path[b], path[c]) for a, b, c in triples]
+        rises = [
+            cosine(path[a], path[c]) <= cosine(path[b], path[c]) for a, b, c in triples
+        ]
         assert share == pytest.approx(np.mean(rises))
         norms = [np.linalg.norm(layer) for layer in path]
         for layer in range(len(path) - 1):

@@ -44,7 +44,9 @@ def test_a_table_of_a_paper(cli, tmp_path: Path, monkeypatch) -> None:
         ("savings", "held"),
         ("columns", "did not hold"),
     ]
-    assert {"low", "high", "threshold", "direction", "over", "n"} <= set(result["claims"][0])
+    assert {"low", "high", "threshold", "direction", "over", "n"} <= set(
+        result["claims"][0]
+    )
     numbers = pd.read_csv(folder / "numbers.csv")
     deit = numbers.set_index("quantity").loc["DeiT-S, a classifier per layer"]
     assert (
@@ -52,7 +54,13 @@ def test_a_table_of_a_paper(cli, tmp_path: Path, monkeypatch) -> None:
         and abs(deit["ours"] - 26.27) < 0.01
         and deit["comparable"] == "yes"
     )
-    assert {path.suffix for path in folder.iterdir()} == {".json", ".csv", ".png", ".pdf", ".svg"}
+    assert {path.suffix for path in folder.iterdir()} == {
+        ".json",
+        ".csv",
+        ".png",
+        ".pdf",
+        ".svg",
+    }
     assert "T-tab1 · 2 of 3 claims held" in (tmp_path / "small.html").read_text()
 
 
@@ -64,7 +72,10 @@ def test_several_recipes_begin_with_the_total_and_say_each_claim_with_its_unit(
     printed = cli(*words)
     assert printed.status == 0 and not printed.err, "the total comes before any recipe"
     lines = printed.out.splitlines()
-    assert lines[0] == "3 of 4 claims held, 1 did not hold." and max(map(len, lines[:-1])) <= 80
+    assert (
+        lines[0] == "3 of 4 claims held, 1 did not hold."
+        and max(map(len, lines[:-1])) <= 80
+    )
     text = " ".join(printed.out.split())
     sentence = "L-appE dime: On Pythia-410M, the layer that DiME chooses without labels beats the last layer."
     assert (
@@ -75,7 +86,9 @@ def test_several_recipes_begin_with_the_total_and_say_each_claim_with_its_unit(
 
 
 def test_every_claim_that_is_written_has_a_judge() -> None:
-    assert [*catalogue.recipes()] == [name for name, entry in WRITTEN.items() if "claims" in entry]
+    assert [*catalogue.recipes()] == [
+        name for name, entry in WRITTEN.items() if "claims" in entry
+    ]
     assert all(("claims" in entry) != ("needs" in entry) for entry in WRITTEN.values())
     assert all("over" in claim or "over" in WRITTEN[name] for name, claim in _written())
 
@@ -92,9 +105,13 @@ def test_every_claim_that_is_written_has_a_judge() -> None:
     ],
 )
 def test_claims_name_the_numbers_that_judges_use(name: str, words: str) -> None:
-    assert any(words in claim["statistic"] for recipe, claim in _written() if recipe == name)
+    assert any(
+        words in claim["statistic"] for recipe, claim in _written() if recipe == name
+    )
     assert all(
-        claim["below"] == parameters.DIGIT for recipe, claim in _written() if recipe == "T-tab1"
+        claim["below"] == parameters.DIGIT
+        for recipe, claim in _written()
+        if recipe == "T-tab1"
     )
 
 
@@ -118,7 +135,10 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
     assert found["LLM2Vec-8B"].interval.value == pytest.approx(1.46, abs=0.05)
     assert json.loads(json.dumps(board.as_dict()))["recipes"][0]["recipe"] == "L-fig1"
     assert repr(board) == "Board(scale='published': 7 of 7 claims held)"
-    assert repr(board["L-fig1"]) == "Reproduction('L-fig1', scale='published': 6 of 6 claims held)"
+    assert (
+        repr(board["L-fig1"])
+        == "Reproduction('L-fig1', scale='published': 6 of 6 claims held)"
+    )
     (bars,) = board["L-appE"].evidence.plots
     assert {"infonce", "dime", "curvature"} < set(bars.rows), (
         "the words that all share are not repeated"
@@ -135,9 +155,9 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
     ],
 )
 def test_bars_are_named_by_what_tells_them_apart(names, shown) -> None:
-    assert drawing.bars("Gain", "points", [Number(name, 1.0) for name in names]).rows == tuple(
-        shown
-    )
+    assert drawing.bars(
+        "Gain", "points", [Number(name, 1.0) for name in names]
+    ).rows == tuple(shown)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +175,10 @@ def test_bars_are_named_by_what_tells_them_apart(names, shown) -> None:
         (["T-tab1", "--list"], "--list shows every recipe and runs none"),
         ([], "no recipe is named: layerscope reproduce --list shows them"),
         (["T-tab1", "--data-dir", "missing"], "--data-dir 'missing' is not a folder"),
-        (["T-tab1", "--jobs", "0"], "jobs is 0: give a whole number of at least 1, or auto"),
+        (
+            ["T-tab1", "--jobs", "0"],
+            "jobs is 0: give a whole number of at least 1, or auto",
+        ),
     ],
 )
 def test_wrong_input(cli, tmp_path: Path, monkeypatch, words, line) -> None:
@@ -177,7 +200,9 @@ def test_the_list(cli) -> None:
     assert NOT_RUN in listed["not_run"]
 
 
-def test_a_claim_about_training_from_nothing_and_again(tmp_path: Path, monkeypatch) -> None:
+def test_a_claim_about_training_from_nothing_and_again(
+    tmp_path: Path, monkeypatch
+) -> None:
     small = replace(vision.SMALL, depth=3, width=16, heads=2, epochs=0.5, seeds=3)
     recipe = replace(catalogue.recipes()["T-fig16"], scales={"small": small})
     monkeypatch.setattr(catalogue, "recipes", lambda: {"T-fig16": recipe})
@@ -193,7 +218,10 @@ def test_a_claim_about_training_from_nothing_and_again(tmp_path: Path, monkeypat
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Assets, "get", stopped)
         layerscope_papers.reproduce("T-fig16", out=tmp_path, jobs=1, progress=False)
-    whole = {path: path.stat().st_mtime_ns for path in (tmp_path / "assets").glob("*/asset.json")}
+    whole = {
+        path: path.stat().st_mtime_ns
+        for path in (tmp_path / "assets").glob("*/asset.json")
+    }
     assert len(whole) == 2
     board = layerscope_papers.reproduce("T-fig16", out=tmp_path, jobs=2, progress=False)
     assert all(path.stat().st_mtime_ns == time for path, time in whole.items())
@@ -212,10 +240,14 @@ def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path: Path) -
     yours = ("--model", model, "--data", data, "--out", tmp_path / "board")
     printed = cli("reproduce", "L-rows", *yours)
     assert printed.status == 0, printed.err
-    result = json.loads((tmp_path / "board" / "L-rows-yours" / "result.json").read_text())
+    result = json.loads(
+        (tmp_path / "board" / "L-rows-yours" / "result.json").read_text()
+    )
     assert {claim["over"] for claim in result["claims"]} == {"texts"}
     assert min(claim["n"] for claim in result["claims"]) > 10
-    assert f"{model}on{data}" in "".join(printed.out.split()), "a long path may be folded"
+    assert f"{model}on{data}" in "".join(printed.out.split()), (
+        "a long path may be folded"
+    )
 
 
 @pytest.mark.parametrize(
@@ -223,11 +255,16 @@ def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path: Path) -
     [
         (("T-fig1", "--model", "x", "--data", "y"), "T-fig1 makes its own models: "),
         (("L-rows", "--model", "x"), "--model and --data go together"),
-        (("L-rows", "--model", "x", "--data", "y", "--scale", "paper"), "--scale is that of "),
+        (
+            ("L-rows", "--model", "x", "--data", "y", "--scale", "paper"),
+            "--scale is that of ",
+        ),
         (("L-rows", "--model", "x", "--data", "no.txt"), "'no.txt' does not exist"),
     ],
 )
-def test_what_a_user_names_is_refused_in_one_line(cli, words, message, tmp_path: Path) -> None:
+def test_what_a_user_names_is_refused_in_one_line(
+    cli, words, message, tmp_path: Path
+) -> None:
     printed = cli("reproduce", *words, "--out", tmp_path)
     assert printed.status == 2 and message in printed.err and not printed.out
 

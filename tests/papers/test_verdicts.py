@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerscope_papers.recipe import Claim, Interval, bootstrap, exact, mean, share, slope
+from layerscope_papers.recipe import (
+    Claim,
+    Interval,
+    bootstrap,
+    exact,
+    mean,
+    share,
+    slope,
+)
 from layerscope_papers.verdicts import decide, overall
 
 
@@ -44,7 +52,9 @@ def test_an_undecided_claim_says_how_many_values_would_decide_it():
     spread = np.std(values, ddof=1)
     reach = stats.t.ppf(0.975, more - 1) * spread / math.sqrt(more)
     assert reach < np.mean(values) * 1.05
-    assert decide(claim(decided_by="another model"), mean(values)).wants == "another model"
+    assert (
+        decide(claim(decided_by="another model"), mean(values)).wants == "another model"
+    )
 
 
 def test_a_recipe_holds_only_where_all_its_claims_do():
@@ -68,7 +78,9 @@ def test_intervals_are_those_of_the_textbook():
     found = slope([1, 2, 3, 4, 5], [1.1, 1.9, 3.2, 3.9, 5.1])
     line = stats.linregress([1, 2, 3, 4, 5], [1.1, 1.9, 3.2, 3.9, 5.1])
     assert found.value == pytest.approx(line.slope)
-    assert found.high - found.value == pytest.approx(stats.t.ppf(0.975, 3) * line.stderr)
+    assert found.high - found.value == pytest.approx(
+        stats.t.ppf(0.975, 3) * line.stderr
+    )
     assert share(0, 20).low == 0
     assert share(0, 20).high == pytest.approx(0.161, abs=0.001)  # Wilson, by hand
     rows = np.random.default_rng(1).normal(3, 1, (200, 1))

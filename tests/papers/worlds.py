@@ -47,7 +47,8 @@ class MadeUp:
 
     def measure(self, name):
         return pd.Series(
-            self.metrics[name] * (1 + np.random.default_rng(0).normal(0, 1e-3)), index=LAYERS
+            self.metrics[name] * (1 + np.random.default_rng(0).normal(0, 1e-3)),
+            index=LAYERS,
         )
 
     def metric(self, name, **_):
@@ -67,7 +68,12 @@ def predictions(images, about, of_training):
     rows = []
     for i, (sample, label) in enumerate(zip(images.names, images.labels, strict=True)):
         for layer in range(DEPTH + 1):
-            row = {"sample": sample, "layer": layer, "prediction": str(label), "probability": 0.0}
+            row = {
+                "sample": sample,
+                "layer": layer,
+                "prediction": str(label),
+                "probability": 0.0,
+            }
             at = max(layer, 1) - 1
             if of_training:
                 right = (i + 0.5) / len(images) < about["training_accuracy"][at]
@@ -83,7 +89,8 @@ class World(Assets):
 
     def __init__(self, about, settings=SMALL):
         super().__init__(
-            Path("made-up"), replace(settings, seeds=5) if hasattr(settings, "seeds") else settings
+            Path("made-up"),
+            replace(settings, seeds=5) if hasattr(settings, "seeds") else settings,
         )
         self.about = about
 
@@ -108,7 +115,9 @@ class Made:
         found = self.about(model)
         if isinstance(self.asset, Exiting):
             return found["exits"]
-        made = MadeUp({name: values + noise for name, values in found.items() if name != "exits"})
+        made = MadeUp(
+            {name: values + noise for name, values in found.items() if name != "exits"}
+        )
         if isinstance(self.asset, Predicted):
             images = self.asset.images(None)
             images = images.take(range(len(found.get("states", images.samples))))

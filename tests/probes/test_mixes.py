@@ -24,7 +24,9 @@ def layers_of(
     states[1] += 2 * np.outer(2 * bits[0] - 1, rng.normal(size=width))
     states[3] += 2 * np.outer(2 * bits[1] - 1, rng.normal(size=width))
     states[3] *= 10
-    return {layer: rows.astype(np.float32) for layer, rows in states.items()}, 2 * bits[0] + bits[1]
+    return {layer: rows.astype(np.float32) for layer, rows in states.items()}, 2 * bits[
+        0
+    ] + bits[1]
 
 
 def reader(states: dict[int, np.ndarray], *about: np.ndarray):
@@ -40,9 +42,9 @@ def test_two_layers_that_know_half_a_label_each_are_found():
     assert list(found) == ["one layer", "last 2", "last 4", "first+last", "scalar mix"]
     assert max(linear_probe(rows, labels).mean for rows in states.values()) < 0.6
     mix, rival = found["scalar mix"], found["one layer"]
-    assert sorted(mix.weights, key=lambda layer: mix.weights[layer] * (10 if layer == 3 else 1))[
-        -2:
-    ] in (
+    assert sorted(
+        mix.weights, key=lambda layer: mix.weights[layer] * (10 if layer == 3 else 1)
+    )[-2:] in (
         [1, 3],
         [3, 1],
     )
@@ -58,8 +60,12 @@ def test_noise_gains_nothing():
     for seed in range(3):
         states, _ = layers_of(150, seed, depth=3, width=6)
         labels = np.random.default_rng(seed + 9).integers(0, 2, 150)
-        found = dict(linear_mixes(reader(states, labels), list(states), 3, {}, seed=seed))
-        scores += [mix.gain / mix.gain_error for mix in found.values() if mix.gain_error > 0]
+        found = dict(
+            linear_mixes(reader(states, labels), list(states), 3, {}, seed=seed)
+        )
+        scores += [
+            mix.gain / mix.gain_error for mix in found.values() if mix.gain_error > 0
+        ]
     assert np.mean(scores) < 2
     assert max(scores) < 3.5
 
@@ -88,9 +94,13 @@ def test_the_left_out_predictions_are_those_of_refitting():
     for i in range(40):
         rest = np.arange(40) != i
         wanted.append(
-            Ridge(alpha=strength * 6).fit(rows[rest], targets[rest]).predict(rows[i : i + 1])[0]
+            Ridge(alpha=strength * 6)
+            .fit(rows[rest], targets[rest])
+            .predict(rows[i : i + 1])[0]
         )
-    found = _left_out(torch.tensor(states).float(), torch.tensor(targets).float(), strength)
+    found = _left_out(
+        torch.tensor(states).float(), torch.tensor(targets).float(), strength
+    )
     np.testing.assert_allclose(found.numpy(), np.stack(wanted), rtol=1e-3, atol=1e-4)
 
 
@@ -105,7 +115,9 @@ def test_a_fixed_mix_scores_as_its_states_do_and_one_layer_as_the_folds_choose()
         best = min(alone, key=lambda layer: alone[layer].losses[number])
         wanted[data.fold == number] = alone[best].right[data.fold == number]
     np.testing.assert_array_equal(found["one layer"].score.right, wanted)
-    right, chosen, losses = linearly_judged(np.eye(200)[:, :50], data.classes, data.fold, 0)
+    right, chosen, losses = linearly_judged(
+        np.eye(200)[:, :50], data.classes, data.fold, 0
+    )
     one = linearly_judged(np.eye(200)[:, :50], data.classes, data.fold, 0, only=(3,))
     np.testing.assert_array_equal(one[0], right & (data.fold == 3))
     assert (one[1], one[2]) == (chosen[3:4], losses[3:4])
@@ -116,8 +128,12 @@ def test_words_are_paired_by_sentences():
     sentences = np.arange(240) // 4
     found = dict(linear_mixes(reader(states, labels, sentences), list(states), 4, {}))
     assert found["scalar mix"].score.mean > 0.97
-    assert found["last 2"].score == token_probe((states[3] + states[4]) / 2, labels, sentences)
-    apart = found["scalar mix"].score.right.astype(float) - found["one layer"].score.right
+    assert found["last 2"].score == token_probe(
+        (states[3] + states[4]) / 2, labels, sentences
+    )
+    apart = (
+        found["scalar mix"].score.right.astype(float) - found["one layer"].score.right
+    )
     sums = apart.reshape(60, 4).sum(1) - 4 * apart.mean()
     assert found["scalar mix"].gain_error == pytest.approx(
         np.sqrt(60 / 59 * np.square(sums).sum()) / 240
@@ -125,9 +141,16 @@ def test_words_are_paired_by_sentences():
 
 
 def test_fixed_mixes_are_those_whose_layers_are_there():
-    assert fixed_mixes(range(13), 12)["last 4"] == {9: 0.25, 10: 0.25, 11: 0.25, 12: 0.25}
+    assert fixed_mixes(range(13), 12)["last 4"] == {
+        9: 0.25,
+        10: 0.25,
+        11: 0.25,
+        12: 0.25,
+    }
     assert list(fixed_mixes(range(13), 12)) == ["last 2", "last 4", "first+last"]
-    assert list(fixed_mixes(range(3), 2)) == ["last 2"], "the first and the last are the last two"
+    assert list(fixed_mixes(range(3), 2)) == ["last 2"], (
+        "the first and the last are the last two"
+    )
     assert list(fixed_mixes([0, 1, 12], 12)) == ["first+last"]
     assert fixed_mixes([0, 5], 12) == {}
 
@@ -136,6 +159,7 @@ def test_layers_of_unlike_width_are_refused_in_a_line():
     states, labels = layers_of(60)
     states[2] = states[2][:, :7]
     with pytest.raises(
-        LayerscopeError, match="layer 2 has the width 7 and layer 0 16: mix layers of one width"
+        LayerscopeError,
+        match="layer 2 has the width 7 and layer 0 16: mix layers of one width",
     ):
         list(linear_mixes(reader(states, labels), list(states), 4, {}))

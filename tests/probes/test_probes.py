@@ -11,7 +11,13 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.probes import ProbeScore, knn_probe, linear_probe
-from layerscope.probes.linear import SEARCHED, SLACK, STRENGTHS, linearly_judged, thinned
+from layerscope.probes.linear import (
+    SEARCHED,
+    SLACK,
+    STRENGTHS,
+    linearly_judged,
+    thinned,
+)
 
 
 @pytest.fixture
@@ -23,7 +29,10 @@ def clusters():
 
 def _most(labels):
     """The label that is there most often; of several the one that a nearer neighbour has than the others do."""
-    counts = {label: (list(labels).count(label), -list(labels).index(label)) for label in labels}
+    counts = {
+        label: (list(labels).count(label), -list(labels).index(label))
+        for label in labels
+    }
     return max(counts, key=counts.get)
 
 
@@ -31,7 +40,9 @@ def test_knn_agrees_with_a_plain_count(clusters):
     states, labels = clusters
     rows = states / np.linalg.norm(states, axis=1, keepdims=True)
     folds = []
-    for train, test in StratifiedKFold(5, shuffle=True, random_state=3).split(rows, labels):
+    for train, test in StratifiedKFold(5, shuffle=True, random_state=3).split(
+        rows, labels
+    ):
         nearest = np.argsort(-(rows[test] @ rows[train].T), axis=1)[:, :7]
         votes = [_most(labels[train][near]) for near in nearest]
         folds.append((votes == labels[test]).mean())
@@ -52,7 +63,9 @@ def test_linear_probe_is_converged_where_it_counts(clusters):
         scaler = StandardScaler().fit(rows[train])
         exact = LogisticRegression(C=strength, tol=1e-9, max_iter=10_000)
         exact.fit(scaler.transform(rows[train]), labels[train])
-        folds.append((exact.predict(scaler.transform(rows[test])) == labels[test]).mean())
+        folds.append(
+            (exact.predict(scaler.transform(rows[test])) == labels[test]).mean()
+        )
     assert score.folds == pytest.approx(folds, abs=0.021)
     assert score.mean == pytest.approx(np.mean(folds), abs=0.005)
 
@@ -66,7 +79,9 @@ def test_a_probe_of_many_classes_is_no_weaker_than_scikit_learns():
         decay * (centres[labels] + noise)
     ) @ turn + 0.3  # correlated features, as those of a model are
     score = linear_probe(states, labels)
-    exact = make_pipeline(Normalizer(), StandardScaler(), LogisticRegression(C=10, max_iter=2000))
+    exact = make_pipeline(
+        Normalizer(), StandardScaler(), LogisticRegression(C=10, max_iter=2000)
+    )
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     assert score.mean > cross_val_score(exact, states, labels, cv=folds).mean() - 0.01
 
@@ -84,7 +99,9 @@ def test_the_strength_of_a_fold_has_about_the_lowest_loss_on_its_neighbours(clus
             beside = [(number + 1) % 5, (number - 1) % 5]
             probabilities = [
                 exact.fit(rows[train], labels[train]).predict_proba(rows[fold == other])
-                for other, train in ((other, ~np.isin(fold, (number, other))) for other in beside)
+                for other, train in (
+                    (other, ~np.isin(fold, (number, other))) for other in beside
+                )
             ]
             losses.append(
                 sum(
@@ -93,7 +110,9 @@ def test_the_strength_of_a_fold_has_about_the_lowest_loss_on_its_neighbours(clus
                 )
             )
         about = [
-            c for c, loss in zip(STRENGTHS, losses, strict=True) if loss <= SLACK * min(losses)
+            c
+            for c, loss in zip(STRENGTHS, losses, strict=True)
+            if loss <= SLACK * min(losses)
         ]
         assert strength == pytest.approx(about[0]) or losses[
             STRENGTHS.index(strength)
@@ -110,12 +129,17 @@ def test_the_probe_prefers_the_layer_that_holds_more_not_the_one_that_suits_a_fi
     # some are wrong: what fits them all, overfits
     labels = np.where(rng.random(300) < 0.15, 1 - truth, truth)
     signal = 2.0 * truth[:, None] - 1
-    few = 1.2 * signal * np.eye(8)[0] + rng.standard_normal((300, 8))  # 77 % can be read
+    # 77 % can be read
+    few = 1.2 * signal * np.eye(8)[0] + rng.standard_normal((300, 8))
     # 85 %: the same evidence a hundred times, thinner
     many = 0.3 * signal + rng.standard_normal((300, 100))
-    fixed = make_pipeline(Normalizer(), StandardScaler(), LogisticRegression(max_iter=1000))
+    fixed = make_pipeline(
+        Normalizer(), StandardScaler(), LogisticRegression(max_iter=1000)
+    )
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    narrow, wide = (cross_val_score(fixed, rows, labels, cv=folds).mean() for rows in (few, many))
+    narrow, wide = (
+        cross_val_score(fixed, rows, labels, cv=folds).mean() for rows in (few, many)
+    )
     assert narrow > wide, "C = 1 takes the wrong layer"
     narrow, wide = linear_probe(few, labels), linear_probe(many, labels)
     assert wide.mean - narrow.mean > 2 * wide.stderr and max(wide.strengths) < 0.1
@@ -137,7 +161,10 @@ def test_many_samples_choose_the_strength_by_an_even_share_of_every_class():
 def test_a_fold_that_leaves_one_class_is_judged_all_the_same():
     classes = np.repeat([0, 1], [28, 2])
     right, *_ = linearly_judged(
-        np.random.default_rng(0).standard_normal((30, 3)), classes, np.repeat([0, 1, 2], 10), 0
+        np.random.default_rng(0).standard_normal((30, 3)),
+        classes,
+        np.repeat([0, 1, 2], 10),
+        0,
     )
     assert right[:20].mean() > 0.8 and not right[28:].any()
 
@@ -156,7 +183,10 @@ def test_a_sample_far_off_is_judged_without_the_logarithm_of_zero(known):
 def test_score_is_an_interval_over_all_held_out_samples(clusters):
     score = linear_probe(*clusters)
     p, z, n = score.mean, 1.959963984540054, score.n
-    centre, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    centre, half = (
+        p + z * z / (2 * n),
+        z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)),
+    )
     assert score.low == pytest.approx((centre - half) / (1 + z * z / n))
     assert score.high == pytest.approx((centre + half) / (1 + z * z / n))
     assert score.stderr == pytest.approx(np.sqrt(p * (1 - p) / n))

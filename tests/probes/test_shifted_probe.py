@@ -55,7 +55,9 @@ def strength_of(rows: np.ndarray, labels: np.ndarray) -> float:
 
 def fitted(rows: np.ndarray, labels: np.ndarray, c: float):
     scaler = StandardScaler().fit(rows)
-    exact = LogisticRegression(C=c, tol=1e-9, max_iter=10_000).fit(scaler.transform(rows), labels)
+    exact = LogisticRegression(C=c, tol=1e-9, max_iter=10_000).fit(
+        scaler.transform(rows), labels
+    )
     return lambda other: (
         exact.predict(scaler.transform(other)),
         exact.predict_proba(scaler.transform(other)),
@@ -68,14 +70,20 @@ def test_it_equals_a_refit_by_scikit_learn_whose_strength_the_source_chose(
 ):
     rows, there = (normalize(planted[name]) for name in (layer, f"{layer} there"))
     labels, others = planted["labels"], planted["others"]
-    source, target = shifted_probe(planted[layer], labels, planted[f"{layer} there"], others)
+    source, target = shifted_probe(
+        planted[layer], labels, planted[f"{layer} there"], others
+    )
     right = fitted(rows, labels, strength_of(rows, labels))(there)[0] == others
     assert (
         target.mean == pytest.approx(right.mean(), abs=0.005)
         and (target.right == right).mean() > 0.99
     )
     plain = linear_probe(planted[layer], labels)
-    assert source == plain and (source.right == plain.right).all() and source.losses == plain.losses
+    assert (
+        source == plain
+        and (source.right == plain.right).all()
+        and source.losses == plain.losses
+    )
     assert (target.n, target.folds, target.n_skipped) == (N, (), 0)
     # a probe of the target itself would find what is there to be read
     assert linear_probe(planted[f"{layer} there"], others).mean > 0.75
@@ -93,7 +101,9 @@ def test_labels_of_the_target_judge_and_choose_nothing():
     # here another strength predicts other labels, so that one chosen on the target would have been
     # seen
     rows, judged = normalize(states), normalize(there)
-    weak, strong = (fitted(rows, noisy, c)(judged)[0] for c in (STRENGTHS[0], STRENGTHS[-1]))
+    weak, strong = (
+        fitted(rows, noisy, c)(judged)[0] for c in (STRENGTHS[0], STRENGTHS[-1])
+    )
     assert (weak != strong).mean() > 0.05
     half, _ = shifted_probe(states, noisy, there[:50], others[:50])
     assert half == source, "nor is their number seen"
@@ -110,6 +120,7 @@ def test_labels_meet_as_text_and_classes_that_no_probe_knows_are_counted():
     assert target.mean == 1
     assert source == linear_probe(states, labels)
     with pytest.raises(
-        LayerscopeError, match="no target sample has a label for which the source has 5 samples"
+        LayerscopeError,
+        match="no target sample has a label for which the source has 5 samples",
     ):
         shifted_probe(states, labels, there[2:3], others[2:3])

@@ -34,7 +34,10 @@ def sentences(n: int, seed: int = 0) -> tuple[list[list[str]], list[list[str]]]:
 
 def written(path: Path, words: list[list[str]], tags: list[list[str]]) -> str:
     path.write_text(
-        "\n".join(json.dumps({"tokens": w, "tags": t}) for w, t in zip(words, tags, strict=True))
+        "\n".join(
+            json.dumps({"tokens": w, "tags": t})
+            for w, t in zip(words, tags, strict=True)
+        )
     )
     return str(path)
 
@@ -42,7 +45,9 @@ def written(path: Path, words: list[list[str]], tags: list[list[str]]) -> str:
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(
-        tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+        tiny.saved(
+            tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
+        )
     )
 
 
@@ -63,14 +68,20 @@ def test_every_layer_reads_the_first_token_of_each_word(bert: str, tmp_path: Pat
         first = [read.word_ids().index(i) for i in range(len(words[number]))]
         with torch.no_grad():
             layers.append(
-                torch.stack(module(**read, output_hidden_states=True).hidden_states)[:, 0, first]
+                torch.stack(module(**read, output_hidden_states=True).hidden_states)[
+                    :, 0, first
+                ]
             )
         flat += tags[number]
         groups += [number] * len(first)
     states, kept = torch.cat(layers, 1).numpy(), np.array(flat) != "rare"
     for layer in (0, 2, 3):
-        own = token_probe(states[layer][kept], np.array(flat)[kept], np.array(groups)[kept]).mean
-        assert found.table().loc[layer, "pos (token probe)"] == pytest.approx(own, abs=0.01)
+        own = token_probe(
+            states[layer][kept], np.array(flat)[kept], np.array(groups)[kept]
+        ).mean
+        assert found.table().loc[layer, "pos (token probe)"] == pytest.approx(
+            own, abs=0.01
+        )
     assert (found.scores["n"] == kept.sum()).all() and kept.sum() == len(flat) - 2
     assert found.baseline().iloc[0, 0] == found.table().loc[3].item()
     assert found.table().iloc[0, 0] > 0.5  # a third by chance
@@ -81,22 +92,29 @@ def test_causal_models_and_cut_sentences(tmp_path: Path):
     words[0], tags[0] = ["w3"] * 100, ["a"] * 100  # the tokenizer takes 64
     task = f"token-probe:{written(tmp_path / 'pos.jsonl', words, tags)}"
     model = str(tiny.saved(tiny.llama(), tmp_path / "llama", special=False))
-    found = layerscope.evaluate(model, task, layers=[0, 3], sites="raw,normed", progress=False)
+    found = layerscope.evaluate(
+        model, task, layers=[0, 3], sites="raw,normed", progress=False
+    )
     assert (found.scores["n"] == sum(map(len, words)) - 36).all()
     assert found.table(site="raw").shape == found.table(site="normed").shape == (2, 1)
 
 
 def test_the_interval_holds_sentences_together():
     rng = np.random.default_rng(0)
-    hard = np.repeat(rng.random(80) < 0.5, 10)  # the words of a sentence are easy or hard together
+    # the words of a sentence are easy or hard together
+    hard = np.repeat(rng.random(80) < 0.5, 10)
     labels, groups = rng.integers(0, 2, 800), np.repeat(np.arange(80), 10)
-    states = rng.standard_normal((800, 6)) + np.where(hard, 0, 6)[:, None] * (labels[:, None] - 0.5)
+    states = rng.standard_normal((800, 6)) + np.where(hard, 0, 6)[:, None] * (
+        labels[:, None] - 0.5
+    )
     found = token_probe(states, labels, groups)
     right = own_right(states, labels, groups)
     assert found.mean == pytest.approx(right.mean(), abs=0.01)
     drawn = [right.reshape(80, 10)[rng.integers(0, 80, 80)].mean() for _ in range(4000)]
     assert found.stderr == pytest.approx(np.std(drawn), rel=0.1)
-    assert [found.low, found.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.015)
+    assert [found.low, found.high] == pytest.approx(
+        np.quantile(drawn, [0.025, 0.975]), abs=0.015
+    )
     assert found.stderr > 1.3 * np.sqrt(found.mean * (1 - found.mean) / 800)
     perfect = token_probe(labels[:, None] * np.ones(3) + [[0, 1, 2]], labels, groups)
     assert perfect.mean == perfect.high == 1 and perfect.low == pytest.approx(
@@ -110,7 +128,8 @@ def own_right(states: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.
         rows, labels, groups
     ):
         right[test] = (
-            LogisticRegression().fit(rows[train], labels[train]).predict(rows[test]) == labels[test]
+            LogisticRegression().fit(rows[train], labels[train]).predict(rows[test])
+            == labels[test]
         )
     return right
 
@@ -123,14 +142,20 @@ def test_first_tokens_of_tokenizers_that_take_the_blank_along(kind: str):
         if kind == "bytes"
         else (pre_tokenizers.Metaspace())
     )
-    tokenizer.decoder = decoders.ByteLevel() if kind == "bytes" else decoders.Metaspace()
+    tokenizer.decoder = (
+        decoders.ByteLevel() if kind == "bytes" else decoders.Metaspace()
+    )
     alphabet = pre_tokenizers.ByteLevel.alphabet() if kind == "bytes" else []
-    trainer = trainers.BpeTrainer(vocab_size=330, initial_alphabet=alphabet, special_tokens=["<s>"])
+    trainer = trainers.BpeTrainer(
+        vocab_size=330, initial_alphabet=alphabet, special_tokens=["<s>"]
+    )
     corpus = ["the tree stands beside the house", "houses and trees, naïve as ever"]
     tokenizer.train_from_iterator(corpus * 3, trainer)
     fast = hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64)
     words = ["naïve", "trees", "stands", ",", "houses"]
-    ((window, places),) = first_tokens(SimpleNamespace(tokenizer=fast, max_length=64), [words], "m")
+    ((window, places),) = first_tokens(
+        SimpleNamespace(tokenizer=fast, max_length=64), [words], "m"
+    )
     assert places == sorted(places) and len(set(places)) == 5
     ends = [*places[1:], len(window.ids)]
     assert [

@@ -14,7 +14,11 @@ from layerscope.runs import Run
 
 def profile(model: nn.Module, data: Any, out: Path, **options: Any) -> Run:
     special = "bert" in type(model).__name__.lower()
-    defaults = {"processor": tiny.tokenizer(special=special), "views": 0, "progress": False}
+    defaults = {
+        "processor": tiny.tokenizer(special=special),
+        "views": 0,
+        "progress": False,
+    }
     return layerscope.profile(model, data, out=out, **defaults | options)
 
 
@@ -24,7 +28,11 @@ def walk(model: nn.Module, text: str) -> tuple[Tensor, Tensor, Tensor]:
     bert = "bert" in type(model).__name__.lower()
     blocks = model.bert.encoder.layer if bert else model.transformer.h
     seen: list[Tensor] = []
-    handles = [blocks[0].register_forward_pre_hook(lambda _, args: seen.append(args[0][0].clone()))]
+    handles = [
+        blocks[0].register_forward_pre_hook(
+            lambda _, args: seen.append(args[0][0].clone())
+        )
+    ]
 
     def see(_: nn.Module, __: Any, out: Any) -> None:
         seen.append((out if isinstance(out, Tensor) else out[0])[0])
@@ -52,6 +60,10 @@ def sinking(model: nn.Module) -> nn.Module:
 
 def by_sample(run: Run, metric: str, layer: int, site: str = "raw") -> np.ndarray:
     frame = run.samples()
-    frame = frame[(frame["metric"] == metric) & (frame["layer"] == layer) & (frame["site"] == site)]
+    frame = frame[
+        (frame["metric"] == metric)
+        & (frame["layer"] == layer)
+        & (frame["site"] == site)
+    ]
     frame = frame[~frame["variant"].fillna("").str.contains("prefix")]
     return frame.sort_values("sample")["value"].to_numpy()

@@ -27,16 +27,22 @@ def test_neighbouring_layers_are_compared_sample_by_sample(run: layerscope.Run) 
     samples = run.samples()
     (pooling,) = samples.loc[samples["metric"] == "cosine_to_next", "pooling"].unique()
     states = [
-        run.pooled(layer, pooling=pooling).astype(np.float64) for layer in range(run.depth + 1)
+        run.pooled(layer, pooling=pooling).astype(np.float64)
+        for layer in range(run.depth + 1)
     ]
     centred = [layer - layer.mean(0) for layer in states]
     for layer in range(run.depth):
         here, after = centred[layer], centred[layer + 1]
         cosine = (
-            (here * after).sum(1) / np.linalg.norm(here, axis=1) / np.linalg.norm(after, axis=1)
+            (here * after).sum(1)
+            / np.linalg.norm(here, axis=1)
+            / np.linalg.norm(after, axis=1)
         )
         rows = samples[
             (samples["metric"] == "cosine_to_next") & (samples["layer"] == layer)
         ].sort_values("sample")
         np.testing.assert_allclose(rows["value"], cosine, rtol=1e-5, atol=1e-6)
-    assert samples.loc[samples["metric"] == "cosine_to_next", "layer"].max() == run.depth - 1
+    assert (
+        samples.loc[samples["metric"] == "cosine_to_next", "layer"].max()
+        == run.depth - 1
+    )

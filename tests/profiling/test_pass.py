@@ -17,7 +17,9 @@ ROWS = tiny.rows(40)
 
 
 def profile(model: Any, data: Any, out: Path, **options: Any) -> layerscope.Run:
-    return layerscope.profile(model, data, out=out, **{"views": 0, "progress": False} | options)
+    return layerscope.profile(
+        model, data, out=out, **{"views": 0, "progress": False} | options
+    )
 
 
 def told(capfd: pytest.CaptureFixture[str]) -> str:
@@ -90,13 +92,20 @@ def test_a_text_model_with_one_broken_sample(
         ids = model.seen
         hidden = out[0] if isinstance(out, tuple) else out
         hidden = torch.where(
-            (ids == 3 + 90)[..., None] & (torch.arange(hidden.shape[-1]) == 5), value, hidden
+            (ids == 3 + 90)[..., None] & (torch.arange(hidden.shape[-1]) == 5),
+            value,
+            hidden,
         )
         return (hidden, *out[1:]) if isinstance(out, tuple) else hidden
 
-    model.transformer.wte.register_forward_pre_hook(lambda _, args: setattr(model, "seen", args[0]))
+    model.transformer.wte.register_forward_pre_hook(
+        lambda _, args: setattr(model, "seen", args[0])
+    )
     model.transformer.h[1].register_forward_hook(breaks)
-    options = options | {"processor": tiny.tokenizer(special=False), "lens_tokens": None}
+    options = options | {
+        "processor": tiny.tokenizer(special=False),
+        "lens_tokens": None,
+    }
     run = profile(model, texts, tmp_path / "a", views=1, **options)
     table = run.table()
     assert table["value"].notna().all()
@@ -109,7 +118,10 @@ def test_a_text_model_with_one_broken_sample(
     values = ["metric", "variant", "layer", "site", "layer_b", "pooling", "value", "n"]
     assert_close(kept[values], clean[values])
     viewed = table[table["metric"].isin(["infonce", "lidar", "dime"])]
-    assert set(viewed["n"] + viewed["n_skipped"]) == {30} and (viewed["n_skipped"] >= 1).all()
+    assert (
+        set(viewed["n"] + viewed["n_skipped"]) == {30}
+        and (viewed["n_skipped"] >= 1).all()
+    )
     assert set(table[table["metric"] == "prompt_entropy"]["n_skipped"]) == {1}
 
 
@@ -119,7 +131,13 @@ def test_a_hopeless_model_is_reported_early(tmp_path: Path) -> None:
     model = tiny.Plain(breaks=1)
     with pytest.raises(LayerscopeError, match="layer 1 of Plain gives NaN"):
         profile(
-            model, data, tmp_path / "run", samples="all", batch_size=4, blocks="blocks", norm="none"
+            model,
+            data,
+            tmp_path / "run",
+            samples="all",
+            batch_size=4,
+            blocks="blocks",
+            norm="none",
         )
     assert sum(model.sizes) < 200
 
@@ -142,7 +160,9 @@ def test_batch_size_order_and_padding_side_do_not_matter(
     metrics = "prompt_entropy,curvature,cosine_similarity"
     pools = ["mean", "last", "first", *(["position"] if make is not tiny.bert else [])]
 
-    def values(name: str, data: list[str], side: str, batch: int) -> tuple[pd.Series, np.ndarray]:
+    def values(
+        name: str, data: list[str], side: str, batch: int
+    ) -> tuple[pd.Series, np.ndarray]:
         processor = tiny.tokenizer(special=special, side=side)
         options = {
             "metrics": metrics,
@@ -156,7 +176,11 @@ def test_batch_size_order_and_padding_side_do_not_matter(
         return values_by_sample(run), np.stack(pooled, 1)
 
     first, states = values("one", texts, "right", 1)
-    for name, side, batch in (("three", "right", 3), ("all", "right", 32), ("left", "left", 32)):
+    for name, side, batch in (
+        ("three", "right", 3),
+        ("all", "right", 32),
+        ("left", "left", 32),
+    ):
         other, others = values(name, texts, side, batch)
         pd.testing.assert_series_equal(first, other, atol=1e-5, rtol=1e-5)
         np.testing.assert_allclose(states, others, atol=2e-5, rtol=1e-5)
@@ -176,6 +200,8 @@ def test_a_single_sample_has_a_table(tmp_path: Path) -> None:
     )
     table = run.table()
     centred = table["metric"] == "cosine_similarity"  # one sample is its own mean
-    assert set(table.loc[centred, "n"]) == {0} and set(table.loc[centred, "n_skipped"]) == {1}
+    assert set(table.loc[centred, "n"]) == {0} and set(
+        table.loc[centred, "n_skipped"]
+    ) == {1}
     assert set(table.loc[~centred, "n"]) <= {1, 3}
     assert run.metric("prompt_entropy").notna().all()

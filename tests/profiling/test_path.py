@@ -20,26 +20,39 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 def triples(path: np.ndarray) -> list[tuple[int, bool]]:
     """Each triple of layers by its last one, and whether it is in the order of the theorem."""
     found = itertools.combinations(range(len(path)), 3)
-    return [(c, cosine(path[a], path[c]) <= cosine(path[b], path[c]) + 1e-12) for a, b, c in found]
+    return [
+        (c, cosine(path[a], path[c]) <= cosine(path[b], path[c]) + 1e-12)
+        for a, b, c in found
+    ]
 
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory):
     out = tmp_path_factory.mktemp("path") / "run"
-    how = {"metrics": METRICS, "cosine": "centered,uncentered", "progress": False, "views": 0}
+    how = {
+        "metrics": METRICS,
+        "cosine": "centered,uncentered",
+        "progress": False,
+        "views": 0,
+    }
     run = profile(tiny.Plain(depth=DEPTH, width=16), tiny.rows(60), out=out, **how)
-    return run, np.stack([run.pooled(layer) for layer in range(DEPTH + 1)], 1).astype(np.float64)
+    return run, np.stack([run.pooled(layer) for layer in range(DEPTH + 1)], 1).astype(
+        np.float64
+    )
 
 
 @pytest.mark.parametrize("variant", ["centered", "uncentered"])
 def test_monotone_triples_are_counted_by_sample(walked, variant):
     run, states = walked
     each = [
-        triples(path) for path in (states - states.mean(0) if variant == "centered" else states)
+        triples(path)
+        for path in (states - states.mean(0) if variant == "centered" else states)
     ]
     table = run.table().query("variant == @variant")
     for layer in range(2, DEPTH + 1):
-        shares = [np.mean([rises for last, rises in own if last == layer]) for own in each]
+        shares = [
+            np.mean([rises for last, rises in own if last == layer]) for own in each
+        ]
         row = table.query("metric == 'monotone_triples' and layer == @layer").iloc[0]
         assert row["value"] == pytest.approx(np.mean(shares)) and row["n"] == 60
         assert row["stderr"] == pytest.approx(np.std(shares, ddof=1) / math.sqrt(60))

@@ -33,7 +33,14 @@ KINDS = (
     "linear_probe",
 )
 OPTIONS = {"batch_size": 1, "views": 1, "metrics": KINDS}
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+]
 
 
 def started(*command: str) -> subprocess.Popen[str]:
@@ -135,7 +142,14 @@ def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
                 "--layers",
                 "1,2",
             ),
-            *("--chunk-rows", "6", "--out", str(given / "tensor-states"), "--parallel", "tensor"),
+            *(
+                "--chunk-rows",
+                "6",
+                "--out",
+                str(given / "tensor-states"),
+                "--parallel",
+                "tensor",
+            ),
         ],
         "no plan": [
             "profile",
@@ -149,11 +163,15 @@ def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
     }
     (given / "commands.json").write_text(json.dumps(commands))
     with locked(given / "held"):
-        return ended(started(str(Path(__file__).parents[1] / "together.py"), str(given)))
+        return ended(
+            started(str(Path(__file__).parents[1] / "together.py"), str(given))
+        )
 
 
 @pytest.fixture(scope="module")
-def told(given: Path, launched: tuple[int, str, str]) -> list[dict[str, tuple[int, str, str]]]:
+def told(
+    given: Path, launched: tuple[int, str, str]
+) -> list[dict[str, tuple[int, str, str]]]:
     """What two processes answered to each command but the last: a dict for each process."""
     assert (given / "told-1.json").exists(), launched[2]
     return [json.loads((given / f"told-{rank}.json").read_text()) for rank in range(2)]
@@ -188,7 +206,12 @@ def test_two_processes_write_the_states_of_one(told, given: Path, one_thread):
     assert json.loads(out)["whole"] and json.loads(out)["samples"] == SAMPLES
     texts = given / "texts.csv"
     layerscope.extract(
-        str(given / "llama"), texts, [1, 2], out=given / "alone", chunk_rows=6, progress=False
+        str(given / "llama"),
+        texts,
+        [1, 2],
+        out=given / "alone",
+        chunk_rows=6,
+        progress=False,
     )
     one, two = (
         {path.name: path.read_bytes() for path in (given / name / "chunks").iterdir()}
@@ -209,11 +232,15 @@ def test_two_processes_write_the_states_of_one(told, given: Path, one_thread):
 def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(
     told, given: Path, single: layerscope.Run
 ):
-    assert (told[0]["tensor"][0], told[1]["tensor"]) == (0, [0, "", ""]), told[0]["tensor"]
+    assert (told[0]["tensor"][0], told[1]["tensor"]) == (0, [0, "", ""]), told[0][
+        "tensor"
+    ]
     parts = layerscope.open_run(given / "tensor")
     assert parts.info["model"]["weights"] == single.info["model"]["weights"]
     one, other = single.table(), parts.table()
-    assert one.drop(columns=["value", "stderr"]).equals(other.drop(columns=["value", "stderr"]))
+    assert one.drop(columns=["value", "stderr"]).equals(
+        other.drop(columns=["value", "stderr"])
+    )
     # sums of parts, in another order
     np.testing.assert_allclose(other["value"], one["value"], rtol=1e-4, atol=1e-5)
     assert not np.array_equal(other["value"], one["value"]), "the weights were in parts"
@@ -232,10 +259,16 @@ def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(
         ("held", 2, "another process is writing to"),
         ("only one", 2, "holds another run (samples"),
         ("fault", 1, "ValueError: a fault of process 1"),
-        ("no plan", 2, "(bert) has no tensor-parallel plan in transformers: leave it out"),
+        (
+            "no plan",
+            2,
+            "(bert) has no tensor-parallel plan in transformers: leave it out",
+        ),
     ],
 )
-def test_an_error_is_reported_once_and_ends_both(told, name: str, status: int, line: str):
+def test_an_error_is_reported_once_and_ends_both(
+    told, name: str, status: int, line: str
+):
     (first, _, err), second = told[0][name], told[1][name]
     assert (first, err.count("layerscope: ")) == (status, 1) and line in err
     assert second == [status, "", ""]
@@ -243,16 +276,23 @@ def test_an_error_is_reported_once_and_ends_both(told, name: str, status: int, l
 
 def test_torchrun_ends_with_the_one_line_in_front_of_its_own(launched, given: Path):
     status, out, err = launched
-    assert (status, out, err.count("layerscope: ")) == (1, "", 1)  # the status is torchrun's own
-    assert "exitcode  : 2" in err and "Traceback" not in err.partition("layerscope: ")[0]
+    # the status is torchrun's own
+    assert (status, out, err.count("layerscope: ")) == (1, "", 1)
+    assert (
+        "exitcode  : 2" in err and "Traceback" not in err.partition("layerscope: ")[0]
+    )
     assert not (given / "none").exists()
 
 
-def killed(forks: Forks, given: Path, out: Path, rank: int, shards: int, tables: int = 0) -> None:
+def killed(
+    forks: Forks, given: Path, out: Path, rank: int, shards: int, tables: int = 0
+) -> None:
     """Start two processes and kill one when so much is there; the other ends, and says why."""
     both = forks.together(*asked(given, out))
     both[0].until(lambda: len(list((out / "shards").glob("*.json"))) >= shards, 0.0005)
-    both[0].until(lambda: len(list((out / "tables").glob("*.parquet"))) >= tables, 0.0005)
+    both[0].until(
+        lambda: len(list((out / "tables").glob("*.parquet"))) >= tables, 0.0005
+    )
     both[rank].kill()
     assert both[rank].wait().status == -signal.SIGKILL
     left = both[1 - rank].wait()
@@ -280,4 +320,7 @@ def test_one_is_killed_in_the_pass_then_the_other_then_the_first_in_the_tables(
     assert 2 <= len(folder.tables()) < len(single.folder.tables())
     assert_same(single, alone(given, out))
     computed = [event["shard"] for event in folder.events("shard")]
-    assert sorted(computed) == sorted(set(computed)) and len(computed) >= len(folder.shards) - 3
+    assert (
+        sorted(computed) == sorted(set(computed))
+        and len(computed) >= len(folder.shards) - 3
+    )

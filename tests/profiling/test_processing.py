@@ -22,9 +22,14 @@ SMALL = {
     "num_attention_heads": 4,
     "intermediate_size": 48,
 }
-WAVES = [(np.random.default_rng(i).normal(size=1600).astype("float32"), 16000) for i in range(4)]
+WAVES = [
+    (np.random.default_rng(i).normal(size=1600).astype("float32"), 16000)
+    for i in range(4)
+]
 IMAGES = [
-    Image.fromarray(np.random.default_rng(i).integers(0, 255, (16, 16, 3), dtype="uint8"))
+    Image.fromarray(
+        np.random.default_rng(i).integers(0, 255, (16, 16, 3), dtype="uint8")
+    )
     for i in range(6)
 ]
 
@@ -36,29 +41,41 @@ class Scaled:
     by: float
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
-        return torch.from_numpy(np.array(image, dtype="float32")).permute(2, 0, 1) * self.by
+        return (
+            torch.from_numpy(np.array(image, dtype="float32")).permute(2, 0, 1)
+            * self.by
+        )
 
 
 @pytest.fixture
 def vit(tmp_path: Path) -> Path:
-    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=8)).save_pretrained(
+    tiny.seeded(
+        hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=8)
+    ).save_pretrained(tmp_path / "vit")
+    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(
         tmp_path / "vit"
     )
-    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(tmp_path / "vit")
     return tmp_path / "vit"
 
 
 def found(model: Any, samples: Any, processor: Any = None) -> Any:
     corpus = open_corpus(samples)
     return find_layers(
-        load(model, LoadOptions(), processor), corpus.modality, corpus.samples, Override()
+        load(model, LoadOptions(), processor),
+        corpus.modality,
+        corpus.samples,
+        Override(),
     )
 
 
-def test_a_run_is_not_resumed_with_other_preprocessing(vit: Path, tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_with_other_preprocessing(
+    vit: Path, tmp_path: Path
+) -> None:
     how = {"out": tmp_path / "run", "views": 0, "progress": False}
     layerscope.profile(vit, IMAGES, **how)
-    other = hf.ViTImageProcessor(size={"height": 16, "width": 16}, image_mean=[0.2, 0.5, 0.5])
+    other = hf.ViTImageProcessor(
+        size={"height": 16, "width": 16}, image_mean=[0.2, 0.5, 0.5]
+    )
     other.save_pretrained(vit)
     with pytest.raises(LayerscopeError, match=r"holds another run \(preprocessing: "):
         layerscope.profile(vit, IMAGES, **how)

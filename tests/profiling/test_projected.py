@@ -37,33 +37,46 @@ def clip() -> torch.nn.Module:
 
 def siglip() -> torch.nn.Module:
     texts = dict(COMMON, projection_size=P)
-    return build(lambda: hf.SiglipModel(hf.SiglipConfig(text_config=texts, vision_config=VISION)))
+    return build(
+        lambda: hf.SiglipModel(hf.SiglipConfig(text_config=texts, vision_config=VISION))
+    )
 
 
 def samples(modality: str) -> list:
     if modality == "text":
         draw = np.random.default_rng(0)
-        words = [draw.integers(3, 98, size=int(n)) for n in draw.integers(1, 12, size=N)]
+        words = [
+            draw.integers(3, 98, size=int(n)) for n in draw.integers(1, 12, size=N)
+        ]
         # of many lengths, so that most are padded
         return [" ".join(f"w{i}" for i in [*text, 98]) for text in words]
-    noise = np.random.default_rng(0).integers(0, 256, size=(N, 16, 16, 3), dtype=np.uint8)
+    noise = np.random.default_rng(0).integers(
+        0, 256, size=(N, 16, 16, 3), dtype=np.uint8
+    )
     return [Image.fromarray(pixels) for pixels in noise]
 
 
 @torch.inference_mode()
 def features(model: torch.nn.Module, modality: str, depth: int) -> np.ndarray:
     """What the model itself gives for each sample alone, its tower cut to some of its blocks."""
-    loaded = load(model, LoadOptions(), word_tokenizer(size=99) if modality == "text" else None)
+    loaded = load(
+        model, LoadOptions(), word_tokenizer(size=99) if modality == "text" else None
+    )
     encoder = encoder_for(modality, loaded.processor_for(modality), model)
     tower = getattr(model, {"text": "text_model", "image": "vision_model"}[modality])
     whole, tower.encoder.layers = tower.encoder.layers, tower.encoder.layers[:depth]
     own = getattr(model, f"get_{modality}_features")
-    found = [own(**encoder.batch([sample]).named).pooler_output for sample in samples(modality)]
+    found = [
+        own(**encoder.batch([sample]).named).pooler_output
+        for sample in samples(modality)
+    ]
     tower.encoder.layers = whole
     return torch.cat(found).numpy()
 
 
-def profiled(model: torch.nn.Module, modality: str, out: Path, **options: object) -> layerscope.Run:
+def profiled(
+    model: torch.nn.Module, modality: str, out: Path, **options: object
+) -> layerscope.Run:
     processor = word_tokenizer(size=99) if modality == "text" else None
     asked = {
         "metrics": METRICS,
@@ -72,7 +85,9 @@ def profiled(model: torch.nn.Module, modality: str, out: Path, **options: object
         "views": 1,
         "progress": False,
     } | options
-    return layerscope.profile(model, samples(modality), out=out, processor=processor, **asked)
+    return layerscope.profile(
+        model, samples(modality), out=out, processor=processor, **asked
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,10 +104,15 @@ def test_every_layer_holds_the_models_own_features(
 ) -> None:
     model = make()
     run = profiled(model, modality, tmp_path / "run")
-    assert run.info["model"]["projected"] == {"width": width} and run.info["model"]["width"] == D
+    assert (
+        run.info["model"]["projected"] == {"width": width}
+        and run.info["model"]["width"] == D
+    )
     for depth in range(4):
         found = run.pooled(depth, site="projected")
-        np.testing.assert_allclose(found, features(model, modality, depth), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            found, features(model, modality, depth), rtol=1e-5, atol=1e-5
+        )
     assert run.pooled(1).shape == (N, D)
     table = run.table()
     rows = table[table["site"] == "projected"]
@@ -101,16 +121,24 @@ def test_every_layer_holds_the_models_own_features(
         and set(rows["pooling"]) == {"own"}
         and rows["value"].notna().all()
     )
-    assert all(list(part["layer"]) == [0, 1, 2, 3] for _, part in rows.groupby("metric"))
-    expected = float(metrics.effective_rank(torch.tensor(run.pooled(2, site="projected")).double()))
-    assert run.metric("effective_rank", site="projected")[2] == pytest.approx(expected, rel=1e-5)
+    assert all(
+        list(part["layer"]) == [0, 1, 2, 3] for _, part in rows.groupby("metric")
+    )
+    expected = float(
+        metrics.effective_rank(torch.tensor(run.pooled(2, site="projected")).double())
+    )
+    assert run.metric("effective_rank", site="projected")[2] == pytest.approx(
+        expected, rel=1e-5
+    )
     # nothing else moves: the default is the raw site at the pooling that was asked for
     assert run.metric("effective_rank")[2] != pytest.approx(expected, rel=1e-5)
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
-    return profiled(clip(), "image", tmp_path_factory.mktemp("made") / "run", metrics="default")
+    return profiled(
+        clip(), "image", tmp_path_factory.mktemp("made") / "run", metrics="default"
+    )
 
 
 def test_a_run_that_goes_on_has_them_and_half_precision_keeps_them(

@@ -26,7 +26,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     names = ",".join((*POOLED, *NORMS, "prompt_entropy"))
     out = tmp_path_factory.mktemp("quality") / "run"
     return profile(
-        tiny.gpt2(), TEXTS, out, metrics=names, prefixes=[16, 2, 8], alpha=[1.0, 2.0], batch_size=7
+        tiny.gpt2(),
+        TEXTS,
+        out,
+        metrics=names,
+        prefixes=[16, 2, 8],
+        alpha=[1.0, 2.0],
+        batch_size=7,
     )
 
 
@@ -36,12 +42,18 @@ def test_pooled_ones_are_the_public_functions(run: Run) -> None:
             states = run.pooled(layer, site)
             for name in POOLED:
                 value = run.metric(name, site=site)[layer]
-                assert value == pytest.approx(getattr(metrics, name)(states), rel=1e-6), (
+                assert value == pytest.approx(
+                    getattr(metrics, name)(states), rel=1e-6
+                ), (
                     name,
                     site,
                     layer,
                 )
-    told = {"alpha_req": "ranks=10-32", "rankme": "eps=1e-07", "intrinsic_dimension": "discard=0.1"}
+    told = {
+        "alpha_req": "ranks=10-32",
+        "rankme": "eps=1e-07",
+        "intrinsic_dimension": "discard=0.1",
+    }
     for name, variant in told.items():
         assert set(run.table().query(f"metric == '{name}'")["variant"]) == {variant}
 
@@ -57,7 +69,10 @@ def test_norms_and_prefixes_are_the_public_functions(run: Run) -> None:
         for alpha, k in ((1.0, 2), (1.0, 16), (2.0, 8)):
             here = f"variant == 'alpha={alpha:g},prefix={k}' and layer == {layer} and site == 'raw'"
             want = np.array(
-                [float(metrics.prompt_entropy(z, alpha=alpha, prefixes=[k])[0]) for z in states]
+                [
+                    float(metrics.prompt_entropy(z, alpha=alpha, prefixes=[k])[0])
+                    for z in states
+                ]
             )
             np.testing.assert_allclose(
                 samples.query(here).sort_values("sample")["value"], want, atol=1e-5
@@ -69,7 +84,9 @@ def test_norms_and_prefixes_are_the_public_functions(run: Run) -> None:
 
 def test_layers_without_variance_and_few_samples(tmp_path: Path) -> None:
     same = [f"w1 {text}" for text in TEXTS[:20]]
-    run = profile(tiny.gpt2(), same, tmp_path / "a", metrics=",".join(POOLED), pooling="first")
+    run = profile(
+        tiny.gpt2(), same, tmp_path / "a", metrics=",".join(POOLED), pooling="first"
+    )
     for name in POOLED[1:]:
         assert math.isnan(run.metric(name)[0]), name
     with pytest.raises(

@@ -26,9 +26,19 @@ NAMES = [m.name for m in METRICS.values() if m.needs == "pairs"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     rng = np.random.default_rng(3)
-    texts = [words(rng.integers(3, 80, size=int(n)).tolist()) for n in rng.integers(4, 30, size=N)]
-    how = {"processor": word_tokenizer(), "metrics": NAMES, "views": 0, "progress": False}
-    return profile(zoo.bert(), texts, out=tmp_path_factory.mktemp("similarities") / "run", **how)
+    texts = [
+        words(rng.integers(3, 80, size=int(n)).tolist())
+        for n in rng.integers(4, 30, size=N)
+    ]
+    how = {
+        "processor": word_tokenizer(),
+        "metrics": NAMES,
+        "views": 0,
+        "progress": False,
+    }
+    return profile(
+        zoo.bert(), texts, out=tmp_path_factory.mktemp("similarities") / "run", **how
+    )
 
 
 def test_every_pair_is_the_function_of_its_states(run) -> None:
@@ -38,18 +48,30 @@ def test_every_pair_is_the_function_of_its_states(run) -> None:
         function = metrics.cka if name == "cka_rbf" else getattr(metrics, name)
         for a in range(zoo.L + 1):
             for b in range(zoo.L + 1):
-                value = np.mean(np.asarray(function(run.pooled(a), run.pooled(b), **options)))
+                value = np.mean(
+                    np.asarray(function(run.pooled(a), run.pooled(b), **options))
+                )
                 want = math.nan if name in CANONICAL else value
-                assert square.loc[a, b] == pytest.approx(want, abs=1e-7, nan_ok=True), name
-    assert 2 * run.pooled(0).shape[1] >= N, "so that canonical correlations of noise are near 1"
+                assert square.loc[a, b] == pytest.approx(want, abs=1e-7, nan_ok=True), (
+                    name
+                )
+    assert 2 * run.pooled(0).shape[1] >= N, (
+        "so that canonical correlations of noise are near 1"
+    )
 
 
-def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_reported() -> None:
+def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_reported() -> (
+    None
+):
     rng = np.random.default_rng(0)
-    noise = {n: (rng.standard_normal((n, 48)), rng.standard_normal((n, 48))) for n in (60, 480)}
+    noise = {
+        n: (rng.standard_normal((n, 48)), rng.standard_normal((n, 48)))
+        for n in (60, 480)
+    }
     for name in CANONICAL:
         assert (
-            getattr(metrics, name)(*noise[60]) > 0.75 and getattr(metrics, name)(*noise[480]) < 0.4
+            getattr(metrics, name)(*noise[60]) > 0.75
+            and getattr(metrics, name)(*noise[480]) < 0.4
         )
         assert METRICS[name].how.needed(48) == 97 and METRICS["cka"].how.needed(48) == 4
     options = PassOptions(metrics=NAMES, samples=None)
@@ -57,7 +79,10 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_r
     model = find_layers(loaded, "text", ["w5 w6"], Override())
     lines = check_available(options, model, open_corpus(["a text of words"] * N))
     assert [line.split()[0] for line in lines] == list(CANONICAL)
-    assert lines[1] == "svcca is not measured: at width 32 it needs 65 samples (raise `samples`)"
+    assert (
+        lines[1]
+        == "svcca is not measured: at width 32 it needs 65 samples (raise `samples`)"
+    )
 
 
 def test_more_samples_than_are_held_are_counted() -> None:

@@ -26,15 +26,23 @@ NAMES = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
 def raw_states(model: Any, ids: Sequence[int], norm: str) -> torch.Tensor:
     """Return the states [L + 1, T, D] before the final norm, as transformers and a hook on that norm give them."""
     last: list[torch.Tensor] = []
-    hook = model.get_submodule(norm).register_forward_pre_hook(lambda _, args: last.append(args[0]))
+    hook = model.get_submodule(norm).register_forward_pre_hook(
+        lambda _, args: last.append(args[0])
+    )
     with torch.inference_mode():
-        found = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+        found = model(
+            input_ids=torch.tensor([ids]), output_hidden_states=True
+        ).hidden_states
     hook.remove()
     return torch.cat([*found[:-1], last[0]])
 
 
 def write_requests(
-    folder: Path, model: Any, rows: Sequence[Sequence[int]], norm: str, layers: Sequence[int]
+    folder: Path,
+    model: Any,
+    rows: Sequence[Sequence[int]],
+    norm: str,
+    layers: Sequence[int],
 ) -> None:
     """Write what vLLM writes for its requests: token ids, states [tokens, layers, D], and a lock that stays."""
     folder.mkdir()
@@ -54,7 +62,9 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model, tokenizer = tiny.gpt2(), tiny.tokenizer(special=False)
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    pd.DataFrame({"text": TEXTS, "label": LABELS}).to_csv(folder / "texts.csv", index=False)
+    pd.DataFrame({"text": TEXTS, "label": LABELS}).to_csv(
+        folder / "texts.csv", index=False
+    )
     rows = [tokenizer(text)["input_ids"] for text in TEXTS]
     write_requests(folder / "all", model, rows, "transformer.ln_f", range(4))
     write_requests(folder / "some", model, rows, "transformer.ln_f", [1, 3])
@@ -62,7 +72,11 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def profiled(folder: Path, name: str, out: Path, **options: Any) -> layerscope.Run:
-    options = {"layers": range(4), "data": str(folder / "texts.csv"), "progress": False} | options
+    options = {
+        "layers": range(4),
+        "data": str(folder / "texts.csv"),
+        "progress": False,
+    } | options
     return layerscope.profile(states=folder / name, out=out, **options)
 
 
@@ -85,16 +99,25 @@ def assert_same_table(
         for table in (run.table(), other.table())
     )
     one, two = (table.sort_values(NAMES, ignore_index=True) for table in (one, two))
-    pd.testing.assert_frame_equal(one[[*NAMES, "n", "n_skipped"]], two[[*NAMES, "n", "n_skipped"]])
+    pd.testing.assert_frame_equal(
+        one[[*NAMES, "n", "n_skipped"]], two[[*NAMES, "n", "n_skipped"]]
+    )
     for name in ("value", "stderr"):
-        np.testing.assert_allclose(one[name], two[name], rtol=1e-6, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            one[name], two[name], rtol=1e-6, atol=1e-6, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("pooling", ["auto", "mean,last"])
 def test_requests_without_a_model_give_the_table_of_the_model_without_its_norm(
     gpt2: Path, tmp_path: Path, pooling: str
 ) -> None:
-    options = {"metrics": "all", "pooling": pooling, "prefixes": [4], "exclude_sinks": True}
+    options = {
+        "metrics": "all",
+        "pooling": pooling,
+        "prefixes": [4],
+        "exclude_sinks": True,
+    }
     run = profiled(gpt2, "all", tmp_path / "run", **options)
     model = direct(gpt2, tmp_path / "direct", norm="none", **options)
     lens = (
@@ -106,13 +129,17 @@ def test_requests_without_a_model_give_the_table_of_the_model_without_its_norm(
     assert_same_table(run, model, [*lens, *ROUNDED])
     assert not set(run.table()["metric"]) & {*lens, *OF_VIEWS}
     for layer in range(4):
-        np.testing.assert_allclose(run.pooled(layer), model.pooled(layer), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            run.pooled(layer), model.pooled(layer), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_a_head_gives_norm_and_lens(gpt2: Path, tmp_path: Path) -> None:
     run = profiled(gpt2, "all", tmp_path / "run", metrics="all", head=gpt2 / "model")
     assert_same_table(run, direct(gpt2, tmp_path / "direct", metrics="all"), ROUNDED)
-    compared = layerscope.compare([run, layerscope.open_run(tmp_path / "direct")], progress=False)
+    compared = layerscope.compare(
+        [run, layerscope.open_run(tmp_path / "direct")], progress=False
+    )
     assert (
         compared.table()
         .query("kind == 'difference' and metric != 'alpha_req'")["value"]
@@ -131,7 +158,9 @@ def test_a_classifiers_head_reads_its_token(tmp_path: Path) -> None:
         ids = tokenizer(text)["input_ids"]
         with torch.inference_mode():
             states = torch.cat(
-                model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+                model(
+                    input_ids=torch.tensor([ids]), output_hidden_states=True
+                ).hidden_states
             )
         states = states.transpose(0, 1).contiguous()
         save_file(
@@ -148,14 +177,22 @@ def test_a_classifiers_head_reads_its_token(tmp_path: Path) -> None:
         **made,
     )
     assert_same_table(
-        run, layerscope.profile(str(tmp_path / "model"), views=0, out=tmp_path / "b", **made)
+        run,
+        layerscope.profile(
+            str(tmp_path / "model"), views=0, out=tmp_path / "b", **made
+        ),
     )
     assert len(run.metric("layer_accuracy")) == 4
 
 
 def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) -> None:
     run = profiled(
-        gpt2, "some", tmp_path / "run", layers=[1, 3], head=gpt2 / "model", progress=True
+        gpt2,
+        "some",
+        tmp_path / "run",
+        layers=[1, 3],
+        head=gpt2 / "model",
+        progress=True,
     )
     whole = direct(gpt2, tmp_path / "direct")
     told = capfd.readouterr().err
@@ -181,7 +218,9 @@ def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) 
     mean = run.table().query("metric == 'saturation_layer'")["value"].item()
     assert mean == pytest.approx(1 * agrees + 3 * (1 - agrees))
     np.testing.assert_allclose(run.pooled(3), whole.pooled(3), rtol=1e-5, atol=1e-6)
-    with pytest.raises(LayerscopeError, match="layer 2 is not among these states: they have 1, 3"):
+    with pytest.raises(
+        LayerscopeError, match="layer 2 is not among these states: they have 1, 3"
+    ):
         run.pooled(2)
     assert run.document().facts[:2] == ("layers 1,3", "32 wide")
     chosen = layerscope.select(run, progress=False)
@@ -207,25 +246,45 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
         progress=False,
         **form,
     )
-    options = {"head": gpt2 / "model"} if tokens else {"pooling": "last"} if "last" in kind else {}
-    run = layerscope.profile(states=made.path, out=tmp_path / "run", progress=False, **options)
+    options = (
+        {"head": gpt2 / "model"}
+        if tokens
+        else {"pooling": "last"}
+        if "last" in kind
+        else {}
+    )
+    run = layerscope.profile(
+        states=made.path, out=tmp_path / "run", progress=False, **options
+    )
     whole = direct(gpt2, tmp_path / "direct", pooling="mean,last", metrics="default")
     pooling = options.get("pooling", "mean")
     assert run.layers == (0, 2, 3) and run.info["pooling"] == [pooling]
     for layer in run.layers:
         np.testing.assert_allclose(
-            run.pooled(layer), whole.pooled(layer, pooling=pooling), rtol=1e-5, atol=1e-6
+            run.pooled(layer),
+            whole.pooled(layer, pooling=pooling),
+            rtol=1e-5,
+            atol=1e-6,
         )
     if tokens:
-        form = {"tokens": True, "format": "parquet", "out": tmp_path / "table", "progress": False}
+        form = {
+            "tokens": True,
+            "format": "parquet",
+            "out": tmp_path / "table",
+            "progress": False,
+        }
         table = layerscope.extract(str(gpt2 / "model"), data[:3], [0, 2], **form)
         with pytest.raises(
             LayerscopeError,
             match="holds states as Parquet: extract them as safetensors",
         ):
-            layerscope.profile(states=table.path, out=tmp_path / "other", progress=False)
+            layerscope.profile(
+                states=table.path, out=tmp_path / "other", progress=False
+            )
         np.testing.assert_allclose(
-            run.metric("perplexity"), whole.metric("perplexity").loc[[0, 2, 3]], rtol=1e-5
+            run.metric("perplexity"),
+            whole.metric("perplexity").loc[[0, 2, 3]],
+            rtol=1e-5,
         )
     probed = whole.metric("knn_probe", site="normed", pooling="mean")
     assert len(run.metric("knn_probe")) == 3 and (
@@ -233,18 +292,27 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
     )
 
 
-def test_a_killed_run_goes_on_and_other_states_are_refused(gpt2: Path, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_and_other_states_are_refused(
+    gpt2: Path, tmp_path: Path
+) -> None:
     run = profiled(gpt2, "all", tmp_path / "run")
     table = run.table()
-    for path in [*run.path.glob("shards/00001*"), run.path / "tables" / "pooled.parquet"]:
+    for path in [
+        *run.path.glob("shards/00001*"),
+        run.path / "tables" / "pooled.parquet",
+    ]:
         path.unlink()
-    pd.testing.assert_frame_equal(profiled(gpt2, "all", tmp_path / "run").table(), table)
+    pd.testing.assert_frame_equal(
+        profiled(gpt2, "all", tmp_path / "run").table(), table
+    )
     with pytest.raises(LayerscopeError, match="holds another run"):
         profiled(gpt2, "some", tmp_path / "run", layers=[1, 3])
 
 
 def test_a_head_of_another_width_is_refused(gpt2: Path, tmp_path: Path) -> None:
-    with pytest.raises(LayerscopeError, match="32 wide, and all-MiniLM-L6-v2 has layers 0..6"):
+    with pytest.raises(
+        LayerscopeError, match="32 wide, and all-MiniLM-L6-v2 has layers 0..6"
+    ):
         profiled(gpt2, "some", tmp_path / "other", layers=[1, 3], head="minilm")
 
 
@@ -259,4 +327,6 @@ def test_a_request_of_other_tokens_or_layers_is_named_with_its_own_numbers(
         )
     with pytest.raises(LayerscopeError) as refused:
         open_states(tmp_path, [0, 1])
-    assert f"b.safetensors: hidden_states is {list(shape)} beside 3 token_ids" in str(refused.value)
+    assert f"b.safetensors: hidden_states is {list(shape)} beside 3 token_ids" in str(
+        refused.value
+    )

@@ -19,7 +19,9 @@ from layerscope.inputs.states import corpus_of
 @pytest.fixture
 def vectors() -> np.ndarray:
     return (
-        np.random.default_rng(0).normal(np.arange(3)[:, None], size=(60, 3, 8)).astype(np.float32)
+        np.random.default_rng(0)
+        .normal(np.arange(3)[:, None], size=(60, 3, 8))
+        .astype(np.float32)
     )
 
 
@@ -49,20 +51,28 @@ def test_pooled_states_in_any_file_give_one_table(
         np.testing.assert_array_equal(run.pooled(layer), vectors[:, i])
     assert run.layers == (0, 8, 16)
     known = layerscope.metrics.effective_rank(vectors[:, 1])
-    assert float(run.metric("effective_rank").loc[8]) == pytest.approx(float(known), rel=1e-6)
+    assert float(run.metric("effective_rank").loc[8]) == pytest.approx(
+        float(known), rel=1e-6
+    )
     score = layerscope.probes.linear_probe(vectors[:, 2], np.array(LABELS))
     assert float(run.metric("linear_probe").loc[16]) == pytest.approx(score.mean)
     assert "whole model" not in run.as_dict()["answer"]
 
 
-def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarray) -> None:
+def test_a_table_is_matched_by_id_and_in_order(
+    tmp_path: Path, vectors: np.ndarray
+) -> None:
     (tmp_path / "in").mkdir()
     path = as_layers(vectors, tmp_path / "in")
-    table = pd.DataFrame({"id": [str(i) for i in range(60)], "label": range(60), "text": TEXTS})
+    table = pd.DataFrame(
+        {"id": [str(i) for i in range(60)], "label": range(60), "text": TEXTS}
+    )
     table["label"] = table["label"] % 2 + 5
     mixed = table.sample(frac=1, random_state=0)
     data = pd.concat([mixed[:30], mixed[:1].assign(id="other"), mixed[30:]])
-    run = layerscope.profile(states=path, data=data, out=tmp_path / "run", progress=False)
+    run = layerscope.profile(
+        states=path, data=data, out=tmp_path / "run", progress=False
+    )
     plan = run.folder.plan.sort_values("sample")
     assert (
         plan["name"].tolist() == mixed["id"].tolist()
@@ -70,12 +80,16 @@ def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarr
     )
     assert run.info["data"]["examples"] == mixed["text"].tolist()[:3]
     np.testing.assert_array_equal(run.pooled(8), vectors[mixed.index, 1])
-    score = layerscope.probes.linear_probe(vectors[mixed.index, 2], mixed["label"].to_numpy())
+    score = layerscope.probes.linear_probe(
+        vectors[mixed.index, 2], mixed["label"].to_numpy()
+    )
     assert float(run.metric("linear_probe").loc[16]) == pytest.approx(score.mean)
     (tmp_path / "mixed").mkdir()
     np.save(tmp_path / "mixed" / "all.npy", vectors[mixed.index])
     made = {"layers": [0, 8, 16], "data": mixed.drop(columns="id"), "progress": False}
-    other = layerscope.profile(states=tmp_path / "mixed", out=tmp_path / "other", **made)
+    other = layerscope.profile(
+        states=tmp_path / "mixed", out=tmp_path / "other", **made
+    )
     assert (
         layerscope.compare([run, other], progress=False)
         .table()
@@ -90,15 +104,20 @@ def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarr
     unnamed = corpus_of(requests, table.drop(columns="id"), None, Columns())
     assert "paired with the states in order, s0 first and s59 last" in unnamed.notes[0]
     with pytest.raises(
-        LayerscopeError, match="column 'id' has no row for 0: give the name of each sample once"
+        LayerscopeError,
+        match="column 'id' has no row for 0: give the name of each sample once",
     ):
-        layerscope.profile(states=path, data=table[1:], out=tmp_path / "other", progress=False)
+        layerscope.profile(
+            states=path, data=table[1:], out=tmp_path / "other", progress=False
+        )
 
 
 def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(
     tmp_path: Path, vectors: np.ndarray
 ) -> None:
-    pd.DataFrame({"layer_8": list(vectors[:, 1])}).to_parquet(tmp_path / "states.parquet")
+    pd.DataFrame({"layer_8": list(vectors[:, 1])}).to_parquet(
+        tmp_path / "states.parquet"
+    )
     with pytest.raises(LayerscopeError) as refused:
         open_states(tmp_path)
     line = f"{tmp_path} holds no states: give .safetensors or .npy files, unpacked"
@@ -109,9 +128,12 @@ def test_verbs_that_need_the_model_say_that_there_is_none(
     tmp_path: Path, vectors: np.ndarray
 ) -> None:
     path = as_layers(vectors, tmp_path)
-    run = layerscope.profile(states=path, labels=LABELS, out=tmp_path / "r" / "run", progress=False)
+    run = layerscope.profile(
+        states=path, labels=LABELS, out=tmp_path / "r" / "run", progress=False
+    )
     with pytest.raises(
-        LayerscopeError, match="was made from states of .* without a model: give the model itself"
+        LayerscopeError,
+        match="was made from states of .* without a model: give the model itself",
     ):
         layerscope.truncate(run, layer=8, out=tmp_path / "cut")
     found = layerscope.select(run, rule="best", progress=False).document()

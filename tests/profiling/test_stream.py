@@ -20,7 +20,14 @@ from layerscope.runs import Run
 SAMPLES = 110
 KEY = ["metric", "variant", "pooling", "layer", "site", "layer_b", "site_b"]
 SUMMED = "prompt_entropy,curvature,norm_mean,dataset_entropy,effective_rank,rankme,anisotropy,alpha_req,nesum"
-OF_SAMPLE = ("cosine_similarity", "angular_distance", "cka", "nc1", "nc2_norms", "nc2_angles")
+OF_SAMPLE = (
+    "cosine_similarity",
+    "angular_distance",
+    "cka",
+    "nc1",
+    "nc2_norms",
+    "nc2_angles",
+)
 KINDS = ",".join((SUMMED, *OF_SAMPLE))
 MIXED = "prompt_entropy,curvature,effective_rank,dataset_entropy,cka,infonce,perplexity,linear_probe,nc1,nc2_angles"
 SMALL = (
@@ -39,7 +46,9 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def labelled(n: int) -> pd.DataFrame:
-    return pd.DataFrame({"text": tiny.texts(n), "label": ["ab"[i % 2] for i in range(n)]})
+    return pd.DataFrame(
+        {"text": tiny.texts(n), "label": ["ab"[i % 2] for i in range(n)]}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +79,9 @@ def assert_close(run: Run, exact: Run) -> None:
 
 
 @pytest.mark.parametrize("make", [tiny.bert, tiny.gpt2])
-def test_sums_over_chunks_are_the_numbers_of_all_samples(make: Any, data: Path, tmp_path: Path):
+def test_sums_over_chunks_are_the_numbers_of_all_samples(
+    make: Any, data: Path, tmp_path: Path
+):
     model = make()
     exact = profile(model, data, tmp_path / "exact", **OPTIONS, samples="all")
     run = profile(model, data, tmp_path / "run", **OPTIONS, keep_states="sample:1000")
@@ -84,13 +95,16 @@ def test_sums_over_chunks_are_the_numbers_of_all_samples(make: Any, data: Path, 
     pd.testing.assert_frame_equal(table[of_all], indexed(run)[of_all], rtol=1e-12)
     assert len(few.folder.plan) == 30 and few.pooled(2).shape == (30, 32)
     assert any(
-        note.startswith("a seeded sample of 30 of them: cosine") for note in few.info["notes"]
+        note.startswith("a seeded sample of 30 of them: cosine")
+        for note in few.info["notes"]
     )
 
 
 def test_no_state_is_kept_where_none_is_asked_for(data: Path, tmp_path: Path):
     model = tiny.bert()
-    kept = profile(model, data, tmp_path / "kept", metrics=MIXED, keep_states="sample:60")
+    kept = profile(
+        model, data, tmp_path / "kept", metrics=MIXED, keep_states="sample:60"
+    )
     run = profile(model, data, tmp_path / "none", metrics=MIXED, keep_states="none")
     for shard in run.folder.shards:
         with run.folder.shard(shard) as file:
@@ -142,14 +156,19 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
             {"keep_states": "none", "samples": 50},
             "`samples` is for data that are read at once, and `keep_states='none'`",
         ),
-        ({"keep_states": "none", "chunk": 8}, "`chunk` is for data that are read at once"),
+        (
+            {"keep_states": "none", "chunk": 8},
+            "`chunk` is for data that are read at once",
+        ),
         (
             {"keep_states": "none", "metrics": "nc1,label_probability"},
             "'label_probability' is measured in training alone, by `layerscope train`",
         ),
     ],
 )
-def test_wrong_options_are_refused(options: dict[str, Any], line: str, data: Path, tmp_path: Path):
+def test_wrong_options_are_refused(
+    options: dict[str, Any], line: str, data: Path, tmp_path: Path
+):
     with pytest.raises(LayerscopeError, match=line):
         profile(tiny.bert(), data, tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
@@ -157,7 +176,8 @@ def test_wrong_options_are_refused(options: dict[str, Any], line: str, data: Pat
 
 def test_only_texts_are_streamed(tmp_path: Path):
     with pytest.raises(
-        LayerscopeError, match="`keep_states` streams texts, and digits holds image samples"
+        LayerscopeError,
+        match="`keep_states` streams texts, and digits holds image samples",
     ):
         profile(tiny.bert(), "digits", tmp_path / "run", keep_states="none")
 

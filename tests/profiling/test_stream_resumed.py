@@ -45,7 +45,9 @@ def command(folder: Path, out: Path, *more: str) -> list[str]:
 @pytest.fixture(scope="module")
 def whole(folder: Path, forks: Forks) -> Path:
     """The run of one process that nothing disturbed."""
-    assert forks.run(*command(folder, folder / "whole"), script=SMALL).complaint() is None
+    assert (
+        forks.run(*command(folder, folder / "whole"), script=SMALL).complaint() is None
+    )
     return folder / "whole"
 
 
@@ -84,10 +86,14 @@ def test_a_run_that_was_killed_before_its_end_is_unfinished_to_those_that_read_i
             read(out)
 
 
-def test_two_processes_make_the_run_of_one(folder: Path, whole: Path, forks: Forks, tmp_path: Path):
+def test_two_processes_make_the_run_of_one(
+    folder: Path, whole: Path, forks: Forks, tmp_path: Path
+):
     out = tmp_path / "run"
     both = forks.together(*command(folder, out), script=SMALL)
-    both[0].until(lambda: len(list((out / "stream").glob("*.safetensors"))) == 2, 0.0005)
+    both[0].until(
+        lambda: len(list((out / "stream").glob("*.safetensors"))) == 2, 0.0005
+    )
     both[1].kill()
     both[1].wait()
     assert both[0].wait().line.startswith("layerscope: process 1 on ")
@@ -96,7 +102,9 @@ def test_two_processes_make_the_run_of_one(folder: Path, whole: Path, forks: For
     ends = [each.wait() for each in forks.together(*command(folder, out), script=SMALL)]
     assert [end.complaint() for end in ends] == [None, None]
     assert_close(layerscope.open_run(out), layerscope.open_run(whole))
-    assert layerscope.open_run(out).folder.plan.equals(layerscope.open_run(whole).folder.plan)
+    assert layerscope.open_run(out).folder.plan.equals(
+        layerscope.open_run(whole).folder.plan
+    )
 
 
 def test_a_damaged_part_is_not_gone_on_from(tmp_path: Path):
@@ -120,7 +128,8 @@ def test_other_data_are_refused_and_a_finished_run_is_opened(
     shutil.copytree(folder / "llama", other / "llama")
     labelled(SAMPLES + 1).to_csv(other / "texts.csv", index=False)
     assert (
-        "holds another run (data contents" in forks.run(*command(other, whole), script=SMALL).line
+        "holds another run (data contents"
+        in forks.run(*command(other, whole), script=SMALL).line
     )
     assert (
         "holds another run (seed: 0 there, 1 here)"
@@ -132,4 +141,7 @@ def test_other_data_are_refused_and_a_finished_run_is_opened(
         script=SMALL,
         when=lambda: any(out.glob("stream/*.safetensors")),
     )
-    assert "holds another run (data contents" in forks.run(*command(other, out), script=SMALL).line
+    assert (
+        "holds another run (data contents"
+        in forks.run(*command(other, out), script=SMALL).line
+    )

@@ -36,14 +36,22 @@ def test_states_and_token_metrics_are_those_of_a_text_alone(
     assert made.final == "normed" and len(made.columns) == 5
     values = made.samples()
     scope = layered(
-        str(model), samples=tiny.texts(20), processor=tiny.tokenizer(special=False), sublayers=True
+        str(model),
+        samples=tiny.texts(20),
+        processor=tiny.tokenizer(special=False),
+        sublayers=True,
     )
     for sample in (3, 11):
         alone = states(scope, [tiny.texts(20)[sample]])  # no batch-mates, no padding
-        own = values[(values["sample"] == sample) & (values["metric"] == "prompt_entropy")]
+        own = values[
+            (values["sample"] == sample) & (values["metric"] == "prompt_entropy")
+        ]
         for (site, layer), tokens in alone.items():
             np.testing.assert_allclose(
-                made.pooled(layer, site=site)[sample], tokens[0].mean(0), rtol=1e-4, atol=1e-5
+                made.pooled(layer, site=site)[sample],
+                tokens[0].mean(0),
+                rtol=1e-4,
+                atol=1e-5,
             )
             there = own[(own["site"] == site) & (own["layer"] == layer)]["value"]
             if site != "normed" or layer == 3:
@@ -64,7 +72,10 @@ def test_every_metric_of_one_layer_is_there_at_every_site(made: layerscope.Run) 
     ):
         for site in SITES:
             rows = table[(table["metric"] == name) & (table["site"] == site)]
-            assert list(rows["layer"]) == [1, 2, 3] and rows["value"].notna().all(), (name, site)
+            assert list(rows["layer"]) == [1, 2, 3] and rows["value"].notna().all(), (
+                name,
+                site,
+            )
         assert list(made.metric(name).index) == [0, 1, 2, 3]
     entropy = made.metric("dataset_entropy", site="attn")
     pooled = torch.tensor(made.pooled(2, site="attn")).double()
@@ -73,5 +84,7 @@ def test_every_metric_of_one_layer_is_there_at_every_site(made: layerscope.Run) 
     assert set(pairs["site"]) == {"raw", "normed"}
     assert {c.site for c in curves(made)} == {"raw", "normed"}
     assert {c.site for c in inside(made)} == {*SITES, "raw"}
-    with pytest.raises(LayerscopeError, match="^layer 0 has no attn: layers 1, 2, 3 have it$"):
+    with pytest.raises(
+        LayerscopeError, match="^layer 0 has no attn: layers 1, 2, 3 have it$"
+    ):
         made.pooled(0, site="attn")

@@ -60,27 +60,41 @@ def test_trap_08_layer_l_is_the_block_and_final_what_the_head_reads(
         lens_tokens=None,
     )
     seen = [walk(model, text) for text in texts]
-    for site, states in (("raw", [s[0][-1] for s in seen]), ("final", [s[1] for s in seen])):
+    for site, states in (
+        ("raw", [s[0][-1] for s in seen]),
+        ("final", [s[1] for s in seen]),
+    ):
         np.testing.assert_allclose(
-            run.pooled(L, site), torch.stack([z.mean(0) for z in states]), rtol=1e-4, atol=1e-5
+            run.pooled(L, site),
+            torch.stack([z.mean(0) for z in states]),
+            rtol=1e-4,
+            atol=1e-5,
         )
     normed = make is tiny.gpt2
     assert (np.abs(run.pooled(L) - run.pooled(L, "final")).max() > 0.1) == normed
     if normed:
-        ids = [torch.tensor(tiny.tokenizer(special=False)(text)["input_ids"]) for text in texts]
+        ids = [
+            torch.tensor(tiny.tokenizer(special=False)(text)["input_ids"])
+            for text in texts
+        ]
         read = [(s[2][:-1], i[1:]) for s, i in zip(seen, ids, strict=True)]
         losses = [
-            nn.functional.cross_entropy(logits, target, reduction="none") for logits, target in read
+            nn.functional.cross_entropy(logits, target, reduction="none")
+            for logits, target in read
         ]
         hits = [(logits.argmax(-1) == target).float() for logits, target in read]
         assert run.metric("perplexity")[L] == pytest.approx(
             math.exp(torch.cat(losses).mean()), rel=1e-5
         )
-        assert run.metric("layer_accuracy")[L] == pytest.approx(float(torch.cat(hits).mean()))
+        assert run.metric("layer_accuracy")[L] == pytest.approx(
+            float(torch.cat(hits).mean())
+        )
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_trap_10_padding_is_what_the_mask_says_and_not_a_token(side: str, tmp_path: Path) -> None:
+def test_trap_10_padding_is_what_the_mask_says_and_not_a_token(
+    side: str, tmp_path: Path
+) -> None:
     """The pad token ends sentences too: as a real token inside and at the end of texts it counts."""
     texts = [
         "w1 w2 [SEP] w3 w4 [SEP]",
@@ -105,39 +119,59 @@ def test_trap_10_padding_is_what_the_mask_says_and_not_a_token(side: str, tmp_pa
     for layer in range(L + 1):
         here = [z[layer] for z in states]
         np.testing.assert_allclose(
-            run.pooled(layer, pooling="last"), torch.stack([z[-1] for z in here]), atol=1e-4
+            run.pooled(layer, pooling="last"),
+            torch.stack([z[-1] for z in here]),
+            atol=1e-4,
         )
         np.testing.assert_allclose(
-            run.pooled(layer, pooling="mean"), torch.stack([z.mean(0) for z in here]), atol=1e-4
+            run.pooled(layer, pooling="mean"),
+            torch.stack([z.mean(0) for z in here]),
+            atol=1e-4,
         )
         for name, metric in (
             ("prompt_entropy", metrics.prompt_entropy),
             ("curvature", metrics.curvature),
         ):
             want = [float(metric(z.double())) for z in here]
-            np.testing.assert_allclose(by_sample(run, name, layer), want, atol=1e-4, err_msg=name)
+            np.testing.assert_allclose(
+                by_sample(run, name, layer), want, atol=1e-4, err_msg=name
+            )
         sizes = [z.norm(dim=-1) for z in here]
         np.testing.assert_allclose(
-            by_sample(run, "norm_mean", layer), [float(n.mean()) for n in sizes], rtol=1e-4
+            by_sample(run, "norm_mean", layer),
+            [float(n.mean()) for n in sizes],
+            rtol=1e-4,
         )
         np.testing.assert_allclose(
-            by_sample(run, "norm_median", layer), [np.median(n) for n in sizes], rtol=1e-4
+            by_sample(run, "norm_median", layer),
+            [np.median(n) for n in sizes],
+            rtol=1e-4,
         )
 
 
-def test_trap_11_short_and_empty_samples_are_counted_and_in_no_average(tmp_path: Path) -> None:
+def test_trap_11_short_and_empty_samples_are_counted_and_in_no_average(
+    tmp_path: Path,
+) -> None:
     texts = ["w1", "w2 w3", "w4 w5 w6 w7", "\x07", "w8 w9 w10"]
     tokenizer = tiny.tokenizer(special=False)
     tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\x07", "")
     names = "prompt_entropy,curvature,norm_mean,sink_share,dataset_entropy"
     run = profile(
-        tiny.gpt2(), texts, tmp_path / "run", processor=tokenizer, metrics=names, prefixes=[3]
+        tiny.gpt2(),
+        texts,
+        tmp_path / "run",
+        processor=tokenizer,
+        metrics=names,
+        prefixes=[3],
     )
     table = run.table()
     assert table["value"].notna().all() and set(table["n"] + table["n_skipped"]) == {5}
     counted = table.groupby(["metric", "variant"], dropna=False)["n"].agg(set)
     assert counted["curvature"].iloc[0] == {2} and counted["norm_mean"].iloc[0] == {4}
-    assert counted["prompt_entropy"].to_dict() == {"alpha=1": {4}, "alpha=1,prefix=3": {2}}
+    assert counted["prompt_entropy"].to_dict() == {
+        "alpha=1": {4},
+        "alpha=1,prefix=3": {2},
+    }
     assert by_sample(run, "prompt_entropy", 1)[0] == pytest.approx(0, abs=1e-6)
     defined = by_sample(run, "curvature", 2)
     assert np.isnan(defined).sum() == 2
@@ -152,19 +186,32 @@ def test_trap_12_what_a_pass_in_half_precision_measures_is_accumulated_in_float3
     model = tiny.gpt2().to(getattr(torch, dtype))
     large = torch.full((32,), 15_000.0, dtype=model.dtype)
     model.transformer.h[1].register_forward_hook(
-        lambda _, __, out: out + large if isinstance(out, Tensor) else (out[0] + large, *out[1:])
+        lambda _, __, out: (
+            out + large if isinstance(out, Tensor) else (out[0] + large, *out[1:])
+        )
     )
     names = "prompt_entropy,norm_mean,norm_max,curvature"
     run = profile(
-        model, texts, tmp_path / "run", dtype=dtype, metrics=names, pooling="mean", batch_size=1
+        model,
+        texts,
+        tmp_path / "run",
+        dtype=dtype,
+        metrics=names,
+        pooling="mean",
+        batch_size=1,
     )
     for layer in (1, 2):
         here = [walk(model, text)[0][layer].double() for text in texts]
         np.testing.assert_allclose(
-            run.pooled(layer), torch.stack([z.mean(0) for z in here]), rtol=1e-6, atol=1e-6
+            run.pooled(layer),
+            torch.stack([z.mean(0) for z in here]),
+            rtol=1e-6,
+            atol=1e-6,
         )
         want = [float(metrics.prompt_entropy(z)) for z in here]
-        np.testing.assert_allclose(by_sample(run, "prompt_entropy", layer), want, atol=2e-5)
+        np.testing.assert_allclose(
+            by_sample(run, "prompt_entropy", layer), want, atol=2e-5
+        )
         want = [float(metrics.curvature(z)) for z in here]
         np.testing.assert_allclose(
             by_sample(run, "curvature", layer), want, rtol=1e-5, equal_nan=True
@@ -181,18 +228,23 @@ def test_trap_13_blocks_have_one_size_whatever_the_batch(
     monkeypatch.setattr(tables, "SMALL_BLOCK", 10)
     how = {"metrics": "infonce,dime", "views": 1, "pooling": "mean"}
     runs = [
-        profile(tiny.bert(), MANY, tmp_path / str(size), batch_size=size, **how) for size in (3, 24)
+        profile(tiny.bert(), MANY, tmp_path / str(size), batch_size=size, **how)
+        for size in (3, 24)
     ]
     for run in runs:
         table = run.table()
         assert {variant.split(",")[0] for variant in table["variant"]} == {"N=10"}
         assert set(table["n"]) == {20} and set(table["n_skipped"]) == {4}
     for name in ("infonce", "dime"):
-        np.testing.assert_allclose(runs[0].metric(name), runs[1].metric(name), atol=1e-4)
+        np.testing.assert_allclose(
+            runs[0].metric(name), runs[1].metric(name), atol=1e-4
+        )
     order = np.random.default_rng([0, 2]).permutation(len(MANY))
     states = runs[0].folder
     rows = (
-        states.plan.reset_index().pivot(index="sample", columns="view", values="index").to_numpy()
+        states.plan.reset_index()
+        .pivot(index="sample", columns="view", values="index")
+        .to_numpy()
     )
     column = (runs[0].columns[2],)
     pair = [runs[0].states("mean", column, rows[:, view])[:][:, 0] for view in (0, 1)]
@@ -204,7 +256,8 @@ def test_trap_13_blocks_have_one_size_whatever_the_batch(
 def test_the_error_of_one_block_is_what_other_samples_change() -> None:
     rng = np.random.default_rng(0)
     drawn = torch.from_numpy(
-        rng.standard_normal((200, 60, 1, 8)) + 0.6 * rng.standard_normal((200, 60, 2, 8))
+        rng.standard_normal((200, 60, 1, 8))
+        + 0.6 * rng.standard_normal((200, 60, 2, 8))
     )
     left_out = tables._jackknifed(np.arange(60))
     for metric in (metrics.infonce, metrics.dime):
@@ -217,14 +270,18 @@ def test_the_error_of_one_block_is_what_other_samples_change() -> None:
         assert np.mean(errors) == pytest.approx(spread, rel=0.3)
 
 
-def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path: Path) -> None:
+def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(
+    tmp_path: Path,
+) -> None:
     torch.manual_seed(0)
     data, labels = tiny.rows(60), [i % 2 for i in range(60)]
     # what the first block reads tells the labels, the blocks forget it
     data[:, 3] += torch.tensor(labels) * 3.0
     model = tiny.Plain()
     with torch.no_grad():
-        model.blocks[0].register_forward_hook(lambda _, __, out: out * 0 + torch.randn_like(out))
+        model.blocks[0].register_forward_hook(
+            lambda _, __, out: out * 0 + torch.randn_like(out)
+        )
     run = profile(
         model,
         (data, labels),
@@ -248,22 +305,32 @@ def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path: Pa
     assert layerscope.select(run, cost=False, progress=False).layer != 0
 
 
-def test_a_sample_and_its_exact_copy_are_never_on_both_sides_of_a_fold(tmp_path: Path) -> None:
+def test_a_sample_and_its_exact_copy_are_never_on_both_sides_of_a_fold(
+    tmp_path: Path,
+) -> None:
     torch.manual_seed(0)
     data, labels = tiny.rows(60), np.random.default_rng(0).integers(0, 2, 60).tolist()
     asked = {"metrics": "linear_probe,knn_probe", "blocks": "blocks", "norm": "none"}
     model = tiny.Plain()
     once = profile(model, (data, labels), tmp_path / "once", **asked)
-    twice = profile(model, (torch.cat([data, data]), labels * 2), tmp_path / "twice", **asked)
+    twice = profile(
+        model, (torch.cat([data, data]), labels * 2), tmp_path / "twice", **asked
+    )
     for name in (
         "linear_probe",
         "knn_probe",
     ):  # of labels drawn at random: what copies add is leaked
         assert twice.metric(name).tolist() == once.metric(name).tolist()
     assert (
-        "60 of 120 samples are exact copies of others: probes leave them out" in twice.info["notes"]
+        "60 of 120 samples are exact copies of others: probes leave them out"
+        in twice.info["notes"]
     )
     rows = twice.table().query("metric == 'linear_probe'")
     assert set(rows["n"]) == set(rows["n_skipped"]) == {60}
-    chosen = [layerscope.select(run, cost=False, progress=False) for run in (once, twice)]
-    assert chosen[0].layers == chosen[1].layers and chosen[1].basis == "60 samples, 2 classes"
+    chosen = [
+        layerscope.select(run, cost=False, progress=False) for run in (once, twice)
+    ]
+    assert (
+        chosen[0].layers == chosen[1].layers
+        and chosen[1].basis == "60 samples, 2 classes"
+    )

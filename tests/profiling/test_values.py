@@ -19,15 +19,23 @@ N, VIEWS = 24, 2
 
 def texts() -> list[str]:
     rng = np.random.default_rng(3)
-    return [words(rng.integers(3, 80, size=int(n)).tolist()) for n in rng.integers(4, 30, size=N)]
+    return [
+        words(rng.integers(3, 80, size=int(n)).tolist())
+        for n in rng.integers(4, 30, size=N)
+    ]
 
 
 def tokens_by_layer(model, tokenizer, text: str) -> list[torch.Tensor]:
     """States of layers 0..L of one text alone, by plain hooks on BERT's layers."""
     seen: list[torch.Tensor] = []
     layers = model.bert.encoder.layer
-    handles = [layers[0].register_forward_pre_hook(lambda _, args: seen.append(args[0][0]))]
-    handles += [layer.register_forward_hook(lambda *a: seen.append(a[-1][0])) for layer in layers]
+    handles = [
+        layers[0].register_forward_pre_hook(lambda _, args: seen.append(args[0][0]))
+    ]
+    handles += [
+        layer.register_forward_hook(lambda *a: seen.append(a[-1][0]))
+        for layer in layers
+    ]
     with torch.no_grad():
         model.bert(input_ids=torch.tensor([tokenizer(text)["input_ids"]]))
     for handle in handles:
@@ -40,17 +48,27 @@ def measured(tmp_path_factory):
     model, tokenizer, corpus = zoo.bert(), word_tokenizer(), open_corpus(texts())
     out = tmp_path_factory.mktemp("values") / "run"
     run = profile(
-        model, corpus, processor=tokenizer, out=out, metrics="seven", views=VIEWS, progress=False
+        model,
+        corpus,
+        processor=tokenizer,
+        out=out,
+        metrics="seven",
+        views=VIEWS,
+        progress=False,
     )
     return run, model, tokenizer, corpus
 
 
 def value(run: Run, metric: str, layer: int, column: str = "value") -> float:
     table = run.table()
-    return float(table[(table["metric"] == metric) & (table["layer"] == layer)][column].iloc[0])
+    return float(
+        table[(table["metric"] == metric) & (table["layer"] == layer)][column].iloc[0]
+    )
 
 
-def test_token_metrics_are_the_mean_of_the_public_functions_with_its_error(measured) -> None:
+def test_token_metrics_are_the_mean_of_the_public_functions_with_its_error(
+    measured,
+) -> None:
     run, model, tokenizer, corpus = measured
     states = [tokens_by_layer(model, tokenizer, text) for text in corpus.samples]
     for name, function in (
@@ -58,7 +76,9 @@ def test_token_metrics_are_the_mean_of_the_public_functions_with_its_error(measu
         ("curvature", metrics.curvature),
     ):
         for layer in range(zoo.L + 1):
-            each = np.array([float(function(sample[layer].double())) for sample in states])
+            each = np.array(
+                [float(function(sample[layer].double())) for sample in states]
+            )
             assert value(run, name, layer) == pytest.approx(each.mean(), rel=1e-5)
             assert value(run, name, layer, "stderr") == pytest.approx(
                 each.std(ddof=1) / math.sqrt(N), rel=1e-4
@@ -98,7 +118,9 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
             "lidar": metrics.lidar(z),
         }
         for name, want in expected.items():
-            assert value(run, name, layer) == pytest.approx(float(want), rel=2e-4, abs=1e-6), (
+            assert value(run, name, layer) == pytest.approx(
+                float(want), rel=2e-4, abs=1e-6
+            ), (
                 name,
                 layer,
             )
@@ -131,7 +153,8 @@ def test_a_whisper_encoder_pools_real_frames_only(tmp_path) -> None:
     model, extractor = zoo.whisper(), WhisperFeatureExtractor()
     rng = np.random.default_rng(0)
     sounds = [
-        Waveform(rng.normal(size=n).astype("float32"), 8000) for n in (4000, 9600, 6400, 8000)
+        Waveform(rng.normal(size=n).astype("float32"), 8000)
+        for n in (4000, 9600, 6400, 8000)
     ]
     run = profile(
         model,
@@ -145,9 +168,9 @@ def test_a_whisper_encoder_pools_real_frames_only(tmp_path) -> None:
     from layerscope.inputs import resample
 
     for i, sound in enumerate(sounds):
-        features = extractor(resample(sound, 16000), sampling_rate=16000, return_tensors="pt")[
-            "input_features"
-        ]
+        features = extractor(
+            resample(sound, 16000), sampling_rate=16000, return_tensors="pt"
+        )["input_features"]
         frames = math.ceil(len(sound.samples) / 8000 * 50)
         with torch.no_grad():
             states = model.model.encoder(features).last_hidden_state[0, :frames]
@@ -155,7 +178,9 @@ def test_a_whisper_encoder_pools_real_frames_only(tmp_path) -> None:
         torch.testing.assert_close(mine, states.mean(0), rtol=1e-4, atol=1e-5)
 
 
-def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(tmp_path) -> None:
+def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(
+    tmp_path,
+) -> None:
     class InPlace(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -167,7 +192,9 @@ def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(tmp
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), *[InPlace() for _ in range(3)])
     rows = torch.randn(12, 6)
-    run = profile(model, rows, out=tmp_path / "run", metrics="effective_rank", progress=False)
+    run = profile(
+        model, rows, out=tmp_path / "run", metrics="effective_rank", progress=False
+    )
     with torch.no_grad():
         torch.testing.assert_close(torch.from_numpy(run.pooled(0)), model[0](rows))
 
@@ -175,7 +202,9 @@ def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(tmp
 def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path) -> None:
     import transformers as hf
 
-    config = hf.BertConfig(**zoo.COMMON, num_labels=2, id2label={0: "NEGATIVE", 1: "POSITIVE"})
+    config = hf.BertConfig(
+        **zoo.COMMON, num_labels=2, id2label={0: "NEGATIVE", 1: "POSITIVE"}
+    )
     model = zoo.build(lambda: hf.BertForSequenceClassification(config))
     samples = texts()
     labels = ["positive" if i % 3 else "negative" for i in range(N)]
@@ -190,10 +219,16 @@ def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path) -> None:
     tokenizer = word_tokenizer()
     with torch.no_grad():
         own = [
-            int(model(input_ids=torch.tensor([tokenizer(t)["input_ids"]])).logits.argmax())
+            int(
+                model(
+                    input_ids=torch.tensor([tokenizer(t)["input_ids"]])
+                ).logits.argmax()
+            )
             for t in samples
         ]
-    right = np.mean([p == (label == "positive") for p, label in zip(own, labels, strict=True)])
+    right = np.mean(
+        [p == (label == "positive") for p, label in zip(own, labels, strict=True)]
+    )
     assert float(run.metric("layer_accuracy")[zoo.L]) == pytest.approx(right)
     other = profile(
         model,
@@ -204,7 +239,8 @@ def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path) -> None:
         progress=False,
     )
     assert any(
-        "not the classes of the model's head (such as x" in note for note in other.info["notes"]
+        "not the classes of the model's head (such as x" in note
+        for note in other.info["notes"]
     )
 
 

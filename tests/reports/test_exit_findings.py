@@ -39,13 +39,18 @@ def rows(text, title):
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize(
-    "make", [made, never, lambda: made(labelled=False)], ids=["pays", "never", "unlabelled"]
+    "make",
+    [made, never, lambda: made(labelled=False)],
+    ids=["pays", "never", "unlabelled"],
 )
 def test_the_verdict_is_first_and_no_line_is_cut(make, width):
     report = make()
     text = printed(report, width)
     lines = text.splitlines()
-    assert [line.rstrip() for line in lines[:2]] == [capital(report.verdict), capital(report.goal)]
+    assert [line.rstrip() for line in lines[:2]] == [
+        capital(report.verdict),
+        capital(report.goal),
+    ]
     assert max(map(len, lines)) <= width and "…" not in text
     assert len(rows(text, "By threshold (● chosen)")) == 5
     assert len(rows(text, BY_LAYER)) == 6
@@ -63,7 +68,13 @@ def test_tables_hold_the_values_and_mark_the_chosen_threshold():
         100 * rec.disagrees(leaves).mean(),
     )
     by_threshold = rows(text, "By threshold (● chosen)")
-    assert [row[0] for row in by_threshold] == ["0.600", "0.800", "● 0.900", "0.970", "never"]
+    assert [row[0] for row in by_threshold] == [
+        "0.600",
+        "0.800",
+        "● 0.900",
+        "0.970",
+        "never",
+    ]
     assert by_threshold[2][1:] == [
         f"{leaves.mean():.2f}",
         f"{speed:.2f}×",
@@ -86,7 +97,8 @@ def test_tables_hold_the_values_and_mark_the_chosen_threshold():
 
 def test_sentences_say_where_samples_leave_and_who_is_faster():
     depths = made().depths.assign(
-        accuracy=[0.1, 0.2, 0.3, 0.4, 0.9, 0.95], disagreement=[0.9, 0.8, 0.7, 0.6, 0.1, 0]
+        accuracy=[0.1, 0.2, 0.3, 0.4, 0.9, 0.95],
+        disagreement=[0.9, 0.8, 0.7, 0.6, 0.1, 0],
     )
     # one standard error: 0.0286
     report = made(accuracy=0.91, samples=100, measured=1.1, depths=depths)
@@ -101,7 +113,9 @@ def test_sentences_say_where_samples_leave_and_who_is_faster():
         (1.3, "and slower than exits"),
         (1.23, "and as fast as exits, within two standard errors"),
     ):
-        said = against_truncation(made(accuracy=0.91, samples=100, measured=speed, depths=depths))
+        said = against_truncation(
+            made(accuracy=0.91, samples=100, measured=speed, depths=depths)
+        )
         assert words in said[0]
     assert against_truncation(made(accuracy=0.94, samples=100, depths=depths)) == [
         "No truncated model is as accurate: at best layer 5, with 90.0 % where exits have 94.0 %."
@@ -133,7 +147,17 @@ def test_numbers_are_told_with_the_digits_they_need():
         threshold(value)
         for value in (0.5, 0.95, 0.99, 0.99987, 1 - 1.3e-14, 1.0, 2.0, 0.0, math.inf)
     ]
-    assert told == ["0.500", "0.950", "0.990", "0.99987", "1 − 1.3e-14", "1", "2", "0", "never"]
+    assert told == [
+        "0.500",
+        "0.950",
+        "0.990",
+        "0.99987",
+        "1 − 1.3e-14",
+        "1",
+        "2",
+        "0",
+        "never",
+    ]
 
 
 def test_what_is_drawn_beside_exits():
@@ -148,6 +172,8 @@ def test_what_is_drawn_beside_exits():
         "exits, a point for each threshold",
         "plain model",
     }
-    far = report.depths.assign(accuracy=[0.0, 0.0, 0.0, 0.01, *report.depths["accuracy"].iloc[4:]])
+    far = report.depths.assign(
+        accuracy=[0.0, 0.0, 0.0, 0.01, *report.depths["accuracy"].iloc[4:]]
+    )
     below = made(depths=far).plot().data
     assert len(below) == len(drawn) - 1, "a model that is far below takes no room"

@@ -18,7 +18,9 @@ def selection(tmp_path) -> layerscope.Selection:
     evaluation = Evaluation(
         scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.2, 0.3, 0.52, 0.4]}, "<b>m</b>")
     )
-    return layerscope.select(evaluation, cost=False, out=tmp_path / "choice", progress=False)
+    return layerscope.select(
+        evaluation, cost=False, out=tmp_path / "choice", progress=False
+    )
 
 
 def reading() -> Reading:
@@ -51,7 +53,10 @@ def reading() -> Reading:
 
 def test_a_selection_is_opened_as_it_was(selection, tmp_path):
     found = open_selection(tmp_path / "choice")
-    assert found.as_dict() == selection.as_dict() and found.document() == selection.document()
+    assert (
+        found.as_dict() == selection.as_dict()
+        and found.document() == selection.document()
+    )
     assert found.folder == tmp_path / "choice"
 
 
@@ -60,7 +65,9 @@ def test_a_reading_is_opened_with_its_tokens_as_they_were(tmp_path):
     found = open_reading(written.save(tmp_path / "lens"))
     assert found.grid["token"].tolist() == TEXTS * 3
     assert found.saturation["prediction"].tolist() == TEXTS[::-1]
-    assert found.as_dict() == written.as_dict() and found.document() == written.document()
+    assert (
+        found.as_dict() == written.as_dict() and found.document() == written.document()
+    )
 
 
 def test_one_page_has_them_beside_other_results(selection, tmp_path):
@@ -69,11 +76,13 @@ def test_one_page_has_them_beside_other_results(selection, tmp_path):
     assert page == tmp_path / "choice" / "report.html"
     text = page.read_text(encoding="utf-8")
     assert (
-        "Layers to choose from" in text and "layerscope truncate" in text and "<b>m</b>" not in text
+        "Layers to choose from" in text
+        and "layerscope truncate" in text
+        and "<b>m</b>" not in text
     )
-    both = layerscope.report([tmp_path / "lens", selection], tmp_path / "both.html").read_text(
-        encoding="utf-8"
-    )
+    both = layerscope.report(
+        [tmp_path / "lens", selection], tmp_path / "both.html"
+    ).read_text(encoding="utf-8")
     assert "What each layer would predict" in both and "Layers to choose from" in both
 
 
@@ -87,6 +96,7 @@ def test_a_page_of_scores_alone_is_in_the_current_folder(tmp_path, monkeypatch):
 def test_what_is_damaged_is_refused(selection, tmp_path):
     (tmp_path / "choice" / "selection.json").write_text("{}", encoding="utf-8")
     with pytest.raises(
-        LayerscopeError, match="is damaged, or no selection: run layerscope select again"
+        LayerscopeError,
+        match="is damaged, or no selection: run layerscope select again",
     ):
         layerscope.report(tmp_path / "choice")

@@ -24,11 +24,17 @@ __all__ = ["cli"]
 def evaluation() -> Evaluation:
     rows = [
         scored(
-            {"x": [0.9, 0.5, 0.70, 0.6], "y": [0.2, 0.3, 0.52, 0.4], "z": [0.1, 0.1, 0.31, 0.2]},
+            {
+                "x": [0.9, 0.5, 0.70, 0.6],
+                "y": [0.2, 0.3, 0.52, 0.4],
+                "z": [0.1, 0.1, 0.31, 0.2],
+            },
             "a[b]c",
         )
     ]
-    rows.append(scored({"x": [0.65], "y": [0.45], "z": [0.25]}, "a[b]c").assign(layer=None))
+    rows.append(
+        scored({"x": [0.65], "y": [0.45], "z": [0.25]}, "a[b]c").assign(layer=None)
+    )
     return Evaluation(pd.concat(rows))
 
 
@@ -61,10 +67,13 @@ def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
 
 
 def test_percents_are_told_as_they_are(evaluation):
-    percent = Evaluation(evaluation.scores.assign(score=evaluation.scores["score"] * 100))
+    percent = Evaluation(
+        evaluation.scores.assign(score=evaluation.scores["score"] * 100)
+    )
     text = answer(layerscope.select(percent, cost=False, progress=False))
     assert (
-        text == "layer 2 of 3 · 51.00 (3 tasks) · +6.00 ±0.58 expected against the model as shipped"
+        text
+        == "layer 2 of 3 · 51.00 (3 tasks) · +6.00 ±0.58 expected against the model as shipped"
     )
 
 
@@ -74,21 +83,28 @@ def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
     )
     found = layerscope.select(Evaluation(shipped), cost=False, progress=False)
     assert answer(found) == "the model as shipped · 99.0 % (3 tasks)"
-    assert ship(found) == ("", "nothing to truncate: the model as shipped is the choice")
+    assert ship(found) == (
+        "",
+        "nothing to truncate: the model as shipped is the choice",
+    )
 
 
 def test_the_command_prints_json_alone(evaluation, cli, tmp_path: Path):
     evaluation.save(tmp_path / "scores")
     done = cli("select", tmp_path / "scores", "--no-cost", "--json")
     told = json.loads(done.out)
-    assert done.status == 0 and told["layer"] == 2 and told["gain"] == pytest.approx(0.06)
+    assert (
+        done.status == 0 and told["layer"] == 2 and told["gain"] == pytest.approx(0.06)
+    )
     assert [row["layer"] for row in told["layers"]] == [0, 1, 2, 3] and told["chosen"][
         "score"
     ] == pytest.approx(0.51)
 
 
 def test_what_chose_and_what_judged_stands_in_the_lines(evaluation):
-    lines = printed(layerscope.select(evaluation, cost=False, progress=False), 200).splitlines()
+    lines = printed(
+        layerscope.select(evaluation, cost=False, progress=False), 200
+    ).splitlines()
     assert lines[2] == (
         "expected of such a choice, +6.0 ±0.6 points: each of 3 tasks is judged at the layer that the others choose; "
         "layer 2 itself has +6.0 ±0.6 points on the data that chose it"
@@ -104,7 +120,9 @@ def quick(scores: pd.DataFrame) -> layerscope.Selection:
 
 def test_a_larger_number_than_the_best_has_its_reason(evaluation):
     first = (evaluation.scores["layer"] == 0).fillna(False).astype(bool)
-    found = quick(evaluation.scores.assign(score=evaluation.scores["score"].where(~first, 0.9)))
+    found = quick(
+        evaluation.scores.assign(score=evaluation.scores["score"].where(~first, 0.9))
+    )
     text = printed(found, 200).splitlines()
     assert text[0].endswith(
         "· layer 0 has 90.0 % and is not a candidate: it is before the first block"
@@ -114,7 +132,9 @@ def test_a_larger_number_than_the_best_has_its_reason(evaluation):
 def test_the_command_ships_the_pooling_that_was_scored():
     rows = scored({"x": [0.1, 0.4, 0.2]}, pooling="cls")
     found = layerscope.select(Evaluation(rows), cost=False, progress=False)
-    assert "--layer 1 --format sentence-transformers --pooling cls --out" in ship(found)[0]
+    assert (
+        "--layer 1 --format sentence-transformers --pooling cls --out" in ship(found)[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +144,10 @@ def test_the_command_ships_the_pooling_that_was_scored():
         (["--tasks", "x=much"], "tasks: the weight of 'x' is 'much': give a number"),
         (["--max-loss", "-1"], "--max-loss is -1: give a number of at least 0"),
         (["--max-loss", "some"], "--max-loss is 'some'"),
-        (["--max-mb", "5", "--no-cost"], "needs measured costs: do not switch them off"),
+        (
+            ["--max-mb", "5", "--no-cost"],
+            "needs measured costs: do not switch them off",
+        ),
         (["--max-mb", "5"], "the model itself is not on this machine"),
         (["--cost-model", "m"], "is gone"),
         (
@@ -140,17 +163,22 @@ def test_a_mistake_is_one_line(evaluation, cli, tmp_path: Path, options, line):
     assert done.status == 2 and line in done.line and not done.out
 
 
-def test_options_of_a_model_are_refused_where_scores_are_shown(evaluation, cli, tmp_path: Path):
+def test_options_of_a_model_are_refused_where_scores_are_shown(
+    evaluation, cli, tmp_path: Path
+):
     evaluation.save(tmp_path / "scores")
     done = cli("scores", tmp_path / "scores", "--layers", "1,2")
     assert (
         done.status == 2
-        and done.line == "option --layers does not exist: layerscope scores --help lists them"
+        and done.line
+        == "option --layers does not exist: layerscope scores --help lists them"
     )
 
 
 def test_the_first_line_warns_of_two_tasks(evaluation):
-    two = layerscope.select(evaluation, tasks={"x": 1, "y": 1}, cost=False, progress=False)
+    two = layerscope.select(
+        evaluation, tasks={"x": 1, "y": 1}, cost=False, progress=False
+    )
     assert (
         answer(two)
         == "layer 2 of 3 · 61.0 % (2 tasks, which decide little) · +6.0 points against the model as shipped"
@@ -163,4 +191,6 @@ def test_a_choice_has_a_page_and_no_figures(evaluation, cli, tmp_path: Path):
     assert done.status == 2 and done.line.startswith(
         "the given selections have no plot, so there is nothing to draw"
     )
-    assert (tmp_path / "choice" / "report.html").is_file() and not (tmp_path / "figures").exists()
+    assert (tmp_path / "choice" / "report.html").is_file() and not (
+        tmp_path / "figures"
+    ).exists()

@@ -13,5 +13,10 @@ __all__ = ["bare", "by_layer", "labelled", "one_thread", "pairs", "rows", "writt
 def run(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
     """A language model with everything at once."""
     out = tmp_path_factory.mktemp("run") / "lm"
-    options = {"pooling": "mean,last", "alpha": [1.0, 2.0], "lens_tokens": None, "views": 2}
+    options = {
+        "pooling": "mean,last",
+        "alpha": [1.0, 2.0],
+        "lens_tokens": None,
+        "views": 2,
+    }
     return profile(tiny.llama(), out, (TEXTS, LABELS), **options)

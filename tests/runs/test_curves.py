@@ -74,7 +74,9 @@ def test_curves_of_a_real_run_equal_its_table(labelled):
     assert rank.final == labelled.metric("effective_rank", site="normed")[3]
     assert rank.site == "raw" and rank.last()[0] == rank.final
     np.testing.assert_array_equal(probe.values, labelled.metric("linear_probe"))
-    assert probe.site == "normed" and probe.final is None and probe.last() == probe.at(3)
+    assert (
+        probe.site == "normed" and probe.final is None and probe.last() == probe.at(3)
+    )
     square = labelled.metric("cka")
     np.testing.assert_array_equal(found["cka"].values, square["final"].iloc[:4])
     assert found["cka"].final == pytest.approx(1.0)
@@ -107,5 +109,8 @@ def test_without_a_finite_or_a_differing_value_no_layer_stands_out(written, by_l
 
 def test_a_curve_knows_its_unit(labelled):
     units = {c.metric: (c.unit, c.scale) for c in curves(labelled)}
-    assert units["linear_probe"] == ("%", 100.0) and units["dataset_entropy"] == ("nats", 1.0)
+    assert units["linear_probe"] == ("%", 100.0) and units["dataset_entropy"] == (
+        "nats",
+        1.0,
+    )
     assert all(isinstance(c, Curve) for c in curves(labelled))

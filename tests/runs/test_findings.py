@@ -36,9 +36,16 @@ def test_the_layer_that_reads_the_labels_best(written, by_layer, case, probe):
     run = written(by_layer(probe, values, [error] * 5, pooling="mean"))
     (found,) = findings(run)
     assert (found.numbers["layer"], found.numbers["within_error"]) == (layer, within)
-    assert words in found.text and found.answer in (run.document().answer, run.as_dict()["answer"])
-    assert found.numbers["last"] == values[4] and found.numbers["value"] == max(values[1:])
-    assert f"always guessing the most frequent label gives {100 / 3:.1f} %" in found.text
+    assert words in found.text and found.answer in (
+        run.document().answer,
+        run.as_dict()["answer"],
+    )
+    assert found.numbers["last"] == values[4] and found.numbers["value"] == max(
+        values[1:]
+    )
+    assert (
+        f"always guessing the most frequent label gives {100 / 3:.1f} %" in found.text
+    )
 
 
 @pytest.mark.parametrize(("upset", "within"), [(3, True), (12, False)])
@@ -48,7 +55,9 @@ def test_two_layers_are_paired_over_the_samples(written, by_layer, upset, within
     better = right | (np.arange(200) < 140 + upset)
     hits = [right & (np.arange(200) < 60), better, right]
     values = [hit.mean() for hit in (right, *hits)]
-    run = written(by_layer("linear_probe", values, [0.03] * 4, pooling="mean", n=200), depth=3)
+    run = written(
+        by_layer("linear_probe", values, [0.03] * 4, pooling="mean", n=200), depth=3
+    )
     kept = [
         pd.DataFrame(
             {"sample": np.arange(200), "metric": "linear_probe", "pooling": "mean", "layer": layer,
@@ -85,7 +94,8 @@ def test_a_real_run_and_select_judge_by_one_margin(labelled):
 
 def test_of_a_sample_the_whole_is_named(written, by_layer):
     run = written(
-        by_layer("linear_probe", [0.5, 0.6, 0.7, 0.65, 0.9], [0.01] * 5, n=50), drawn_from=1422
+        by_layer("linear_probe", [0.5, 0.6, 0.7, 0.65, 0.9], [0.01] * 5, n=50),
+        drawn_from=1422,
     )
     answer = "Keep the whole model: its last layer reads 50 of your 1,422 labels best"
     assert run.document().answer.startswith(answer)
@@ -94,15 +104,22 @@ def test_of_a_sample_the_whole_is_named(written, by_layer):
 
 def test_too_few_labels_name_no_layer(written, by_layer):
     run = written(by_layer("linear_probe", [0.4, 0.6, 0.9, 0.8, 0.7], [0.01] * 5, n=12))
-    assert run.document().answer.startswith("No layer is named: only 12 samples, 3 classes")
+    assert run.document().answer.startswith(
+        "No layer is named: only 12 samples, 3 classes"
+    )
     assert not any("select" in command for command in run.document().commands)
 
 
-def test_the_most_frequent_label_is_what_accuracy_is_measured_against(written, by_layer):
+def test_the_most_frequent_label_is_what_accuracy_is_measured_against(
+    written, by_layer
+):
     run = written(by_layer("linear_probe", [0.3, 0.6, 0.9, 0.5], [0.02] * 4), depth=3)
     plan = run.folder.plan
     originals = plan.index[plan["view"] == 0]
-    for among, share in (([0] * 36 + [1] * 20 + [2] * 4, 36 / 56), ([0] * 30 + [1] * 30, 0.5)):
+    for among, share in (
+        ([0] * 36 + [1] * 20 + [2] * 4, 36 / 56),
+        ([0] * 30 + [1] * 30, 0.5),
+    ):
         plan.loc[originals, "label"] = among
         plan.loc[plan["view"] != 0, "label"] = 1
         assert findings(run)[0].numbers["chance"] == share
@@ -115,10 +132,17 @@ def test_samples_a_label_needs_are_the_folds_of_the_probes():
 
 
 def test_each_pooling_has_its_own_best_layer(written, by_layer):
-    rows = by_layer("linear_probe", [0.5, 0.9, 0.2, 0.2, 0.3], [0.01] * 5, pooling="mean")
-    rows += by_layer("linear_probe", [0.5, 0.2, 0.2, 0.8, 0.3], [0.01] * 5, pooling="cls")
+    rows = by_layer(
+        "linear_probe", [0.5, 0.9, 0.2, 0.2, 0.3], [0.01] * 5, pooling="mean"
+    )
+    rows += by_layer(
+        "linear_probe", [0.5, 0.2, 0.2, 0.8, 0.3], [0.01] * 5, pooling="cls"
+    )
     found = findings(written(rows, pooling=["mean", "cls"]))
-    assert [(f.numbers["pooling"], f.numbers["layer"]) for f in found] == [("mean", 1), ("cls", 3)]
+    assert [(f.numbers["pooling"], f.numbers["layer"]) for f in found] == [
+        ("mean", 1),
+        ("cls", 3),
+    ]
     assert "mean pooling" in found[0].text and "cls pooling" in found[1].text
 
 
@@ -136,7 +160,11 @@ def test_a_valley_of_prompt_entropy_lies_inside_the_stack(
     written, by_layer, values, error, layer, interior
 ):
     (found,) = findings(written(by_layer("prompt_entropy", values, [error] * 5)))
-    assert found.numbers == {"layer": layer, "value": values[layer], "interior": interior}
+    assert found.numbers == {
+        "layer": layer,
+        "value": values[layer],
+        "interior": interior,
+    }
     assert ("a valley inside" in found.text) == interior and "best" not in found.text
 
 
@@ -160,22 +188,33 @@ def test_where_the_cosine_to_the_last_layer_stays_high(written, pairs, to_last, 
     square = np.eye(5)
     square[:, -1] = to_last
     (found,) = findings(written(pairs("cosine_similarity", square)))
-    words = f"layer {layer} of 4 on" if layer else "No other layer has a cosine above 0.9"
+    words = (
+        f"layer {layer} of 4 on" if layer else "No other layer has a cosine above 0.9"
+    )
     assert found.numbers["layer"] == layer and words in found.text
 
 
 def test_a_head_tells_where_predictions_settle(labelled):
     (found,) = named(findings(labelled), "saturation")
-    assert found.numbers["mean_layer"] == float(labelled.metric("saturation_layer").iloc[0])
+    assert found.numbers["mean_layer"] == float(
+        labelled.metric("saturation_layer").iloc[0]
+    )
 
 
 def test_without_labels_the_first_line_is_an_observation(written, by_layer, pairs):
     rows = by_layer("prompt_entropy", [3.0, 2.0, 2.5], [0.01] * 3)
     rows += pairs("cosine_similarity", [[1, 0.5, 0.4], [0.5, 1, 0.95], [0.4, 0.95, 1]])
     answer = written(rows, depth=2).document().answer
-    assert answer.startswith("No labels were probed, so no layer is named: prompt entropy")
-    assert "from layer 1 of 2 on, all are close to the last" in answer and "best" not in answer
+    assert answer.startswith(
+        "No labels were probed, so no layer is named: prompt entropy"
+    )
+    assert (
+        "from layer 1 of 2 on, all are close to the last" in answer
+        and "best" not in answer
+    )
 
 
 def test_a_run_without_a_value_says_so(written):
-    assert written([]).document().answer == "None of the chosen metrics has a value here"
+    assert (
+        written([]).document().answer == "None of the chosen metrics has a value here"
+    )

@@ -42,7 +42,9 @@ def run(finished: Path, tmp_path: Path) -> layerscope.Run:
 def again(
     run: layerscope.Run, model: Any = None, data: Any = ROWS, **changed: Any
 ) -> layerscope.Run:
-    return layerscope.profile(model or tiny.Plain(), data, out=run.path, **OPTIONS | changed)
+    return layerscope.profile(
+        model or tiny.Plain(), data, out=run.path, **OPTIONS | changed
+    )
 
 
 def shard_file(run: layerscope.Run, shard: int, suffix: str = "safetensors") -> Path:
@@ -97,16 +99,26 @@ def test_another_model_data_or_dtype_is_refused(run) -> None:
 def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
     texts = tiny.texts(12)
     options = {"out": tmp_path / "run", "metrics": "curvature", "progress": False}
-    layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options)
+    layerscope.profile(
+        tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options
+    )
     with pytest.raises(LayerscopeError, match=r"holds another run \(tokens: "):
-        layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=False), **options)
+        layerscope.profile(
+            tiny.bert(), texts, processor=tiny.tokenizer(special=False), **options
+        )
     with pytest.raises(
         LayerscopeError, match=r"holds another run \(max_length: None there, 5 here\)"
     ):
         layerscope.profile(
-            tiny.bert(), texts, processor=tiny.tokenizer(special=True), max_length=5, **options
+            tiny.bert(),
+            texts,
+            processor=tiny.tokenizer(special=True),
+            max_length=5,
+            **options,
         )
-    layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options)
+    layerscope.profile(
+        tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options
+    )
 
 
 def rewrite(run: layerscope.Run, **changed: Any) -> None:
@@ -126,7 +138,9 @@ def test_a_newer_format_is_refused(run) -> None:
 def test_folders_that_are_no_runs(tmp_path: Path) -> None:
     with pytest.raises(LayerscopeError, match="does not exist"):
         layerscope.open_run(tmp_path / "none")
-    with pytest.raises(LayerscopeError, match="is not a run folder: it has no run.json"):
+    with pytest.raises(
+        LayerscopeError, match="is not a run folder: it has no run.json"
+    ):
         layerscope.open_run(tmp_path)
 
 
@@ -135,7 +149,9 @@ def test_shards_without_a_manifest_are_not_taken_for_those_of_a_new_run(
 ) -> None:
     (run.path / "run.json").unlink()
     other = again(run, data=ROWS.flip(0))
-    fresh = layerscope.profile(tiny.Plain(), ROWS.flip(0), out=tmp_path / "fresh", **OPTIONS)
+    fresh = layerscope.profile(
+        tiny.Plain(), ROWS.flip(0), out=tmp_path / "fresh", **OPTIONS
+    )
     pd.testing.assert_frame_equal(other.table(), fresh.table(), check_exact=True)
     assert (other.pooled(3) == fresh.pooled(3)).all()
 
@@ -154,7 +170,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)],
+        capture_output=True,
     )
     if mounted.returncode:
         pytest.skip("no tmpfs can be mounted here")
@@ -195,7 +212,9 @@ def test_float16_keeps_massive_activations(tmp_path: Path) -> None:
     save_file(packed("raw.mean", states, torch.float16), tmp_path / "s.safetensors")
     with safe_open(tmp_path / "s.safetensors", framework="pt") as file:
         keys = set(file.keys())
-        back = torch.stack([unpacked(file, "raw.mean", layer, keys) for layer in range(4)])
+        back = torch.stack(
+            [unpacked(file, "raw.mean", layer, keys) for layer in range(4)]
+        )
     assert torch.isfinite(back).all()
     error = (back - states).norm(dim=-1) / states.norm(dim=-1).clamp_min(1e-30)
     assert error.max() < 1e-3
@@ -251,7 +270,9 @@ def test_a_run_without_checksums_opens_as_before(run) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 4095, 4096, 2 * 4096 + 100, -1])
-def test_page_sums_notice_a_changed_byte_and_a_moved_page_and_a_cut(tmp_path: Path, at) -> None:
+def test_page_sums_notice_a_changed_byte_and_a_moved_page_and_a_cut(
+    tmp_path: Path, at
+) -> None:
     pages = [np.full(4096, page, np.uint8).tobytes() for page in (1, 2, 3)]
     data = bytearray(b"".join(pages)[: 3 * 4096 - 50])
     file = tmp_path / "a.bin"

@@ -24,6 +24,8 @@ def test_without_locks_jobs_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("verb", [layerscope.profile, layerscope.evaluate])
-def test_a_second_job_is_refused_before_model_and_data_are_looked_for(tmp_path: Path, verb):
+def test_a_second_job_is_refused_before_model_and_data_are_looked_for(
+    tmp_path: Path, verb
+):
     with locked(tmp_path / "run"), pytest.raises(LayerscopeError, match=BUSY):
         verb("no/such/model", "linear-probe:none.csv", out=tmp_path / "run")

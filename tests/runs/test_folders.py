@@ -34,7 +34,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "names", [("report.html",), ("lens.json.bak", "grid.csv"), ("model/model.safetensors",)]
+    "names",
+    [("report.html",), ("lens.json.bak", "grid.csv"), ("model/model.safetensors",)],
 )
 def test_a_folder_of_others_is_left_alone(
     cli, runs: list[Path], tmp_path: Path, names: tuple[str, ...]
@@ -50,7 +51,10 @@ def test_a_folder_of_others_is_left_alone(
         (("exits", bert, "--data", "digits"), "report of exits"),
     ):
         line = cli(*arguments, "--out", tmp_path / "mine").line
-        assert line == f"--out {tmp_path}/mine exists and holds no {what}: name a new folder"
+        assert (
+            line
+            == f"--out {tmp_path}/mine exists and holds no {what}: name a new folder"
+        )
     assert [path.read_text() for path in mine] == ["keep"] * len(mine)
 
 
@@ -61,25 +65,43 @@ def test_a_file_of_others_is_left_alone_and_an_earlier_one_replaced(
         (tmp_path / name).write_text("run,value\nmine,1\n")
     page, table = tmp_path / "p.html", tmp_path / "t.csv"
     what = "exists and is not a {} of layerscope's: name a new file"
-    assert cli("report", *runs, "--out", page).line == f"--out '{page}' {what.format('page')}"
-    assert cli("compare", *runs, "--csv", table).line == f"--csv '{table}' {what.format('table')}"
+    assert (
+        cli("report", *runs, "--out", page).line
+        == f"--out '{page}' {what.format('page')}"
+    )
+    assert (
+        cli("compare", *runs, "--csv", table).line
+        == f"--csv '{table}' {what.format('table')}"
+    )
     for path in (page, table):
         assert path.read_text() == "run,value\nmine,1\n"
         path.unlink()
     for _ in range(2):
         assert cli("report", *runs, "--out", page).status == 0
-        assert cli("compare", *runs, "--csv", table, "--out", tmp_path / "both").status == 0
+        assert (
+            cli("compare", *runs, "--csv", table, "--out", tmp_path / "both").status
+            == 0
+        )
     assert len(pd.read_csv(table)) and page.stat().st_size > 400_000
 
 
-def test_a_reader_that_leaves_costs_no_file(unread, runs: list[Path], tmp_path: Path) -> None:
+def test_a_reader_that_leaves_costs_no_file(
+    unread, runs: list[Path], tmp_path: Path
+) -> None:
     bert, both = (
         tiny.saved(tiny.bert(), tmp_path / "bert", special=True),
         ("--out", tmp_path / "a", "--figures"),
     )
     assert (
         unread(
-            "lens", bert, "--prompt", "w1 w2", *both, tmp_path / "b", "--page", tmp_path / "c.html"
+            "lens",
+            bert,
+            "--prompt",
+            "w1 w2",
+            *both,
+            tmp_path / "b",
+            "--page",
+            tmp_path / "c.html",
         )
         == 0
     )
@@ -91,8 +113,13 @@ def test_a_reader_that_leaves_costs_no_file(unread, runs: list[Path], tmp_path: 
         "b/lens_saturation-column.png",
     ):
         assert (tmp_path / name).is_file()
-    assert unread("compare", *runs, "--out", tmp_path / "d", "--figures", tmp_path / "e") == 0
-    assert (tmp_path / "d/report.html").is_file() and (tmp_path / "e/differences.pdf").is_file()
+    assert (
+        unread("compare", *runs, "--out", tmp_path / "d", "--figures", tmp_path / "e")
+        == 0
+    )
+    assert (tmp_path / "d/report.html").is_file() and (
+        tmp_path / "e/differences.pdf"
+    ).is_file()
 
 
 WRITE = """
@@ -111,7 +138,9 @@ def test_what_a_killed_process_left_is_taken_away_and_what_another_writes_is_not
     tmp_path: Path,
 ) -> None:
     place = tmp_path / "cut"
-    writer = subprocess.Popen([sys.executable, "-c", WRITE, place], stdout=subprocess.PIPE)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITE, place], stdout=subprocess.PIPE
+    )
     assert writer.stdout is not None and writer.stdout.readline() == b"writing\n"
     (left,) = tmp_path.iterdir()
     other = tmp_path / ".cut.mine.part"
@@ -122,7 +151,9 @@ def test_what_a_killed_process_left_is_taken_away_and_what_another_writes_is_not
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait()
     assert (
-        left.is_dir() and (place / "weights").read_text() == "whole" and not (place / HELD).exists()
+        left.is_dir()
+        and (place / "weights").read_text() == "whole"
+        and not (place / HELD).exists()
     )
     with pytest.raises(KeyboardInterrupt), folder_aside(place):
         assert not left.exists()
@@ -139,5 +170,7 @@ def test_what_a_killed_process_left_is_written_again(tmp_path: Path) -> None:
         (place / "mark.json").write_text("{}")
     assert sorted(path.name for path in place.iterdir()) == ["grid.csv", "mark.json"]
     (place / "mark.json").unlink()
-    with pytest.raises(LayerscopeError, match="exists and holds no reading: name a new folder"):
+    with pytest.raises(
+        LayerscopeError, match="exists and holds no reading: name a new folder"
+    ):
         own_folder(place, "reading", "mark.json")

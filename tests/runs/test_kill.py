@@ -41,7 +41,9 @@ def worked(forks: Forks, model: Path, out: Path) -> None:
 
 def progress_of(out: Path) -> tuple[int, int]:
     """Return how many shards and tables are there."""
-    return len(list((out / "shards").glob("*.json"))), len(list((out / "tables").glob("*.parquet")))
+    return len(list((out / "shards").glob("*.json"))), len(
+        list((out / "tables").glob("*.parquet"))
+    )
 
 
 def assert_same(one: layerscope.Run, two: layerscope.Run) -> None:
@@ -66,7 +68,11 @@ def test_ten_kills_end_in_the_same_table(
     # hit too
     killed_at = []
     for kill in range(KILLS):
-        after = (progress_of(out)[0] + rng.randint(1, 3), 0) if kill < 8 else (shards, kill - 7)
+        after = (
+            (progress_of(out)[0] + rng.randint(1, 3), 0)
+            if kill < 8
+            else (shards, kill - 7)
+        )
         forks.killed(
             model,
             out,
@@ -115,7 +121,9 @@ def test_the_command_killed_goes_on_with_the_same_command(
     )
     forks.killed(*command, when=lambda: progress_of(out)[0] >= 5)
     folder = RunFolder(out)
-    before = {shard: folder.store.path(shard).stat() for shard in folder.store.finished()}
+    before = {
+        shard: folder.store.path(shard).stat() for shard in folder.store.finished()
+    }
     assert 5 <= len(before) < len(folder.shards)
     second = forks.run(*command)
     assert second.status == 0, second.err
@@ -123,9 +131,14 @@ def test_the_command_killed_goes_on_with_the_same_command(
     assert line in " ".join(second.err.split())
     for shard, old in before.items():
         new = folder.store.path(shard).stat()
-        assert (new.st_ino, new.st_mtime_ns) == (old.st_ino, old.st_mtime_ns), "not written again"
+        assert (new.st_ino, new.st_mtime_ns) == (old.st_ino, old.st_mtime_ns), (
+            "not written again"
+        )
     run = layerscope.open_run(out)
-    assert Counter(e["shard"] for e in run.folder.events("shard")).most_common(1)[0][1] == 1
+    assert (
+        Counter(e["shard"] for e in run.folder.events("shard")).most_common(1)[0][1]
+        == 1
+    )
     whole = layerscope.profile(
         str(model),
         data,

@@ -41,11 +41,19 @@ def test_folders_of_one_name_are_told_by_their_path(named):
         named("bert", "news", "y/run"),
         named("bert", "news", "z"),
     ]
-    assert run_names(runs) == [f"bert ({runs[0].path})", f"bert ({runs[1].path})", "bert (z)"]
+    assert run_names(runs) == [
+        f"bert ({runs[0].path})",
+        f"bert ({runs[1].path})",
+        "bert (z)",
+    ]
 
 
 def test_a_model_that_is_called_like_a_marked_name(named):
-    runs = [named("bert", "news", "a"), named("bert", "news", "b"), named("bert (a)", "news", "c")]
+    runs = [
+        named("bert", "news", "a"),
+        named("bert", "news", "b"),
+        named("bert (a)", "news", "c"),
+    ]
     assert len(set(run_names(runs))) == 3
 
 

@@ -50,13 +50,17 @@ def test_every_verb_that_writes_runs_without_posix_modules(tmp_path: Path) -> No
         f"truncate|{model}|--layer|2|--out|{tmp_path / 'small'}",
         f"exits|{model}|--data|{data}|--max-disagreement|0.5|--out|{tmp_path / 'exits'}",
     ]
-    ended = subprocess.run([sys.executable, "-c", ABSENT, *lines], capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", ABSENT, *lines], capture_output=True, text=True
+    )
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
     for name in ("run/run.json", "scores", "small/config.json", "exits"):
         assert (tmp_path / name).exists(), name
 
 
-def test_a_killed_holder_does_not_block_the_next_run(forks: Forks, tmp_path: Path) -> None:
+def test_a_killed_holder_does_not_block_the_next_run(
+    forks: Forks, tmp_path: Path
+) -> None:
     holder = forks.start(tmp_path / "run", script=HOLDER)
     holder.until(lambda: (tmp_path / "held").exists())
     with (
@@ -81,7 +85,9 @@ def test_nor_does_one_without_posix_modules(tmp_path: Path) -> None:
     holder.wait()
     code = code.replace("time.sleep(60)", "pass")
     assert subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "run")], check=True, capture_output=True
+        [sys.executable, "-c", code, str(tmp_path / "run")],
+        check=True,
+        capture_output=True,
     )
     assert not (tmp_path / "run" / ".lock").exists()
 
@@ -90,8 +96,11 @@ def test_files_have_the_mode_that_the_umask_gives(tmp_path: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    aside(tmp_path / "shard.safetensors", lambda part: save_file({"x": torch.zeros(2)}, part))
-    (tmp_path / "plain").touch()
-    assert stat.S_IMODE((tmp_path / "shard.safetensors").stat().st_mode) == stat.S_IMODE(
-        (tmp_path / "plain").stat().st_mode
+    aside(
+        tmp_path / "shard.safetensors",
+        lambda part: save_file({"x": torch.zeros(2)}, part),
     )
+    (tmp_path / "plain").touch()
+    assert stat.S_IMODE(
+        (tmp_path / "shard.safetensors").stat().st_mode
+    ) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)

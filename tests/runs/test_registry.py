@@ -7,7 +7,15 @@ import pytest
 
 from layerscope import metrics, probes
 from layerscope.metrics.metric import How, Metric
-from layerscope.runs.registry import COUNTS, KNOWN, METRICS, TRAINED, about, measured, rank
+from layerscope.runs.registry import (
+    COUNTS,
+    KNOWN,
+    METRICS,
+    TRAINED,
+    about,
+    measured,
+    rank,
+)
 
 
 def test_every_record_says_how_it_is_read():
@@ -19,17 +27,21 @@ def test_every_record_says_how_it_is_read():
             and metric.direction
             and metric.source
         ), metric.name
-        assert metric.reading == metric.reading.strip() and metric.meaning.endswith("."), (
-            metric.name
-        )
+        assert metric.reading == metric.reading.strip() and metric.meaning.endswith(
+            "."
+        ), metric.name
     assert set(METRICS) | set(TRAINED) | set(COUNTS) == set(KNOWN)
 
 
 def test_every_metric_is_computed_in_one_of_the_known_ways():
-    by_kind = [metric.name for kind in How.__subclasses__() for metric, _ in measured(kind)]
+    by_kind = [
+        metric.name for kind in How.__subclasses__() for metric, _ in measured(kind)
+    ]
     assert sorted(by_kind) == sorted(KNOWN)
     assert all(
-        name in (*KNOWN, "exclude_sinks") for metric in COUNTS.values() for name in metric.beside
+        name in (*KNOWN, "exclude_sinks")
+        for metric in COUNTS.values()
+        for name in metric.beside
     )
 
 

@@ -57,19 +57,27 @@ def test_a_metric_is_a_series_by_layer(run) -> None:
     assert list(run.metric("dataset_entropy", site="normed").index) == [3]
     two = run.metric("dataset_entropy", variant="alpha=2", pooling="last")
     own = [
-        metrics.dataset_entropy(run.pooled(layer, pooling="last"), alpha=2.0) for layer in range(4)
+        metrics.dataset_entropy(run.pooled(layer, pooling="last"), alpha=2.0)
+        for layer in range(4)
     ]
     np.testing.assert_allclose(two, own, rtol=1e-6)
 
 
 def test_pairs_are_a_square_frame(run) -> None:
     names = [0, 1, 2, 3, "final"]
-    for name, function in (("cosine_similarity", metrics.cosine_similarity), ("cka", metrics.cka)):
+    for name, function in (
+        ("cosine_similarity", metrics.cosine_similarity),
+        ("cka", metrics.cka),
+    ):
         square = run.metric(name, pooling="mean")
         assert list(square.index) == names and list(square.columns) == names
         states = [run.pooled(layer) for layer in range(4)] + [run.pooled(3, "final")]
-        own = [[float(np.mean(np.asarray(function(a, b)))) for b in states] for a in states]
-        np.testing.assert_allclose(square.to_numpy(dtype=float), own, rtol=1e-6, atol=1e-6)
+        own = [
+            [float(np.mean(np.asarray(function(a, b)))) for b in states] for a in states
+        ]
+        np.testing.assert_allclose(
+            square.to_numpy(dtype=float), own, rtol=1e-6, atol=1e-6
+        )
     raw = run.metric("cka", site="raw")
     assert list(raw.index) == [0, 1, 2, 3]
 
@@ -91,7 +99,10 @@ def test_samples_hold_what_is_averaged(run) -> None:
     lengths = frame.drop_duplicates("sample").set_index("sample")["length"].sort_index()
     assert lengths.tolist() == [len(text.split()) for text in TEXTS]
     cosine = frame[frame["metric"] == "cosine_to_last"]
-    states = run.pooled(1, pooling="position"), run.pooled(3, "normed", pooling="position")
+    states = (
+        run.pooled(1, pooling="position"),
+        run.pooled(3, "normed", pooling="position"),
+    )
     own = np.asarray(metrics.cosine_similarity(*states))
     mine = (
         cosine[(cosine["layer"] == 1) & (cosine["site"] == "raw")]
@@ -106,7 +117,9 @@ def states_of(model: Any, text: str) -> tuple[list[torch.Tensor], torch.Tensor]:
     ids = torch.tensor([tiny.tokenizer(special=False)(text)["input_ids"]])
     seen: list[torch.Tensor] = []
     blocks = model.model.layers
-    handles = [blocks[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))]
+    handles = [
+        blocks[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    ]
     handles += [
         b.register_forward_hook(
             lambda _, __, out: seen.append(out[0] if isinstance(out, tuple) else out)
@@ -126,9 +139,13 @@ def test_pooled_states_stand_in_the_order_of_the_data(run) -> None:
         states, _ = states_of(model, TEXTS[i])
         for layer, state in enumerate(states):
             np.testing.assert_allclose(run.pooled(layer)[i], state.mean(0), atol=1e-5)
-            np.testing.assert_allclose(run.pooled(layer, pooling="last")[i], state[-1], atol=1e-5)
+            np.testing.assert_allclose(
+                run.pooled(layer, pooling="last")[i], state[-1], atol=1e-5
+            )
             normed = model.model.norm(state).detach()
-            np.testing.assert_allclose(run.pooled(layer, "normed")[i], normed.mean(0), atol=1e-5)
+            np.testing.assert_allclose(
+                run.pooled(layer, "normed")[i], normed.mean(0), atol=1e-5
+            )
     assert run.pooled(0).dtype == np.float32 and run.pooled(0).shape == (40, 32)
     np.testing.assert_array_equal(run.pooled(-1), run.pooled(3))
     np.testing.assert_array_equal(run.pooled(3, "final"), run.pooled(3, "normed"))
@@ -137,9 +154,18 @@ def test_pooled_states_stand_in_the_order_of_the_data(run) -> None:
 @pytest.mark.parametrize(
     ("ask", "line"),
     [
-        (lambda run: run.pooled(13), "layer 13 does not exist: this model has layers 0..3"),
-        (lambda run: run.pooled(-5), "layer -5 does not exist: this model has layers 0..3"),
-        (lambda run: run.pooled(0, "norm"), "site 'norm' is not in this run: it has raw, normed"),
+        (
+            lambda run: run.pooled(13),
+            "layer 13 does not exist: this model has layers 0..3",
+        ),
+        (
+            lambda run: run.pooled(-5),
+            "layer -5 does not exist: this model has layers 0..3",
+        ),
+        (
+            lambda run: run.pooled(0, "norm"),
+            "site 'norm' is not in this run: it has raw, normed",
+        ),
         (
             lambda run: run.pooled(0, pooling="cls"),
             "pooling 'cls' is not in this run: it has mean, last, position",
@@ -199,13 +225,18 @@ def test_the_lens_reads_what_the_model_would_say(run) -> None:
             ).tolist()
         tops = torch.stack([rows[:-1].argmax(-1) for rows in logits])
         first_stays += [
-            next(k for k in (1, 2, 3) if len(set(column[k:])) == 1) for column in tops.T.tolist()
+            next(k for k in (1, 2, 3) if len(set(column[k:])) == 1)
+            for column in tops.T.tolist()
         ]
-    np.testing.assert_allclose(run.metric("layer_accuracy"), [np.mean(h) for h in hits], rtol=1e-6)
+    np.testing.assert_allclose(
+        run.metric("layer_accuracy"), [np.mean(h) for h in hits], rtol=1e-6
+    )
     np.testing.assert_allclose(
         run.metric("perplexity"), [math.exp(np.mean(x)) for x in losses], rtol=1e-4
     )
-    np.testing.assert_allclose(run.metric("saturation_layer")[3], np.mean(first_stays), rtol=1e-6)
+    np.testing.assert_allclose(
+        run.metric("saturation_layer")[3], np.mean(first_stays), rtol=1e-6
+    )
     shares = [np.mean([f <= k for f in first_stays]) for k in (1, 2, 3)]
     np.testing.assert_allclose(run.metric("saturated"), shares, rtol=1e-6)
     table = run.table()
@@ -214,7 +245,9 @@ def test_the_lens_reads_what_the_model_would_say(run) -> None:
 
 def test_a_share_of_the_positions_is_seeded(tmp_path: Path) -> None:
     runs = [
-        profile(tiny.llama(), tmp_path / n, lens_tokens=50, metrics="perplexity", seed=s)
+        profile(
+            tiny.llama(), tmp_path / n, lens_tokens=50, metrics="perplexity", seed=s
+        )
         for n, s in zip("abc", (0, 0, 1), strict=True)
     ]
     first, same, other = (run.metric("perplexity") for run in runs)
@@ -228,11 +261,15 @@ def test_every_position_is_read_unless_the_head_is_large(
 ) -> None:
     texts = tiny.texts(40, longest=30)
     every, auto = (
-        profile(tiny.llama(), tmp_path / str(n), texts, lens_tokens=n, metrics="perplexity")
+        profile(
+            tiny.llama(), tmp_path / str(n), texts, lens_tokens=n, metrics="perplexity"
+        )
         for n in ("all", "auto")
     )
     pd.testing.assert_frame_equal(every.table(), auto.table())
-    assert auto.table()["n"].min() > plan.LENS_LEAST and (auto.table()["stderr"] > 0).all()
+    assert (
+        auto.table()["n"].min() > plan.LENS_LEAST and (auto.table()["stderr"] > 0).all()
+    )
     monkeypatch.setattr(plan, "LENS_WHOLE", 1000)
     share = profile(tiny.llama(), tmp_path / "share", texts, metrics="perplexity")
     assert set(share.table()["n"]) == {plan.LENS_LEAST}
@@ -241,28 +278,43 @@ def test_every_position_is_read_unless_the_head_is_large(
 def test_a_classifier_is_held_to_its_labels(tmp_path: Path) -> None:
     model, processor = tiny.classifier(), tiny.tokenizer(special=True)
     run = profile(
-        model, tmp_path / "run", (TEXTS, LABELS), metrics="layer_accuracy,saturation_layer"
+        model,
+        tmp_path / "run",
+        (TEXTS, LABELS),
+        metrics="layer_accuracy,saturation_layer",
     )
     with torch.no_grad():
         predicted = [
-            int(model(**processor(text, return_tensors="pt")).logits.argmax()) for text in TEXTS
+            int(model(**processor(text, return_tensors="pt")).logits.argmax())
+            for text in TEXTS
         ]
     assert run.metric("layer_accuracy")[3] == pytest.approx(
         np.mean(np.array(predicted) == np.array(LABELS))
     )
     named = profile(
-        model, tmp_path / "named", (TEXTS, [f"LABEL_{i}" for i in LABELS]), metrics="layer_accuracy"
+        model,
+        tmp_path / "named",
+        (TEXTS, [f"LABEL_{i}" for i in LABELS]),
+        metrics="layer_accuracy",
     )
-    pd.testing.assert_series_equal(named.metric("layer_accuracy"), run.metric("layer_accuracy"))
+    pd.testing.assert_series_equal(
+        named.metric("layer_accuracy"), run.metric("layer_accuracy")
+    )
 
 
 def test_probes_are_those_of_the_public_functions(run) -> None:
     for layer in (0, 3):
         states = run.pooled(layer, "normed", "last")
         own = linear_probe(states, LABELS, seed=0)
-        assert run.metric("linear_probe", pooling="last")[layer] == pytest.approx(own.mean)
+        assert run.metric("linear_probe", pooling="last")[layer] == pytest.approx(
+            own.mean
+        )
         own = knn_probe(states, LABELS, k=10, seed=0)
         assert run.metric("knn_probe", pooling="last")[layer] == pytest.approx(own.mean)
     rows = run.table()
     rows = rows[rows["metric"] == "linear_probe"]
-    assert set(rows["n"]) == {40} and set(rows["site"]) == {"normed"} and (rows["stderr"] > 0).all()
+    assert (
+        set(rows["n"]) == {40}
+        and set(rows["site"]) == {"normed"}
+        and (rows["stderr"] > 0).all()
+    )

@@ -34,14 +34,20 @@ def test_samples_are_drawn_by_seed(tmp_path: Path) -> None:
 def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path: Path) -> None:
     texts = tiny.texts(300, longest=6)
     options = {"metrics": "infonce,infonce_bound,dime,lidar", "views": 1}
-    one, two = (profile(tiny.bert(), tmp_path / name, texts, **options) for name in "ab")
+    one, two = (
+        profile(tiny.bert(), tmp_path / name, texts, **options) for name in "ab"
+    )
     pd.testing.assert_frame_equal(one.table(), two.table(), check_exact=True)
     table = one.table().set_index("metric")
     for name in ("infonce", "infonce_bound", "dime"):
-        assert set(table.loc[name, "n"]) == {256} and set(table.loc[name, "n_skipped"]) == {44}
+        assert set(table.loc[name, "n"]) == {256} and set(
+            table.loc[name, "n_skipped"]
+        ) == {44}
         assert table.loc[name, "variant"].str.startswith("N=256").all()
         assert (table.loc[name, "stderr"] > 0).all(), "of one block too"
-    assert set(table.loc["lidar", "n"]) == {300} and set(table.loc["lidar", "variant"]) == {"q=2"}
+    assert set(table.loc["lidar", "n"]) == {300} and set(
+        table.loc["lidar", "variant"]
+    ) == {"q=2"}
     other = profile(tiny.bert(), tmp_path / "c", texts, **options, seed=1)
     assert not np.allclose(other.metric("infonce"), one.metric("infonce"))
     bound = math.log(256) - one.metric("infonce")
@@ -49,7 +55,9 @@ def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path: Path) -> 
 
 
 def test_view_samples_limits_who_gets_views(tmp_path: Path) -> None:
-    run = profile(tiny.bert(), tmp_path / "a", views=3, view_samples=12, metrics="lidar")
+    run = profile(
+        tiny.bert(), tmp_path / "a", views=3, view_samples=12, metrics="lidar"
+    )
     plan = run.folder.plan
     assert plan[plan["view"] > 0].groupby("view")["sample"].nunique().to_dict() == {
         1: 12,
@@ -67,9 +75,9 @@ def test_orders_of_entropy(tmp_path: Path, run) -> None:
         )
     first, second = (run.metric("prompt_entropy", variant=f"alpha={a}") for a in (1, 2))
     assert (second <= first + 1e-6).all() and not np.allclose(first, second)
-    half = profile(tiny.llama(), tmp_path / "a", alpha=1.5, metrics="prompt_entropy").metric(
-        "prompt_entropy", variant="alpha=1.5"
-    )
+    half = profile(
+        tiny.llama(), tmp_path / "a", alpha=1.5, metrics="prompt_entropy"
+    ).metric("prompt_entropy", variant="alpha=1.5")
     assert (half <= first + 1e-6).all() and (half >= second - 1e-6).all()
 
 
@@ -87,13 +95,17 @@ def test_sinks_are_left_out_and_counted(tmp_path: Path) -> None:
         model = tiny.gpt2()
         model.transformer.h[0].register_forward_hook(
             lambda _, __, out: (
-                Sinks()(out) if isinstance(out, torch.Tensor) else (Sinks()(out[0]), *out[1:])
+                Sinks()(out)
+                if isinstance(out, torch.Tensor)
+                else (Sinks()(out[0]), *out[1:])
             )
         )
         return model
 
     texts = [text for text in TEXTS if len(text.split()) > 2]
-    kept = profile(sinking(), tmp_path / "a", texts, metrics="prompt_entropy,dataset_entropy")
+    kept = profile(
+        sinking(), tmp_path / "a", texts, metrics="prompt_entropy,dataset_entropy"
+    )
     left = profile(
         sinking(),
         tmp_path / "b",
@@ -123,7 +135,9 @@ def test_half_precision_in_the_store_keeps_the_table(tmp_path: Path, run) -> Non
     )
     shard = half.path / "shards" / "00000.safetensors"
     whole = (
-        profile(tiny.llama(), tmp_path / "b", pooling="mean", metrics="cka,dataset_entropy").path
+        profile(
+            tiny.llama(), tmp_path / "b", pooling="mean", metrics="cka,dataset_entropy"
+        ).path
         / "shards"
         / "00000.safetensors"
     )
@@ -147,17 +161,29 @@ def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
     )
     profile(tiny.bert(), tmp_path / "b", metrics="curvature,infonce", progress=True)
     told = " ".join(capfd.readouterr().err.split())
-    assert "infonce is not measured: it compares views of a sample (give `views=1` or more)" in told
+    assert (
+        "infonce is not measured: it compares views of a sample (give `views=1` or more)"
+        in told
+    )
 
 
 def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path: Path) -> None:
-    with pytest.raises(LayerscopeError, match="it needs two classes with five distinct samples"):
-        profile(tiny.bert(), tmp_path / "a", (TEXTS, list(range(40))), metrics="linear_probe")
+    with pytest.raises(
+        LayerscopeError, match="it needs two classes with five distinct samples"
+    ):
+        profile(
+            tiny.bert(),
+            tmp_path / "a",
+            (TEXTS, list(range(40))),
+            metrics="linear_probe",
+        )
     assert not (tmp_path / "a").exists()
 
 
 def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
-    run = profile(tiny.bert(), tmp_path / "a", alpha=[2, 1, 2], metrics="dataset_entropy")
+    run = profile(
+        tiny.bert(), tmp_path / "a", alpha=[2, 1, 2], metrics="dataset_entropy"
+    )
     assert list(run.table()["variant"]) == ["alpha=2", "alpha=1"] * 4
 
 
@@ -187,7 +213,9 @@ def test_a_run_that_has_not_got_to_its_tables(run, tmp_path: Path) -> None:
         file.unlink()
     (tmp_path / "run" / "shards" / "00000.safetensors").unlink()
     early = layerscope.open_run(tmp_path / "run")
-    with pytest.raises(LayerscopeError, match="has no table yet: run the same command to resume"):
+    with pytest.raises(
+        LayerscopeError, match="has no table yet: run the same command to resume"
+    ):
         early.table()
     with pytest.raises(
         LayerscopeError, match="shard 0 of .* cannot be read .*: run the same command"
@@ -200,7 +228,9 @@ def test_data_in_memory_have_a_folder_of_their_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     model, options = tiny.Plain(), {"progress": False, "metrics": "rankme"}
-    one, other = (layerscope.profile(model, tiny.rows(12, seed), **options) for seed in (0, 1))
+    one, other = (
+        layerscope.profile(model, tiny.rows(12, seed), **options) for seed in (0, 1)
+    )
     assert one.path != other.path and one.path.name.startswith("Plain-tensor-")
     again = layerscope.profile(model, tiny.rows(12), **options)
     assert (
@@ -213,7 +243,9 @@ def test_data_in_memory_have_a_folder_of_their_own(
     frame = pd.DataFrame({"text": tiny.texts(3)})
     assert open_corpus(frame, labels=["a", "b", "a"]).labels == ("a", "b", "a")
     for data in ("some.csv", Path("some.csv")):
-        with pytest.raises(LayerscopeError, match="`labels` goes with samples in memory"):
+        with pytest.raises(
+            LayerscopeError, match="`labels` goes with samples in memory"
+        ):
             layerscope.profile(model, data, labels=labels, **options)
     with pytest.raises(LayerscopeError, match="does not hold real numbers"):
         layerscope.profile(model, np.ones((4, 6), dtype=np.complex64), **options)

@@ -16,7 +16,10 @@ from layerscope.show.document import MARK
 def shown(run, width=80, color=False):
     stream = io.StringIO()
     console = Console(
-        file=stream, width=width, force_terminal=color, color_system="truecolor" if color else None
+        file=stream,
+        width=width,
+        force_terminal=color,
+        color_system="truecolor" if color else None,
     )
     terminal.show(run.document(), console)
     return stream.getvalue().partition("next: ")[0]  # commands are never folded
@@ -34,7 +37,9 @@ def test_every_line_fits_and_nothing_is_cut(labelled, width):
 
 def test_rows_are_layers_and_the_final_norm(labelled):
     text = shown(labelled, 120)
-    quality = text.split("Quality of each layer")[1].split("Similarity to the last layer")[0]
+    quality = text.split("Quality of each layer")[1].split(
+        "Similarity to the last layer"
+    )[0]
     assert re.findall(r"^ *(\d|final)  ", quality, re.MULTILINE)[:5] == [
         "0",
         "1",
@@ -42,7 +47,9 @@ def test_rows_are_layers_and_the_final_norm(labelled):
         "3",
         "final",
     ]
-    probes = text.split("What your labels say")[1].split("What the model's head reads")[0]
+    probes = text.split("What your labels say")[1].split("What the model's head reads")[
+        0
+    ]
     assert re.findall(r"^ *(\d|final)  ", probes, re.MULTILINE) == ["0", "1", "2", "3"]
     assert "60 samples, none skipped" in text
 
@@ -54,7 +61,9 @@ def test_the_mark_stands_at_the_layer_that_stands_out(written, by_layer):
     assert [line.split() for line in marked] == [["2", "2.00", "±0.02", MARK]]
 
 
-def test_what_is_nil_but_for_rounding_has_no_sign_and_no_exponent(written, by_layer, pairs):
+def test_what_is_nil_but_for_rounding_has_no_sign_and_no_exponent(
+    written, by_layer, pairs
+):
     rows = by_layer("dime", [1e-14, -3e-14, 0.25])
     rows += pairs("cosine_similarity", [[1, 0, -1e-14], [0, 1, 0.5], [0, 0.5, 1]])
     text = shown(written(rows, depth=2))
@@ -63,7 +72,9 @@ def test_what_is_nil_but_for_rounding_has_no_sign_and_no_exponent(written, by_la
 
 def test_names_are_text_not_markup(written, by_layer):
     names = {"model": "[red]x[/red]", "data": "[/] :smile: \x1b[2J\nnext"}
-    text = shown(written(by_layer("curvature", [1.0, 2.0]), depth=1, **names), color=True)
+    text = shown(
+        written(by_layer("curvature", [1.0, 2.0]), depth=1, **names), color=True
+    )
     assert "[red]x[/red]" in text and "[/] :smile: \\x1b[2J\\nnext" in text
     assert "\x1b[2J" not in text
 
@@ -79,7 +90,9 @@ def test_variants_and_poolings_beside_each_other_are_told_apart(written, by_laye
         for pooling in ("mean", "cls")
         for row in by_layer("effective_rank", [1.0, 2.0], pooling=pooling)
     ]
-    header = shown(written(rows, depth=1, pooling=["mean", "cls"]), 160).split("────")[0]
+    header = shown(written(rows, depth=1, pooling=["mean", "cls"]), 160).split("────")[
+        0
+    ]
     assert all(name in header for name in ("alpha=1", "alpha=2", "mean", "cls"))
 
 
@@ -92,7 +105,11 @@ def test_nan_is_a_dash_and_skipped_samples_are_counted(written, by_layer):
 
 def test_a_run_of_one_metric_and_one_block(bare):
     text = shown(bare)
-    assert "effective" in text and "Similarity" not in text and "What stands out" not in text
+    assert (
+        "effective" in text
+        and "Similarity" not in text
+        and "What stands out" not in text
+    )
 
 
 def test_tokens_of_a_language_model_are_counted_as_tokens(written, by_layer):
@@ -105,15 +122,27 @@ def test_json_round_trips_with_null_for_what_is_no_number(labelled):
     summary = labelled.as_dict()
     again = json.loads(json.dumps(summary, allow_nan=False))
     assert again == summary
-    assert (again["depth"], again["pooling"], again["path"]) == (3, ["mean"], str(labelled.path))
+    assert (again["depth"], again["pooling"], again["path"]) == (
+        3,
+        ["mean"],
+        str(labelled.path),
+    )
     assert again["model"]["name"] == labelled.info["model"]["name"]
     table = labelled.table()
-    assert len(again["rows"]) == len(table) and set(again["rows"][0]) == set(table.columns)
+    assert len(again["rows"]) == len(table) and set(again["rows"][0]) == set(
+        table.columns
+    )
     ranks = [
-        row for row in again["rows"] if row["metric"] == "effective_rank" and row["site"] == "raw"
+        row
+        for row in again["rows"]
+        if row["metric"] == "effective_rank" and row["site"] == "raw"
     ]
     assert [row["value"] for row in ranks] == list(labelled.metric("effective_rank"))
-    assert ranks[0]["stderr"] is None and ranks[0]["layer_b"] is None and ranks[0]["step"] is None
+    assert (
+        ranks[0]["stderr"] is None
+        and ranks[0]["layer_b"] is None
+        and ranks[0]["step"] is None
+    )
     assert isinstance(ranks[0]["layer"], int)
     best = next(f for f in again["findings"] if f["name"] == "best_layer")
     assert best["last"] == labelled.metric("linear_probe")[3]
@@ -129,7 +158,9 @@ def test_json_of_nan_and_infinity(written, by_layer):
 
 def test_many_metrics_of_many_layers_fold_into_groups_that_fit(written, by_layer):
     names = [
-        name for name, metric in METRICS.items() if metric.needs in ("tokens", "pooled", "views")
+        name
+        for name, metric in METRICS.items()
+        if metric.needs in ("tokens", "pooled", "views")
     ]
     values = [i + 0.5 for i in range(51)]
     rows = [row for name in names for row in by_layer(name, values, [0.01] * 51)]
@@ -140,10 +171,14 @@ def test_many_metrics_of_many_layers_fold_into_groups_that_fit(written, by_layer
 
 def test_a_share_is_shown_and_kept_in_percent(labelled):
     parts = labelled.document().parts
-    table = next(part for part in parts if getattr(part, "title", "") == "What your labels say")
+    table = next(
+        part for part in parts if getattr(part, "title", "") == "What your labels say"
+    )
     column = [column.title for column in table.columns].index("linear probe")
     values = [row.cells[column].value for row in table.rows]
-    assert values == pytest.approx([100 * value for value in labelled.metric("linear_probe")])
+    assert values == pytest.approx(
+        [100 * value for value in labelled.metric("linear_probe")]
+    )
     assert re.search(r" \d\d\.\d ±\d\.\d %", shown(labelled))
 
 

@@ -18,7 +18,9 @@ def evaluation() -> Evaluation:
 def two_models() -> Evaluation:
     """Two models on two tasks; of one a score is missing."""
     return Evaluation(
-        pd.concat([scored({"a": M, "b": M}), scored({"a": N, "b": [*N[:3], None]}, "n")]),
+        pd.concat(
+            [scored({"a": M, "b": M}), scored({"a": N, "b": [*N[:3], None]}, "n")]
+        ),
         "two models",
     )
 
@@ -27,5 +29,8 @@ def two_models() -> Evaluation:
 def lidar() -> pd.DataFrame:
     """One metric of both, the lower the higher the scores."""
     return pd.concat(
-        [measured({"lidar": [1 - v for v in M]}), measured({"lidar": [1 - v for v in N]}, "n")]
+        [
+            measured({"lidar": [1 - v for v in M]}),
+            measured({"lidar": [1 - v for v in N]}, "n"),
+        ]
     )

@@ -35,7 +35,9 @@ def frames(x: np.ndarray, y: np.ndarray) -> tuple[pd.DataFrame, Evaluation]:
 def test_estimates_are_those_of_scipy(noisy):
     x, y = noisy
     metrics, evaluation = frames(x, y)
-    result = correlate(metrics, evaluation, statistics=PLAIN, bootstrap=0).set_index("statistic")
+    result = correlate(metrics, evaluation, statistics=PLAIN, bootstrap=0).set_index(
+        "statistic"
+    )
     scipys = (scipy.stats.spearmanr, scipy.stats.kendalltau, scipy.stats.pearsonr)
     for name, statistic in zip(PLAIN, scipys, strict=True):
         wanted = statistic(x[1:], y[1:].mean(1)).statistic
@@ -46,7 +48,9 @@ def test_estimates_are_those_of_scipy(noisy):
 
 def test_intervals_resample_tasks(noisy):
     x, y = noisy
-    (row,) = correlate(*frames(x, y), statistics=["pearson"], bootstrap=400, seed=5).itertuples()
+    (row,) = correlate(
+        *frames(x, y), statistics=["pearson"], bootstrap=400, seed=5
+    ).itertuples()
     draws = np.random.default_rng(5).integers(0, 5, (400, 5))
     means = [np.corrcoef(x[1:], y[1:][:, draw].mean(1))[0, 1] for draw in draws]
     assert [row.low, row.high] == pytest.approx(list(np.percentile(means, [2.5, 97.5])))
@@ -66,14 +70,22 @@ def test_layers_without_a_value_are_left_out(noisy):
     left = [1, 2, 3, 5, 6, 7]
     # 4 of 5 tasks are everywhere
     row = correlate(metrics, evaluation, statistics=["spearman"]).iloc[0]
-    expected = scipy.stats.spearmanr(x[left], y[left][:, [0, 2, 3, 4]].mean(1)).statistic
-    assert (row["layers"], row["tasks"], row["estimate"]) == (6, 4, pytest.approx(expected))
+    expected = scipy.stats.spearmanr(
+        x[left], y[left][:, [0, 2, 3, 4]].mean(1)
+    ).statistic
+    assert (row["layers"], row["tasks"], row["estimate"]) == (
+        6,
+        4,
+        pytest.approx(expected),
+    )
 
 
 def test_too_few_layers_are_no_correlation():
     metrics = measured({"curvature": [1.0, 2.0, 3.0, None], "lidar": [None] * 4})
     found = correlate(
-        metrics, Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3]})), statistics=["spearman"]
+        metrics,
+        Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3]})),
+        statistics=["spearman"],
     )
     assert found["estimate"].isna().all() and found["layers"].tolist() == [2, 0]
 
@@ -100,19 +112,27 @@ def test_models_are_matched_by_name_and_revision():
     assert estimates == pytest.approx({"m": 1, "n": -1})
     assert set(found["revision"]) == {"r"}
     with pytest.raises(
-        LayerscopeError, match=r"no model has both metrics \(m s\) and scores \(m r, n r\)"
+        LayerscopeError,
+        match=r"no model has both metrics \(m s\) and scores \(m r, n r\)",
     ):
-        correlate(measured({"lidar": [0, 1, 2, 3]}).assign(revision="s"), Evaluation(scores))
+        correlate(
+            measured({"lidar": [0, 1, 2, 3]}).assign(revision="s"), Evaluation(scores)
+        )
 
 
 def test_what_cannot_be_correlated_is_refused(noisy):
-    with pytest.raises(LayerscopeError, match=r"'spearmann' does not exist, did you mean spearman"):
+    with pytest.raises(
+        LayerscopeError, match=r"'spearmann' does not exist, did you mean spearman"
+    ):
         correlate(*frames(*noisy), statistics=["spearmann"])
-    with pytest.raises(LayerscopeError, match="the frame of metrics has no column 'value'"):
+    with pytest.raises(
+        LayerscopeError, match="the frame of metrics has no column 'value'"
+    ):
         correlate(measured({"lidar": [1.0]}).drop(columns="value"), frames(*noisy)[1])
 
 
-DIRECTIONS = {  # metric: (tasks 160M, tasks 410M, wikitext 160M, wikitext 410M), as printed to two digits
+# metric: (tasks 160M, tasks 410M, wikitext 160M, wikitext 410M), as printed to two digits
+DIRECTIONS = {
     "prompt_entropy": (-0.59, -0.61, -0.79, -0.61),
     "dataset_entropy": (-0.78, -0.53, -0.55, -0.56),
     "curvature": (-0.59, -0.65, None, None),
@@ -120,7 +140,8 @@ DIRECTIONS = {  # metric: (tasks 160M, tasks 410M, wikitext 160M, wikitext 410M)
     "lidar": (-0.53, -0.38, -0.78, -0.91),
     "dime": (-0.52, -0.71, 0.55, 0.38),
 }
-AT_MINIMUM = {  # mean score of 32 tasks in percent at the metric's minimum, layer 0 left out
+# mean score of 32 tasks in percent at the metric's minimum, layer 0 left out
+AT_MINIMUM = {
     "prompt_entropy": (46.3, 50.1, 47.1, 50.1),
     "dataset_entropy": (46.2, 48.7, 45.9, 50.1),
     "curvature": (46.3, 50.5, None, None),
@@ -155,7 +176,9 @@ def test_published_directions(published):
                 continue
             assert abs(found[metric, *place] - rho) <= 0.00505, (metric, place)
             layer = values[metric, *place].idxmin()
-            assert round(100 * evaluation.table(place[1]).loc[layer].mean(), 1) == score, (
+            assert (
+                round(100 * evaluation.table(place[1]).loc[layer].mean(), 1) == score
+            ), (
                 metric,
                 place,
             )

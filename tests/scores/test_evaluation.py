@@ -32,7 +32,9 @@ def test_summary_by_hand(evaluation):
         "left_out": [],
     }
     for name, value in expected.items():
-        assert row[name] == (pytest.approx(value) if isinstance(value, float) else value), name
+        assert row[name] == (
+            pytest.approx(value) if isinstance(value, float) else value
+        ), name
     assert math.isnan(row["baseline"])
 
 
@@ -49,18 +51,24 @@ def test_layer_0_is_no_candidate():
         pytest.approx(0.35),
     )
     (row,) = Evaluation(scored({"a": [0.9]})).summary().to_dict(orient="records")
-    assert pd.isna(row["best"]) and pd.isna(row["best_layer"]) and pd.isna(row["oracle"])
+    assert (
+        pd.isna(row["best"]) and pd.isna(row["best_layer"]) and pd.isna(row["oracle"])
+    )
 
 
 def test_the_shallower_layer_of_a_tie_is_best():
-    (row,) = Evaluation(scored({"a": [0.1, 0.4, 0.4]})).summary().to_dict(orient="records")
+    (row,) = (
+        Evaluation(scored({"a": [0.1, 0.4, 0.4]})).summary().to_dict(orient="records")
+    )
     assert row["best_layer"] == 1
 
 
 def tasks_at(counts: list[int], tasks: int = 32) -> Evaluation:
     """Return scores of as many tasks at each layer; the score is layer + task/100."""
     rows = {
-        f"t{task:02}": [layer + task / 100 if task < n else None for layer, n in enumerate(counts)]
+        f"t{task:02}": [
+            layer + task / 100 if task < n else None for layer, n in enumerate(counts)
+        ]
         for task in range(tasks)
     }
     return Evaluation(scored(rows))
@@ -71,28 +79,35 @@ def test_layers_below_25_of_32_tasks_are_left_out_and_named():
     assert row["left_out"] == [1]
     assert (row["layers"], row["tasks"], row["missing"]) == (3, 25, 8 + 7)
     average = np.mean([task / 100 for task in range(25)])
-    assert row["first"] == pytest.approx(0 + average) and row["last"] == pytest.approx(3 + average)
+    assert row["first"] == pytest.approx(0 + average) and row["last"] == pytest.approx(
+        3 + average
+    )
     assert row["mean_over_layers"] == pytest.approx((0 + 2 + 3) / 3 + average)
 
 
 def test_a_summary_says_which_layer_its_last_is():
     (row,) = tasks_at([32, 32, 3]).summary().to_dict(orient="records")
-    assert (row["last_layer"], row["left_out"]) == (2, [2]) and math.isnan(row["last"]), (
-        "never that of layer 1"
-    )
+    assert (row["last_layer"], row["left_out"]) == (2, [2]) and math.isnan(
+        row["last"]
+    ), "never that of layer 1"
 
 
 def test_nothing_left_is_an_error():
     with pytest.raises(LayerscopeError, match=r"on enough tasks \(at most 20 of 32\)"):
         tasks_at([20, 3]).summary()
-    tasks = {f"t{gap}": [None if gap == at else 0.1 for at in range(10)] for gap in range(1, 10)}
+    tasks = {
+        f"t{gap}": [None if gap == at else 0.1 for at in range(10)]
+        for gap in range(1, 10)
+    }
     with pytest.raises(LayerscopeError, match="no task has a score at every layer"):
         Evaluation(scored(tasks)).summary()
 
 
 @settings(deadline=None, max_examples=30)
 @given(
-    st.lists(st.lists(st.floats(-100, 100), min_size=3, max_size=3), min_size=1, max_size=8),
+    st.lists(
+        st.lists(st.floats(-100, 100), min_size=3, max_size=3), min_size=1, max_size=8
+    ),
     st.floats(0.5, 2),
     st.floats(-10, 10),
 )
@@ -100,14 +115,20 @@ def test_summaries_order_and_move_with_the_scores(layers, factor, shift):
     values = np.array(layers)
 
     def summary(v):
-        return Evaluation(scored({f"t{i}": list(v[:, i]) for i in range(3)})).summary().iloc[0]
+        return (
+            Evaluation(scored({f"t{i}": list(v[:, i]) for i in range(3)}))
+            .summary()
+            .iloc[0]
+        )
 
     row, moved = summary(values), summary(values * factor + shift)
     if len(layers) > 1:
         assert row["last"] <= row["best"] + 1e-9 <= row["oracle"] + 2e-9
     assert row["mean_over_layers"] <= max(row["first"], row["best"]) + 1e-9
     for name in ("first", "mean_over_layers", "best", "last", "oracle"):
-        assert moved[name] == pytest.approx(row[name] * factor + shift, abs=1e-6, nan_ok=True)
+        assert moved[name] == pytest.approx(
+            row[name] * factor + shift, abs=1e-6, nan_ok=True
+        )
 
 
 def test_table_is_layer_by_task_in_own_units(evaluation):
@@ -118,12 +139,21 @@ def test_table_is_layer_by_task_in_own_units(evaluation):
 
 def test_table_of_several_models():
     both = Evaluation(
-        pd.concat([scored({"a": [0.1, 0.2]}), scored({"a": [0.3, None], "b": [0.5, 0.6]}, "n")])
+        pd.concat(
+            [
+                scored({"a": [0.1, 0.2]}),
+                scored({"a": [0.3, None], "b": [0.5, 0.6]}, "n"),
+            ]
+        )
     )
     table = both.table()
     assert table.index.names == ["model", "revision", "layer"]
-    assert table.loc[("n", "r", 0), "a"] == 0.3 and math.isnan(table.loc[("m", "r", 1), "b"])
-    assert both.table("n").shape == (2, 2) and both.table(model="m").columns.tolist() == ["a"]
+    assert table.loc[("n", "r", 0), "a"] == 0.3 and math.isnan(
+        table.loc[("m", "r", 1), "b"]
+    )
+    assert both.table("n").shape == (2, 2) and both.table(
+        model="m"
+    ).columns.tolist() == ["a"]
     assert both.missing == 1
     with pytest.raises(
         LayerscopeError,
@@ -161,7 +191,10 @@ def test_baseline_is_no_layer():
     assert found.summary()["baseline"].tolist() == pytest.approx([0.7])
     assert found.baseline().loc[("m", "r")].to_dict() == {"a": 0.8, "b": 0.6}
     assert found.scores["kind"].tolist() == ["layer"] * 4 + ["baseline"] * 2
-    assert found.scores["layer"].dtype == "Int64" and found.scores["layer"].isna().sum() == 2
+    assert (
+        found.scores["layer"].dtype == "Int64"
+        and found.scores["layer"].isna().sum() == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +207,10 @@ def test_baseline_is_no_layer():
             pd.concat([scored({"a": [0.1]})] * 2),
             "has two rows for model m, revision r, layer 0, task a",
         ),
-        (scored({"a": [0.1]}).assign(layer=-1), "has the layer -1: layers count from 0"),
+        (
+            scored({"a": [0.1]}).assign(layer=-1),
+            "has the layer -1: layers count from 0",
+        ),
         (
             scored({"a": [0.1, 0.2]}).assign(kind=["layer", "baseline"]),
             "a row of kind 'baseline' has the layer 1",
@@ -208,7 +244,10 @@ def test_published_scores(published):
     assert frame["layers"].to_dict() == {"Pythia-160m": 13, "Pythia-410m": 25}
     assert set(frame["tasks"]) == {32} and found.missing == 0
     assert found.table("Pythia-410m").shape == (25, 32)
-    assert found.table("Pythia-160m").loc[0, "AmazonCounterfactualClassification"] == 0.729409
+    assert (
+        found.table("Pythia-160m").loc[0, "AmazonCounterfactualClassification"]
+        == 0.729409
+    )
 
 
 def test_save_and_open(evaluation, tmp_path):
@@ -219,7 +258,9 @@ def test_save_and_open(evaluation, tmp_path):
 
 
 @pytest.mark.parametrize("writes", range(4))
-def test_a_save_that_was_killed_leaves_the_old_scores(evaluation, tmp_path, monkeypatch, writes):
+def test_a_save_that_was_killed_leaves_the_old_scores(
+    evaluation, tmp_path, monkeypatch, writes
+):
     path = evaluation.save(tmp_path / "scores")
     newer = Evaluation(scored({"a": [0.9]}))
     left = [writes]
@@ -236,4 +277,7 @@ def test_a_save_that_was_killed_leaves_the_old_scores(evaluation, tmp_path, monk
     pd.testing.assert_frame_equal(open_evaluation(path).scores, evaluation.scores)
     newer.save(path)
     pd.testing.assert_frame_equal(open_evaluation(path).scores, newer.scores)
-    assert sorted(file.name for file in path.iterdir()) == ["evaluation.json", "scores.parquet"]
+    assert sorted(file.name for file in path.iterdir()) == [
+        "evaluation.json",
+        "scores.parquet",
+    ]

@@ -21,11 +21,15 @@ def test_entropies_beyond_the_logarithm_of_their_samples_are_found(published: Pa
     raw = wrong[wrong["variant"] == "raw"]
     # the authors took 1,000 samples; Pythia-160m has 768 features
     assert set(np.exp(raw["bound"]).round(6)) == {768, 1000}
-    most = metrics["model"].map({"Pythia-160m": math.log(768), "Pythia-410m": math.log(1000)})
+    most = metrics["model"].map(
+        {"Pythia-160m": math.log(768), "Pythia-410m": math.log(1000)}
+    )
     entropy = metrics["metric"].isin(["dataset_entropy", "prompt_entropy"]) & (
         metrics["variant"] == "raw"
     )
-    assert sorted(raw["value"]) == sorted(metrics.loc[entropy & (metrics["value"] > most), "value"])
+    assert sorted(raw["value"]) == sorted(
+        metrics.loc[entropy & (metrics["value"] > most), "value"]
+    )
     assert len(wrong) == 2 * len(raw) == 22
     assert wrong["value"].iloc[0] == pytest.approx(13.779, abs=1e-3)
 
@@ -43,7 +47,9 @@ def test_an_entropy_that_cannot_be_is_noted(cli: Callable, tmp_path: Path):
         for variant, scale in (("raw", math.log(1000)), ("maxEntropy", 1))
     ]
     pd.DataFrame(rows).to_csv(tmp_path / "metrics.csv", index=False)
-    scores = Evaluation(scored({"STS17": [0.125, 0.625]}, "Pythia-14m")).save(tmp_path / "scores")
+    scores = Evaluation(scored({"STS17": [0.125, 0.625]}, "Pythia-14m")).save(
+        tmp_path / "scores"
+    )
     printed = cli("scores", scores, "--metrics", tmp_path / "metrics.csv")
     assert printed.status == 0 and printed.err.splitlines()[0] == (
         f"{tmp_path / 'metrics.csv'}: impossible values: 2, such as dataset_entropy (raw) 13.82 of Pythia-14m at layer "

@@ -28,7 +28,10 @@ WRONG: dict[str, tuple[bytes, str]] = {
         b"model,revision,layer,task,task,main_score\nm,r,0,a,a,1\n",
         "two columns named 'task'",
     ),
-    "all-empty.csv": ((HEADER + "m,r,0,a,\nm,r,1,a,\n").encode(), "has no main_score at all"),
+    "all-empty.csv": (
+        (HEADER + "m,r,0,a,\nm,r,1,a,\n").encode(),
+        "has no main_score at all",
+    ),
     "nan.csv": (
         (GOOD + "m,r,2,a,NaN\n").encode(),
         "row 4 has the main_score 'NaN': give a number, or leave it empty",
@@ -38,14 +41,23 @@ WRONG: dict[str, tuple[bytes, str]] = {
         (GOOD + "m,r,last,a,0.5\n").encode(),
         "row 4 has the layer 'last': give a whole number",
     ),
-    "no-layer.csv": ((GOOD + "m,r,,a,0.5\n").encode(), "row 4 has no layer: give a whole number"),
+    "no-layer.csv": (
+        (GOOD + "m,r,,a,0.5\n").encode(),
+        "row 4 has no layer: give a whole number",
+    ),
     "no-model.csv": ((GOOD + ",r,2,a,0.5\n").encode(), "row 4 has no model"),
     "duplicate.csv": (
         (GOOD + "m,r,1,a,0.5\n").encode(),
         "has two rows for model m, revision r, layer 1, task a",
     ),
-    "ragged.csv": ((GOOD + "m,r,2,a,0,5\n").encode(), "line 6 has 6 fields where the header has 5"),
-    "latin.csv": (GOOD.replace("m,", "mé,").encode("latin-1"), r"is no text in UTF-8 \(byte"),
+    "ragged.csv": (
+        (GOOD + "m,r,2,a,0,5\n").encode(),
+        "line 6 has 6 fields where the header has 5",
+    ),
+    "latin.csv": (
+        GOOD.replace("m,", "mé,").encode("latin-1"),
+        r"is no text in UTF-8 \(byte",
+    ),
     "cut.csv.gz": (gzip.compress(GOOD.encode())[:40], "is not a complete gzip file"),
     "scores.txt": (GOOD.encode(), "is not an evaluation: give a CSV"),
 }
@@ -63,7 +75,8 @@ def test_wrong_files(name, tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     (tmp_path / "scores.csv").write_text(GOOD)
     with pytest.raises(
-        LayerscopeError, match=r"evaluation .*score.csv' does not exist, did you mean scores.csv\?"
+        LayerscopeError,
+        match=r"evaluation .*score.csv' does not exist, did you mean scores.csv\?",
     ):
         open_evaluation(tmp_path / "score.csv")
     with pytest.raises(LayerscopeError, match="is not a path"):
@@ -85,7 +98,9 @@ def test_what_a_spreadsheet_makes_of_it(tmp_path, separator):
         "\ufeff"
         + "task, layer ,main_score,model,revision,note,site\r\na,3.0,55.5,m,,x,normed\r\n\r\na, 4 ,60,m,,x,normed\r\n"
     )
-    (tmp_path / "s.csv").write_text(text.replace(",", separator), encoding="utf-8", newline="")
+    (tmp_path / "s.csv").write_text(
+        text.replace(",", separator), encoding="utf-8", newline=""
+    )
     found = open_evaluation(tmp_path / "s.csv")
     assert found.table()["a"].to_dict() == {3: 55.5, 4: 60.0}
     assert (
@@ -97,7 +112,9 @@ def test_what_a_spreadsheet_makes_of_it(tmp_path, separator):
 # mteb's own results
 
 
-def written(cache: Path, score: float = 0.5, task: str = "Mine", **place: object) -> Path:
+def written(
+    cache: Path, score: float = 0.5, task: str = "Mine", **place: object
+) -> Path:
     """Let mteb write one result as its evaluation does; returns the task's file."""
     pytest.importorskip("mteb")
     import mteb
@@ -129,7 +146,9 @@ def written(cache: Path, score: float = 0.5, task: str = "Mine", **place: object
 def test_per_layer_results_of_mteb(tmp_path):
     for layer in (0, 1, 10):
         for task in ("Mine", "Other"):
-            written(tmp_path, layer / 20, task, layer=layer, site="normed", pooling="mean")
+            written(
+                tmp_path, layer / 20, task, layer=layer, site="normed", pooling="mean"
+            )
     written(tmp_path, 0.7)
     found = open_evaluation(tmp_path)
     assert found.table().index.tolist() == [0, 1, 10]
@@ -149,7 +168,10 @@ def test_wrong_results_of_mteb(tmp_path):
     good = file.read_text()
     for content, line in (
         (good[:50], "Mine.json is not a task result that mteb can read"),
-        (good.replace("0.5", "NaN"), "Mine.json: the main score of Mine is nan|no task result"),
+        (
+            good.replace("0.5", "NaN"),
+            "Mine.json: the main score of Mine is nan|no task result",
+        ),
     ):
         file.write_text(content)
         with pytest.raises(LayerscopeError, match=line):
@@ -157,7 +179,8 @@ def test_wrong_results_of_mteb(tmp_path):
     file.write_text(good)
     (file.parent / "Again.json").write_text(good)
     with pytest.raises(
-        LayerscopeError, match="two rows for model me/tiny, revision r1, layer 1, task Mine"
+        LayerscopeError,
+        match="two rows for model me/tiny, revision r1, layer 1, task Mine",
     ):
         open_evaluation(tmp_path)
 
@@ -168,7 +191,8 @@ def test_wrong_results_of_mteb(tmp_path):
 def test_a_layer_of_mteb_that_is_no_number(tmp_path, layer, shown):
     written(tmp_path, 0.5, layer=layer)
     with pytest.raises(
-        LayerscopeError, match=f"the layer in experiment_kwargs is {shown}: give a whole number"
+        LayerscopeError,
+        match=f"the layer in experiment_kwargs is {shown}: give a whole number",
     ):
         open_evaluation(tmp_path)
 
@@ -178,7 +202,9 @@ def test_folders_without_results(tmp_path):
         LayerscopeError, match=r"holds neither evaluation.json nor any model_meta.json"
     ):
         open_evaluation(tmp_path)
-    (tmp_path / "model_meta.json").write_text(json.dumps({"name": "me/tiny", "revision": None}))
+    (tmp_path / "model_meta.json").write_text(
+        json.dumps({"name": "me/tiny", "revision": None})
+    )
     with pytest.raises(LayerscopeError, match="no result of any task"):
         open_evaluation(tmp_path)
     (tmp_path / "model_meta.json").write_text("[]")
@@ -202,7 +228,9 @@ def test_metrics_are_averaged_over_the_data_sets_of_a_corpus(tmp_path):
     ]
     (tmp_path / "m.csv").write_text(METRICS + "\n".join(rows))
     frame = corpus_averages(open_metrics(tmp_path / "m.csv"))
-    found = {(r.corpus, r.metric, r.layer): (r.value, r.datasets) for r in frame.itertuples()}
+    found = {
+        (r.corpus, r.metric, r.layer): (r.value, r.datasets) for r in frame.itertuples()
+    }
     assert found == {
         ("tasks", "prompt_entropy", 0): (2.0, 2),
         ("tasks", "prompt_entropy", 1): (5.0, 1),
@@ -211,7 +239,8 @@ def test_metrics_are_averaged_over_the_data_sets_of_a_corpus(tmp_path):
     }
     assert one_variant(frame)["variant"].unique().tolist() == ["raw", "maxEntropy"]
     with pytest.raises(
-        LayerscopeError, match=r"variant 'row' is not among these metrics, did you mean raw\?"
+        LayerscopeError,
+        match=r"variant 'row' is not among these metrics, did you mean raw\?",
     ):
         one_variant(frame, "row")
 
@@ -219,7 +248,10 @@ def test_metrics_are_averaged_over_the_data_sets_of_a_corpus(tmp_path):
 def test_wrong_metrics(tmp_path):
     path = tmp_path / "m.csv"
     for content, line in (
-        (METRICS.replace("dataset,", "") + "m,r,lidar,raw,0,1", "has no column 'dataset'"),
+        (
+            METRICS.replace("dataset,", "") + "m,r,lidar,raw,0,1",
+            "has no column 'dataset'",
+        ),
         (METRICS + "m,r,d,lidar,raw,0,x", "row 0 has the value 'x'"),
         (
             METRICS + "m,r,d,lidar,raw,0,1\nm,r,d,lidar,raw,0,2",

@@ -42,7 +42,9 @@ def test_a_model_counts_once_in_its_family_and_a_family_once():
     names = {"org/pythia-1b": "a", "pythia-70m": "a", "mamba-130m": "a"}
     rows = [scored({task: SCORES["m"]}, name) for name, task in names.items()]
     rows.append(scored({"a": SCORES["n"]}, "pythia-70m").assign(revision="step1"))
-    means = by_family(ls.rules_table(Evaluation(pd.concat(rows)))).loc["80 % of the depth"]
+    means = by_family(ls.rules_table(Evaluation(pd.concat(rows)))).loc[
+        "80 % of the depth"
+    ]
     assert means["gain"].to_dict() == pytest.approx(
         {"mamba": 0.1, "pythia": np.mean([0.1, np.mean([0.1, 0.3])])}
     )
@@ -65,10 +67,14 @@ def test_models_that_are_scored_in_part_are_left_out():
 
 def test_published_rules(published):
     evaluation = ls.open_evaluation(published / "mteb_scores.csv.gz")
-    curves = ls.one_variant(ls.corpus_averages(ls.open_metrics(published / "metrics.csv.gz")))
+    curves = ls.one_variant(
+        ls.corpus_averages(ls.open_metrics(published / "metrics.csv.gz"))
+    )
     table = ls.rules_table(evaluation, curves).set_index(["rule", "model"])
     valley = table.loc["minimum prompt_entropy · wikitext"]
     assert valley["layer"].to_dict() == {"Pythia-160m": 8, "Pythia-410m": 12}
     # score at the minimum of prompt entropy, 47.1 and 50.1, less the last layer's 43.5 and 46.8
     assert (100 * valley["gain"]).round(1).tolist() == [3.5, 3.3]
-    assert set(table["family"]) == {"pythia"} and len(table.loc["70 % of the depth"]) == 2
+    assert (
+        set(table["family"]) == {"pythia"} and len(table.loc["70 % of the depth"]) == 2
+    )

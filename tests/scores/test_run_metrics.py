@@ -17,7 +17,9 @@ __all__ = ["cli", "one_thread"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
-    model = tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+    model = tiny.saved(
+        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
+    )
     out = tmp_path_factory.mktemp("runs") / "run"
     return layerscope.profile(
         model,
@@ -31,9 +33,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
 
 def test_metrics_of_one_layer_are_taken_and_pairs_are_not(run):
     frame = open_metrics(run)
-    assert set(frame["metric"]) == {"curvature", "prompt_entropy"} and set(frame["model"]) == {
-        "tiny-bert"
-    }
+    assert set(frame["metric"]) == {"curvature", "prompt_entropy"} and set(
+        frame["model"]
+    ) == {"tiny-bert"}
     curvature = frame[frame["metric"] == "curvature"].set_index("layer")["value"]
     assert curvature.to_dict() == run.metric("curvature").to_dict()
     assert open_metrics(run.path).equals(frame)

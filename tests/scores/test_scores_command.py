@@ -15,7 +15,9 @@ __all__ = ["cli"]
 
 
 @pytest.fixture
-def files(two_models: Evaluation, lidar: pd.DataFrame, tmp_path: Path) -> tuple[Path, Path]:
+def files(
+    two_models: Evaluation, lidar: pd.DataFrame, tmp_path: Path
+) -> tuple[Path, Path]:
     columns = ["model", "revision", "layer", "task", "main_score"]
     scores = two_models.scores.rename(columns={"score": "main_score"})[columns]
     scores.to_csv(tmp_path / "scores.csv", index=False)
@@ -42,7 +44,8 @@ def test_command(cli, files, tmp_path):
         and done.err == f"saved: {tmp_path}/saved\n"
     )
     assert (
-        json.loads(cli("scores", tmp_path / "saved", "--json").out)["summary"] == found["summary"]
+        json.loads(cli("scores", tmp_path / "saved", "--json").out)["summary"]
+        == found["summary"]
     )
 
 
@@ -51,9 +54,22 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, two_models):
     done = cli("scores", scores, "--csv", tmp_path / "wide.csv")
     assert done.status == 0 and done.err == f"table: {tmp_path}/wide.csv\n"
     found = pd.read_csv(tmp_path / "wide.csv", float_precision="round_trip")
-    assert list(found) == ["model", "revision", "site", "pooling", "layer", "average", "a", "b"]
+    assert list(found) == [
+        "model",
+        "revision",
+        "site",
+        "pooling",
+        "layer",
+        "average",
+        "a",
+        "b",
+    ]
     assert list(found["a"]) == [*M, *N] and list(found["layer"]) == [0, 1, 2, 3] * 2
-    assert pd.isna(found["b"][7]) and found["average"][2] == 0.8 and pd.isna(found["average"][7])
+    assert (
+        pd.isna(found["b"][7])
+        and found["average"][2] == 0.8
+        and pd.isna(found["average"][7])
+    )
     shipped_too = Evaluation(pd.concat([scored({"a": M}), shipped(a=0.5)]))
     assert wide_csv(shipped_too).splitlines()[-1] == "m,r,,,as shipped,0.5,0.5"
     done = cli("scores", scores, "--csv", tmp_path / "wide.txt")
@@ -68,7 +84,10 @@ BOTH = ["{scores}", "--metrics", "{metrics}"]
     ("options", "line"),
     [
         ([], "layerscope scores needs scores, such as layerscope scores scores.csv"),
-        (["{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
+        (
+            ["{scores}x"],
+            "evaluation '{scores}x' does not exist, did you mean scores.csv?",
+        ),
         (["{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
         ([*BOTH, "--variant", "rew"], "option --variant is gone: "),
         (
@@ -79,6 +98,10 @@ BOTH = ["{scores}", "--metrics", "{metrics}"]
 )
 def test_wrong_commands(cli, files, options, line):
     scores, metrics = files
-    done = cli("scores", *(str(o).format(scores=scores, metrics=metrics) for o in options))
+    done = cli(
+        "scores", *(str(o).format(scores=scores, metrics=metrics) for o in options)
+    )
     assert done.status == 2 and done.out == ""
-    assert done.line.startswith(flagged(line.format(scores=scores, metrics=metrics), *options))
+    assert done.line.startswith(
+        flagged(line.format(scores=scores, metrics=metrics), *options)
+    )

@@ -26,11 +26,17 @@ def test_scores_of_layer_0_alone_have_no_best_layer():
 
 def test_a_row_a_model_with_what_was_left_out(two_models):
     text = printed(two_models)
-    rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:2] in ("m ", "n ")}
+    rows = {
+        line.split()[0]: line.split()
+        for line in text.splitlines()
+        if line[:2] in ("m ", "n ")
+    }
     # first, mean, best (layer), last, oracle; layer 0 is not a candidate
     assert rows["m"][1:7] == ["10.00", "47.50", "80.00", "(2)", "40.00", "80.00"]
     assert rows["n"][1:7] == ["90.00", "40.00", "20.00", "(2)", "–", "20.00"]
-    wanted = "n: left out with scores on fewer than 2 tasks: layer 3; 1 of 8 scores missing."
+    wanted = (
+        "n: left out with scores on fewer than 2 tasks: layer 3; 1 of 8 scores missing."
+    )
     assert wanted in text and "1 missing" in text
 
 
@@ -58,7 +64,9 @@ def test_one_model_has_its_layers_by_task():
     ]
     assert "± one standard error." in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
-    assert "Layers by task" not in printed(Evaluation(pd.concat([rows, scored({"a": M}, "n")])))
+    assert "Layers by task" not in printed(
+        Evaluation(pd.concat([rows, scored({"a": M}, "n")]))
+    )
 
 
 def test_percents_have_two_decimals():
@@ -75,14 +83,18 @@ def test_correlations_and_rules(two_models, lidar):
     alone = printed(one, correlations=correlate(lidar, one, statistics=["spearman"]))
     (line,) = {line for line in alone.splitlines() if line.startswith("lidar")}
     assert line.split() == ["lidar", "d", "−1.00", "(−1.00", "…", "−1.00)"]
-    (line,) = {line for line in text.splitlines() if line.startswith("minimum lidar · d")}
+    (line,) = {
+        line for line in text.splitlines() if line.startswith("minimum lidar · d")
+    }
     # 80 less 40 in one family, nothing in the other
     assert line.split()[-2:] == ["+20.00", "0.00"]
     assert "best of 12 rules looks better here than it is" in " ".join(text.split())
 
 
 def test_names_are_shown_as_they_are():
-    text = printed(Evaluation(scored({"a": [0.1, 0.2]}, "[red]x[/red]\x1b[2J"), "[bold]s"))
+    text = printed(
+        Evaluation(scored({"a": [0.1, 0.2]}, "[red]x[/red]\x1b[2J"), "[bold]s")
+    )
     assert "[red]x[/red]\\x1b[2J" in text and "[bold]s" in text
 
 
@@ -101,21 +113,37 @@ def test_json_holds_what_is_missing_as_null(two_models, lidar):
         found["correlations"][0]["estimate"] == pytest.approx(-1)
         and found["correlations"][0]["low"] is None
     )
-    assert found["rules"][0]["gain"] == pytest.approx(0.4) and found["rules"][0]["share"] is None
+    assert (
+        found["rules"][0]["gain"] == pytest.approx(0.4)
+        and found["rules"][0]["share"] is None
+    )
 
 
 def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
-    rows = pd.concat([scored({"a": M, "b": [0.1, 0.2, 0.3, 0.7]}), shipped(a=0.4, b=0.3)])
+    rows = pd.concat(
+        [scored({"a": M, "b": [0.1, 0.2, 0.3, 0.7]}), shipped(a=0.4, b=0.3)]
+    )
     found = Evaluation(rows.assign(stderr=0.03))
     line = "scores best on the average of 2 tasks: 55.00 ±2.12 %, +20.00 ±3.00 points against the model as shipped"
     assert found.document().answer == f"Layer 2 of 3 {line}; best by task: layers 2-3"
     assert (
-        found.as_dict()["answer"] == found.document().answer == printed(found, 200).splitlines()[0]
+        found.as_dict()["answer"]
+        == found.document().answer
+        == printed(found, 200).splitlines()[0]
     )
     one = Evaluation(scored({"a": M})).document().answer
-    assert one == "Layer 2 of 3 scores best on a: 80.00 %, +40.00 points against the last layer"
-    last = Evaluation(pd.concat([scored({"a": [0.1, 0.2]}), shipped(a=0.2)])).document().answer
-    assert last.startswith("Layer 1 of 1 scores best on a: 20.00 %, +0.00 points against the model")
+    assert (
+        one
+        == "Layer 2 of 3 scores best on a: 80.00 %, +40.00 points against the last layer"
+    )
+    last = (
+        Evaluation(pd.concat([scored({"a": [0.1, 0.2]}), shipped(a=0.2)]))
+        .document()
+        .answer
+    )
+    assert last.startswith(
+        "Layer 1 of 1 scores best on a: 20.00 %, +0.00 points against the model"
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,7 +194,9 @@ def test_of_several_models_the_first_line_counts_those_whose_best_layer_is_anoth
     rows = pd.concat([scored({"a": M}), scored({"a": [0.1, 0.2]}, "n")])
     line = "best on average in 1 of 2 models: +40.00 points on average, most for m: +40.00 points"
     assert Evaluation(rows).document().answer.endswith(line)
-    many = pd.concat([scored({"a": [0.1, 0.5 + i / 100, 0.4]}, f"m{i}") for i in range(5)])
+    many = pd.concat(
+        [scored({"a": [0.1, 0.5 + i / 100, 0.4]}, f"m{i}") for i in range(5)]
+    )
     line = "in 5 of 5 models: +12.00 points on average, most for m4: +14.00 points"
     assert (
         Evaluation(many).document().answer

@@ -40,9 +40,14 @@ def evaluated(model, **more):
     layers = scored(SCORES, model, site="normed", pooling="mean", **more)
     layers["stderr"] = np.where(layers["task"] == "plain", 0.0123, math.nan)
     shipped = pd.DataFrame(
-        [{"model": model, "revision": "r", "task": t, "score": v} for t, v in SHIPPED.items()]
+        [
+            {"model": model, "revision": "r", "task": t, "score": v}
+            for t, v in SHIPPED.items()
+        ]
     )
-    return Evaluation(pd.concat([layers, shipped], ignore_index=True), "judged here <i>")
+    return Evaluation(
+        pd.concat([layers, shipped], ignore_index=True), "judged here <i>"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,19 +66,26 @@ def alone(tmp_path_factory):
     plain, other = [0.1, 0.2, 0.3, 0.4, 0.2, 0.1], [0.2, None, 0.4, 0.5, 0.6, 0.7]
     deep = scored({"plain": plain, "other": other, LONG: plain}, "deep")
     rows = pd.concat(
-        [evaluated("<img src=x onerror='window.hit=1'>").scores, Evaluation(deep).scores]
+        [
+            evaluated("<img src=x onerror='window.hit=1'>").scores,
+            Evaluation(deep).scores,
+        ]
     )
     found = Evaluation(rows, "published.csv")
     found.failed["gone"] = "data set <gone> cannot be had"
     return report(found, tmp_path_factory.mktemp("page") / "alone.html")
 
 
-@pytest.mark.parametrize(("page", "width"), [("both", 1300), ("both", 390), ("alone", 390)])
+@pytest.mark.parametrize(
+    ("page", "width"), [("both", 1300), ("both", 390), ("alone", 390)]
+)
 def test_opens_without_a_word_a_request_or_harm(browser, request, page, width):
     path = request.getfixturevalue(page)
     with browser.open(path, width) as opened:
         assert opened.console == []
-        outside = [url for url in opened.requests if not url.startswith(("data:", "blob:"))]
+        outside = [
+            url for url in opened.requests if not url.startswith(("data:", "blob:"))
+        ]
         assert outside == [path.absolute().as_uri()]
         assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), (
             "the page is wider than the window"
@@ -103,15 +115,23 @@ def test_plots_are_the_evaluations_values(browser, both, evaluation):
         (rows,) = opened.ask(DATA, AVERAGE)
         line = [row for row in rows if row["series"] != "as shipped"]
         assert [row["x"] for row in line] == [0, 1, 2, 3]
-        assert [row["y"] for row in line] == pytest.approx(list(100 * grid.average), rel=1e-5)
+        assert [row["y"] for row in line] == pytest.approx(
+            list(100 * grid.average), rel=1e-5
+        )
         shipped = [row["y"] for row in rows if row["series"] == "as shipped"]
         assert shipped == pytest.approx([100 * grid.baseline.mean()] * 2, rel=1e-5)
-        assert [row["x"] for row in rows if row.get("marked")] == [grid.average.idxmax()]
+        assert [row["x"] for row in rows if row.get("marked")] == [
+            grid.average.idxmax()
+        ]
         (cells,) = opened.ask(DATA, GRID)
         gains = (grid.scores - pd.Series(SHIPPED)).T
         shown = {(row["row"], int(row["column"])): row["value"] for row in cells}
         assert shown == pytest.approx(
-            {(task, layer): 100 * gains.loc[task, layer] for task in SCORES for layer in range(4)},
+            {
+                (task, layer): 100 * gains.loc[task, layer]
+                for task in SCORES
+                for layer in range(4)
+            },
             rel=1e-5,
         )
         end = 100 * np.percentile(abs(gains), 95)  # one cell in twenty lies beyond
@@ -132,11 +152,15 @@ def test_plots_are_the_evaluations_values(browser, both, evaluation):
 def test_scores_alone_are_a_whole_page(browser, alone):
     with browser.open(alone) as opened:
         assert (
-            opened.ask("['layers', 'numbers', 'compared'].map(id => document.getElementById(id))")
+            opened.ask(
+                "['layers', 'numbers', 'compared'].map(id => document.getElementById(id))"
+            )
             == [None] * 3
         )
         assert opened.text("h1") == "2 models on 4 tasks"
-        assert "gone was not judged: data set <gone> cannot be had" in opened.text("main")
+        assert "gone was not judged: data set <gone> cannot be had" in opened.text(
+            "main"
+        )
         assert "1 missing" in opened.text("header")
 
         def lines():
@@ -146,7 +170,14 @@ def test_scores_alone_are_a_whole_page(browser, alone):
             return list(found.values())
 
         assert [at[-1] for at in lines()] == [100, 100]
-        assert len(opened.ask("document.querySelectorAll('#summary tbody tr')[1].textContent")) > 20
+        assert (
+            len(
+                opened.ask(
+                    "document.querySelectorAll('#summary tbody tr')[1].textContent"
+                )
+            )
+            > 20
+        )
         opened.tab.uncheck("[data-run='0']")
         opened.drawn()
         assert lines() == [[0, 40, 60, 80, 100]]
@@ -159,11 +190,16 @@ def test_what_is_given_is_told_apart(labelled, evaluation, tmp_path, cli, conten
     page = report([labelled.path, saved, other], tmp_path / "page.html")
     assert any("another" in run["name"] for run in content_of(page)["runs"])
     with pytest.raises(
-        LayerscopeError, match="evaluation '.*' is given twice: name each evaluation once"
+        LayerscopeError,
+        match="evaluation '.*' is given twice: name each evaluation once",
     ):
         report([evaluation, open_evaluation(saved)], tmp_path / "page.html")
-    changed = Evaluation(evaluation.scores.assign(score=evaluation.scores["score"] / 2), "half")
-    with pytest.raises(LayerscopeError, match="judged here <i> and half has two rows for model"):
+    changed = Evaluation(
+        evaluation.scores.assign(score=evaluation.scores["score"] / 2), "half"
+    )
+    with pytest.raises(
+        LayerscopeError, match="judged here <i> and half has two rows for model"
+    ):
         report([evaluation, changed], tmp_path / "page.html")
     done = cli("report", labelled.path, saved, tmp_path)
     assert done.status == 2

@@ -44,7 +44,8 @@ def test_distance_correlation_agrees_with_its_definition():
     x, y = np.random.default_rng(4).standard_normal((2, 5, 4, 11))
     found = STATISTICS["dcor"](x, y)
     expected = [
-        by_definition(a, b) for a, b in zip(x.reshape(-1, 11), y.reshape(-1, 11), strict=True)
+        by_definition(a, b)
+        for a, b in zip(x.reshape(-1, 11), y.reshape(-1, 11), strict=True)
     ]
     assert STATISTICS["dcor"](x[:0], y[:0]).shape == (0, 4)
     assert found.shape == (5, 4) and found.ravel() == pytest.approx(expected)
@@ -60,7 +61,10 @@ def test_a_constant_row_has_no_correlation(statistic, constant):
 
 
 @settings(deadline=None, max_examples=50)
-@given(arrays(float, 9, elements=st.floats(-10, 10), unique=True), st.permutations(range(9)))
+@given(
+    arrays(float, 9, elements=st.floats(-10, 10), unique=True),
+    st.permutations(range(9)),
+)
 def test_ranks_do_not_see_a_rising_function(x, order):
     y = np.array(order, dtype=float)
     for statistic in (spearman, kendall):

@@ -25,7 +25,11 @@ def texts_of_two_topics(n: int = 60) -> tuple[list[str], list[str]]:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(
-        tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False)
+        tiny.saved(
+            tiny.llama(),
+            tmp_path_factory.mktemp("models") / "tiny-llama",
+            special=False,
+        )
     )
 
 
@@ -42,7 +46,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def labelled(model: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return layerscope.profile(
-        model, str(data), out=tmp_path_factory.mktemp("runs") / "labelled", progress=False
+        model,
+        str(data),
+        out=tmp_path_factory.mktemp("runs") / "labelled",
+        progress=False,
     )
 
 
@@ -53,4 +60,6 @@ def bare(model: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Ru
 
     place = tmp_path_factory.mktemp("bare")
     pd.read_csv(data)[["text"]].to_csv(place / "topics.csv", index=False)
-    return layerscope.profile(model, str(place / "topics.csv"), out=place / "run", progress=False)
+    return layerscope.profile(
+        model, str(place / "topics.csv"), out=place / "run", progress=False
+    )

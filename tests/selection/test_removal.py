@@ -27,11 +27,17 @@ def deeper(make: type, config: type, **options: object) -> nn.Module:
     """Return a model of five blocks, the second of which adds almost nothing."""
     model = tiny.seeded(
         make,
-        config(**tiny.COMMON | {"num_hidden_layers": 5}, max_position_embeddings=64, **options),
+        config(
+            **tiny.COMMON | {"num_hidden_layers": 5},
+            max_position_embeddings=64,
+            **options,
+        ),
     )
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if f"layers.{IDLE - 1}." in name and ("o_proj" in name or "down_proj" in name):
+            if f"layers.{IDLE - 1}." in name and (
+                "o_proj" in name or "down_proj" in name
+            ):
                 weight.mul_(1e-3)
     return model
 
@@ -105,11 +111,15 @@ def reference(
             costs.append(nll[0] - nll[1])
             scores.append(nll[0])
         elif kind == "pooled":
-            cut, whole = (model.score(states)[0, -1].softmax(-1) for states in (own, full))
+            cut, whole = (
+                model.score(states)[0, -1].softmax(-1) for states in (own, full)
+            )
             costs.append((whole * (whole / cut).log()).sum())
             scores.append(float(whole.argmax() == cut.argmax()))
         else:
-            cosine = nn.functional.cosine_similarity(own[0].mean(0), full[0].mean(0), dim=0)
+            cosine = nn.functional.cosine_similarity(
+                own[0].mean(0), full[0].mean(0), dim=0
+            )
             costs.append(1 - cosine)
             scores.append(cosine)
     costs = np.array([float(cost) for cost in costs])
@@ -138,15 +148,20 @@ def test_every_number_against_a_walk_of_its_own(
         raw = given(model, text, ())[1]
         pairs = zip(raw, raw[1:], strict=False)
         influence.append(
-            torch.stack([nn.functional.cosine_similarity(a, b, dim=-1)[0] for a, b in pairs])
+            torch.stack(
+                [nn.functional.cosine_similarity(a, b, dim=-1)[0] for a, b in pairs]
+            )
         )
         for layer, state in enumerate(raw):
-            states[layer].append(state[0].mean(0) if kind == "vectors" else state[0, -1])
+            states[layer].append(
+                state[0].mean(0) if kind == "vectors" else state[0, -1]
+            )
     wanted = 1 - torch.cat(influence, 1).mean(1)
     np.testing.assert_allclose(found.influence, wanted.numpy(), rtol=1e-4, atol=1e-5)
     vectors = [torch.stack(layer) for layer in states]
     cosines = [
-        nn.functional.cosine_similarity(vectors[i], vectors[i + 2], dim=-1) for i in range(4)
+        nn.functional.cosine_similarity(vectors[i], vectors[i + 2], dim=-1)
+        for i in range(4)
     ]
     np.testing.assert_allclose(
         found.angles, [(c.arccos() / np.pi).mean() for c in cosines], rtol=1e-4
@@ -155,8 +170,12 @@ def test_every_number_against_a_walk_of_its_own(
     assert by_way["the last blocks"].blocks == (4, 5)
     start = int(np.argmin(found.angles)) + 1
     assert by_way["angular distance"].blocks == (start, start + 1)
-    assert by_way["block influence"].blocks == tuple(sorted(np.argsort(wanted.numpy())[:2] + 1))
-    first = min(range(1, 6), key=lambda block: reference(model, kind, choosing, (block,))[0])
+    assert by_way["block influence"].blocks == tuple(
+        sorted(np.argsort(wanted.numpy())[:2] + 1)
+    )
+    first = min(
+        range(1, 6), key=lambda block: reference(model, kind, choosing, (block,))[0]
+    )
     pairs = [tuple(sorted((first, block))) for block in range(1, 6) if block != first]
     assert by_way["greedy removal"].blocks == min(
         pairs, key=lambda pair: reference(model, kind, choosing, pair)[0]
@@ -172,7 +191,9 @@ def test_every_number_against_a_walk_of_its_own(
             rtol=1e-3,
             atol=1e-5,
         )
-    assert found.choices[0].chosen_on == min(choice.chosen_on for choice in found.choices)
+    assert found.choices[0].chosen_on == min(
+        choice.chosen_on for choice in found.choices
+    )
 
 
 def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(
@@ -181,7 +202,9 @@ def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(
     run = run_of(encoder(), tmp_path)
     printed = cli("select", run.path, "--drop", 1, "--out", tmp_path / "choice")
     assert printed.status == 0, printed.err
-    assert printed.out.startswith(f"drop block {IDLE} of 5 (greedy removal): 1 − cosine ")
+    assert printed.out.startswith(
+        f"drop block {IDLE} of 5 (greedy removal): 1 − cosine "
+    )
     assert (
         f"layerscope truncate {run.path} --drop {IDLE} --out model-without-{IDLE}"
         in printed.out.replace("\n", " ")
@@ -192,17 +215,22 @@ def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(
     assert found.blocks == (IDLE,)
     printed = cli("select", run.path, "--drop", 1, "--json")
     assert (
-        json.loads(printed.out)["blocks"] == [IDLE] and json.loads(printed.out)["choices"][0]["way"]
+        json.loads(printed.out)["blocks"] == [IDLE]
+        and json.loads(printed.out)["choices"][0]["way"]
     )
     again = layerscope.select(run, drop=1, progress=False)
     assert again.as_dict() == found.as_dict() and again.document() == found.document()
-    assert cli("report", tmp_path / "choice", "--out", tmp_path / "page.html").status == 0
+    assert (
+        cli("report", tmp_path / "choice", "--out", tmp_path / "page.html").status == 0
+    )
     assert (
         f"without block {IDLE} of 5"
         in cli("truncate", tmp_path / "choice", "--out", tmp_path / "cut").out
     )
     for choice in found.choices:
-        assert choice.fault == "" and (choice.way == "the last blocks" or choice.blocks == (IDLE,))
+        assert choice.fault == "" and (
+            choice.way == "the last blocks" or choice.blocks == (IDLE,)
+        )
     assert found.choices[0].cost < 0.01 < found.choices[-1].cost
 
 
@@ -210,9 +238,13 @@ def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(
     tmp_path: Path,
 ) -> None:
     torch.manual_seed(0)
-    config = hf.T5Config(vocab_size=94, d_model=32, num_layers=3, num_heads=4, d_ff=48, d_kv=8)
+    config = hf.T5Config(
+        vocab_size=94, d_model=32, num_layers=3, num_heads=4, d_ff=48, d_kv=8
+    )
     folder = tiny.saved(
-        tiny.seeded(hf.T5ForConditionalGeneration, config), tmp_path / "t5", special=True
+        tiny.seeded(hf.T5ForConditionalGeneration, config),
+        tmp_path / "t5",
+        special=True,
     )
     run = layerscope.profile(
         str(folder),
@@ -225,7 +257,9 @@ def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(
     with pytest.raises(LayerscopeError, match="cannot be found: name them with `data`"):
         layerscope.select(run, drop=1, progress=False)
     pd.DataFrame({"text": TEXTS}).to_csv(tmp_path / "others.csv", index=False)
-    found = layerscope.select(run, drop=2, data=str(tmp_path / "others.csv"), progress=False)
+    found = layerscope.select(
+        run, drop=2, data=str(tmp_path / "others.csv"), progress=False
+    )
     assert found.data == "others" and found.blocks == (2, 3)
     refused = [choice for choice in found.choices if 1 in choice.blocks]
     assert all("relative_attention_bias" in choice.fault for choice in refused)
@@ -235,7 +269,10 @@ def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--drop", 3], "drop 3 leaves none of the 3 blocks of tiny-llama: give 1 to 2"),
+        (
+            ["--drop", 3],
+            "drop 3 leaves none of the 3 blocks of tiny-llama: give 1 to 2",
+        ),
         (
             ["--drop", 1, "--rule", "best"],
             "--rule chooses a layer, and --drop chooses blocks: leave it out",
@@ -258,22 +295,34 @@ def test_too_few_samples_shared_blocks_and_scores(
     with pytest.raises(
         LayerscopeError, match=r"few has \d distinct samples: give 10 or more as `data`"
     ):
-        layerscope.select(labelled, drop=1, data=str(tmp_path / "few.csv"), progress=False)
-    pd.DataFrame([{"model": "m", "revision": "", "layer": 1, "task": "t", "main_score": 1}]).to_csv(
-        tmp_path / "s.csv"
-    )
+        layerscope.select(
+            labelled, drop=1, data=str(tmp_path / "few.csv"), progress=False
+        )
+    pd.DataFrame(
+        [{"model": "m", "revision": "", "layer": 1, "task": "t", "main_score": 1}]
+    ).to_csv(tmp_path / "s.csv")
     with pytest.raises(
         LayerscopeError,
         match="`drop` runs the model on the samples of a run: give the folder of one",
     ):
         layerscope.select(tmp_path / "s.csv", drop=1, progress=False)
-    config = hf.AlbertConfig(**tiny.COMMON, embedding_size=16, max_position_embeddings=64)
-    folder = tiny.saved(tiny.seeded(hf.AlbertModel, config), tmp_path / "albert", special=True)
+    config = hf.AlbertConfig(
+        **tiny.COMMON, embedding_size=16, max_position_embeddings=64
+    )
+    folder = tiny.saved(
+        tiny.seeded(hf.AlbertModel, config), tmp_path / "albert", special=True
+    )
     run = layerscope.profile(
-        str(folder), TEXTS[:12], out=tmp_path / "run", metrics="curvature", progress=False
+        str(folder),
+        TEXTS[:12],
+        out=tmp_path / "run",
+        metrics="curvature",
+        progress=False,
     )
     monkeypatch.setattr(
-        block_drop, "_corpus", lambda *_: pytest.fail("it is refused before any data are read")
+        block_drop,
+        "_corpus",
+        lambda *_: pytest.fail("it is refused before any data are read"),
     )
     with pytest.raises(
         LayerscopeError, match="is run as 3 blocks: none of them can be dropped alone"

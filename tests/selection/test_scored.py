@@ -41,7 +41,9 @@ def test_a_paired_difference_is_that_of_a_t_test():
 
 def test_within_one_error_of_the_best_the_shallowest():
     # layer 1 is .01 below layer 2 on average, by task +.02, -.04, -.01: error .0173
-    case = scored([[0.1, 0.52, 0.50, 0.4], [0.1, 0.46, 0.50, 0.4], [0.1, 0.49, 0.50, 0.4]])
+    case = scored(
+        [[0.1, 0.52, 0.50, 0.4], [0.1, 0.46, 0.50, 0.4], [0.1, 0.49, 0.50, 0.4]]
+    )
     assert best_of(case, [1, 2, 3]) == 2
     assert one_standard_error(case, [1, 2, 3]) == 1
     assert one_standard_error(case, [2, 3]) == 2
@@ -50,17 +52,23 @@ def test_within_one_error_of_the_best_the_shallowest():
 def test_pairing_tells_a_layer_that_is_always_a_little_worse():
     # tasks differ by far more than layers do: errors of the means would hide it
     tasks = np.linspace(0.1, 0.9, 9)[:, None]
-    case = scored((tasks + [[0, 0.01, 0.03, 0.03]] + 0.001 * np.arange(9)[:, None] % 2).tolist())
+    case = scored(
+        (tasks + [[0, 0.01, 0.03, 0.03]] + 0.001 * np.arange(9)[:, None] % 2).tolist()
+    )
     assert one_standard_error(case, [0, 1, 2, 3]) == 2
 
 
 def test_one_task_takes_the_error_of_the_best_score():
     assert (
-        one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.021, 0.05]), [0, 1, 2])
+        one_standard_error(
+            scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.021, 0.05]), [0, 1, 2]
+        )
         == 1
     )
     assert (
-        one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.019, 0.05]), [0, 1, 2])
+        one_standard_error(
+            scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.019, 0.05]), [0, 1, 2]
+        )
         == 2
     )
     # no error is known: the best
@@ -75,7 +83,8 @@ def test_two_tasks_have_no_spread_to_choose_by():
         math.isnan(scored(tasks).difference(0, 1)[1])
         and one_standard_error(scored(tasks), [0, 1]) == 1
     )
-    known = scored(tasks, [0.01, 0.02, 0.02])  # with errors of their own samples these count
+    # with errors of their own samples these count
+    known = scored(tasks, [0.01, 0.02, 0.02])
     assert known.difference(0, 1) == pytest.approx((-0.195, math.hypot(0.01, 0.02)))
     assert one_standard_error(known, [0, 1]) == 1
     # three have a spread
@@ -83,7 +92,12 @@ def test_two_tasks_have_no_spread_to_choose_by():
 
 
 def test_equal_scores_are_a_tie_that_the_shallowest_wins():
-    assert one_standard_error(scored([[0.5, 0.5, 0.5, 0.5], [0.7, 0.7, 0.7, 0.7]]), [1, 2, 3]) == 1
+    assert (
+        one_standard_error(
+            scored([[0.5, 0.5, 0.5, 0.5], [0.7, 0.7, 0.7, 0.7]]), [1, 2, 3]
+        )
+        == 1
+    )
 
 
 def test_loss_that_is_allowed():
@@ -103,14 +117,18 @@ def test_the_best_is_chosen_where_it_is_measurably_better_and_else_the_model_as_
     clear = np.hstack([right, right[:, 1:2]])  # the baseline is layer 1
     case = scored(clear.tolist(), unit="sample")
     better = stats.ttest_rel(clear[:, 2], clear[:, 4])
-    assert best_if_clear(case, [1, 2, 3, 4]) == (2 if abs(better.statistic) > 1.96 else 4)
+    assert best_if_clear(case, [1, 2, 3, 4]) == (
+        2 if abs(better.statistic) > 1.96 else 4
+    )
     sure = clear.copy()
     sure[:40, 2], sure[:40, 4] = 1, 0
     assert best_if_clear(scored(sure.tolist(), unit="sample"), [1, 2, 3, 4]) == 2
     assert best_if_clear(scored(sure.tolist(), unit="sample"), [1, 2, 3]) == 2, (
         "within a bound that it does not meet"
     )
-    assert best_if_clear(scored([[0.5, 0.6, 0.55]]), [0, 1, 2]) == 1, "no error is known: the best"
+    assert best_if_clear(scored([[0.5, 0.6, 0.55]]), [0, 1, 2]) == 1, (
+        "no error is known: the best"
+    )
 
 
 def test_the_last_layer_with_the_scores_of_the_model_as_shipped_loses_nothing_for_certain():

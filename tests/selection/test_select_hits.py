@@ -55,17 +55,26 @@ def test_one_task_is_paired_over_its_samples():
     assert row.difference_error == pytest.approx(apart.std(ddof=1) / len(apart) ** 0.5)
     assert row.difference_error < 0.7 * unpaired.layers[2].difference_error
     assert (found.layers[3].difference, found.layers[3].difference_error) == (0, 0)
-    assert found.basis == "600 samples of 1 task" and found.layer == 2 and not found.as_shipped
+    assert (
+        found.basis == "600 samples of 1 task"
+        and found.layer == 2
+        and not found.as_shipped
+    )
     assert (found.apart.unit, found.apart.blocks) == ("fold", 5)
 
 
 def test_two_tasks_count_alike_whatever_their_sizes():
-    one, two = hits_of((0.5, 0.6, 0.75, 0.7), 600, 0), hits_of((0.5, 0.6, 0.72, 0.7), 200, 1)
+    one, two = (
+        hits_of((0.5, 0.6, 0.75, 0.7), 600, 0),
+        hits_of((0.5, 0.6, 0.72, 0.7), 200, 1),
+    )
     found = quick(evaluation(one, two))
     means = [hits.astype(float).mean(0) for hits in (one, two)]
     assert found.layers[2].score == pytest.approx((means[0][2] + means[1][2]) / 2)
     errors = [stats.sem(hits[:, 2].astype(float) - hits[:, 4]) for hits in (one, two)]
-    assert found.layers[2].difference_error == pytest.approx(np.hypot(*errors) / 2, rel=0.02)
+    assert found.layers[2].difference_error == pytest.approx(
+        np.hypot(*errors) / 2, rel=0.02
+    )
 
 
 def test_where_no_layer_differs_the_model_as_shipped_stays_and_the_shallowest_is_an_offer():

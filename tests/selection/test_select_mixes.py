@@ -12,7 +12,9 @@ from layerscope.truncation.pipeline import resolve
 from layerscope.truncation.verb import truncate
 
 
-def evaluation(gains: dict[str, tuple[float, float]], tasks: int = 1) -> layerscope.Evaluation:
+def evaluation(
+    gains: dict[str, tuple[float, float]], tasks: int = 1
+) -> layerscope.Evaluation:
     """Four layers on tasks, and mixes of these gains and errors; a learned mix has other weights on each task."""
     rows = []
     for number in range(tasks):
@@ -27,7 +29,14 @@ def evaluation(gains: dict[str, tuple[float, float]], tasks: int = 1) -> layersc
         for layer, score in enumerate((0.5, 0.6, 0.72, 0.7)):
             rows.append(same | {"kind": "layer", "layer": layer, "score": score})
         rows.append(
-            same | {"kind": "baseline", "layer": None, "site": None, "pooling": None, "score": 0.69}
+            same
+            | {
+                "kind": "baseline",
+                "layer": None,
+                "site": None,
+                "pooling": None,
+                "score": 0.69,
+            }
         )
         for mix, (gain, error) in gains.items():
             weights = {"last 2": "2,3", "unwritten": ""}.get(
@@ -54,7 +63,13 @@ def select(scores: layerscope.Evaluation, **options: object):
 
 def test_a_clear_gain_chooses_the_mix_and_the_command_that_writes_it(tmp_path):
     found = select(
-        evaluation({"last 2": (-0.01, 0.01), "scalar mix": (0.06, 0.01), "unwritten": (0.09, 0.01)})
+        evaluation(
+            {
+                "last 2": (-0.01, 0.01),
+                "scalar mix": (0.06, 0.01),
+                "unwritten": (0.09, 0.01),
+            }
+        )
     )
     assert (found.mix, found.layer, found.weights, found.as_shipped) == (
         "scalar mix",
@@ -80,7 +95,12 @@ def test_a_clear_gain_chooses_the_mix_and_the_command_that_writes_it(tmp_path):
 
 @pytest.mark.parametrize(
     "gains",
-    [{"scalar mix": (0.06, 0.04)}, {"unwritten": (0.09, 0.01)}, {"scalar mix": (-0.06, 0.01)}, {}],
+    [
+        {"scalar mix": (0.06, 0.04)},
+        {"unwritten": (0.09, 0.01)},
+        {"scalar mix": (-0.06, 0.01)},
+        {},
+    ],
 )
 def test_no_clear_gain_that_can_be_written_leaves_a_layer(gains):
     found = select(evaluation(gains))
@@ -89,11 +109,14 @@ def test_no_clear_gain_that_can_be_written_leaves_a_layer(gains):
 
 
 def test_several_tasks_take_a_mix_of_the_same_weights():
-    found = select(evaluation({"scalar mix": (0.08, 0.01), "last 2": (0.05, 0.01)}, tasks=2))
+    found = select(
+        evaluation({"scalar mix": (0.08, 0.01), "last 2": (0.05, 0.01)}, tasks=2)
+    )
     assert (found.mix, found.layer) == ("last 2", 3)
     assert select(evaluation({"scalar mix": (0.08, 0.01)}, tasks=2)).mix == ""
     assert (
-        select(evaluation({"scalar mix": (0.08, 0.01)}, tasks=2), tasks=["t0"]).mix == "scalar mix"
+        select(evaluation({"scalar mix": (0.08, 0.01)}, tasks=2), tasks=["t0"]).mix
+        == "scalar mix"
     )
 
 

@@ -37,40 +37,60 @@ def test_scores_of_a_run_are_those_of_its_probe(labelled):
 
 def test_difference_of_a_run_is_paired_by_sample(labelled):
     states = [labelled.pooled(layer, "normed") for layer in (1, 3)]
-    labels = labelled.folder.plan.query("view == 0").sort_values("sample")["label"].to_numpy()
+    labels = (
+        labelled.folder.plan.query("view == 0")
+        .sort_values("sample")["label"]
+        .to_numpy()
+    )
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3))
+    classifier = make_pipeline(
+        StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3)
+    )
     one, last = (
-        cross_val_predict(classifier, normalize(rows.astype(float)), labels, cv=folds) == labels
+        cross_val_predict(classifier, normalize(rows.astype(float)), labels, cv=folds)
+        == labels
         for rows in states
     )
     apart = one.astype(float) - last
     row = quick(labelled).layers[1]
     assert row.difference == pytest.approx(apart.mean())
-    assert row.difference_error == pytest.approx(apart.std(ddof=1) / math.sqrt(len(apart)))
+    assert row.difference_error == pytest.approx(
+        apart.std(ddof=1) / math.sqrt(len(apart))
+    )
 
 
 def test_labels_may_be_given(labelled, bare):
-    labels = labelled.folder.plan.query("view == 0").sort_values("sample")["label"].tolist()
+    labels = (
+        labelled.folder.plan.query("view == 0").sort_values("sample")["label"].tolist()
+    )
     assert quick(bare, labels=labels).layers == quick(labelled).layers
     with pytest.raises(LayerscopeError, match="one label for each of the 60 samples"):
         quick(bare, labels=labels[:7])
     with pytest.raises(
-        LayerscopeError, match="two classes with 5 samples each: label more, or leave them out"
+        LayerscopeError,
+        match="two classes with 5 samples each: label more, or leave them out",
     ):
         quick(bare, labels=["a"] * 60)
 
 
 def test_an_evaluation_by_tasks_and_its_folder(tmp_path: Path):
     rows = [
-        scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.9, 0.3, 0.52, 0.4], "z": [0.9, 0.1, 0.31, 0.2]})
+        scored(
+            {
+                "x": [0.9, 0.5, 0.70, 0.6],
+                "y": [0.9, 0.3, 0.52, 0.4],
+                "z": [0.9, 0.1, 0.31, 0.2],
+            }
+        )
     ]
     rows.append(scored({"x": [0.65], "y": [0.45], "z": [0.25]}).assign(layer=None))
     evaluation = Evaluation(pd.concat(rows))
     found = quick(evaluation)
     assert (found.layer, found.best, found.rule) == (2, 2, "best-if-clear")
     assert found.gain == pytest.approx(np.mean([0.05, 0.07, 0.06]))
-    assert found.gain_error == pytest.approx(np.std([0.05, 0.07, 0.06], ddof=1) / math.sqrt(3))
+    assert found.gain_error == pytest.approx(
+        np.std([0.05, 0.07, 0.06], ddof=1) / math.sqrt(3)
+    )
     evaluation.save(tmp_path / "saved")
     assert quick(str(tmp_path / "saved")) == found
     assert quick(evaluation, rule="best", max_loss=20).layer == 2
@@ -98,12 +118,15 @@ def test_published_scores_of_one_of_two_models(shared: Path):
     if not scores.exists():
         pytest.skip("no published scores")
     found = layerscope.select(scores, model="Pythia-410m", progress=False)
-    assert (found.best, found.layer) == (17, 17) and found.gain == pytest.approx(0.0510, abs=5e-5)
+    assert (found.best, found.layer) == (17, 17) and found.gain == pytest.approx(
+        0.0510, abs=5e-5
+    )
     assert found.baseline_name == "the last layer" and any(
         "no costs" in note for note in found.notes
     )
     with pytest.raises(
-        LayerscopeError, match=r"\(Pythia-160m, Pythia-410m\): name one, `model='Pythia-160m'`"
+        LayerscopeError,
+        match=r"\(Pythia-160m, Pythia-410m\): name one, `model='Pythia-160m'`",
     ):
         layerscope.select(scores, progress=False)
     with pytest.raises(LayerscopeError, match="did you mean Pythia-410m"):
@@ -125,11 +148,17 @@ def test_a_size_that_no_layer_has_is_refused_before_anything_is_measured(
     labelled, model, monkeypatch
 ):
     for module, step in ((cost_model, "costs_by_depth"), (pipeline, "probed")):
-        monkeypatch.setattr(module, step, lambda *_, step=step: pytest.fail(f"{step} came first"))
+        monkeypatch.setattr(
+            module, step, lambda *_, step=step: pytest.fail(f"{step} came first")
+        )
     scores = Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3]}))
-    with pytest.raises(LayerscopeError, match=r"max_mb 0\.001 is below what every layer"):
+    with pytest.raises(
+        LayerscopeError, match=r"max_mb 0\.001 is below what every layer"
+    ):
         layerscope.select(labelled, max_mb=0.001, progress=False)
-    with pytest.raises(LayerscopeError, match="the model itself is not on this machine"):
+    with pytest.raises(
+        LayerscopeError, match="the model itself is not on this machine"
+    ):
         layerscope.select(scores, max_mb=0.001, progress=False)
 
 
@@ -141,20 +170,30 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
     whole = AutoModelForCausalLM.from_pretrained(model)
     block = sum(p.numel() for p in whole.model.layers[0].parameters())
     assert weights[-1] == whole.num_parameters() == found.baseline.parameters
-    assert np.diff(weights).tolist() == [block, block] and found.layers[0].parameters is None
+    assert (
+        np.diff(weights).tolist() == [block, block]
+        and found.layers[0].parameters is None
+    )
     assert found.layers[1].megabytes == pytest.approx(weights[0] * 4 / 1e6)
     assert all(row.milliseconds > 0 for row in found.layers[1:]) and found.measured
     two = found.layers[2].megabytes
-    assert layerscope.select(labelled, max_mb=two, rule="best", progress=False).layer <= 2
+    assert (
+        layerscope.select(labelled, max_mb=two, rule="best", progress=False).layer <= 2
+    )
     with pytest.raises(
         LayerscopeError,
         match=rf"max_mb 0.001 is below what every layer .* least is {weights[0] * 4e-6:.4g} MB",
     ):
         layerscope.select(labelled, max_mb=0.001, progress=False)
     fast = layerscope.select(labelled, min_speedup=1.0001, rule="best", progress=False)
-    assert fast.layer < 3 and fast.chosen.speedup > 1 and "at least 1.0001 × as fast" in fast.why
+    assert (
+        fast.layer < 3
+        and fast.chosen.speedup > 1
+        and "at least 1.0001 × as fast" in fast.why
+    )
     with pytest.raises(
-        LayerscopeError, match="min_speedup 1000 is above what every layer .* reaches: the most is"
+        LayerscopeError,
+        match="min_speedup 1000 is above what every layer .* reaches: the most is",
     ):
         layerscope.select(labelled, min_speedup=1000, progress=False)
 
@@ -178,7 +217,11 @@ def test_wrong_options(labelled, options, line):
 def test_the_gain_is_of_tasks_that_did_not_choose():
     # without x layer 2 leads, without y or z layer 1: each task is judged at the layer that the
     # other two choose
-    rows = [scored({"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]})]
+    rows = [
+        scored(
+            {"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]}
+        )
+    ]
     rows.append(scored({"x": [0.4], "y": [0.4], "z": [0.4]}).assign(layer=None))
     found = quick(Evaluation(pd.concat(rows)), rule="best")
     assert found.layer == 1 and found.layers[1].difference == pytest.approx(0.5 / 3)
@@ -188,7 +231,9 @@ def test_the_gain_is_of_tasks_that_did_not_choose():
 
 
 def test_tasks_that_count_and_their_weights():
-    rows = scored({"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]})
+    rows = scored(
+        {"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]}
+    )
     evaluation = Evaluation(rows)
     assert quick(evaluation, rule="best", tasks=["y", "z"]).layer == 2
     found = quick(evaluation, rule="best", tasks={"x": 1, "y": 4, "z": 4})
@@ -204,7 +249,9 @@ def test_tasks_that_count_and_their_weights():
     )
     with pytest.raises(LayerscopeError, match="task 'w' is not in this evaluation"):
         quick(evaluation, tasks=["w"])
-    with pytest.raises(LayerscopeError, match="weight of task 'x' is 0: give a number above 0"):
+    with pytest.raises(
+        LayerscopeError, match="weight of task 'x' is 0: give a number above 0"
+    ):
         quick(evaluation, tasks={"x": 0})
 
 
@@ -222,7 +269,9 @@ def test_too_little_chooses_nothing(bare):
         Judged(60, 3, 61, sampled=True).lacking
         == f"{most}take more `samples` or merge rare classes"
     )
-    assert not Judged(60, 3, 60).lacking and Judged.of("aaaaabbbbbcc") == Judged(10, 2, 2)
+    assert not Judged(60, 3, 60).lacking and Judged.of("aaaaabbbbbcc") == Judged(
+        10, 2, 2
+    )
 
 
 def test_the_command_that_is_printed_writes_the_model_that_was_scored(
@@ -233,10 +282,17 @@ def test_the_command_that_is_printed_writes_the_model_that_was_scored(
     monkeypatch.chdir(tmp_path)
     labels = np.random.default_rng(0).integers(0, 2, 60).tolist()
     found = next(
-        f for f in (quick(bare, labels=labels, max_loss=m) for m in (60, 100)) if not f.as_shipped
+        f
+        for f in (quick(bare, labels=labels, max_loss=m) for m in (60, 100))
+        if not f.as_shipped
     )
     words = shlex.split(ship(found)[0])
-    assert words[-6:-2] == ["--format", "sentence-transformers", "--pooling", str(found.pooling)]
+    assert words[-6:-2] == [
+        "--format",
+        "sentence-transformers",
+        "--pooling",
+        str(found.pooling),
+    ]
     assert cli(*words[1:]).status == 0
     texts = list(pd.read_csv(bare.info["data"]["source"])["text"])
     own = SentenceTransformer(words[-1], device="cpu").encode(texts)

@@ -18,7 +18,12 @@ PUBLISHED = Path(layerscope_papers.__file__).parent / "published"
 
 def test_without_labels_it_is_the_model_as_shipped(tmp_path, cli):
     model = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
-    options = {"samples": 20, "views": 0, "metrics": "effective_rank", "progress": False}
+    options = {
+        "samples": 20,
+        "views": 0,
+        "metrics": "effective_rank",
+        "progress": False,
+    }
     bare = layerscope.profile(model, tiny.texts(40), out=tmp_path / "run", **options)
     found = quick(bare)
     assert found.as_shipped and found.gain == 0 and found.rule == "baseline"
@@ -33,19 +38,34 @@ def test_without_labels_it_is_the_model_as_shipped(tmp_path, cli):
 def test_bounds_without_labels(bare):
     smallest = layerscope.select(bare, progress=False).layers[1].megabytes
     found = layerscope.select(bare, max_mb=smallest, progress=False)
-    assert found.layer == 1 and not found.as_shipped and "the deepest layer within" in found.why
+    assert (
+        found.layer == 1
+        and not found.as_shipped
+        and "the deepest layer within" in found.why
+    )
     with pytest.raises(LayerscopeError, match="`max_loss` needs scores"):
         quick(bare, max_loss=1.0)
     with pytest.raises(LayerscopeError, match="this run has no labels"):
         quick(bare, rule="best")
 
 
-def test_without_labels_a_language_model_ends_at_four_fifths_of_its_depth(tmp_path, cli):
+def test_without_labels_a_language_model_ends_at_four_fifths_of_its_depth(
+    tmp_path, cli
+):
     model = tiny.saved(tiny.gpt2(), tmp_path / "gpt", special=False)
-    options = {"samples": 20, "views": 0, "metrics": "effective_rank", "progress": False}
+    options = {
+        "samples": 20,
+        "views": 0,
+        "metrics": "effective_rank",
+        "progress": False,
+    }
     run = layerscope.profile(model, tiny.texts(40), out=tmp_path / "run", **options)
     chosen = quick(run)
-    assert (chosen.layer, chosen.rule, chosen.as_shipped) == (2, "share-of-depth", False)
+    assert (chosen.layer, chosen.rule, chosen.as_shipped) == (
+        2,
+        "share-of-depth",
+        False,
+    )
     shown = " ".join(cli("select", run.path, "--no-cost").out.split())
     assert "80 % of the depth" in shown and "judge it by labels of yours" in shown
     smallest = layerscope.select(run, progress=False).layers[1].megabytes

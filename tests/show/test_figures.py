@@ -28,7 +28,8 @@ def drawn(*results, names=None, width=TEXT_WIDTH):
 def panels(figure):
     """Return the panels of a figure by title."""
     return {
-        " ".join(panel.get("title", {}).get("text", [])): panel for panel in figure.spec["concat"]
+        " ".join(panel.get("title", {}).get("text", [])): panel
+        for panel in figure.spec["concat"]
     }
 
 
@@ -60,7 +61,9 @@ def results(labelled, language):
 
 @pytest.mark.parametrize("kind", ["run", "runs", "exits", "rivals"])
 @pytest.mark.parametrize("width", [TEXT_WIDTH, COLUMN_WIDTH])
-def test_every_specification_compiles_and_reads_what_its_rows_have(results, kind, width):
+def test_every_specification_compiles_and_reads_what_its_rows_have(
+    results, kind, width
+):
     for name, figure in drawn(*results[kind], width=width).items():
         assert vl_convert.vegalite_to_vega(figure.spec)["marks"], name
         json.dumps(figure.spec, allow_nan=False)
@@ -75,22 +78,30 @@ def test_every_specification_compiles_and_reads_what_its_rows_have(results, kind
 def test_lines_and_the_table_behind_them_are_the_runs_numbers(labelled):
     figure = labelled.plot("effective_rank")
     wanted = labelled.metric("effective_rank")
-    assert figure.data["value"].tolist()[: len(wanted)] == pytest.approx(list(wanted), rel=1e-5)
+    assert figure.data["value"].tolist()[: len(wanted)] == pytest.approx(
+        list(wanted), rel=1e-5
+    )
     rows = figure.spec["concat"][0]["data"]["values"]
     assert [row["x"] for row in rows if row["mark"] != "after"] == list(wanted.index)
     square = labelled.plot("cka").data.pivot_table(
         index="layer", columns="layer_b", values="value", sort=False
     )
-    assert square.to_numpy() == pytest.approx(labelled.metric("cka").to_numpy(), rel=1e-5)
+    assert square.to_numpy() == pytest.approx(
+        labelled.metric("cka").to_numpy(), rel=1e-5
+    )
 
 
-def test_runs_lie_over_each_other_by_depth_and_each_has_a_look_of_its_own(labelled, bare):
+def test_runs_lie_over_each_other_by_depth_and_each_has_a_look_of_its_own(
+    labelled, bare
+):
     figure = drawn(labelled, bare, names=["first", LONG])["curves"]
     assert figure.spec["params"] == [{"name": "percent", "value": True}]
     assert width_of(figure) == pytest.approx(72 * TEXT_WIDTH, abs=6)
     panel = panels(figure)["Effective rank"]
     assert {row["run"] for row in panel["data"]["values"]} == {"first", LONG}
-    assert "depth [%]" in figure.svg and ">first<" in figure.svg and LONG not in figure.svg
+    assert (
+        "depth [%]" in figure.svg and ">first<" in figure.svg and LONG not in figure.svg
+    )
     assert len({numbered(number) for number in range(35)}) == 35
 
 
@@ -167,7 +178,9 @@ def test_a_pooling_has_one_look_in_all_figures_of_a_run(written, by_layer):
             for layer in panel["layer"]
             if "color" in layer["encoding"]
         )
-        looks.append(dict(zip(scale["domain"], scale["range"], strict=True))["last pooling"])
+        looks.append(
+            dict(zip(scale["domain"], scale["range"], strict=True))["last pooling"]
+        )
     assert len(looks) == 2 and len(set(looks)) == 1
 
 
@@ -185,7 +198,10 @@ def test_files_have_both_widths_real_fonts_and_the_same_bytes(labelled, tmp_path
     )
     for name, width in (("curves", TEXT_WIDTH), ("cka-column", COLUMN_WIDTH)):
         pdf = (tmp_path / "a" / f"{name}.pdf").read_bytes()
-        box = [float(size) for size in re.search(rb"MediaBox ?\[([^\]]+)\]", pdf)[1].split()]
+        box = [
+            float(size)
+            for size in re.search(rb"MediaBox ?\[([^\]]+)\]", pdf)[1].split()
+        ]
         assert box[2] == pytest.approx(72 * width, abs=6)
         assert b"FontFile" in pdf and b"CreationDate" not in pdf
         image = Image.open(tmp_path / "a" / f"{name}.png")
@@ -217,8 +233,12 @@ def test_exits_draw_their_numbers():
     )
 
 
-def test_what_cannot_be_drawn_or_written_is_told_in_one_line(written, labelled, tmp_path):
-    with pytest.raises(LayerscopeError, match="have no plot, so there is nothing to draw"):
+def test_what_cannot_be_drawn_or_written_is_told_in_one_line(
+    written, labelled, tmp_path
+):
+    with pytest.raises(
+        LayerscopeError, match="have no plot, so there is nothing to draw"
+    ):
         draw(written([]), tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(LayerscopeError, match="cannot be written to .*File exists"):
@@ -227,10 +247,14 @@ def test_what_cannot_be_drawn_or_written_is_told_in_one_line(written, labelled, 
     with pytest.raises(LayerscopeError, match=r"let it end in \.pdf, \.png or \.svg"):
         figure.save(tmp_path / "x.jpg")
     (tmp_path / "mine.pdf").write_bytes(b"%PDF of others")
-    with pytest.raises(LayerscopeError, match=r"mine\.pdf' is not a figure of layerscope's"):
+    with pytest.raises(
+        LayerscopeError, match=r"mine\.pdf' is not a figure of layerscope's"
+    ):
         figure.save(tmp_path / "mine.pdf")
     assert (tmp_path / "mine.pdf").read_bytes() == b"%PDF of others"
-    with pytest.raises(LayerscopeError, match=r"^figure 'ckaa' does not exist, did you mean cka\?"):
+    with pytest.raises(
+        LayerscopeError, match=r"^figure 'ckaa' does not exist, did you mean cka\?"
+    ):
         labelled.plot("ckaa")
 
 

@@ -90,7 +90,9 @@ def test_hostile_text_stays_text():
         "u",
     }
     assert (
-        set(found.opened) == known and found.attributes == {"class", "style"} and found.open == []
+        set(found.opened) == known
+        and found.attributes == {"class", "style"}
+        and found.open == []
     )
     shown = HOSTILE.replace("\x1b", "\\x1b")
     assert sum(shown in text for text in found.text) == 32
@@ -102,7 +104,9 @@ def test_all_of_a_document_is_there():
 
 
 def test_empty_parts_leave_nothing():
-    empty = Document("", parts=(Table("title", (Column("a"),), ()), Sentences("title", ())))
+    empty = Document(
+        "", parts=(Table("title", (Column("a"),), ()), Sentences("title", ()))
+    )
     assert "".join(Elements(html(empty)).text).strip() == ""
 
 
@@ -123,17 +127,24 @@ class Drawn(Shown):
     def document(self):
         cells = {"columns": ("a", "b"), "values": ((1.0, 0.5), (0.5, 1.0))}
         maps = tuple(
-            HeatMap(title=name, name=name, rows=(name, "last"), **cells) for name in ("one", "two")
+            HeatMap(title=name, name=name, rows=(name, "last"), **cells)
+            for name in ("one", "two")
         )
-        own = Document("an answer", ("model",), sections=(Section("maps", "Maps", "", maps),))
-        return replace(own, members=tuple(replace(own, title=(name,)) for name in self.members))
+        own = Document(
+            "an answer", ("model",), sections=(Section("maps", "Maps", "", maps),)
+        )
+        return replace(
+            own, members=tuple(replace(own, title=(name,)) for name in self.members)
+        )
 
 
 def test_a_result_draws_the_figure_that_is_named_or_its_first_one():
     for figure, name in ((Drawn().plot("two"), "two"), (Drawn().plot(), "one")):
         assert set(figure.data["row"]) == {name, "last"}
     shown = Drawn().plot(width=3.25)._repr_svg_()
-    assert shown.startswith("<svg") and "http://" not in shown.replace("http://www.w3.org", "")
+    assert shown.startswith("<svg") and "http://" not in shown.replace(
+        "http://www.w3.org", ""
+    )
 
 
 def test_members_of_a_result_share_a_figure():
@@ -144,6 +155,7 @@ def test_members_of_a_result_share_a_figure():
 
 def test_a_figure_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(
-        LayerscopeError, match=r"^figure 'tow' does not exist, did you mean two\? \(.* one, two\)$"
+        LayerscopeError,
+        match=r"^figure 'tow' does not exist, did you mean two\? \(.* one, two\)$",
     ):
         Drawn().plot("tow")

@@ -4,19 +4,34 @@ import io
 
 from rich.console import Console
 
-from layerscope.show.document import MARK, Cell, Column, Document, Facts, Row, Table, columns, row
+from layerscope.show.document import (
+    MARK,
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Row,
+    Table,
+    columns,
+    row,
+)
 from layerscope.show.terminal import show
 
 
 def printed(*parts, width=80, **more):
     stream = io.StringIO()
-    show(Document("The answer.", parts=parts, **more), Console(file=stream, width=width))
+    show(
+        Document("The answer.", parts=parts, **more), Console(file=stream, width=width)
+    )
     return stream.getvalue()
 
 
 def test_the_answer_is_the_first_line_and_commands_are_the_last():
     lines = printed(
-        Facts((("a", "b"),)), title=("x", "y"), notes=("small",), commands=("one", "two")
+        Facts((("a", "b"),)),
+        title=("x", "y"),
+        notes=("small",),
+        commands=("one", "two"),
     ).splitlines()
     assert (
         lines[0] == "The answer."
@@ -53,9 +68,9 @@ def test_only_what_answers_is_shown_unless_all_is_asked_for():
         f"--long also shows: Rest {'of it ' * 9}"[:58] + "…",
         "next: go",
     ]
-    assert "--long" not in printed(rest, answer, lead=(answer,)) and "Rest of it" in printed(
+    assert "--long" not in printed(
         rest, answer, lead=(answer,)
-    )
+    ) and "Rest of it" in printed(rest, answer, lead=(answer,))
 
 
 def test_the_short_form_of_a_wide_table_is_its_first_columns():
@@ -73,16 +88,26 @@ def test_the_short_form_of_a_wide_table_is_its_first_columns():
 
 
 def test_no_column_of_a_table_is_empty():
-    cells = [row("x", "1", "", *["12345678"] * 4, ""), row("y", "2", "", *["12345678"] * 4, "")]
-    table = Table("Some", columns(["name", "a", "never", *"bcde", "nothing"]), tuple(cells))
+    cells = [
+        row("x", "1", "", *["12345678"] * 4, ""),
+        row("y", "2", "", *["12345678"] * 4, ""),
+    ]
+    table = Table(
+        "Some", columns(["name", "a", "never", *"bcde", "nothing"]), tuple(cells)
+    )
     text = printed(table, width=40)
     assert "continued" in text and "never" not in text and "nothing" not in text
 
 
 def test_where_room_is_short_a_heading_folds_to_the_width_of_its_column_but_not_inside_a_word():
-    table = Table("", columns(["layer", "effective rank", "LiDAR"]), (row("0", "1.23", "1"),))
+    table = Table(
+        "", columns(["layer", "effective rank", "LiDAR"]), (row("0", "1.23", "1"),)
+    )
     lines = printed(table, width=28).splitlines()
-    assert [line.split() for line in lines[2:4]] == [["effective"], ["layer", "rank", "LiDAR"]]
+    assert [line.split() for line in lines[2:4]] == [
+        ["effective"],
+        ["layer", "rank", "LiDAR"],
+    ]
 
 
 def test_numbers_stand_at_their_points_and_marks_beside_them():
@@ -102,7 +127,9 @@ def test_numbers_stand_at_their_points_and_marks_beside_them():
 
 def test_texts_are_neither_markup_nor_commands_to_the_terminal():
     text = printed(
-        Facts((("[red]a", "\x1b[2J"),), "[b]\x07"), notes=("[/]",), commands=("\x1b[1m",)
+        Facts((("[red]a", "\x1b[2J"),), "[b]\x07"),
+        notes=("[/]",),
+        commands=("\x1b[1m",),
     )
     assert (
         "[red]a" in text
@@ -114,9 +141,7 @@ def test_texts_are_neither_markup_nor_commands_to_the_terminal():
 
 
 def test_sentences_in_a_column_wrap():
-    why = (
-        "a reason of more words than a line of so narrow a screen can hold beside the other columns"
-    )
+    why = "a reason of more words than a line of so narrow a screen can hold beside the other columns"
     heads = (Column("layer"), Column("why", "left", wraps=True))
     text = printed(Table("", heads, (row("1", why),)), width=60)
     assert max(map(len, text.splitlines())) <= 60 and "continued" not in text

@@ -35,7 +35,10 @@ def rows_of(depth, main):
             yield at | {"metric": "saturated", "value": layer / depth}
         end = KNOWN | {"layer": depth, "step": step}
         yield end | {"metric": "saturation_layer", "value": 1.5}
-        relative = {"metric": "effective_depth", "variant": "relative_to=last,epsilon=0.01"}
+        relative = {
+            "metric": "effective_depth",
+            "variant": "relative_to=last,epsilon=0.01",
+        }
         yield end | relative | {"value": 1.0 + step / 100, "stderr": math.nan}
 
 
@@ -50,7 +53,9 @@ def history(path, depth, objective, main="layer_accuracy"):
         "kind": "training", "options": {"objective": objective, "metrics": []},
     }  # fmt: skip
     folder = RunFolder.create(path, facts, pd.DataFrame(columns=sorted(PLANNED)))
-    rows = pd.DataFrame(list(rows_of(depth, main)), columns=list(COLUMNS)).astype(COLUMNS)
+    rows = pd.DataFrame(list(rows_of(depth, main)), columns=list(COLUMNS)).astype(
+        COLUMNS
+    )
     folder.write_table("training", rows)
     return open_run(path)
 
@@ -73,15 +78,23 @@ def trained(tmp_path_factory):
 
 def test_maps_and_lines_are_the_values_by_step_and_by_depth(trained):
     squares = trained.plot("training-layer_accuracy-by-layer").data
-    square = squares.pivot_table(index="layer", columns="step", values="value", sort=False)
+    square = squares.pivot_table(
+        index="layer", columns="step", values="value", sort=False
+    )
     wanted = [[100 * score(layer, step, 6) for step in STEPS] for layer in range(1, 7)]
     assert square.to_numpy() == pytest.approx(pd.DataFrame(wanted).to_numpy(), rel=1e-5)
     course = trained.plot("training-effective_depth").data
-    assert course["step"].tolist() == list(STEPS) and course["value"].tolist() == [1.0, 1.5, 2.0]
+    assert course["step"].tolist() == list(STEPS) and course["value"].tolist() == [
+        1.0,
+        1.5,
+        2.0,
+    ]
     by_time = trained.plot("depth-accuracy").data
     assert set(by_time["series"]) == {"aligned", HOSTILE}
     own = by_time[by_time["series"] == "aligned"]
-    assert own["value"].tolist() == pytest.approx([10.0 * layer for layer in range(1, 7)])
+    assert own["value"].tolist() == pytest.approx(
+        [10.0 * layer for layer in range(1, 7)]
+    )
 
 
 def test_a_page_shows_them_and_runs_no_name(browser, trained, tmp_path):

@@ -24,7 +24,10 @@ RUNS = {
     "tokens, alternate": (tiny.gpt2, Objective("aligned", "alternate")),
     "classes, always": (tiny.classifier, Objective("aligned", "always")),
     "classes, alternate": (tiny.classifier, Objective("aligned", "alternate")),
-    "classes, a head for each layer": (tiny.classifier, Objective("classifiers", "alternate")),
+    "classes, a head for each layer": (
+        tiny.classifier,
+        Objective("classifiers", "alternate"),
+    ),
 }
 
 
@@ -38,7 +41,9 @@ def rows(kind: str, n: int = STEPS * BATCH) -> list[dict[str, Any]]:
         if kind.startswith("tokens"):
             labels = ids.clone()
             labels[: 10 if i < 4 else i * 3 % 9] = -100
-        made.append({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels})
+        made.append(
+            {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+        )
     return made
 
 
@@ -46,7 +51,9 @@ def batch_of(some: list[dict[str, Any]]) -> dict[str, Tensor]:
     return {key: torch.stack([row[key] for row in some]) for key in some[0]}
 
 
-def train(name: str, folder: Path, batch: int, **options: Any) -> tuple[list[float], nn.Module]:
+def train(
+    name: str, folder: Path, batch: int, **options: Any
+) -> tuple[list[float], nn.Module]:
     """Return the loss of each step, and the model."""
     make, objective = RUNS[name]
     how = {"optim": "sgd", "learning_rate": 0.1, "max_steps": STEPS, "lr_scheduler_type": "constant",
@@ -81,7 +88,10 @@ def small(tensors: Any) -> dict[str, Any]:
 
 def sharded_step() -> dict[str, list[float]]:
     """Return the gradients of one batch whose halves two processes hold, of weights that they share (FSDP)."""
-    rank, mesh = torch.distributed.get_rank(), torch.distributed.init_device_mesh("cpu", (2,))
+    rank, mesh = (
+        torch.distributed.get_rank(),
+        torch.distributed.init_device_mesh("cpu", (2,)),
+    )
 
     def shard(model: nn.Module) -> nn.Module:
         for block in model.transformer.h:

@@ -70,9 +70,9 @@ def photos(folder: Path, n: int = 50) -> Path:
     for i in range(n):
         name = ("dark", "light")[i % 2]
         (folder / name).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 128, (16, 16, 3), np.uint8) + 127 * (i % 2)).save(
-            folder / name / f"{i}.png"
-        )
+        Image.fromarray(
+            rng.integers(0, 128, (16, 16, 3), np.uint8) + 127 * (i % 2)
+        ).save(folder / name / f"{i}.png")
     return folder
 
 
@@ -90,7 +90,9 @@ def sounds(folder: Path, n: int = 16) -> Path:
 def encoder(folder: Path) -> Path:
     """A text encoder without a head."""
     return tiny.saved(
-        hf.BertModel(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64)), folder, special=True
+        hf.BertModel(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64)),
+        folder,
+        special=True,
     )
 
 
@@ -117,9 +119,9 @@ def speech(folder: Path) -> Path:
         mask_time_length=2,
     )
     hf.Wav2Vec2Model(config).save_pretrained(folder)
-    hf.Wav2Vec2FeatureExtractor(sampling_rate=8000, return_attention_mask=True).save_pretrained(
-        folder
-    )
+    hf.Wav2Vec2FeatureExtractor(
+        sampling_rate=8000, return_attention_mask=True
+    ).save_pretrained(folder)
     return folder
 
 

@@ -15,7 +15,10 @@ HOW = {"max_steps": 1, "device": "cpu", "progress": False}
 
 
 def test_padding_that_changes_states_is_refused(tmp_path: Path):
-    files = learning.speech(tmp_path / "speech"), learning.sounds(tmp_path / "sounds", 6)
+    files = (
+        learning.speech(tmp_path / "speech"),
+        learning.sounds(tmp_path / "sounds", 6),
+    )
     line = "padding changes this model's states: give batches of one length, as with `batch_size=1`"
     with pytest.raises(layerscope.LayerscopeError, match=line):
         layerscope.train(*files, out=tmp_path / "padded", batch_size=4, **HOW)

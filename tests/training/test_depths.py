@@ -14,7 +14,18 @@ def trained(
 ) -> Trained:
     metric = "layer_accuracy" if classes else "perplexity"
     lines = [
-        Line("m", "aligned", len(values), layer, metric, value, stderr, n, 2.0 * layer, 9.0)
+        Line(
+            "m",
+            "aligned",
+            len(values),
+            layer,
+            metric,
+            value,
+            stderr,
+            n,
+            2.0 * layer,
+            9.0,
+        )
         for layer, value in enumerate(values, start=1)
     ]
     return Trained(Path("out"), Path("out/history"), tuple(lines), "", classes)
@@ -64,7 +75,8 @@ def test_the_headline_is_the_shallowest_layer_within_a_point(result, layer, head
 @pytest.mark.parametrize(
     ("settings", "steps", "wanted"),
     [
-        (Settings(), 750, (75, True)),  # 24,000 sentences: ten times, and before the first step
+        # 24,000 sentences: ten times, and before the first step
+        (Settings(), 750, (75, True)),
         (Settings(), 188, (47, True)),
         (Settings(), 38, (38, False)),  # 1,200: at the end alone
         (Settings(eval_every=5), 38, (5, True)),

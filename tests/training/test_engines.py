@@ -22,19 +22,25 @@ NEAR = 1e-5
 
 
 @pytest.fixture(scope="module")
-def two_processes(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def two_processes(
+    forks: Forks, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """What two real processes find, each with half a batch, where DDP is told that no weight goes unused."""
     folder = tmp_path_factory.mktemp("two")
     options = json.dumps({"ddp_find_unused_parameters": False})
     here = str(Path(engines.__file__).parent)
     script = f"import runpy, sys\nsys.path.append({here!r})\nrunpy.run_path({engines.__file__!r}, run_name='__main__')"
-    ends = [running.wait(300) for running in forks.together(folder, options, script=script)]
+    ends = [
+        running.wait(300) for running in forks.together(folder, options, script=script)
+    ]
     assert [ended.status for ended in ends] == [0, 0], ends[0].err[-2000:]
     return json.loads((folder / "found.json").read_text())
 
 
 @pytest.mark.parametrize("name", engines.RUNS)
-def test_two_processes_train_as_one_with_twice_the_batch(two_processes, tmp_path, name: str):
+def test_two_processes_train_as_one_with_twice_the_batch(
+    two_processes, tmp_path, name: str
+):
     losses, model = engines.train(name, tmp_path, engines.BATCH)
     assert len(losses) == engines.STEPS
     assert two_processes["losses"][name] == pytest.approx(losses, rel=NEAR)
@@ -43,7 +49,9 @@ def test_two_processes_train_as_one_with_twice_the_batch(two_processes, tmp_path
         assert_close(torch.tensor(found), weights[key], rtol=0, atol=NEAR, msg=key)
 
 
-def test_weights_in_shards_get_the_gradients_of_whole_ones(two_processes: dict[str, Any]):
+def test_weights_in_shards_get_the_gradients_of_whole_ones(
+    two_processes: dict[str, Any],
+):
     loss, model = engines.step(lambda model: model)
     loss.backward()
     assert len(two_processes["sharded"]) > 30
@@ -58,26 +66,41 @@ MIXED = 0.02
 
 @pytest.mark.parametrize("name", ["tokens, always", "classes, alternate"])
 @pytest.mark.parametrize("pure", [False, True], ids=["autocast", "pure"])
-def test_bfloat16_trains_near_to_float32(tmp_path: Path, name: str, pure: bool, monkeypatch):
+def test_bfloat16_trains_near_to_float32(
+    tmp_path: Path, name: str, pure: bool, monkeypatch
+):
     wide, _ = engines.train(name, tmp_path, engines.BATCH)
     make, objective = engines.RUNS[name]
     if pure:
         monkeypatch.setitem(engines.RUNS, name, (lambda: make().bfloat16(), objective))
     losses, model = engines.train(name, tmp_path, engines.BATCH, bf16=not pure)
     assert losses == pytest.approx(wide, rel=MIXED) and losses != wide
-    assert {p.dtype for p in model.parameters()} == {torch.bfloat16 if pure else torch.float32}
+    assert {p.dtype for p in model.parameters()} == {
+        torch.bfloat16 if pure else torch.float32
+    }
 
 
 def test_logits_that_overflow_in_half_precision_stay_finite():
-    states = [torch.full((4, 8), 60.0, dtype=torch.float16, requires_grad=True) for _ in range(2)]
+    states = [
+        torch.full((4, 8), 60.0, dtype=torch.float16, requires_grad=True)
+        for _ in range(2)
+    ]
     head = nn.Linear(8, 5, dtype=torch.float16)
-    nn.init.constant_(head.weight, 60.0)  # logits of 28,800: their exponentials and sums do not fit
+    # logits of 28,800: their exponentials and sums do not fit
+    nn.init.constant_(head.weight, 60.0)
     labels = torch.arange(4)
     for reader in (head, lambda x: head(x)):
         loss = aligned_loss(states, labels, reader)
-        assert loss.dtype == torch.float32 and loss.item() == pytest.approx(math.log(5), abs=0.1)
-        assert all(torch.isfinite(slope).all() for slope in torch.autograd.grad(loss, states))
-    far = [s.detach() * torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None].half() for s in states]
+        assert loss.dtype == torch.float32 and loss.item() == pytest.approx(
+            math.log(5), abs=0.1
+        )
+        assert all(
+            torch.isfinite(slope).all() for slope in torch.autograd.grad(loss, states)
+        )
+    far = [
+        s.detach() * torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None].half()
+        for s in states
+    ]
     for similarity in (mean_cosine, linear_cka):
         assert torch.isfinite(similarity_loss(far, labels, head, similarity))
 
@@ -107,7 +130,9 @@ def test_an_adapter_trains_at_every_layer(tmp_path: Path, kind: str, monkeypatch
     assert len(frozen) > 30
     assert all(torch.equal(model.get_parameter(key), before[key]) for key in frozen)
     adapters = [key for key in before if "lora_B" in key]
-    assert len(adapters) >= 3 and all(model.get_parameter(key).any() for key in adapters)
+    assert len(adapters) >= 3 and all(
+        model.get_parameter(key).any() for key in adapters
+    )
     model.save_pretrained(tmp_path / "adapter")
     again = peft.PeftModel.from_pretrained(make(), tmp_path / "adapter").eval()
     batch = engines.batch_of(engines.rows(name, 4))

@@ -18,7 +18,9 @@ from layerscope.training.exits import Exits
 Head = Callable[[Tensor], Tensor]
 
 
-def states_of(model: nn.Module, blocks: list[nn.Module], named: dict[str, Tensor]) -> list[Tensor]:
+def states_of(
+    model: nn.Module, blocks: list[nn.Module], named: dict[str, Tensor]
+) -> list[Tensor]:
     """The output of every block, by hooks of the test's own."""
     states: list[Tensor] = []
 
@@ -35,7 +37,11 @@ def states_of(model: nn.Module, blocks: list[nn.Module], named: dict[str, Tensor
 def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor]:
     model.zero_grad()
     loss.backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return {
+        name: p.grad.clone()
+        for name, p in model.named_parameters()
+        if p.grad is not None
+    }
 
 
 def check(
@@ -50,10 +56,14 @@ def check(
         plain = plain + 2 * layer / (depth * (depth + 1)) * loss
     wanted = gradients(plain, model)
     reads = exits(lambda: model(**named))
-    found = gradients(aligned_loss(reads, labels, exits.head or (lambda logits: logits)), model)
+    found = gradients(
+        aligned_loss(reads, labels, exits.head or (lambda logits: logits)), model
+    )
     assert found.keys() == wanted.keys() and len(found) > 10
     for name in wanted:
-        torch.testing.assert_close(found[name], wanted[name], rtol=1e-8, atol=1e-10, msg=name)
+        torch.testing.assert_close(
+            found[name], wanted[name], rtol=1e-8, atol=1e-10, msg=name
+        )
     assert not any(block._forward_hooks for block in blocks)
     return exits
 
@@ -62,7 +72,9 @@ HEADS: dict[str, Callable[[Any], Head]] = {
     "bert": lambda m: m.cls,
     "modernbert": lambda m: lambda h: m.decoder(m.head(m.model.final_norm(h))),
     "gpt2": lambda m: lambda h: m.lm_head(m.transformer.ln_f(h)),
-    "gpt_neox": lambda m: lambda h: m.get_output_embeddings()(m.gpt_neox.final_layer_norm(h)),
+    "gpt_neox": lambda m: (
+        lambda h: m.get_output_embeddings()(m.gpt_neox.final_layer_norm(h))
+    ),
     "llama": lambda m: lambda h: m.lm_head(m.model.norm(h)),
     "mamba": lambda m: lambda h: m.lm_head(m.backbone.norm_f(h)),
 }
@@ -70,7 +82,11 @@ HEADS: dict[str, Callable[[Any], Head]] = {
 
 @pytest.mark.parametrize("name", HEADS)
 def test_gradients_of_language_models_are_those_of_a_loss_per_layer(name: str):
-    model = next(case for case in TEXT if case.name.replace("-", "_") == name).make().double()
+    model = (
+        next(case for case in TEXT if case.name.replace("-", "_") == name)
+        .make()
+        .double()
+    )
     scope = layered(model)
     named = dict(scope.encoder.batch(TEXTS).named)
     labels = named["input_ids"].clone()
@@ -83,18 +99,24 @@ def test_gradients_of_language_models_are_those_of_a_loss_per_layer(name: str):
 
 FOUR = COMMON | {"num_labels": 4}
 DISTIL = {"vocab_size": 99, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64}
-CLASSIFIERS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Head]]] = {
+CLASSIFIERS: dict[
+    str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Head]]
+] = {
     "bert": (
         lambda: hf.BertForSequenceClassification(hf.BertConfig(**FOUR)),
         lambda m, _: lambda h: m.classifier(m.bert.pooler(h)),
     ),
     "distilbert": (
-        lambda: hf.DistilBertForSequenceClassification(hf.DistilBertConfig(**DISTIL, num_labels=4)),
+        lambda: hf.DistilBertForSequenceClassification(
+            hf.DistilBertConfig(**DISTIL, num_labels=4)
+        ),
         lambda m, _: lambda h: m.classifier(m.pre_classifier(h[:, 0]).relu()),
     ),
     "llama": (
         lambda: hf.LlamaForSequenceClassification(hf.LlamaConfig(**FOUR)),
-        lambda m, mask: lambda h: m.score(m.model.norm(h))[range(len(mask)), mask.sum(1) - 1],
+        lambda m, mask: (
+            lambda h: m.score(m.model.norm(h))[range(len(mask)), mask.sum(1) - 1]
+        ),
     ),
     "bert tokens": (
         lambda: hf.BertForTokenClassification(hf.BertConfig(**FOUR)),
@@ -112,4 +134,5 @@ def test_gradients_of_classifiers_are_those_of_their_own_heads(kind: str):
     shape = named["input_ids"].shape if kind == "bert tokens" else (len(TEXTS),)
     labels = torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(0))
     exits = check(model, scope, named, labels, head(model, named["attention_mask"]))
-    assert exits._at_once == (kind != "llama")  # it looks its last token up in the batch
+    # it looks its last token up in the batch
+    assert exits._at_once == (kind != "llama")

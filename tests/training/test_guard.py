@@ -21,19 +21,30 @@ __all__ = ["one_thread"]
 class Breaks(hf.TrainerCallback):
     """Spoils one number of a weight as a step begins, or of its gradient as it ends."""
 
-    def __init__(self, step: int, weight: nn.Parameter, value: float, gradient: bool) -> None:
-        self.step, self.weight, self.value, self.gradient = step, weight, value, gradient
+    def __init__(
+        self, step: int, weight: nn.Parameter, value: float, gradient: bool
+    ) -> None:
+        self.step, self.weight, self.value, self.gradient = (
+            step,
+            weight,
+            value,
+            gradient,
+        )
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step + 1 == self.step and not self.gradient:
             self.weight.data.view(-1)[0] = self.value
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_pre_optimizer_step(
+        self, args: Any, state: Any, control: Any, **_: Any
+    ) -> None:
         if state.global_step + 1 == self.step and self.gradient:
             self.weight.grad.view(-1)[0] = self.value
 
 
-def run(folder: Path, model: nn.Module, objective: Any = "aligned", **options: Any) -> Any:
+def run(
+    folder: Path, model: nn.Module, objective: Any = "aligned", **options: Any
+) -> Any:
     data = tokens() if isinstance(model, hf.GPT2LMHeadModel) else classes()
     how = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2} | options
     return trainer(folder, model, data, objective, **how)
@@ -41,14 +52,19 @@ def run(folder: Path, model: nn.Module, objective: Any = "aligned", **options: A
 
 @pytest.mark.parametrize("schedule", ["always", "alternate"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_broken_loss_stops_before_the_weights_take_it(tmp_path, schedule: str, value: float):
+def test_a_broken_loss_stops_before_the_weights_take_it(
+    tmp_path, schedule: str, value: float
+):
     model = tiny.gpt2()
     breaks = Breaks(5, model.transformer.h[1].mlp.c_fc.bias, value, gradient=False)
     how = {"gradient_accumulation_steps": 2, "callbacks": [breaks]}
     line = r"the loss of step 5 is NaN or infinite, layer 2 is the first .*checkpoint-4"
     with pytest.raises(LayerscopeError, match=line):
         run(tmp_path, model, Objective(schedule=schedule), **how).train()
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-2", "checkpoint-4"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "checkpoint-2",
+        "checkpoint-4",
+    }
     good = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "checkpoint-4")
     assert all(torch.isfinite(p).all() for p in good.parameters())
     # block 3 was still sound when the step was stopped

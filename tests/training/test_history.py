@@ -21,17 +21,26 @@ EVERY_TWO = {"eval_strategy": "steps", "eval_steps": 2}
 
 def running(n=13):
     return [
-        row | {"labels": row["labels"].index_fill(0, torch.tensor([1]), -100)} for row in tokens(n)
+        row | {"labels": row["labels"].index_fill(0, torch.tensor([1]), -100)}
+        for row in tokens(n)
     ]
 
 
 def pictures(n=13):
     pixels = torch.randn(n, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    return [{"pixel_values": one, "labels": torch.tensor(i % 3)} for i, one in enumerate(pixels)]
+    return [
+        {"pixel_values": one, "labels": torch.tensor(i % 3)}
+        for i, one in enumerate(pixels)
+    ]
 
 
 def vit():
-    size = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 8}
+    size = {
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "image_size": 8,
+    }
     config = hf.ViTConfig(**size, intermediate_size=48, patch_size=4, num_labels=3)
     return tiny.seeded(hf.ViTForImageClassification, config)
 
@@ -97,11 +106,14 @@ def test_every_layer_is_scored_as_by_hand(tmp_path, kind):
         return pytest.approx(wanted.tolist(), rel=1e-4, abs=1e-5)
 
     for flat, wanted in ((name, scores), ("cosine", cosines)):
-        assert [metrics[f"eval_{flat}_layer_{layer}"] for layer in (1, 2, 3)] == near(wanted)
+        assert [metrics[f"eval_{flat}_layer_{layer}"] for layer in (1, 2, 3)] == near(
+            wanted
+        )
     assert history.metric("layer_accuracy").tolist() == near(right)
     assert history.metric("cross_entropy").tolist() == near(losses)
     assert history.metric("cosine_similarity")[3].tolist() == near(cosines)
-    if kind in ("classifier", "vit"):  # the Trainer's loss of tokens is a mean of means of batches
+    # the Trainer's loss of tokens is a mean of means of batches
+    if kind in ("classifier", "vit"):
         assert metrics["eval_loss"] == pytest.approx(losses[-1].item(), rel=1e-4)
 
 
@@ -115,12 +127,16 @@ def test_a_head_that_is_no_last_linear_layer_is_read_as_the_model_reads_it(tmp_p
     for layer in (1, 2, 3):
         normed = hidden[layer] if layer == 3 else model.transformer.ln_f(hidden[layer])
         right = (model.score(normed[:, -1]).argmax(-1) == labels).double().mean().item()
-        assert metrics[f"eval_accuracy_layer_{layer}"] == pytest.approx(right, abs=1e-12)
+        assert metrics[f"eval_accuracy_layer_{layer}"] == pytest.approx(
+            right, abs=1e-12
+        )
 
 
 def test_scores_come_out_of_the_models_own_pass(tmp_path):
     rows, calls = running(10), []
-    run, plain = (trainer(tmp_path, tiny.gpt2(), rows, eval_dataset=rows) for _ in range(2))
+    run, plain = (
+        trainer(tmp_path, tiny.gpt2(), rows, eval_dataset=rows) for _ in range(2)
+    )
     plain.exit_loss.detach()
     run.model.transformer.h[0].register_forward_hook(lambda *_: calls.append(1))
     assert run.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"]
@@ -142,7 +158,9 @@ def test_classifiers_are_read_by_their_own_heads(tmp_path, layers):
     own = dict(zip(layers or (1, 2), model.exit_heads, strict=False))
     for layer in (1, 2, 3):
         logits = own.get(layer, model.classifier)(states[layer - 1].float())
-        assert losses[layer] == pytest.approx(cross_entropy(logits, labels).item(), rel=1e-5)
+        assert losses[layer] == pytest.approx(
+            cross_entropy(logits, labels).item(), rel=1e-5
+        )
     assert not torch.equal(model.exit_heads[0].weight, model.classifier.weight)
 
 
@@ -150,7 +168,11 @@ def test_several_evaluation_sets_have_a_history_each(tmp_path):
     sets = {"near": classes(6), "far": classes(13)}
     history = tmp_path / "history"
     run = trainer(
-        tmp_path / "out", tiny.classifier(), classes(), history=history, eval_dataset=sets
+        tmp_path / "out",
+        tiny.classifier(),
+        classes(),
+        history=history,
+        eval_dataset=sets,
     )
     metrics = run.evaluate()
     for name, rows in sets.items():
@@ -166,7 +188,11 @@ def test_a_resumed_history_is_the_undisturbed_one(tmp_path):
 
     def run(folder, history, **options):
         rows = running()
-        how = {"max_steps": 8, "history": history, "eval_dataset": rows} | EVERY_TWO | options
+        how = (
+            {"max_steps": 8, "history": history, "eval_dataset": rows}
+            | EVERY_TWO
+            | options
+        )
         return trainer(tmp_path / folder, tiny.gpt2(), rows, **how)
 
     run("a", whole).train()
@@ -192,11 +218,18 @@ def test_a_history_is_a_run(tmp_path):
     trainer(tmp_path / "out", tiny.classifier(), rows, **options).train()
     history = open_run(path)
     assert history.steps == (2, 4) and history.depth == 3 and history.final == "head"
-    assert history.info["options"]["objective"] == "aligned" and history.info["kind"] == "training"
+    assert (
+        history.info["options"]["objective"] == "aligned"
+        and history.info["kind"] == "training"
+    )
     table = history.table()
     last = table[(table["metric"] == "nc1") & (table["step"] == 4)]["value"].tolist()
-    assert history.metric("nc1").tolist() == last != history.metric("nc1", step=2).tolist()
-    assert history.metric("effective_depth", variant="relative_to=all,epsilon=0.01")[3] in (1, 2, 3)
+    assert (
+        history.metric("nc1").tolist() == last != history.metric("nc1", step=2).tolist()
+    )
+    assert history.metric("effective_depth", variant="relative_to=all,epsilon=0.01")[
+        3
+    ] in (1, 2, 3)
     with pytest.raises(LayerscopeError, match="step 3 is not in this run: it has 2, 4"):
         history.metric("nc1", step=3)
     for wrong in (
@@ -242,4 +275,6 @@ def test_two_processes_score_each_sample_once(forks, tmp_path):
     one, two = (open_run(tmp_path / name).table() for name in ("alone", "history"))
     assert two["n"].unique().tolist() == [13]  # 16 passed, three of them twice
     np.testing.assert_allclose(two["value"], one["value"], rtol=1e-5)
-    assert f"'eval_nc1': {open_run(tmp_path / 'history').metric('nc1')[3]}" in ends[1].out
+    assert (
+        f"'eval_nc1': {open_run(tmp_path / 'history').metric('nc1')[3]}" in ends[1].out
+    )

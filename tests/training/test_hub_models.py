@@ -34,9 +34,17 @@ def with_terms(folder: Path) -> Path:
 def card_of(folder: Path) -> ModelCard:
     card = ModelCard.load(folder / "README.md")
     data = card.data
-    assert (data.license, data.language, data.base_model) == ("mit", "en", "someone/else")
-    assert data.base_model_relation == "finetune" and {"layerscope", "bert"} <= set(data.tags)
-    assert (folder / "LICENSE").read_text() == "MIT, in full" and "path/to/this/folder" in card.text
+    assert (data.license, data.language, data.base_model) == (
+        "mit",
+        "en",
+        "someone/else",
+    )
+    assert data.base_model_relation == "finetune" and {"layerscope", "bert"} <= set(
+        data.tags
+    )
+    assert (
+        folder / "LICENSE"
+    ).read_text() == "MIT, in full" and "path/to/this/folder" in card.text
     return card
 
 
@@ -44,28 +52,46 @@ def test_a_trained_model_and_what_is_cut_from_it(hub, tmp_path: Path):
     """The licence goes along, the scores are those that were measured, and transformers loads it by its name."""
     model = with_terms(learning.encoder(tmp_path / "model"))
     data = learning.table(tmp_path / "texts.csv")
-    how = {"max_steps": 2, "batch_size": 4, "max_length": 16, "device": "cpu", "progress": False}
+    how = {
+        "max_steps": 2,
+        "batch_size": 4,
+        "max_length": 16,
+        "device": "cpu",
+        "progress": False,
+    }
     out = layerscope.train(model, data, out=tmp_path / "out", **how)
     scores = layerscope.open_run(out / "history").metric("layer_accuracy")
     cut = layerscope.truncate(out, 1, tmp_path / "cut", progress=False)
     for folder, layer, name in ((out, 3, "user/whole"), (cut, 1, "user/cut")):
         card = card_of(folder).data
         assert f"{100 * scores.loc[layer]:.1f}" in (folder / "README.md").read_text()
-        assert (card.pipeline_tag, card.library_name) == ("text-classification", "transformers")
+        assert (card.pipeline_tag, card.library_name) == (
+            "text-classification",
+            "transformers",
+        )
         assert layerscope.push_to_hub(folder, name) == name
         files = hub.files(name, "model")
-        assert not any(file.startswith(("history", "checkpoints", ".layerscope")) for file in files)
+        assert not any(
+            file.startswith(("history", "checkpoints", ".layerscope")) for file in files
+        )
         text = ModelCard(files["README.md"].decode()).text
-        assert f'from_pretrained("{name}")' in text and "path/to/this/folder" not in text
+        assert (
+            f'from_pretrained("{name}")' in text and "path/to/this/folder" not in text
+        )
         load = hf.AutoModelForTokenClassification.from_pretrained
         assert same(weights(load(folder)), weights(load(name)))
 
 
 def test_an_exit_model(hub, tmp_path: Path):
     plain = with_terms(tiny.saved(tiny.classifier(), tmp_path / "plain", special=True))
-    folder = ExitModel(plain, exits=[1, 2], threshold=0.5).save_pretrained(tmp_path / "exits")
+    folder = ExitModel(plain, exits=[1, 2], threshold=0.5).save_pretrained(
+        tmp_path / "exits"
+    )
     card = card_of(folder)
-    assert card.data.pipeline_tag == "text-classification" and "leave at layer 1, 2 of" in card.text
+    assert (
+        card.data.pipeline_tag == "text-classification"
+        and "leave at layer 1, 2 of" in card.text
+    )
     layerscope.push_to_hub(folder, "user/exits")
     text = hub.files("user/exits", "model")["README.md"].decode()
     assert 'ExitModel.from_pretrained("user/exits")' in text
@@ -73,7 +99,9 @@ def test_an_exit_model(hub, tmp_path: Path):
     assert (pulled.exits, pulled.threshold) == ((1, 2), 0.5)
 
 
-def test_a_folder_without_a_model_is_refused_before_the_hub_is_asked(hub, tmp_path: Path):
+def test_a_folder_without_a_model_is_refused_before_the_hub_is_asked(
+    hub, tmp_path: Path
+):
     line = "holds no model: give its folder; a result has its own push_to_hub"
     with pytest.raises(layerscope.LayerscopeError, match=line):
         layerscope.push_to_hub(tmp_path, "user/nothing")

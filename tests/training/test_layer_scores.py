@@ -19,11 +19,15 @@ LAYERS = (1, 2, 3)
 def batches(sizes=(5, 1, 9, 6)) -> tuple[list[Any], list[torch.nn.Linear]]:
     """Return states [L, n, D] and labels [n] of each batch, and a head a layer."""
     torch.manual_seed(0)
-    heads = [torch.nn.Linear(D, K, dtype=torch.float64).requires_grad_(False) for _ in LAYERS]
+    heads = [
+        torch.nn.Linear(D, K, dtype=torch.float64).requires_grad_(False) for _ in LAYERS
+    ]
     rows = []
     for n in sizes:
         labels = torch.randint(0, K, (n,))
-        rows.append((torch.randn(L, n, D, dtype=torch.float64) + labels[:, None] * 0.3, labels))
+        rows.append(
+            (torch.randn(L, n, D, dtype=torch.float64) + labels[:, None] * 0.3, labels)
+        )
     return rows, heads
 
 
@@ -65,9 +69,9 @@ def test_scores_are_those_of_all_states_at_once():
     states = torch.cat([states for states, _ in given], 1)
     labels = torch.cat([labels for _, labels in given])
     n = len(labels)
-    chances = torch.stack([head(rows) for head, rows in zip(heads, states, strict=True)]).softmax(
-        -1
-    )
+    chances = torch.stack(
+        [head(rows) for head, rows in zip(heads, states, strict=True)]
+    ).softmax(-1)
     tops, likely = chances.argmax(-1), chances[:, torch.arange(n), labels]
     centred = states - states.mean(1, keepdim=True)
     cosines = torch.nn.functional.cosine_similarity(centred, centred[-1:], dim=-1)
@@ -81,7 +85,9 @@ def test_scores_are_those_of_all_states_at_once():
         for layer, one in zip(LAYERS, samples, strict=True):
             row = entry(rows, name, layer)
             assert row["value"] == pytest.approx(one.mean().item(), rel=1e-9)
-            assert row["stderr"] == pytest.approx(one.std().item() / n**0.5, rel=1e-9, abs=1e-9)
+            assert row["stderr"] == pytest.approx(
+                one.std().item() / n**0.5, rel=1e-9, abs=1e-9
+            )
             assert (row["n"], row["n_skipped"], row["site"]) == (n, 0, "head")
     nc1 = [plain_nc1(one.numpy(), labels.numpy()) for one in states]
     assert values(rows, "nc1") == pytest.approx(nc1, rel=1e-8)
@@ -89,7 +95,10 @@ def test_scores_are_those_of_all_states_at_once():
     settled = agrees.flip(0).cummin(0).values.flip(0)  # from this layer on they agree
     assert values(rows, "saturated") == settled.double().mean(-1).tolist()
     assert values(rows, "agreement") == agrees.double().mean(-1).tolist()
-    assert entry(rows, "saturation_layer", L)["value"] == (4 - settled.sum(0)).double().mean()
+    assert (
+        entry(rows, "saturation_layer", L)["value"]
+        == (4 - settled.sum(0)).double().mean()
+    )
     right = values(rows, "layer_accuracy")
     first = next(layer for layer in LAYERS if right[layer - 1] >= right[-1] - 0.01)
     for name, depth in (("last", first), ("all", L)):
@@ -101,7 +110,8 @@ def test_of_many_rows_an_even_sample_has_the_cosine(monkeypatch):
     monkeypatch.setattr("layerscope.training.layer_scores.COSINE_BYTES", 4 * L * D * 10)
     given, heads = batches(sizes=(7, 9, 3, 14))
     rows = scored(given, heads).compute()
-    kept = torch.cat([states for states, _ in given], 1)[:, ::4]  # 33 rows, at most 10 of them kept
+    # 33 rows, at most 10 of them kept
+    kept = torch.cat([states for states, _ in given], 1)[:, ::4]
     wanted = [float(cosine_similarity(one, kept[-1]).mean()) for one in kept]
     assert values(rows, "cosine_similarity") == pytest.approx(wanted, rel=1e-9)
     assert entry(rows, "cosine_similarity", 1)["n"] == 9
@@ -130,7 +140,10 @@ def test_tokens_are_shifted_and_ignored_ones_left_out():
     rows = scored([(states, labels)], [head] * L, **options).compute()
     # sample, position that predicts
     read = states[:, [0, 0, 0, 1], [0, 1, 3, 0]]
-    wanted = [cross_entropy(head(one), torch.tensor([1, 2, 3, 2])).exp().item() for one in read]
+    wanted = [
+        cross_entropy(head(one), torch.tensor([1, 2, 3, 2])).exp().item()
+        for one in read
+    ]
     assert values(rows, "perplexity") == pytest.approx(wanted, rel=1e-9)
     assert entry(rows, "perplexity", 1)["n"] == 4
     flat = logged(rows, language_model=True)
@@ -172,5 +185,7 @@ def test_nothing_counted_is_no_row_and_wrong_labels_are_told():
     ):
         with pytest.raises(LayerscopeError, match=line):
             scored([(states, wrong)], heads)
-    one_class = scored([(states, torch.zeros(3, dtype=torch.long))], heads, collapse=(K, D))
+    one_class = scored(
+        [(states, torch.zeros(3, dtype=torch.long))], heads, collapse=(K, D)
+    )
     assert not [row for row in one_class.compute() if row["metric"] == "nc1"]

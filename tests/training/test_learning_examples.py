@@ -31,15 +31,21 @@ def test_every_text_comes_once_and_little_is_padded():
     assert sorted(found) == list(range(1003))
     assert padded(found) < 1.1 * lengths.sum() < padded(list(range(1003)))
     means = [lengths[found[at : at + 16]].mean() for at in range(0, 992, 16)]
-    assert abs(np.corrcoef(means, np.arange(62))[0, 1]) < 0.3, "long texts come at any time"
+    assert abs(np.corrcoef(means, np.arange(62))[0, 1]) < 0.3, (
+        "long texts come at any time"
+    )
 
 
 def test_images_are_shifted_flipped_and_turned_by_their_seed_alone():
     pixels = np.zeros((32, 32, 3), np.uint8)
     pixels[12:20, 4:8] = 255
     image = Image.fromarray(pixels)
-    many = [np.asarray(augmented(image, np.random.default_rng(seed))) for seed in range(200)]
-    assert np.array_equal(many[7], np.asarray(augmented(image, np.random.default_rng(7))))
+    many = [
+        np.asarray(augmented(image, np.random.default_rng(seed))) for seed in range(200)
+    ]
+    assert np.array_equal(
+        many[7], np.asarray(augmented(image, np.random.default_rng(7)))
+    )
     centres = np.array([np.argwhere(found[..., 0] > 127).mean(0) for found in many])
     flipped = centres[:, 1] > 15.5
     assert 70 < flipped.sum() < 130

@@ -9,7 +9,12 @@ from torch.nn.functional import cosine_similarity, cross_entropy, linear
 
 from layerscope import LayerscopeError
 from layerscope.metrics import cka
-from layerscope.training import Objective, aligned_loss, exit_weights, loss as loss_module
+from layerscope.training import (
+    Objective,
+    aligned_loss,
+    exit_weights,
+    loss as loss_module,
+)
 from layerscope.training.objectives import (
     classifiers_loss,
     linear_cka,
@@ -28,7 +33,9 @@ class Case:
         torch.manual_seed(0)
         self.head, *heads = (nn.Linear(D, K, bias, dtype=dtype) for _ in range(E))
         self.heads = [*heads, self.head]
-        self.states = [torch.randn(N, D, dtype=dtype, requires_grad=True) for _ in range(E)]
+        self.states = [
+            torch.randn(N, D, dtype=dtype, requires_grad=True) for _ in range(E)
+        ]
         self.labels = torch.randint(0, K, (N,))
         self.labels[::5] = -100
         self.counts = self.labels != -100
@@ -47,14 +54,18 @@ def gradients(loss: Tensor, leaves: list[Tensor]) -> list[Tensor]:
 def same(one: Tensor, two: Tensor, leaves: list[Tensor]) -> None:
     """Compare two losses and their gradients."""
     assert one.item() == pytest.approx(two.item(), abs=1e-12)
-    for mine, theirs in zip(gradients(3 * one, leaves), gradients(3 * two, leaves), strict=True):
+    for mine, theirs in zip(
+        gradients(3 * one, leaves), gradients(3 * two, leaves), strict=True
+    ):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("chunk", [K, 5 * K, 1 << 22])
 @pytest.mark.parametrize("is_linear", [True, False])
-def test_the_aligned_loss_is_the_plain_sum(monkeypatch, bias: bool, chunk: int, is_linear: bool):
+def test_the_aligned_loss_is_the_plain_sum(
+    monkeypatch, bias: bool, chunk: int, is_linear: bool
+):
     monkeypatch.setattr(loss_module, "CHUNK", chunk)
     case, norm = Case(bias=bias), nn.LayerNorm(D, dtype=torch.float64)
     nn.init.normal_(norm.weight)
@@ -74,7 +85,8 @@ def test_each_label_shifts_to_the_token_before_it():
     tokens, head = torch.randint(0, K, (3, 7)), nn.Linear(D, K, dtype=torch.float64)
     tokens[0, 4:] = -100
     wanted = sum(
-        share * cross_entropy(head(state[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        share
+        * cross_entropy(head(state[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         for share, state in zip(SHARES, states, strict=True)
     )
     same(aligned_loss(states, tokens, head, shift=True), wanted, [states])
@@ -89,7 +101,9 @@ def test_a_regulariser_pulls_every_layer_to_the_last(similarity: Any):
         alike = cosine_similarity(rows, last).mean()
         if similarity is linear_cka:
             one, two = rows - rows.mean(0), last - last.mean(0)
-            alike = (one.T @ two).norm() ** 2 / (one.T @ one).norm() / (two.T @ two).norm()
+            alike = (
+                (one.T @ two).norm() ** 2 / (one.T @ one).norm() / (two.T @ two).norm()
+            )
         wanted = wanted + 0.7 * share * (1 - alike)
     found = similarity_loss(case.states, case.labels, case.head, similarity, beta=0.7)
     same(found, wanted, [*case.states, *case.head.parameters()])
@@ -113,7 +127,9 @@ def test_a_head_for_each_layer_with_and_without_distillation(distillation: float
         apart = (p * (p.log() - one.log_softmax(-1))).sum(-1).mean()
         extra = 0.0 if one is logits[-1] else distillation * apart
         wanted = wanted + share * (case.loss(one) + extra)
-    found = classifiers_loss(case.states, case.labels, case.heads, distillation=distillation)
+    found = classifiers_loss(
+        case.states, case.labels, case.heads, distillation=distillation
+    )
     weights = [parameter for head in case.heads for parameter in head.parameters()]
     same(found, wanted, [*case.states, *weights])
     with pytest.raises(LayerscopeError, match="3 exits and 2 heads"):
@@ -135,7 +151,9 @@ def all_losses(case: Case, part: slice = slice(None), **options: Any) -> list[Te
 def test_uneven_shares_of_two_processes_add_up_to_one():
     case = Case()
     items = int(case.counts.sum())
-    halves = [all_losses(case, part, items=items) for part in (slice(0, 9), slice(9, N))]
+    halves = [
+        all_losses(case, part, items=items) for part in (slice(0, 9), slice(9, N))
+    ]
     wholes = all_losses(case)
     for whole, one, two in zip(
         wholes[:2] + wholes[3:], *(h[:2] + h[3:] for h in halves), strict=True
@@ -149,7 +167,10 @@ def test_a_share_without_labels_adds_nothing_and_one_row_is_finite():
     ignored, one = (
         Case(),
         similarity_loss(
-            [state[1:2] for state in case.states], case.labels[1:2], case.head, linear_cka
+            [state[1:2] for state in case.states],
+            case.labels[1:2],
+            case.head,
+            linear_cka,
         ),
     )
     assert all(torch.isfinite(slope).all() for slope in gradients(one, leaves))
@@ -164,7 +185,9 @@ def test_a_share_without_labels_adds_nothing_and_one_row_is_finite():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_exponentials_and_sums_of_half_precision_are_taken_in_float32(dtype: torch.dtype):
+def test_exponentials_and_sums_of_half_precision_are_taken_in_float32(
+    dtype: torch.dtype,
+):
     case = Case(dtype)
     wanted = sum(
         share * case.loss(case.head(rows).float())
@@ -184,11 +207,20 @@ def test_weights_keep_the_true_depths_where_exits_are_few():
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"labels": torch.full((N,), K)}, "label 11 is outside the head's 11 classes, 0 to 10"),
+        (
+            {"labels": torch.full((N,), K)},
+            "label 11 is outside the head's 11 classes, 0 to 10",
+        ),
         ({"labels": torch.full((N,), -3)}, "label -3 is outside the head's 11 classes"),
-        ({"labels": torch.zeros(N - 1, dtype=torch.long)}, "give one label for each state"),
+        (
+            {"labels": torch.zeros(N - 1, dtype=torch.long)},
+            "give one label for each state",
+        ),
         ({"weights": "quadratic"}, "weights 'quadratic' does not exist"),
-        ({"weights": [1, 2]}, "weights are 2 numbers for 3 exits: give one for each exit"),
+        (
+            {"weights": [1, 2]},
+            "weights are 2 numbers for 3 exits: give one for each exit",
+        ),
         ({"weights": [0, 0, 0]}, "not all 0"),
         ({"layers": [1, 2]}, "name the depth of each exit"),
         ({"layers": [0, 1, 2]}, "give increasing layers from 1"),
@@ -197,9 +229,13 @@ def test_weights_keep_the_true_depths_where_exits_are_few():
 def test_wrong_input_is_told(change: dict[str, Any], line: str):
     case = Case()
     with pytest.raises(LayerscopeError, match=line):
-        aligned_loss(case.states, change.pop("labels", case.labels), case.head, **change)
+        aligned_loss(
+            case.states, change.pop("labels", case.labels), case.head, **change
+        )
     narrow = [case.states[0], case.states[1][:, :4], case.states[2]]
-    with pytest.raises(LayerscopeError, match=r"exit 1 has states of shape \(37, 4\) and the last"):
+    with pytest.raises(
+        LayerscopeError, match=r"exit 1 has states of shape \(37, 4\) and the last"
+    ):
         aligned_loss(narrow, case.labels, case.head)
 
 
@@ -228,7 +264,9 @@ def test_wrong_objectives_are_told(options: dict[str, Any], line: str):
 def test_no_more_than_a_chunk_of_logits_exists(monkeypatch):
     monkeypatch.setattr(loss_module, "CHUNK", 5 * K)
     sizes, case = [], Case()
-    monkeypatch.setattr(nn.functional, "linear", lambda *a: sizes.append(len(a[0])) or linear(*a))
+    monkeypatch.setattr(
+        nn.functional, "linear", lambda *a: sizes.append(len(a[0])) or linear(*a)
+    )
     aligned_loss(case.states, case.labels, case.head).backward()
     assert max(sizes) == 5 and sum(sizes) == E * int(case.counts.sum())
 
@@ -242,4 +280,6 @@ def test_frozen_parts_get_no_gradient(frozen: str):
     (trained,) = parts.values()
     leaves = [*case.head.parameters(), *case.states]
     aligned_loss(case.states, case.labels, case.head).backward()
-    assert {id(leaf) for leaf in leaves if leaf.grad is not None} == {id(leaf) for leaf in trained}
+    assert {id(leaf) for leaf in leaves if leaf.grad is not None} == {
+        id(leaf) for leaf in trained
+    }

@@ -46,12 +46,16 @@ def chances_of(module: nn.Sequential, rows: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("block", [Residual, nn.Sequential])
-def test_an_mlp_is_trained_profiled_and_left_early(tmp_path: Path, block: type[nn.Sequential]):
+def test_an_mlp_is_trained_profiled_and_left_early(
+    tmp_path: Path, block: type[nn.Sequential]
+):
     module, held = mlp(block), digits(600, 800)
     how = {"max_steps": 40, "learning_rate": 2e-3, "progress": False}
     out = layerscope.train(module, digits(0, 600), held, out=tmp_path / "out", **how)
     saved = load_file(out / "model.safetensors")
-    assert all(torch.equal(saved[name], weight) for name, weight in module.state_dict().items())
+    assert all(
+        torch.equal(saved[name], weight) for name, weight in module.state_dict().items()
+    )
     history = layerscope.open_run(out / "history")
     run = layerscope.profile(module, held, out=tmp_path / "run", progress=False)
     leaving = {"threshold": 0.5, "min_speedup": 1e-3, "progress": False}
@@ -63,7 +67,9 @@ def test_an_mlp_is_trained_profiled_and_left_early(tmp_path: Path, block: type[n
     assert run.metric("layer_accuracy")[1:].tolist() == pytest.approx(right.tolist())
     sure = np.vstack([chances.max(-1)[:-1] >= 0.5, np.ones((1, 200), bool)])
     left = sure.argmax(0)
-    assert report.layers["leaving"].tolist() == np.bincount(left, minlength=DEPTH).tolist()
+    assert (
+        report.layers["leaving"].tolist() == np.bincount(left, minlength=DEPTH).tolist()
+    )
     early = chances[left, range(200)].argmax(-1)
     assert report.accuracy == pytest.approx((early == held[1]).mean())
     assert "no exit model is written" in " ".join(report.notes)
@@ -72,7 +78,9 @@ def test_an_mlp_is_trained_profiled_and_left_early(tmp_path: Path, block: type[n
     assert "load_model(model, " in card and "AutoModel" not in card
 
 
-def test_an_mlp_that_was_stopped_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch, caplog):
+def test_an_mlp_that_was_stopped_goes_on_to_the_same_weights(
+    tmp_path: Path, monkeypatch, caplog
+):
     data = digits(0, 300), digits(300, 400)
     how = {"max_steps": 12, "eval_every": 4, "progress": False, "learning_rate": 1e-3}
     whole, again = mlp(), mlp()
@@ -95,7 +103,9 @@ def test_an_mlp_that_was_stopped_goes_on_to_the_same_weights(tmp_path: Path, mon
         (nn.Sequential(nn.Conv2d(1, 1, 3)), True, "a plain module is probed with data"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(tmp_path: Path, model, labelled: bool, line: str):
+def test_what_cannot_be_trained_is_refused(
+    tmp_path: Path, model, labelled: bool, line: str
+):
     data = (ROWS, LABELS) if labelled else ROWS
     with pytest.raises(LayerscopeError, match=line):
         layerscope.train(model, data, out=tmp_path / "out", max_steps=2, progress=False)

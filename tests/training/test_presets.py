@@ -16,7 +16,12 @@ from layerscope.training.options import (
 
 
 def options(**given: Any) -> TrainOptions:
-    call = {"model": "bert", "train": "texts.csv", "out": Path("out"), "settings": given}
+    call = {
+        "model": "bert",
+        "train": "texts.csv",
+        "out": Path("out"),
+        "settings": given,
+    }
     for name in ("preset", "from_config"):
         if name in given:
             call[name] = given.pop(name)
@@ -24,7 +29,12 @@ def options(**given: Any) -> TrainOptions:
 
 
 PRINTED = {
-    "tracing-glue": {"learning_rate": 2e-5, "batch_size": 32, "epochs": 3, "schedule": "always"},
+    "tracing-glue": {
+        "learning_rate": 2e-5,
+        "batch_size": 32,
+        "epochs": 3,
+        "schedule": "always",
+    },
     "tracing-gpt2": {
         "learning_rate": 2e-5,
         "batch_size": 8,

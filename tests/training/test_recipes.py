@@ -27,7 +27,10 @@ def forked(forks: Forks, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path: Path, capsys):
-    model, data = learning.encoder(tmp_path / "model"), learning.table(tmp_path / "texts.csv")
+    model, data = (
+        learning.encoder(tmp_path / "model"),
+        learning.table(tmp_path / "texts.csv"),
+    )
     given = Namespace(out=tmp_path / "runs", seeds=1, jobs=1)
     command = [
         str(model),
@@ -42,7 +45,9 @@ def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path: Path, capsy
     ]
     objectives = {name: ["--objective", name] for name in ("standard", "aligned")}
     table = grid.run(given, command, objectives, "layer_accuracy")
-    assert list(table.columns) == [("standard", 0), ("aligned", 0)] and list(table.index) == [
+    assert list(table.columns) == [("standard", 0), ("aligned", 0)] and list(
+        table.index
+    ) == [
         1,
         2,
         3,
@@ -50,7 +55,9 @@ def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path: Path, capsy
     for name in objectives:
         history = layerscope.open_run(given.out / f"{name}-0" / "history")
         assert history.steps[-1] == 2
-        assert table[name, 0].tolist() == history.metric("layer_accuracy").loc[1:].tolist()
+        assert (
+            table[name, 0].tolist() == history.metric("layer_accuracy").loc[1:].tolist()
+        )
     grid.show(table, lambda share: f"{100 * share:.1f}")
     grid.verdict("a claim", [1.0], False)
     told = capsys.readouterr().out

@@ -34,7 +34,12 @@ __all__ = ["one_thread"]
 def served(folder: Path, make: Any = tiny.bert) -> SentenceTransformer:
     path = tiny.saved(make(), folder / "model", special=make is tiny.bert)
     torch.manual_seed(1)
-    modules = [Transformer(str(path)), Pooling(32, pooling_mode="mean"), Dense(32, 8), Normalize()]
+    modules = [
+        Transformer(str(path)),
+        Pooling(32, pooling_mode="mean"),
+        Dense(32, 8),
+        Normalize(),
+    ]
     return still(SentenceTransformer(modules=modules, device="cpu").train())
 
 
@@ -44,7 +49,9 @@ def columns(model: SentenceTransformer, n: int) -> list[dict[str, Any]]:
 
 def blocks_of(model: SentenceTransformer) -> tuple[nn.Module, str]:
     module = model[0].auto_model
-    return (module.encoder, "layer") if hasattr(module, "encoder") else (module, "layers")
+    return (
+        (module.encoder, "layer") if hasattr(module, "encoder") else (module, "layers")
+    )
 
 
 def at_each_layer(model: SentenceTransformer, loss: Any) -> float:
@@ -70,28 +77,42 @@ LOSSES = {
     "ranking": (MultipleNegativesRankingLoss, 3, None),
     "triplets": (BatchAllTripletLoss, 1, torch.tensor([0, 0, 1, 1, 2, 2])),
     "cosine": (CosineSimilarityLoss, 2, torch.linspace(0, 1, 6)),
-    "matryoshka": (lambda m: MatryoshkaLoss(m, MultipleNegativesRankingLoss(m), [8, 4]), 2, None),
+    "matryoshka": (
+        lambda m: MatryoshkaLoss(m, MultipleNegativesRankingLoss(m), [8, 4]),
+        2,
+        None,
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-@pytest.mark.parametrize("make", [tiny.bert, tiny.llama], ids=["bert", "llama, a final norm"])
-def test_loss_and_gradients_are_those_of_models_cut_after_each_layer(tmp_path, kind, make):
+@pytest.mark.parametrize(
+    "make", [tiny.bert, tiny.llama], ids=["bert", "llama, a final norm"]
+)
+def test_loss_and_gradients_are_those_of_models_cut_after_each_layer(
+    tmp_path, kind, make
+):
     model, (build, n, labels) = served(tmp_path, make), LOSSES[kind]
     loss, batch, runs = build(model), columns(model, n), []
-    wanted = at_each_layer(model, lambda: loss([dict(column) for column in batch], labels))
+    wanted = at_each_layer(
+        model, lambda: loss([dict(column) for column in batch], labels)
+    )
     expected = gradients(model)
     model.zero_grad()
     aligned, blocks = AlignedLoss(loss), getattr(*blocks_of(model))
     handle = blocks[0].register_forward_hook(lambda *_: runs.append(1))
     value = aligned(batch, labels)
-    assert 0 < len(runs) <= n, "one run for each column, or fewer where the loss joins them"
+    assert 0 < len(runs) <= n, (
+        "one run for each column, or fewer where the loss joins them"
+    )
     handle.remove()
     value.backward()
     assert value.item() == pytest.approx(wanted, rel=1e-5) and len(expected) > 20
     for name, one in gradients(model).items():
         torch.testing.assert_close(one, expected[name], rtol=1e-4, atol=1e-5, msg=name)
-    assert "forward" not in model[0].__dict__ and not any(block._forward_hooks for block in blocks)
+    assert "forward" not in model[0].__dict__ and not any(
+        block._forward_hooks for block in blocks
+    )
     assert set(batch[0]) == set(columns(model, 1)[0])
 
 
@@ -124,7 +145,10 @@ def test_every_layer_and_prefix_is_the_explicit_double_loop(tmp_path: Path, kind
 
     def by_hand() -> Tensor:
         one, two = (model(dict(column))["sentence_embedding"] for column in batch)
-        parts = [formula(normalize(one[:, :d]), normalize(two[:, :d]), labels) for d in (2, 5, 8)]
+        parts = [
+            formula(normalize(one[:, :d]), normalize(two[:, :d]), labels)
+            for d in (2, 5, 8)
+        ]
         return torch.stack(parts).mean()
 
     assert at_each_layer(model, by_hand) == pytest.approx(value.item(), abs=1e-6)
@@ -132,7 +156,9 @@ def test_every_layer_and_prefix_is_the_explicit_double_loop(tmp_path: Path, kind
         torch.testing.assert_close(grads[name], one, rtol=0, atol=1e-6, msg=name)
     with torch.no_grad():
         states = AlignedLoss(build(model)).embeddings(batch[0])
-        torch.testing.assert_close(states[-1], model(dict(batch[0]))["sentence_embedding"])
+        torch.testing.assert_close(
+            states[-1], model(dict(batch[0]))["sentence_embedding"]
+        )
     assert states.shape == (3, 6, 8)
 
 
@@ -140,8 +166,12 @@ def test_few_exits_keep_their_depths(tmp_path: Path):
     model = served(tmp_path)
     loss, batch = MultipleNegativesRankingLoss(model), columns(model, 2)
     one, two = (AlignedLoss(loss, [layer])(batch).item() for layer in (1, 3))
-    assert AlignedLoss(loss, [1, 3])(batch).item() == pytest.approx(one / 4 + 3 * two / 4)
-    assert AlignedLoss(loss, [1, 3], "uniform")(batch).item() == pytest.approx((one + two) / 2)
+    assert AlignedLoss(loss, [1, 3])(batch).item() == pytest.approx(
+        one / 4 + 3 * two / 4
+    )
+    assert AlignedLoss(loss, [1, 3], "uniform")(batch).item() == pytest.approx(
+        (one + two) / 2
+    )
     assert two == pytest.approx(loss(batch, None).item()) and one != pytest.approx(two)
 
 

@@ -19,11 +19,31 @@ from layerscope.training.data import read
 
 __all__ = ["cli", "one_thread"]
 TASKS = {
-    "classification": (learning.encoder, learning.table, "texts.csv", "TokenClassification"),
-    "token-classification": (learning.encoder, learning.tags, "tags.jsonl", "TokenClassification"),
+    "classification": (
+        learning.encoder,
+        learning.table,
+        "texts.csv",
+        "TokenClassification",
+    ),
+    "token-classification": (
+        learning.encoder,
+        learning.tags,
+        "tags.jsonl",
+        "TokenClassification",
+    ),
     "causal-lm": (learning.decoder, learning.novel, "novel.txt", "CausalLM"),
-    "image-classification": (learning.vision, learning.photos, "photos", "ImageClassification"),
-    "audio-classification": (learning.speech, learning.sounds, "sounds", "AudioClassification"),
+    "image-classification": (
+        learning.vision,
+        learning.photos,
+        "photos",
+        "ImageClassification",
+    ),
+    "audio-classification": (
+        learning.speech,
+        learning.sounds,
+        "sounds",
+        "AudioClassification",
+    ),
 }
 ONE = {"max_steps": 1, "device": "cpu", "progress": False}
 
@@ -48,7 +68,9 @@ def test_every_task_leaves_a_checkpoint_that_loads_without_layerscope(
     assert printed.status == 0, printed.err
     depths = pd.DataFrame(json.loads(printed.out)["depths"])
     assert depths["layer"].tolist() == [1, 2, 3]
-    assert {*depths["metric"]} == {"perplexity" if task.endswith("lm") else "layer_accuracy"}
+    assert {*depths["metric"]} == {
+        "perplexity" if task.endswith("lm") else "layer_accuracy"
+    }
     assert (depths[["ms_per_sample", "megabytes"]] > 0).all(axis=None)
     loaded, keys = getattr(hf, auto).from_pretrained(out, output_loading_info=True)
     assert not keys["missing_keys"] and not keys["unexpected_keys"]
@@ -73,14 +95,20 @@ def test_one_text_classifier_serves_at_every_depth(cli, tmp_path: Path):
     printed = cli("train", *files, "--out", out, *words(recipe))
     assert printed.status == 0, printed.err
     assert "head: linear, over the mean of the tokens" in printed.err
-    assert "freshly initialised, seed 0: classifier.bias, classifier.weight" in printed.err
+    assert (
+        "freshly initialised, seed 0: classifier.bias, classifier.weight" in printed.err
+    )
     answer = " ".join(printed.out.partition("Effective depth")[0].split())
     assert answer.startswith("Layer 1 of 3: accuracy ")
     assert " × faster; all 3: " in answer and "(N = 60)" in answer
     assert f"\nnext: layerscope truncate {out} --layer 1 --out {out}-1\n" in printed.out
     assert printed.out.endswith(f"\nwritten: {out}\n")
     depths = pd.read_csv(out / "history" / "depths.csv")
-    assert depths["name"].tolist() == ["bert"] * 3 and depths["layer"].tolist() == [1, 2, 3]
+    assert depths["name"].tolist() == ["bert"] * 3 and depths["layer"].tolist() == [
+        1,
+        2,
+        3,
+    ]
     assert (depths["value"] > 0.9).all()
 
     # the three lines of the card, and what transformers makes of the folder by itself
@@ -126,29 +154,46 @@ def test_images_of_one_channel(tmp_path: Path):
     photos = learning.photos(tmp_path / "photos", 12)
     out = layerscope.train(tmp_path / "vit", photos, out=tmp_path / "out", **ONE)
     card = (out / "README.md").read_text()
-    assert "AutoImageProcessor" not in card and not (out / "preprocessor_config.json").exists()
+    assert (
+        "AutoImageProcessor" not in card
+        and not (out / "preprocessor_config.json").exists()
+    )
     run = layerscope.profile(out, photos, out=tmp_path / "run", progress=False)
     assert run.metric("layer_accuracy").notna().all()
 
 
 def test_pairs_are_read_together(tmp_path: Path):
     rows = [
-        (f"w{i % 40} w3", f"w{i % 40} w9" if i % 2 else f"w{i % 40 + 45} w9", ("no", "yes")[i % 2])
+        (
+            f"w{i % 40} w3",
+            f"w{i % 40} w9" if i % 2 else f"w{i % 40 + 45} w9",
+            ("no", "yes")[i % 2],
+        )
         for i in range(40)
     ]
-    frame, data = pd.DataFrame(rows, columns=["text_a", "text_b", "label"]), tmp_path / "pairs.csv"
+    frame, data = (
+        pd.DataFrame(rows, columns=["text_a", "text_b", "label"]),
+        tmp_path / "pairs.csv",
+    )
     frame.to_csv(data, index=False)
     assert read(frame, "auto").samples == read(data, "auto").samples
     batches: list[dict] = []
     model = tiny.classifier(2)
-    model.register_forward_pre_hook(lambda _, __, named: batches.append(named), with_kwargs=True)
-    model.config.id2label, model.config.label2id = {0: "no", 1: "yes"}, {"no": 0, "yes": 1}
+    model.register_forward_pre_hook(
+        lambda _, __, named: batches.append(named), with_kwargs=True
+    )
+    model.config.id2label, model.config.label2id = (
+        {0: "no", 1: "yes"},
+        {"no": 0, "yes": 1},
+    )
     text = tiny.tokenizer(special=True)
     text.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     layerscope.train(model, data, out=tmp_path / "out", processor=text, **ONE)
     batch = next(named for named in batches if "token_type_ids" in named)
     wanted = text(frame["text_a"].tolist(), frame["text_b"].tolist())
-    types = dict(zip(map(tuple, wanted["input_ids"]), wanted["token_type_ids"], strict=True))
+    types = dict(
+        zip(map(tuple, wanted["input_ids"]), wanted["token_type_ids"], strict=True)
+    )
     lengths = batch["attention_mask"].sum(1)
     for ids, read_types, n in zip(
         batch["input_ids"], batch["token_type_ids"], lengths, strict=True

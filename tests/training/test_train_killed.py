@@ -22,8 +22,13 @@ RECIPES = {
 
 
 def same_weights(one: Path, two: Path) -> bool:
-    ours, theirs = load_file(one / "model.safetensors"), load_file(two / "model.safetensors")
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+    ours, theirs = (
+        load_file(one / "model.safetensors"),
+        load_file(two / "model.safetensors"),
+    )
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(ours[k], theirs[k]) for k in ours
+    )
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -45,18 +50,27 @@ def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(
 
     assert forks.run(*words, "--out", killed).status == 0
     assert same_weights(whole, killed)
-    one, two = (layerscope.open_run(place / "history").table() for place in (whole, killed))
+    one, two = (
+        layerscope.open_run(place / "history").table() for place in (whole, killed)
+    )
     assert list(one["step"]) == list(two["step"]) and one["value"].equals(two["value"])
     assert not (killed / "checkpoints").exists()
 
 
 def test_killed_after_the_last_step_it_takes_no_other(tmp_path: Path):
     files = learning.encoder(tmp_path / "bert"), learning.table(tmp_path / "texts.csv")
-    how = {"max_steps": 3, "scheduler": "constant", "learning_rate": 1e-3, "device": "cpu"}
+    how = {
+        "max_steps": 3,
+        "scheduler": "constant",
+        "learning_rate": 1e-3,
+        "device": "cpu",
+    }
     for out in (tmp_path / "whole", tmp_path / "out"):
         layerscope.train(*files, out=out, progress=False, **how)
     (out / "model.safetensors").unlink()
-    write_json(out / "training.json", read_json(out / "training.json") | {"finished": False})
+    write_json(
+        out / "training.json", read_json(out / "training.json") | {"finished": False}
+    )
     layerscope.train(*files, out=out, progress=False, **how)
     assert same_weights(tmp_path / "whole", out)
     assert layerscope.open_run(out / "history").table()["step"].max() == 3

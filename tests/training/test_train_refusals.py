@@ -38,7 +38,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for classes in (2, 3):
         tiny.saved(tiny.classifier(classes), folder / f"of{classes}", special=True)
     stages = {"depths": [1, 1], "num_heads": [1, 2], "window_size": 2, "embed_dim": 8}
-    hf.SwinConfig(image_size=16, patch_size=2, **stages).to_json_file(folder / "swin.json")
+    hf.SwinConfig(image_size=16, patch_size=2, **stages).to_json_file(
+        folder / "swin.json"
+    )
     hf.GPT2Config().to_json_file(folder / "bare.json")
     for name, text in FILES.items():
         (folder / name).write_text(text)
@@ -93,11 +95,22 @@ def train(cli, place: Path, words: str, *more: object):
     """Type a training of a model on data, which are the first two words, both in a folder."""
     model, data, *rest = words.split()
     files = [place / word if (place / word).exists() else word for word in rest]
-    return cli("train", place / model, "--train", place / data, "--device", "cpu", *files, *more)
+    return cli(
+        "train",
+        place / model,
+        "--train",
+        place / data,
+        "--device",
+        "cpu",
+        *files,
+        *more,
+    )
 
 
 @pytest.mark.parametrize(("words", "line"), CASES.items(), ids=CASES)
-def test_wrong_input_is_told_in_one_line(cli, place: Path, tmp_path: Path, words: str, line: str):
+def test_wrong_input_is_told_in_one_line(
+    cli, place: Path, tmp_path: Path, words: str, line: str
+):
     printed = train(cli, place, words, "--out", tmp_path / "out")
     wanted = flagged(line.format(place=place), "--train", *words.split())
     assert (printed.status, printed.line) == (2, wanted)
@@ -116,26 +129,41 @@ def test_a_finished_training_is_left_as_it_is(cli, place: Path, tmp_path: Path):
     )
     with locked(out):
         second = train(cli, place, words, "--out", out)
-    assert second.line.startswith(f"another process is writing to '{out}': wait for it, or choose")
+    assert second.line.startswith(
+        f"another process is writing to '{out}': wait for it, or choose"
+    )
     after = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert before.items() <= after.items()
     again = train(cli, place, words, "--out", out)
-    assert again.status == 0 and f"{out} is finished: nothing is left to train" in again.err
+    assert (
+        again.status == 0
+        and f"{out} is finished: nothing is left to train" in again.err
+    )
     weights = out / "model.safetensors"
     assert weights.read_bytes() == before[weights]
 
 
-def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(cli, place: Path, tmp_path: Path):
+def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(
+    cli, place: Path, tmp_path: Path
+):
     words = "bert texts.csv --max-steps 6 --learning-rate 1e30 --eval-every 1 --scheduler constant"
     printed = train(cli, place, words, "--out", tmp_path / "out")
     assert printed.status == 2 and "NaN or infin" in printed.line
     assert not (tmp_path / "out" / "model.safetensors").exists()
-    assert json.loads((tmp_path / "out" / "training.json").read_text())["finished"] is False
+    assert (
+        json.loads((tmp_path / "out" / "training.json").read_text())["finished"]
+        is False
+    )
 
 
-def test_a_start_that_came_to_nothing_does_not_hold_the_folder(cli, place: Path, tmp_path: Path):
+def test_a_start_that_came_to_nothing_does_not_hold_the_folder(
+    cli, place: Path, tmp_path: Path
+):
     words, killed = "bert texts.csv --max-steps 1", tmp_path / "killed"
-    assert train(cli, place, f"{words} --eval-samples 4", "--out", tmp_path / "out").status == 0
+    assert (
+        train(cli, place, f"{words} --eval-samples 4", "--out", tmp_path / "out").status
+        == 0
+    )
     about = (tmp_path / "out" / "training.json").read_text()
     killed.mkdir()  # before the first evaluation
     (killed / "training.json").write_text(about)

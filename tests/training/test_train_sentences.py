@@ -26,7 +26,9 @@ __all__ = ["cli", "one_thread"]
 HOW = {"task": "sentence-similarity", "device": "cpu", "progress": False}
 
 
-def pairs(path: Path, n: int = 48, seed: int = 0, header: str = "text_a,text_b,score") -> Path:
+def pairs(
+    path: Path, n: int = 48, seed: int = 0, header: str = "text_a,text_b,score"
+) -> Path:
     """Pairs of texts of low or of high words, alike where both are of one kind; no word occurs in both texts."""
     rng, columns = random.Random(seed), header.split(",")
     rows = []
@@ -44,8 +46,14 @@ def pairs(path: Path, n: int = 48, seed: int = 0, header: str = "text_a,text_b,s
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("made")
     learning.encoder(made / "bert")
-    modules = [Transformer(str(made / "bert")), Pooling(32, pooling_mode="mean"), Normalize()]
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(made / "encoder"))
+    modules = [
+        Transformer(str(made / "bert")),
+        Pooling(32, pooling_mode="mean"),
+        Normalize(),
+    ]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
+        str(made / "encoder")
+    )
     learning.decoder(made / "gpt2")
     vit = hf.ViTConfig(**learning.SMALL, image_size=16, patch_size=4)
     hf.ViTModel(vit).save_pretrained(made / "vit")
@@ -64,10 +72,14 @@ def train(cli, folder: Path, line: str, out: Path):
     model, data, *rest = words(line)
     files = [folder / word if (folder / word).is_file() else word for word in rest]
     task = words("--task sentence-similarity --device cpu")
-    return cli("train", folder / model, "--train", folder / data, "--out", out, *task, *files)
+    return cli(
+        "train", folder / model, "--train", folder / data, "--out", out, *task, *files
+    )
 
 
-def rows_of(run: layerscope.Run, layer: int, variant: str | None, step: int | None = None):
+def rows_of(
+    run: layerscope.Run, layer: int, variant: str | None, step: int | None = None
+):
     rows = run.at() if step is None else run.at(step)
     rows = rows[(rows["metric"] == "pair_spearman") & (rows["layer"] == layer)]
     return rows[rows["variant"].fillna("") == (variant or "")]["value"].item()
@@ -84,7 +96,9 @@ def test_the_verb_end_to_end(cli, folder: Path, tmp_path: Path):
     assert "scores: column 'score', learnt as an order (CoSENT)" in printed.err
     assert "· spearman 0." in printed.err
     shown = " ".join(printed.out.split())
-    assert shown.startswith(("Layer ", "All 3 layers: Spearman ")) and "N = 60)" in shown
+    assert (
+        shown.startswith(("Layer ", "All 3 layers: Spearman ")) and "N = 60)" in shown
+    )
     assert "layer Spearman 8 dims 4 dims" in shown
 
     # every number is that of a plain SentenceTransformer cut at the layer and the dimensions
@@ -96,14 +110,17 @@ def test_the_verb_end_to_end(cli, folder: Path, tmp_path: Path):
         sides = [plain.encode(table[side].tolist()) for side in ("text_a", "text_b")]
         for d, variant in ((32, None), (8, "dims=8"), (4, "dims=4")):
             one, two = (
-                side[:, :d] / np.linalg.norm(side[:, :d], axis=1)[:, None] for side in sides
+                side[:, :d] / np.linalg.norm(side[:, :d], axis=1)[:, None]
+                for side in sides
             )
             wanted = spearmanr((one * two).sum(1), table["score"])[0]
             assert rows_of(run, layer, variant) == pytest.approx(wanted, abs=2e-3)
             assert rows_of(run, layer, variant, step=0) < 0.5 < 0.6 < wanted
 
     depths = pd.read_csv(out / "history" / "depths.csv")
-    assert depths["layer"].tolist() == [1, 2, 3] and depths["ms_per_sample"].notna().all()
+    assert (
+        depths["layer"].tolist() == [1, 2, 3] and depths["ms_per_sample"].notna().all()
+    )
     card = (out / "README.md").read_text()
     assert "library_name: sentence-transformers" in card and "truncate_dim=D" in card
     assert "| layer | Spearman | 8 dimensions | 4 dimensions | ms per sample |" in card
@@ -111,10 +128,15 @@ def test_the_verb_end_to_end(cli, folder: Path, tmp_path: Path):
     assert not (out / "checkpoints").exists() and not list(out.rglob("*.bin"))
     assert "dims=8" in (out / "report.html").read_text()
     again = train(cli, folder, line, out)
-    assert again.status == 0 and f"{out} is finished: nothing is left to train" in again.err
+    assert (
+        again.status == 0
+        and f"{out} is finished: nothing is left to train" in again.err
+    )
 
 
-def test_pairs_without_scores_are_found_among_the_others(cli, folder: Path, tmp_path: Path):
+def test_pairs_without_scores_are_found_among_the_others(
+    cli, folder: Path, tmp_path: Path
+):
     line = "encoder found.csv --max-steps 6 --batch-size 8 --objective standard --eval-samples 5 --json"
     printed = train(cli, folder, line, tmp_path / "out")
     assert printed.status == 0, printed.err
@@ -127,7 +149,9 @@ def test_pairs_without_scores_are_found_among_the_others(cli, folder: Path, tmp_
     assert found["dims"] == {}
 
 
-def test_a_stopped_training_goes_on_to_the_same_weights(folder: Path, tmp_path: Path, monkeypatch):
+def test_a_stopped_training_goes_on_to_the_same_weights(
+    folder: Path, tmp_path: Path, monkeypatch
+):
     files = folder / "encoder", folder / "found.csv"
     how = HOW | {"dims": [8], "max_steps": 8, "batch_size": 12, "learning_rate": 1e-3}
     whole = layerscope.train(*files, out=tmp_path / "whole", eval_every=3, **how)
@@ -135,7 +159,8 @@ def test_a_stopped_training_goes_on_to_the_same_weights(folder: Path, tmp_path: 
         layerscope.train(*files, out=tmp_path / "cut", eval_every=3, **how)
     again = layerscope.train(*files, out=tmp_path / "cut", eval_every=3, **how)
     one, two = (
-        SentenceTransformer(str(path), device="cpu").state_dict() for path in (whole, again)
+        SentenceTransformer(str(path), device="cpu").state_dict()
+        for path in (whole, again)
     )
     assert all(torch.equal(weight, two[name]) for name, weight in one.items())
     pd.testing.assert_frame_equal(
@@ -148,7 +173,9 @@ def test_a_plain_model_gets_mean_pooling_and_an_object_is_trained(
     folder, tmp_path: Path, model: str
 ):
     data = folder / "pairs.csv"
-    out = layerscope.train(folder / model, data, out=tmp_path / "out", max_steps=1, **HOW)
+    out = layerscope.train(
+        folder / model, data, out=tmp_path / "out", max_steps=1, **HOW
+    )
     pooled = SentenceTransformer(str(out), device="cpu")
     assert type(pooled[1]).__name__ == "Pooling"
     layerscope.train(pooled, data, out=tmp_path / "more", max_steps=1, **HOW)
@@ -177,14 +204,20 @@ CASES = {
 
 
 @pytest.mark.parametrize(("line", "message"), CASES.items(), ids=CASES)
-def test_wrong_input_is_one_line_and_leaves_nothing(cli, folder, tmp_path, line: str, message: str):
+def test_wrong_input_is_one_line_and_leaves_nothing(
+    cli, folder, tmp_path, line: str, message: str
+):
     printed = train(cli, folder, line, tmp_path / "out")
     assert printed.status == 2 and message in printed.line
     assert not (tmp_path / "out").exists()
 
 
-def test_a_loss_that_is_not_finite_stops_with_its_step_and_layer(folder: Path, tmp_path: Path):
+def test_a_loss_that_is_not_finite_stops_with_its_step_and_layer(
+    folder: Path, tmp_path: Path
+):
     line = "the loss of step 2 is NaN or infinite, layer 1 is the first"
     files = folder / "encoder", folder / "pairs.csv"
     with pytest.raises(layerscope.LayerscopeError, match=line):
-        layerscope.train(*files, out=tmp_path / "out", max_steps=3, learning_rate=1e30, **HOW)
+        layerscope.train(
+            *files, out=tmp_path / "out", max_steps=3, learning_rate=1e30, **HOW
+        )

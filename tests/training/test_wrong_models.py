@@ -38,7 +38,9 @@ DATA = {
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
-def test_labels_that_do_not_fit_are_told_by_every_objective(tmp_path: Path, objective: Objective):
+def test_labels_that_do_not_fit_are_told_by_every_objective(
+    tmp_path: Path, objective: Objective
+):
     for line, (make, data) in DATA.items():
         model = make()
         with pytest.raises(LayerscopeError, match=line) as error:
@@ -49,7 +51,10 @@ def test_labels_that_do_not_fit_are_told_by_every_objective(tmp_path: Path, obje
 
 
 def test_a_batch_without_labels_is_told(tmp_path: Path):
-    bare = [{key: value for key, value in row.items() if key != "labels"} for row in classes(8)]
+    bare = [
+        {key: value for key, value in row.items() if key != "labels"}
+        for row in classes(8)
+    ]
     with pytest.raises(LayerscopeError, match="this batch has no labels"):
         trainer(tmp_path, tiny.classifier(), bare).train()
 
@@ -61,12 +66,21 @@ def spoilt() -> nn.Module:
 
 
 def swin() -> nn.Module:
-    widths = {"embed_dim": 8, "depths": [1, 1, 2], "num_heads": [1, 2, 2], "window_size": 4}
-    return hf.SwinForImageClassification(hf.SwinConfig(image_size=64, num_labels=3, **widths))
+    widths = {
+        "embed_dim": 8,
+        "depths": [1, 1, 2],
+        "num_heads": [1, 2, 2],
+        "window_size": 4,
+    }
+    return hf.SwinForImageClassification(
+        hf.SwinConfig(image_size=64, num_labels=3, **widths)
+    )
 
 
 def bert(kind: Any, **options: Any) -> Any:
-    return lambda: kind(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64, **options))
+    return lambda: kind(
+        hf.BertConfig(**tiny.COMMON, max_position_embeddings=64, **options)
+    )
 
 
 ONE_CLASS, MANY = {"num_labels": 1}, {"problem_type": "multi_label_classification"}

@@ -38,7 +38,11 @@ def still(model: nn.Module) -> nn.Module:
 
 
 def trainer(
-    folder: Path, model: nn.Module, data: list, objective: Any = "aligned", **options: Any
+    folder: Path,
+    model: nn.Module,
+    data: list,
+    objective: Any = "aligned",
+    **options: Any,
 ) -> AlignedTrainer:
     """Return a trainer of a model; options are the trainer's own, or else the Trainer's arguments."""
     named = ("compute_metrics", "callbacks", "history", "layers", "eval_dataset")
@@ -71,6 +75,10 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def same(one: dict[str, Tensor], two: dict[str, Tensor], tolerance: float = 0.0) -> bool:
-    near = [torch.allclose(one[name], two[name], rtol=0, atol=tolerance) for name in one]
+def same(
+    one: dict[str, Tensor], two: dict[str, Tensor], tolerance: float = 0.0
+) -> bool:
+    near = [
+        torch.allclose(one[name], two[name], rtol=0, atol=tolerance) for name in one
+    ]
     return one.keys() == two.keys() and all(near)

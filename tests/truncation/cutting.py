@@ -37,13 +37,16 @@ def cut(given: object, *args: object, **options: object) -> Path:
 def loaded(auto: type, folder: Path) -> nn.Module:
     """Load a checkpoint that lacks nothing and holds nothing else."""
     model, report = auto.from_pretrained(folder, output_loading_info=True)
-    assert not any(report[f"{kind}_keys"] for kind in ("missing", "unexpected", "mismatched"))
+    assert not any(
+        report[f"{kind}_keys"] for kind in ("missing", "unexpected", "mismatched")
+    )
     return model.eval()
 
 
 def close(one: object, two: object, near: float = 1e-5) -> None:
     one, two = (
-        np.asarray(value.detach() if isinstance(value, Tensor) else value) for value in (one, two)
+        np.asarray(value.detach() if isinstance(value, Tensor) else value)
+        for value in (one, two)
     )
     np.testing.assert_allclose(one, two, rtol=near, atol=near)
 
@@ -67,5 +70,7 @@ def pooled(
     model = hf.AutoModel.from_pretrained(folder).double().eval()
     tokenizer = hf.AutoTokenizer.from_pretrained(folder)
     read = [tokenizer(text, return_tensors="pt") for text in texts]
-    states = [model(**one, output_hidden_states=True).hidden_states[layer] for one in read]
+    states = [
+        model(**one, output_hidden_states=True).hidden_states[layer] for one in read
+    ]
     return torch.cat([pool(one) for one in states]).numpy()

@@ -159,7 +159,11 @@ MODELS = {
         v_head_dim=8,
     ),
     "smollm3": case(
-        "SmolLM3ForCausalLM", "SmolLM3Config", "model.layers", **GROUPED, no_rope_layer_interval=3
+        "SmolLM3ForCausalLM",
+        "SmolLM3Config",
+        "model.layers",
+        **GROUPED,
+        no_rope_layer_interval=3,
     ),
     "llama4": case(
         "Llama4ForCausalLM",
@@ -220,7 +224,9 @@ def bypass(model: nn.Module, blocks: str, drop: list[int]) -> None:
             handle.remove()
         wraps = isinstance(seen[0], tuple)
         rest = (None,) * (len(seen[0]) - 1) if wraps else ()
-        module.forward = lambda x, *_, wraps=wraps, rest=rest, **__: (x, *rest) if wraps else x
+        module.forward = lambda x, *_, wraps=wraps, rest=rest, **__: (
+            (x, *rest) if wraps else x
+        )
 
 
 @torch.no_grad()

@@ -41,7 +41,10 @@ def test_trap_09_a_text_model_without_its_last_layer_is_that_layer_of_the_full_o
     whole = loaded(head, out)
     assert type(whole) is type(model)
     close(whole.base_model(input_ids=ids).last_hidden_state, wanted)
-    close(hf.AutoModel.from_pretrained(out).eval()(input_ids=ids).last_hidden_state, wanted)
+    close(
+        hf.AutoModel.from_pretrained(out).eval()(input_ids=ids).last_hidden_state,
+        wanted,
+    )
     assert hf.AutoTokenizer.from_pretrained(out)("w7 w8")["input_ids"] == [7, 8]
     with pytest.raises(AssertionError):
         close(wanted, layer(walks.TEXT[case.name](model, ids), L))
@@ -60,7 +63,10 @@ def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(
     cut = loaded(hf.AutoModelForCausalLM, out)
     wanted = model.get_output_embeddings()(layer(walks.TEXT[case.name](model, ids), 1))
     cap = getattr(model.config, "final_logit_softcapping", None)
-    close(cut(input_ids=ids).logits, wanted if cap is None else cap * torch.tanh(wanted / cap))
+    close(
+        cut(input_ids=ids).logits,
+        wanted if cap is None else cap * torch.tanh(wanted / cap),
+    )
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
     assert cut.get_output_embeddings().weight is cut.get_input_embeddings().weight
     stored = load_file(out / "model.safetensors")
@@ -72,7 +78,8 @@ def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its
     tmp_path: Path,
 ) -> None:
     config = hf.AlbertConfig(
-        **zoo.COMMON | {"num_hidden_layers": 4, "num_attention_heads": 4}, embedding_size=16
+        **zoo.COMMON | {"num_hidden_layers": 4, "num_attention_heads": 4},
+        embedding_size=16,
     )
     model = build(lambda: hf.AlbertForMaskedLM(config))
     out = truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut")
@@ -87,7 +94,9 @@ def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path: Path) ->
         vocab_size=99, dim=32, n_layers=4, n_heads=4, hidden_dim=64, num_labels=3
     )
     distil = build(lambda: hf.DistilBertForSequenceClassification(config))
-    config = hf.BertConfig(**zoo.COMMON, num_labels=3, id2label={0: "no", 1: "yes", 2: "perhaps"})
+    config = hf.BertConfig(
+        **zoo.COMMON, num_labels=3, id2label={0: "no", 1: "yes", 2: "perhaps"}
+    )
     bert = build(lambda: hf.BertForSequenceClassification(config))
     ids = torch.tensor([IDS[0]])
 
@@ -101,7 +110,8 @@ def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path: Path) ->
     shorter = cut(distil, "distilbert")
     close(shorter.distilbert(input_ids=ids).last_hidden_state, state)
     close(
-        shorter(input_ids=ids).logits, distil.classifier(distil.pre_classifier(state[:, 0]).relu())
+        shorter(input_ids=ids).logits,
+        distil.classifier(distil.pre_classifier(state[:, 0]).relu()),
     )
     shorter = cut(bert, "bert")
     state = layer(walks.bert(bert, ids), 2)
@@ -139,7 +149,10 @@ def test_vit_with_its_classifier_and_image_processor(tmp_path: Path) -> None:
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
     out = truncate(saved(model, tmp_path / "full", processor), K, tmp_path / "cut")
     pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    cut, state = loaded(hf.AutoModelForImageClassification, out), layer(walks.vit(model, pixels))
+    cut, state = (
+        loaded(hf.AutoModelForImageClassification, out),
+        layer(walks.vit(model, pixels)),
+    )
     close(cut.vit(pixel_values=pixels).last_hidden_state, state)
     close(cut(pixel_values=pixels).logits, model.classifier(state[:, 0]))
     assert (out / "preprocessor_config.json").is_file()
@@ -192,8 +205,10 @@ def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> Non
         "projection_dim": 16,
     }
     config = hf.CLIPConfig(
-        text_config=small | {"num_hidden_layers": 3, "vocab_size": 99, "eos_token_id": 2},
-        vision_config=small | {"num_hidden_layers": 3, "image_size": 16, "patch_size": 4},
+        text_config=small
+        | {"num_hidden_layers": 3, "vocab_size": 99, "eos_token_id": 2},
+        vision_config=small
+        | {"num_hidden_layers": 3, "image_size": 16, "patch_size": 4},
         projection_dim=16,
     )
     model = build(lambda: hf.CLIPModel(config))
@@ -205,12 +220,17 @@ def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> Non
     ) == (2, 3)
     ids = torch.tensor([IDS[0]])
     state = model.text_model(input_ids=ids, output_hidden_states=True).hidden_states[2]
-    close(cut.text_model(input_ids=ids).last_hidden_state, model.text_model.final_layer_norm(state))
+    close(
+        cut.text_model(input_ids=ids).last_hidden_state,
+        model.text_model.final_layer_norm(state),
+    )
     assert "part text\\_model" in (out / "README.md").read_text()
     out = truncate(tmp_path / "full", 2, tmp_path / "seen", part="vision")
     pixels = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     state = model.vision_model(pixels, output_hidden_states=True).hidden_states[2]
-    close(hf.CLIPVisionModel.from_pretrained(out).eval()(pixels).last_hidden_state, state)
+    close(
+        hf.CLIPVisionModel.from_pretrained(out).eval()(pixels).last_hidden_state, state
+    )
     cut = loaded(hf.AutoModel, out)
     assert (
         cut.config.text_config.num_hidden_layers,
@@ -223,5 +243,9 @@ def test_the_model_given_as_an_object_is_left_as_it_was(tmp_path: Path) -> None:
     model = made("gpt2").train()
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     truncate(model, 1, tmp_path / "cut", processor=word_tokenizer())
-    assert all(torch.equal(before[key], tensor) for key, tensor in model.state_dict().items())
-    assert model.config.n_layer == L and len(model.transformer.h) == L and model.training
+    assert all(
+        torch.equal(before[key], tensor) for key, tensor in model.state_dict().items()
+    )
+    assert (
+        model.config.n_layer == L and len(model.transformer.h) == L and model.training
+    )

@@ -19,7 +19,9 @@ BY_INDEX = ("deepseek_v3", "recurrent_gemma")
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_are_those_of_the_full_model_with_the_blocks_bypassed(name: str, tmp_path: Path):
+def test_logits_are_those_of_the_full_model_with_the_blocks_bypassed(
+    name: str, tmp_path: Path
+):
     make, blocks = MODELS[name]
     if name in BY_INDEX:
         with pytest.raises(LayerscopeError, match="its blocks differ in their weights"):
@@ -34,10 +36,19 @@ def test_logits_are_those_of_the_full_model_with_the_blocks_bypassed(name: str, 
     short = loaded(hf.AutoModelForCausalLM if causal else hf.AutoModelForMaskedLM, out)
     assert type(short) is type(model)
     close(logits(short), logits(model))
-    assert not torch.allclose(logits(model), whole, atol=1e-3), "the bypass does something"
+    assert not torch.allclose(logits(model), whole, atol=1e-3), (
+        "the bypass does something"
+    )
     if causal:
-        how = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-        once, again = (short.generate(IDS, use_cache=cached, **how) for cached in (True, False))
+        how = {
+            "max_new_tokens": 6,
+            "do_sample": False,
+            "pad_token_id": 0,
+            "eos_token_id": None,
+        }
+        once, again = (
+            short.generate(IDS, use_cache=cached, **how) for cached in (True, False)
+        )
         assert torch.equal(once, again)
 
 
@@ -60,7 +71,9 @@ def test_a_process_of_its_own_loads_it_by_auto_alone(tmp_path: Path) -> None:
         model = make()
         bypass(model, blocks, [2, 3])
         np.save(tmp_path / f"{name}.npy", logits(model).numpy())
-    subprocess.run([sys.executable, "-W", "ignore", "-c", CODE, str(tmp_path)], check=True)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CODE, str(tmp_path)], check=True
+    )
 
 
 KINDS = MODELS["gemma3"][0]().config.layer_types
@@ -71,6 +84,10 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("name", "drop", "wanted"), LISTS)
-def test_every_list_of_the_config_names_the_blocks_that_are_left(name, drop, wanted, tmp_path):
-    out = cut(saved(MODELS[name][0](), tmp_path / name), drop=drop, out=tmp_path / "cut")
+def test_every_list_of_the_config_names_the_blocks_that_are_left(
+    name, drop, wanted, tmp_path
+):
+    out = cut(
+        saved(MODELS[name][0](), tmp_path / name), drop=drop, out=tmp_path / "cut"
+    )
     assert wanted.items() <= json.loads((out / "config.json").read_text()).items()

@@ -23,20 +23,34 @@ def skip(*blocks: torch.nn.Module) -> None:
 
 @torch.no_grad()
 def test_a_vision_model(tmp_path: Path) -> None:
-    size = {"hidden_size": 32, "num_hidden_layers": N, "num_attention_heads": 4, "image_size": 16}
+    size = {
+        "hidden_size": 32,
+        "num_hidden_layers": N,
+        "num_attention_heads": 4,
+        "image_size": 16,
+    }
     config = hf.ViTConfig(**size, intermediate_size=64, patch_size=4, num_labels=5)
     model = build(lambda: hf.ViTForImageClassification(config))
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
-    out = cut(saved(model, tmp_path / "full", processor), drop=[1, 4], out=tmp_path / "cut")
+    out = cut(
+        saved(model, tmp_path / "full", processor), drop=[1, 4], out=tmp_path / "cut"
+    )
     pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    blocks = model.vit.layers if hasattr(model.vit, "layers") else model.vit.encoder.layer
+    blocks = (
+        model.vit.layers if hasattr(model.vit, "layers") else model.vit.encoder.layer
+    )
     skip(blocks[0], blocks[3])
-    close(loaded(hf.AutoModelForImageClassification, out)(pixels).logits, model(pixels).logits)
+    close(
+        loaded(hf.AutoModelForImageClassification, out)(pixels).logits,
+        model(pixels).logits,
+    )
 
 
 def test_the_command_its_card_and_a_layer_beside_it(cli, tmp_path: Path) -> None:
     full = saved(MODELS["llama"][0](), tmp_path / "full")
-    printed = cli("truncate", full, "--layer", 5, "--drop", "2-3", "--out", tmp_path / "cut")
+    printed = cli(
+        "truncate", full, "--layer", 5, "--drop", "2-3", "--out", tmp_path / "cut"
+    )
     assert printed.status == 0, printed.err
     for words in ("without blocks 2-3,6 of 6", "3 of 6", "layerscope train"):
         assert words in printed.out
@@ -44,7 +58,10 @@ def test_the_command_its_card_and_a_layer_beside_it(cli, tmp_path: Path) -> None
     bypass(model, "model.layers", [2, 3, 6])
     close(logits(loaded(hf.AutoModelForCausalLM, tmp_path / "cut")), logits(model))
     card = (tmp_path / "cut" / "README.md").read_text()
-    assert "# full without blocks 2-3,6 of 6" in card and "`layerscope train` heals it" in card
+    assert (
+        "# full without blocks 2-3,6 of 6" in card
+        and "`layerscope train` heals it" in card
+    )
     like = "Its output is that of the full model with blocks 2-3,6 bypassed, after the final norm"
     assert like in card
     (made,) = truncate_layers(full, [5], tmp_path / "plain", drop=[5], progress=False)
@@ -58,18 +75,29 @@ def test_a_sentence_transformer_and_an_onnx_file(tmp_path: Path) -> None:
     close(short.encode(TEXTS), full.encode(TEXTS))
     onnxruntime = pytest.importorskip("onnxruntime")
     model = MODELS["bert"][0]().bert
-    out = cut(saved(model, tmp_path / "bert"), drop=[2], out=tmp_path / "onnx", format="onnx")
+    out = cut(
+        saved(model, tmp_path / "bert"), drop=[2], out=tmp_path / "onnx", format="onnx"
+    )
     skip(model.encoder.layer[1])
     session = onnxruntime.InferenceSession(str(out / "model.onnx"))
     inputs = {entry.name: np.ones((1, 14), np.int64) for entry in session.get_inputs()}
     inputs["input_ids"] = IDS.numpy()
     if "token_type_ids" in inputs:
         inputs["token_type_ids"] *= 0
-    close(session.run(None, inputs)[0], model(input_ids=IDS).last_hidden_state, near=1e-4)
+    close(
+        session.run(None, inputs)[0], model(input_ids=IDS).last_hidden_state, near=1e-4
+    )
 
 
 GPT2 = {"vocab_size": 99, "n_embd": 32, "n_layer": N, "n_head": 4, "n_positions": 64}
-T5 = {"vocab_size": 99, "d_model": 32, "num_layers": N, "num_heads": 4, "d_ff": 64, "d_kv": 8}
+T5 = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "num_layers": N,
+    "num_heads": 4,
+    "d_ff": 64,
+    "d_kv": 8,
+}
 JAMBA = {"attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
          "expert_layer_offset": 1, "num_experts": 2, "mamba_d_state": 4, "mamba_dt_rank": 4}  # fmt: skip
 LFM2 = {"full_attn_idxs": [2, 4], "conv_L_cache": 3, "block_multiple_of": 8}
@@ -98,5 +126,11 @@ def test_blocks_that_cannot_be_left_out(name: str, tmp_path: Path) -> None:
     make, drop, why = CASES[name]
     options = {"part": "encoder"} if name == "first" else {}
     with pytest.raises(LayerscopeError, match=why):
-        cut(make(), drop=drop, out=tmp_path / "cut", processor=word_tokenizer(), **options)
+        cut(
+            make(),
+            drop=drop,
+            out=tmp_path / "cut",
+            processor=word_tokenizer(),
+            **options,
+        )
     assert list(tmp_path.iterdir()) == []

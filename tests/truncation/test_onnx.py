@@ -28,7 +28,9 @@ def run(folder: Path, output: str, texts: list[str]) -> np.ndarray:
     """Run the file on texts as its own tokenizer reads them."""
     model, tokenizer = session(folder), hf.AutoTokenizer.from_pretrained(folder)
     batch = tokenizer(texts, padding=True, truncation=True, return_tensors="np")
-    return model.run([output], {entry.name: batch[entry.name] for entry in model.get_inputs()})[0]
+    return model.run(
+        [output], {entry.name: batch[entry.name] for entry in model.get_inputs()}
+    )[0]
 
 
 def used(folder: Path) -> dict[str, object]:
@@ -47,7 +49,10 @@ def test_a_language_model_yields_either_site(site: str, tmp_path: Path) -> None:
     norm = model.norm if site == "normed" else torch.nn.Identity()
     for length in (1, 2, 7, 19):
         ids = torch.arange(3, 3 + length)[None]
-        inputs = {"input_ids": ids.numpy(), "attention_mask": np.ones((1, length), dtype=np.int64)}
+        inputs = {
+            "input_ids": ids.numpy(),
+            "attention_mask": np.ones((1, length), dtype=np.int64),
+        }
         states, _ = walks.rotated(type("Holder", (), {"model": model}), ids)
         found = session(out).run(["last_hidden_state"], inputs)[0]
         close(found, norm(states[2]), near=1e-4)
@@ -67,7 +72,9 @@ def test_a_classifier_pads_and_keeps_its_head(tmp_path: Path) -> None:
     assert {entry.name for entry in file.get_inputs()} == {*tokenizer.model_input_names}
     alone = []
     for text in texts:
-        read = model.bert(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+        read = model.bert(
+            **tokenizer(text, return_tensors="pt"), output_hidden_states=True
+        )
         alone.append(model.classifier(model.bert.pooler(read.hidden_states[2])))
     close(run(out, "logits", texts), torch.cat(alone), near=1e-4)
     example = used(out)
@@ -98,7 +105,12 @@ def test_fewer_dimensions(tmp_path: Path) -> None:
 def test_the_card_shows_how_states_become_vectors(pooling: str) -> None:
     states = np.random.default_rng(0).normal(size=(3, 4, 5))
     mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]])
-    about = {"format": "onnx", "modality": "text", "alone": False, "output": "last_hidden_state"}
+    about = {
+        "format": "onnx",
+        "modality": "text",
+        "alone": False,
+        "output": "last_hidden_state",
+    }
     code = filled("use.md", **about, pooled_by=pooling)
     *_, after = code.removesuffix("```\n").split("[0]\n")
     names = {"np": np, "last_hidden_state": states, "batch": {"attention_mask": mask}}
@@ -111,11 +123,21 @@ def test_the_card_shows_how_states_become_vectors(pooling: str) -> None:
 @pytest.mark.parametrize(
     ("make", "part", "why"),
     [
-        (zoo.mamba, {}, r"cannot be exported to ONNX \(torch.onnx: .*`format='transformers'`"),
-        (zoo.t5, {"part": "decoder"}, "alternates encoder and decoder, which one ONNX file cannot"),
+        (
+            zoo.mamba,
+            {},
+            r"cannot be exported to ONNX \(torch.onnx: .*`format='transformers'`",
+        ),
+        (
+            zoo.t5,
+            {"part": "decoder"},
+            "alternates encoder and decoder, which one ONNX file cannot",
+        ),
     ],
 )
-def test_what_cannot_be_exported_is_refused_and_leaves_nothing(make, part, why, tmp_path) -> None:
+def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
+    make, part, why, tmp_path
+) -> None:
     with pytest.raises(LayerscopeError, match=why):
         cut(make(), 1, tmp_path / "cut", "onnx", processor=word_tokenizer(), **part)
     assert list(tmp_path.iterdir()) == []

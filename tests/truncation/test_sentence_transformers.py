@@ -18,7 +18,11 @@ import layerscope
 def test_minilm_at_half_depth(tmp_path: Path) -> None:
     served = serve(cut("minilm", 3, tmp_path / "cut"))
     close(served.encode(TEXTS), unit(pooled(MINILM, TEXTS, 3)))
-    assert [type(module).__name__ for module in served] == ["Transformer", "Pooling", "Normalize"]
+    assert [type(module).__name__ for module in served] == [
+        "Transformer",
+        "Pooling",
+        "Normalize",
+    ]
     assert served.max_seq_length == 256 and len(served[0].auto_model.encoder.layer) == 3
 
 
@@ -50,8 +54,14 @@ def test_dense_normalize_prompts_and_length_stay_and_the_object_is_left_as_it_wa
     for text in texts:
         how = {"return_tensors": "pt", "truncation": True, "max_length": 16}
         read = served.tokenizer(f"w1 w2 {text}", **how)
-        state = served[0].auto_model(**read, output_hidden_states=True).hidden_states[2][:, 0]
-        rows.append(torch.nn.functional.normalize(torch.tanh(served[2].linear(state)), dim=-1))
+        state = (
+            served[0]
+            .auto_model(**read, output_hidden_states=True)
+            .hidden_states[2][:, 0]
+        )
+        rows.append(
+            torch.nn.functional.normalize(torch.tanh(served[2].linear(state)), dim=-1)
+        )
     close(short.encode(texts), torch.cat(rows))
     np.testing.assert_array_equal(served.encode(texts), before)
     plain = cut(served, 2, tmp_path / "plain", "transformers")
@@ -61,24 +71,42 @@ def test_dense_normalize_prompts_and_length_stay_and_the_object_is_left_as_it_wa
 
 def test_another_pooling_takes_the_place_of_the_models(tmp_path: Path) -> None:
     out = cut("minilm", 2, tmp_path / "cut", "sentence-transformers", pooling="cls")
-    close(serve(out).encode(TEXTS), unit(pooled(MINILM, TEXTS, 2, lambda states: states[:, 0])))
+    close(
+        serve(out).encode(TEXTS),
+        unit(pooled(MINILM, TEXTS, 2, lambda states: states[:, 0])),
+    )
 
 
 @torch.no_grad()
 def test_a_plain_model_gets_a_pooling(tmp_path: Path) -> None:
-    folder, texts = tiny.saved(tiny.llama(), tmp_path / "llama", special=False), tiny.texts(5)
+    folder, texts = (
+        tiny.saved(tiny.llama(), tmp_path / "llama", special=False),
+        tiny.texts(5),
+    )
     served = serve(cut(folder, 2, tmp_path / "cut", "sentence-transformers"))
     norm = tiny.llama().model.norm.double()
-    close(served.encode(texts), pooled(folder, texts, 2, lambda states: norm(states).mean(1)))
+    close(
+        served.encode(texts),
+        pooled(folder, texts, 2, lambda states: norm(states).mean(1)),
+    )
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
 def test_a_pooling_that_is_named_is_shipped(cli, pooling: str, tmp_path: Path) -> None:
-    bert, texts = tiny.saved(tiny.bert(), tmp_path / "bert", special=True), tiny.texts(3)
+    bert, texts = (
+        tiny.saved(tiny.bert(), tmp_path / "bert", special=True),
+        tiny.texts(3),
+    )
     out = cut(bert, 2, tmp_path / "cut", "sentence-transformers", pooling=pooling)
-    pool = {"mean": lambda s: s.mean(1), "cls": lambda s: s[:, 0], "last": lambda s: s[:, -1]}
+    pool = {
+        "mean": lambda s: s.mean(1),
+        "cls": lambda s: s[:, 0],
+        "last": lambda s: s[:, -1],
+    }
     close(serve(out).encode(texts), pooled(bert, texts, 2, pool[pooling]))
-    line = cli("truncate", bert, "--layer", 2, "--pooling", pooling, "--out", tmp_path / "no").line
+    line = cli(
+        "truncate", bert, "--layer", 2, "--pooling", pooling, "--out", tmp_path / "no"
+    ).line
     assert line.startswith(f"pooling {pooling} needs --format sentence-transformers: ")
 
 

@@ -20,18 +20,24 @@ from layerscope.truncation import pipeline, truncate_layers
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+    return tiny.saved(
+        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
+    )
 
 
 @pytest.fixture(scope="module")
 def run(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
     folder = tmp_path_factory.mktemp("run")
-    frame = pd.DataFrame({"text": tiny.texts(40), "label": [f"t{i % 2}" for i in range(40)]})
+    frame = pd.DataFrame(
+        {"text": tiny.texts(40), "label": [f"t{i % 2}" for i in range(40)]}
+    )
     frame.to_csv(folder / "a-b-x.csv", index=False)
     return profiled(bert, folder, str(folder / "a-b-x.csv"), metrics="linear_probe")
 
 
-def profiled(model: object, folder: Path, data: object = None, **options: object) -> layerscope.Run:
+def profiled(
+    model: object, folder: Path, data: object = None, **options: object
+) -> layerscope.Run:
     given = str(model) if isinstance(model, Path) else model
     how = {"metrics": "curvature", "progress": False} | options
     return layerscope.profile(given, data or tiny.texts(12), out=folder / "run", **how)
@@ -46,11 +52,18 @@ def test_one_depth(cli, bert: Path, tmp_path: Path) -> None:
     assert printed.status == 0, printed.err
     for words in ("2 of 3", "full model", str(tmp_path / "cut"), "rebuild"):
         assert words in printed.out
-    assert hf.AutoModelForMaskedLM.from_pretrained(tmp_path / "cut").config.num_hidden_layers == 2
+    assert (
+        hf.AutoModelForMaskedLM.from_pretrained(
+            tmp_path / "cut"
+        ).config.num_hidden_layers
+        == 2
+    )
 
 
 def test_several_depths_and_json(cli, run: layerscope.Run, tmp_path: Path) -> None:
-    printed = cli("truncate", run.path, "--layers", "3,1", "--out", tmp_path / "cut", "--json")
+    printed = cli(
+        "truncate", run.path, "--layers", "3,1", "--out", tmp_path / "cut", "--json"
+    )
     assert printed.status == 0, printed.err
     one, three = json.loads(printed.out)
     table = run.table().query("metric == 'linear_probe' and site == 'raw'")
@@ -113,8 +126,12 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize(("card", "kept"), [(CARD, KEPT), ("---\nlicense: [\n---\n", {})])
-def test_what_the_makers_say_goes_with_the_model(card: str, kept: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("card", "kept"), [(CARD, KEPT), ("---\nlicense: [\n---\n", {})]
+)
+def test_what_the_makers_say_goes_with_the_model(
+    card: str, kept: dict, tmp_path: Path
+) -> None:
     folder = tiny.saved(tiny.bert(), tmp_path / "full", special=True)
     (folder / "README.md").write_text(card)
     (folder / "LICENSE.txt").write_text(LICENCE)
@@ -141,13 +158,20 @@ def test_a_hub_model_is_named_with_its_revision(tmp_path: Path, monkeypatch) -> 
     assert (out / "NOTICE").read_text() == LICENCE
 
 
-def test_the_checkpoints_own_precision_stays_and_another_can_be_named(cli, tmp_path: Path) -> None:
+def test_the_checkpoints_own_precision_stays_and_another_can_be_named(
+    cli, tmp_path: Path
+) -> None:
     full = tiny.saved(tiny.llama().to(torch.bfloat16), tmp_path / "full", special=False)
     (made,) = truncate_layers(full, [2], tmp_path / "cut", progress=False)
-    before, after = (load_file(folder / "model.safetensors") for folder in (full, Path(made.path)))
+    before, after = (
+        load_file(folder / "model.safetensors") for folder in (full, Path(made.path))
+    )
     assert {tensor.dtype for tensor in after.values()} == {torch.bfloat16}
     assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
-    assert (made.dtype, made.difference) == ("bfloat16", 0) and "in bfloat16" in made.measured
+    assert (made.dtype, made.difference) == (
+        "bfloat16",
+        0,
+    ) and "in bfloat16" in made.measured
     half = cut(full, 2, tmp_path / "half", dtype="float16")
     stored = load_file(half / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
@@ -158,23 +182,37 @@ def test_the_checkpoints_own_precision_stays_and_another_can_be_named(cli, tmp_p
 
 
 def test_a_selection_names_the_model(cli, bert: Path, tmp_path: Path) -> None:
-    about = {"model": "m", "depth": 3, "site": "raw", "rule": "best", "why": "", "pooling": "cls"}
+    about = {
+        "model": "m",
+        "depth": 3,
+        "site": "raw",
+        "rule": "best",
+        "why": "",
+        "pooling": "cls",
+    }
     gain = {"gain": None, "gain_error": None, "baseline_name": "the last layer"}
     layers = {"layer": 2, "baseline": Candidate(3), "layers": (Candidate(2),)}
     chosen = Selection(**about, **gain, **layers, as_shipped=False, source=str(bert))
     chosen.save(tmp_path / "choice")
-    assert cli("truncate", tmp_path / "choice", "--out", tmp_path / "by-folder").status == 0
+    assert (
+        cli("truncate", tmp_path / "choice", "--out", tmp_path / "by-folder").status
+        == 0
+    )
     for folder in (cut(chosen, out=tmp_path / "chosen"), tmp_path / "by-folder"):
         served = serve(folder)
         assert served[1].pooling_mode == "cls", "what was scored is shipped"
         assert len(served[0].auto_model.encoder.layer) == 2
-    with pytest.raises(layerscope.LayerscopeError, match="selection keeps the model as shipped"):
+    with pytest.raises(
+        layerscope.LayerscopeError, match="selection keeps the model as shipped"
+    ):
         cut(replace(chosen, as_shipped=True), out=tmp_path / "none")
 
 
 def test_a_hostile_name_does_nothing_in_the_card(tmp_path: Path) -> None:
     name = "a|b <img src=x> `c` [d](e)\n---\n# f \u202e"
-    moved = tiny.saved(tiny.bert(), tmp_path / "full", special=True).rename(tmp_path / name)
+    moved = tiny.saved(tiny.bert(), tmp_path / "full", special=True).rename(
+        tmp_path / name
+    )
     card = (cut(moved, 1, tmp_path / "cut") / "README.md").read_text()
     assert not [bad for bad in ("<img", "`c`", "[d](", "\u202e") if bad in card]
     assert [line for line in card.splitlines() if line.startswith("# ")] == [
@@ -183,7 +221,9 @@ def test_a_hostile_name_does_nothing_in_the_card(tmp_path: Path) -> None:
     assert card.count("\n---\n") == 1
 
 
-def test_nothing_is_left_of_a_killed_truncation(bert: Path, tmp_path: Path, monkeypatch) -> None:
+def test_nothing_is_left_of_a_killed_truncation(
+    bert: Path, tmp_path: Path, monkeypatch
+) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -18,12 +18,16 @@ from layerscope import LayerscopeError
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+    return tiny.saved(
+        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
+    )
 
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False)
+    return tiny.saved(
+        tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False
+    )
 
 
 @pytest.fixture
@@ -57,9 +61,13 @@ LINES = {
 
 
 @pytest.mark.parametrize(("options", "line"), LINES.items(), ids=LINES)
-def test_wrong_options(options: str, line: str, refused, bert: Path, tmp_path: Path) -> None:
+def test_wrong_options(
+    options: str, line: str, refused, bert: Path, tmp_path: Path
+) -> None:
     words = options.split()
-    assert refused(bert, "--out", tmp_path / "cut", *words).startswith(flagged(line, *words))
+    assert refused(bert, "--out", tmp_path / "cut", *words).startswith(
+        flagged(line, *words)
+    )
 
 
 def test_no_place_to_write(refused, bert: Path, tmp_path: Path) -> None:
@@ -67,7 +75,10 @@ def test_no_place_to_write(refused, bert: Path, tmp_path: Path) -> None:
     full.mkdir()
     (full / "mine.txt").write_text("keep")
     file.write_text("keep")
-    assert refused(bert, "--layer", 1) == "truncate needs --out: a new folder for the model"
+    assert (
+        refused(bert, "--layer", 1)
+        == "truncate needs --out: a new folder for the model"
+    )
     for out, line in (
         ("", "out is empty: name a folder"),
         (full, "exists and is not empty: name a new folder"),
@@ -79,7 +90,9 @@ def test_no_place_to_write(refused, bert: Path, tmp_path: Path) -> None:
     assert (cut(bert, 1, empty) / "config.json").is_file()
 
 
-def test_raw_states_of_a_model_with_a_final_norm(refused, llama, bert, tmp_path: Path) -> None:
+def test_raw_states_of_a_model_with_a_final_norm(
+    refused, llama, bert, tmp_path: Path
+) -> None:
     line = refused(llama, "--layer", 1, "--site", "raw", "--out", tmp_path / "cut")
     assert "its final norm (model.norm) follows the last block" in line
     assert line.endswith("or --format onnx")
@@ -92,7 +105,9 @@ class Mine(hf.BertModel):
 
 def swin() -> nn.Module:
     stages = {"depths": [2, 2], "num_heads": [2, 2], "embed_dim": 16}
-    return build(lambda: hf.SwinModel(hf.SwinConfig(image_size=32, patch_size=2, **stages)))
+    return build(
+        lambda: hf.SwinModel(hf.SwinConfig(image_size=32, patch_size=2, **stages))
+    )
 
 
 def adapted() -> nn.Module:
@@ -103,7 +118,9 @@ def adapted() -> nn.Module:
 
 MODELS = {
     "Plain is a plain torch module: no config says its depth": tiny.Plain,
-    "Mine is not one of transformers' own classes": lambda: Mine(hf.BertConfig(**tiny.COMMON)),
+    "Mine is not one of transformers' own classes": lambda: Mine(
+        hf.BertConfig(**tiny.COMMON)
+    ),
     "encoder.layers.0 is run as well as encoder.layers.1": swin,
     "merge it": adapted,
     "choose one with `part='encoder'`": zoo.t5,
@@ -118,7 +135,9 @@ def test_what_no_standard_checkpoint_can_hold(why: str, make, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_not_the_layer_is_not_left_behind(bert: Path, tmp_path: Path, monkeypatch) -> None:
+def test_what_is_not_the_layer_is_not_left_behind(
+    bert: Path, tmp_path: Path, monkeypatch
+) -> None:
     write = hf.PreTrainedModel.save_pretrained
 
     def spoilt(built: nn.Module, folder: Path) -> None:

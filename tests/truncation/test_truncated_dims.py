@@ -17,7 +17,9 @@ from layerscope.truncation.costs import document
 def test_the_prefix_of_a_layer_is_what_is_written(tmp_path: Path) -> None:
     (made,) = truncate_layers("minilm", [4], tmp_path / "cut", dim=128, progress=False)
     answer = document([made]).answer
-    assert answer.startswith("all-MiniLM-L6-v2, layers 1-4 of 6, the first 128 dimensions: ")
+    assert answer.startswith(
+        "all-MiniLM-L6-v2, layers 1-4 of 6, the first 128 dimensions: "
+    )
     short = serve(made.path)
     names = [type(module).__name__ for module in short]
     assert names == ["Transformer", "Pooling", "Dense", "Normalize"]
@@ -28,14 +30,21 @@ def test_the_prefix_of_a_layer_is_what_is_written(tmp_path: Path) -> None:
     words = "layer 4 of the full model, at the first 128 dimensions of its vectors"
     assert words in (Path(made.path) / "README.md").read_text()
     whole = serve(cut("minilm", 2, tmp_path / "whole", dim=384))
-    assert [type(module).__name__ for module in whole] == ["Transformer", "Pooling", "Normalize"]
+    assert [type(module).__name__ for module in whole] == [
+        "Transformer",
+        "Pooling",
+        "Normalize",
+    ]
 
 
 def test_with_dropped_blocks_a_mix_and_half_precision(tmp_path: Path) -> None:
     mixed = cut("minilm", mix=[2, 4], out=tmp_path / "mixed", dim=64)
     both = pooled(MINILM, TEXTS, 2) + pooled(MINILM, TEXTS, 4)
     close(serve(mixed).encode(TEXTS), unit((both / 2)[:, :64]))
-    dropped, full = cut("minilm", out=tmp_path / "dropped", drop=[3], dim=64), serve(MINILM)
+    dropped, full = (
+        cut("minilm", out=tmp_path / "dropped", drop=[3], dim=64),
+        serve(MINILM),
+    )
     del full[0].auto_model.encoder.layer[2]
     close(serve(dropped).encode(TEXTS), unit(full.encode(TEXTS)[:, :64]))
     half = serve(cut("minilm", 4, tmp_path / "half", dim=64, dtype="bfloat16"))
@@ -52,10 +61,18 @@ def test_what_has_no_such_vectors_is_refused_in_one_line(tmp_path: Path) -> None
     vit = saved(hf.ViTModel(config), tmp_path / "vit", processor)
     mend = "`format='sentence-transformers'` makes it one"
     for given, options, line in (
-        ("minilm", {"dim": 400}, "dim is 400: the vectors of all-MiniLM-L6-v2 have 384 dimensions"),
+        (
+            "minilm",
+            {"dim": 400},
+            "dim is 400: the vectors of all-MiniLM-L6-v2 have 384 dimensions",
+        ),
         ("minilm", {"dim": 8, "format": "transformers"}, mend),
         (llama, {"dim": 8, "format": "onnx"}, mend),
-        (vit, {"dim": 8}, "encoder's vectors, and vit as transformers gives none: cut its own"),
+        (
+            vit,
+            {"dim": 8},
+            "encoder's vectors, and vit as transformers gives none: cut its own",
+        ),
     ):
         with pytest.raises(LayerscopeError, match=line):
             cut(given, 1, tmp_path / "no", **options)

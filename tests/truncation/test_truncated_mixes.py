@@ -25,18 +25,34 @@ def test_a_sentence_transformer_weighs_its_layers(tmp_path: Path) -> None:
     assert "mix of the full model's layers 0 (0.1), 2 (0.5) and 4 (0.4)" in card
 
 
-def test_a_plain_model_is_pooled_as_named_and_the_first_line_names_the_mix(cli, tmp_path: Path):
-    folder, texts = tiny.saved(tiny.bert(), tmp_path / "bert", special=True), tiny.texts(4)
-    options = ("--format", "sentence-transformers", "--pooling", "cls", "--out", tmp_path / "mixed")
+def test_a_plain_model_is_pooled_as_named_and_the_first_line_names_the_mix(
+    cli, tmp_path: Path
+):
+    folder, texts = (
+        tiny.saved(tiny.bert(), tmp_path / "bert", special=True),
+        tiny.texts(4),
+    )
+    options = (
+        "--format",
+        "sentence-transformers",
+        "--pooling",
+        "cls",
+        "--out",
+        tmp_path / "mixed",
+    )
     shown = cli("truncate", folder, "--mix", "1=0.25,2=0.75", *options)
     assert ", a mix of layers 1 (0.25) and 2 (0.75) of 3: " in shown.out.splitlines()[0]
-    one, two = (pooled(folder, texts, layer, lambda states: states[:, 0]) for layer in (1, 2))
+    one, two = (
+        pooled(folder, texts, layer, lambda states: states[:, 0]) for layer in (1, 2)
+    )
     close(serve(tmp_path / "mixed").encode(texts), 0.25 * one + 0.75 * two)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("site", ["normed", "raw"])
-def test_onnx_mixes_states_after_the_final_norm_or_before(site: str, tmp_path: Path) -> None:
+def test_onnx_mixes_states_after_the_final_norm_or_before(
+    site: str, tmp_path: Path
+) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     folder = tiny.saved(tiny.llama(), tmp_path / "llama", special=False)
     out = cut(folder, mix={1: 0.25, 2: 0.75}, out=tmp_path / site, site=site)
@@ -55,9 +71,15 @@ def test_onnx_mixes_states_after_the_final_norm_or_before(site: str, tmp_path: P
     ("mix", "line"),
     [
         ("3,9", "layer 9 of the mix does not exist: this model has layers 0..6"),
-        ("2=-1,3=0.5", "the weight of layer 2 in the mix is -1: give a number of at least 0"),
+        (
+            "2=-1,3=0.5",
+            "the weight of layer 2 in the mix is -1: give a number of at least 0",
+        ),
         ("3", "a mix needs two layers or more"),
-        ("3=0.4,4", "mix gives some a weight and others none: give all of them one, or none"),
+        (
+            "3=0.4,4",
+            "mix gives some a weight and others none: give all of them one, or none",
+        ),
         ("last", "mix has the layer 'last'"),
         ("3=inf,4=1", "the weight of layer 3 in the mix is inf"),
     ],

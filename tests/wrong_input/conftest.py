@@ -32,20 +32,24 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+    return tiny.saved(
+        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
+    )
 
 
 @pytest.fixture(scope="session")
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.saved(tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False)
+    return tiny.saved(
+        tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False
+    )
 
 
 @pytest.fixture(scope="session")
 def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny-vit"
-    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(
-        folder
-    )
+    tiny.seeded(
+        hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)
+    ).save_pretrained(folder)
     hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
     return folder
 
@@ -70,7 +74,9 @@ def wav2vec2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A good table: 30 texts of three teams."""
     path = tmp_path_factory.mktemp("data") / "reviews.csv"
-    frame = pd.DataFrame({"text": tiny.texts(30), "team": [f"t{i % 3}" for i in range(30)]})
+    frame = pd.DataFrame(
+        {"text": tiny.texts(30), "team": [f"t{i % 3}" for i in range(30)]}
+    )
     frame.to_csv(path, index=False)
     return path
 
@@ -84,7 +90,9 @@ def refused(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., str]:
         printed = cli(*arguments)
         assert printed.status == 2, printed.err
         assert printed.out == ""
-        assert sorted(tmp_path.rglob("*")) == before, "a refused command leaves nothing behind"
+        assert sorted(tmp_path.rglob("*")) == before, (
+            "a refused command leaves nothing behind"
+        )
         return printed.line
 
     return call
@@ -95,10 +103,14 @@ def told(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., list[str]
     """Return a function that profiles what can be profiled, and returns the lines told about what was left out."""
 
     def call(model: Path, data: Path, *options: object) -> list[str]:
-        printed = cli("profile", model, "--data", data, "--out", tmp_path / "run", *options)
+        printed = cli(
+            "profile", model, "--data", data, "--out", tmp_path / "run", *options
+        )
         assert printed.status == 0, printed.err
         assert "Traceback" not in printed.err and "layerscope: " not in printed.err
-        return [line for line in printed.err.splitlines() if "MB of states in" not in line]
+        return [
+            line for line in printed.err.splitlines() if "MB of states in" not in line
+        ]
 
     return call
 
@@ -119,7 +131,12 @@ def command(bert: Path, reviews: Path) -> list[object]:
 def finished(command: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of that run; `command` on it must be typed in the same words."""
     out = tmp_path_factory.mktemp("finished") / "run"
-    metrics = {"metrics": "curvature,cka", "batch_size": 2, "views": 0, "progress": False}
+    metrics = {
+        "metrics": "curvature,cka",
+        "batch_size": 2,
+        "views": 0,
+        "progress": False,
+    }
     return layerscope.profile(str(command[1]), command[3], out=out, **metrics).path
 
 

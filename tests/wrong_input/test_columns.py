@@ -9,11 +9,20 @@ import pytest
 
 LISTED = "(its columns: text, team)"
 COLUMNS: list[tuple[list[str], str]] = [
-    (["--text-column", "txt"], f"{{}} has no column 'txt', did you mean text? {LISTED}"),
+    (
+        ["--text-column", "txt"],
+        f"{{}} has no column 'txt', did you mean text? {LISTED}",
+    ),
     (["--text-column", "body"], f"{{}} has no column 'body' {LISTED}"),
-    (["--text-column", "TEXT"], f"{{}} has no column 'TEXT', did you mean text? {LISTED}"),
+    (
+        ["--text-column", "TEXT"],
+        f"{{}} has no column 'TEXT', did you mean text? {LISTED}",
+    ),
     (["--text-column", ""], f"{{}} has no column '' {LISTED}"),
-    (["--label-column", "tem"], f"{{}} has no column 'tem', did you mean team? {LISTED}"),
+    (
+        ["--label-column", "tem"],
+        f"{{}} has no column 'tem', did you mean team? {LISTED}",
+    ),
     (
         ["--label-column", "text"],
         "{}: column 'text' cannot hold both texts and labels: name another for one",
@@ -50,11 +59,15 @@ def test_a_wrong_column(
 
 
 @pytest.mark.parametrize("option", ["--text-column", "--label-column"])
-def test_a_column_of_what_has_none(refused, bert: Path, tmp_path: Path, option: str) -> None:
+def test_a_column_of_what_has_none(
+    refused, bert: Path, tmp_path: Path, option: str
+) -> None:
     (tmp_path / "novel.txt").write_text("w1 w2\nw3\n")
     (tmp_path / "photos").mkdir()
     for place in (tmp_path / "novel.txt", tmp_path / "photos", "stdlib-docs"):
-        line = refused("profile", bert, "--data", place, "--out", tmp_path / "run", option, "team")
+        line = refused(
+            "profile", bert, "--data", place, "--out", tmp_path / "run", option, "team"
+        )
         assert line == f"{option} team: {place} has no columns, leave it out"
 
 
@@ -78,7 +91,10 @@ LABELS: dict[str, tuple[list[Any], list[str]]] = {
         [NO_CLASSES],
     ),
     "one each": (["a", "b", "c", "d"], ["the labels cannot be probed: {}"]),
-    "long": (["a" * 5000, "b" * 5000, "a" * 5000, "b" * 5000], ["the labels cannot be probed: {}"]),
+    "long": (
+        ["a" * 5000, "b" * 5000, "a" * 5000, "b" * 5000],
+        ["the labels cannot be probed: {}"],
+    ),
 }
 PROBE = "it needs two classes with five distinct samples each (label more)"
 
@@ -91,7 +107,8 @@ def test_labels_that_are_none_are_told_and_the_rest_goes_on(
     path = tmp_path / "data.jsonl"
     path.write_text(
         "\n".join(
-            json.dumps({"text": f"w{i} w1 w2", "label": label}) for i, label in enumerate(labels)
+            json.dumps({"text": f"w{i} w1 w2", "label": label})
+            for i, label in enumerate(labels)
         )
     )
     guesses = ["text column: 'text' (guessed)", "label column: 'label' (guessed)"]
@@ -99,11 +116,20 @@ def test_labels_that_are_none_are_told_and_the_rest_goes_on(
     assert sorted(found) == sorted(guesses + [line.format(PROBE) for line in lines])
 
 
-def test_a_named_label_column_of_no_classes_is_refused(refused, bert: Path, tmp_path: Path) -> None:
+def test_a_named_label_column_of_no_classes_is_refused(
+    refused, bert: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "data.csv"
     path.write_text("text,score\nw1,0.5\nw2,0.25\n")
     line = refused(
-        "profile", bert, "--data", path, "--out", tmp_path / "run", "--label-column", "score"
+        "profile",
+        bert,
+        "--data",
+        path,
+        "--out",
+        tmp_path / "run",
+        "--label-column",
+        "score",
     )
     assert (
         line

@@ -22,7 +22,8 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
     def mount(size: str) -> Path:
         done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk],
+            capture_output=True,
         )
         if done.returncode:
             pytest.skip("no tmpfs can be mounted here")
@@ -39,7 +40,9 @@ def fill(disk: Path) -> None:
             os.write(file.fileno(), b"x" * 4096)
 
 
-def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished: Path, small_disk) -> None:
+def test_a_disk_that_fills_up_and_is_given_room(
+    cli, command, finished: Path, small_disk
+) -> None:
     disk = small_disk("1m")
     run = disk / "run"
     shutil.copytree(finished, run)
@@ -63,7 +66,9 @@ def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished: Path, sm
         "what was finished is not touched"
     )
     whole = layerscope.open_run(finished).table()
-    pd.testing.assert_frame_equal(layerscope.open_run(run).table(), whole, check_exact=True)
+    pd.testing.assert_frame_equal(
+        layerscope.open_run(run).table(), whole, check_exact=True
+    )
 
 
 def test_a_disk_without_room_from_the_start(cli, command, small_disk) -> None:

@@ -17,10 +17,17 @@ from layerscope.core import option_kinds as kinds
 from layerscope.core.options import Option, Options, checked, declared
 from layerscope.scores.verb import read_scores
 
-OTHERS = {"demo": run_demo, "scores": read_scores, "reproduce": layerscope_papers.reproduce}
+OTHERS = {
+    "demo": run_demo,
+    "scores": read_scores,
+    "reproduce": layerscope_papers.reproduce,
+}
 VERBS = {name: OTHERS.get(name) or getattr(layerscope, name) for name in NAMES}
 
-NEEDED = {"evaluate": {"tasks": "classification:data.csv"}, "reproduce": {"names": "exits"}}
+NEEDED = {
+    "evaluate": {"tasks": "classification:data.csv"},
+    "reproduce": {"names": "exits"},
+}
 """What a command needs although the verb has a default."""
 
 
@@ -36,7 +43,11 @@ BAD: dict[type[kinds.Kind], Callable[[Any], Iterable[Any]]] = {
     kinds.Number: lambda kind: ["many", "nan", "", *beyond(kind)],
     kinds.Several: lambda kind: ["many", "1,,2", *beyond(kind.each)],
     kinds.OneOf: lambda kind: ["nonesuch", ""],
-    kinds.OneOrSome: lambda kind: ["nonesuch", kind.counted, f"{kind.counted}:{kind.least - 1}"],
+    kinds.OneOrSome: lambda kind: [
+        "nonesuch",
+        kind.counted,
+        f"{kind.counted}:{kind.least - 1}",
+    ],
     kinds.Names: lambda kind: [",", "", *(["nonesuch"] if kind.known else [])],
     kinds.Weights: lambda kind: [",", "a=much"],
     kinds.Memory: lambda kind: ["much", "0=much", "gpu=1GB"],
@@ -74,7 +85,9 @@ def test_a_call_refuses_it(verb: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_command_refuses_it(refused: Callable[..., str], verb: str, tmp_path: Path) -> None:
+def test_a_command_refuses_it(
+    refused: Callable[..., str], verb: str, tmp_path: Path
+) -> None:
     options = declared(VERBS[verb])
     first, *_ = options
     words = required(options, tmp_path) | NEEDED.get(verb, {})
@@ -84,7 +97,9 @@ def test_a_command_refuses_it(refused: Callable[..., str], verb: str, tmp_path: 
             continue
         flag = f"--{name.replace('_', '-')}"
         for value in bad_values(option.kind)[:1]:
-            others = {f"--{other}": word for other, word in words.items() if other != name}
+            others = {
+                f"--{other}": word for other, word in words.items() if other != name
+            }
             pairs = [word for pair in others.items() for word in pair]
             line = refused(verb, *positional, *pairs, flag, value)
             assert re.match(rf"({flag}|{name})\b", line), line

@@ -39,7 +39,10 @@ TABLE = b"text,team\nw1 w2,a\nw3,b\n"
 FILES: dict[str, tuple[bytes | str, str]] = {
     # nothing in it
     "empty.csv": (b"", EMPTY),
-    "empty.parquet": (b"", "is not a complete Parquet file (Parquet file size is 0 bytes)"),
+    "empty.parquet": (
+        b"",
+        "is not a complete Parquet file (Parquet file size is 0 bytes)",
+    ),
     "empty.csv.gz": (b"", EMPTY),
     "header.csv": ("text,team\n", NO_ROWS),
     "header.parquet": (parquet(text=pa.array([], pa.string())), NO_ROWS),
@@ -51,42 +54,80 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "binary.csv": (GARBAGE, NO_TEXT),
     "binary.parquet": (GARBAGE, CUT),
     "zeros.txt": (bytes(999), NO_TEXT),
-    "array.npy": (b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}", "is not a complete .npy file"),
+    "array.npy": (
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}",
+        "is not a complete .npy file",
+    ),
     "paper.pdf": (b"%PDF-1.4\n" + GARBAGE, NO_TEXT),
     "photos.zip": (b"PK\x03\x04" + GARBAGE, NO_TEXT),
-    "latin.csv": ("text,team\ncafé,a\n".encode("latin-1"), f"{NO_TEXT} (byte 13 is 0xe9)"),
+    "latin.csv": (
+        "text,team\ncafé,a\n".encode("latin-1"),
+        f"{NO_TEXT} (byte 13 is 0xe9)",
+    ),
     "latin.txt": ("un café\n".encode("latin-1"), f"{NO_TEXT} (byte 6 is 0xe9)"),
     "wide.csv": ("text,team\ncafé,a\n".encode("utf-16"), NO_TEXT),
     "wide.txt": ("un café\n".encode("utf-16-be"), NO_TEXT),
     # cut short
     "cut.parquet": (GOOD[: len(GOOD) // 2], CUT),
-    "cut.jsonl": ('{"text": "w1"}\n{"text": "w', ": line 2 is not JSON (Unterminated string"),
-    "cut.csv": ('text,team\n"w1 w2', ": line 2 is broken (unexpected end of data): close quotes"),
+    "cut.jsonl": (
+        '{"text": "w1"}\n{"text": "w',
+        ": line 2 is not JSON (Unterminated string",
+    ),
+    "cut.csv": (
+        'text,team\n"w1 w2',
+        ": line 2 is broken (unexpected end of data): close quotes",
+    ),
     "cut.csv.gz": (gzip.compress(TABLE * 99)[:40], NOT_GZIP),
     "plain.csv.gz": (TABLE, NOT_GZIP),
-    "fields.csv": ("text,team\nw1,w2,a\n", ": line 2 has 3 fields where the header has 2"),
+    "fields.csv": (
+        "text,team\nw1,w2,a\n",
+        ": line 2 has 3 fields where the header has 2",
+    ),
     # something else than texts
-    "numbers.jsonl": ('{"text": 1}', ": column 'text' holds 1 (int) in row 0, not a text"),
-    "numbers.parquet": (parquet(text=[1.5]), ": column 'text' holds 1.5 (float) in row 0"),
-    "bytes.parquet": (parquet(text=[b"ab"]), ": column 'text' holds b'ab' (bytes) in row 0"),
+    "numbers.jsonl": (
+        '{"text": 1}',
+        ": column 'text' holds 1 (int) in row 0, not a text",
+    ),
+    "numbers.parquet": (
+        parquet(text=[1.5]),
+        ": column 'text' holds 1.5 (float) in row 0",
+    ),
+    "bytes.parquet": (
+        parquet(text=[b"ab"]),
+        ": column 'text' holds b'ab' (bytes) in row 0",
+    ),
     "mixed.jsonl": (
         '{"text": "w1"}\n{"text": 2}',
         "holds 2 (int) in row 1, not a text: name another",
     ),
-    "names.csv": ("a,b\n1,2\n", "has no column of a usual name, such as text (its columns: a, b)"),
-    "values.jsonl": ('{"text": "w1"}\n5', ": line 2 is 5, of type int: give texts, or objects"),
-    "pretty.json": ('{\n  "text": "w1"\n}', ": line 1 is not JSON (Expecting property name"),
+    "names.csv": (
+        "a,b\n1,2\n",
+        "has no column of a usual name, such as text (its columns: a, b)",
+    ),
+    "values.jsonl": (
+        '{"text": "w1"}\n5',
+        ": line 2 is 5, of type int: give texts, or objects",
+    ),
+    "pretty.json": (
+        '{\n  "text": "w1"\n}',
+        ": line 1 is not JSON (Expecting property name",
+    ),
     "twice.csv": ("text,text\nw1,w2\n", "has two columns named 'text': rename one"),
     "no-text.csv": (
         'text,team\n"",a\n" ",b\n',
         ": column 'text' holds no text: every row is empty",
     ),
-    "photo.png": (b"1", "is a single image file: give the folder it lies in, or a list of paths"),
+    "photo.png": (
+        b"1",
+        "is a single image file: give the folder it lies in, or a list of paths",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_wrong_file(refused: Callable[..., str], bert: Path, tmp_path: Path, name: str) -> None:
+def test_a_wrong_file(
+    refused: Callable[..., str], bert: Path, tmp_path: Path, name: str
+) -> None:
     content, fault = FILES[name]
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -99,9 +140,9 @@ def test_a_parquet_file_with_broken_texts(refused, bert: Path, tmp_path: Path) -
     assert BROKEN_TEXT != GOOD
     path.write_bytes(BROKEN_TEXT)
     line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
-    assert line.startswith(f"{path} is not a complete Parquet file (") and line.endswith(
-        "): write or copy it again"
-    )
+    assert line.startswith(
+        f"{path} is not a complete Parquet file ("
+    ) and line.endswith("): write or copy it again")
 
 
 WITHOUT = "(without a path: stdlib-docs, digits, hf:NAME)"
@@ -124,7 +165,9 @@ PLACES: dict[str, str] = {
 
 
 @pytest.mark.parametrize("data", PLACES, ids=[repr(place)[:24] for place in PLACES])
-def test_data_that_are_no_file(refused, bert: Path, tmp_path: Path, monkeypatch, data: str) -> None:
+def test_data_that_are_no_file(
+    refused, bert: Path, tmp_path: Path, monkeypatch, data: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("reviews.csv").write_bytes(TABLE)
     Path("tables").mkdir()
@@ -141,7 +184,9 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def type_as_nobody(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+def type_as_nobody(
+    capfd: pytest.CaptureFixture[str], *arguments: object
+) -> tuple[int, str]:
     """Run the command line in a child without root's rights; return its status and the line on standard error."""
     capfd.readouterr()
     child = os.fork()

@@ -24,7 +24,10 @@ def image(seed: int, kind: str = "png") -> bytes:
 def sound(seed: int, length: int = 2000) -> bytes:
     stream = io.BytesIO()
     soundfile.write(
-        stream, np.random.default_rng(seed).standard_normal(length) * 0.1, 16000, format="WAV"
+        stream,
+        np.random.default_rng(seed).standard_normal(length) * 0.1,
+        16000,
+        format="WAV",
     )
     return stream.getvalue()
 
@@ -43,7 +46,9 @@ GOOD: dict[str, list[bytes]] = {
 
 def fill(folder: Path, suffix: str, others: dict[str, bytes]) -> Path:
     """Write six good files in two sub-folders, and others beside them."""
-    good = {f"{'ab'[i % 2]}/{i}.{suffix}": content for i, content in enumerate(GOOD[suffix])}
+    good = {
+        f"{'ab'[i % 2]}/{i}.{suffix}": content for i, content in enumerate(GOOD[suffix])
+    }
     for name, content in (good | others).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,13 +81,22 @@ NONE = f"holds no {LOOKED_FOR}: give one of its files instead"
 REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
     "empty": ({}, NONE),
     "only hidden": ({".DS_Store": b"x"}, NONE),
-    "other files": ({"a.docx": b"x", "b/c.csv": b"x"}, f"{NONE} (a.docx, b/c.csv), unpacked"),
-    "no image": ({"a/x.png": b"nope"}, "a/x.png cannot be decoded (cannot identify image file"),
+    "other files": (
+        {"a.docx": b"x", "b/c.csv": b"x"},
+        f"{NONE} (a.docx, b/c.csv), unpacked",
+    ),
+    "no image": (
+        {"a/x.png": b"nope"},
+        "a/x.png cannot be decoded (cannot identify image file",
+    ),
     "an empty image": ({"x.jpg": b""}, "x.jpg cannot be decoded"),
     "a cut png": ({"x.png": image(9)[:300]}, "x.png cannot be decoded"),
     "no sound": ({"x.wav": b"nope"}, "x.wav cannot be decoded"),
     "a cut wav": ({"x.wav": sound(9)[:20]}, "x.wav cannot be decoded"),
-    "images and sounds": ({"x.wav": sound(9), "x.png": image(1)}, "holds images and sounds"),
+    "images and sounds": (
+        {"x.wav": sound(9), "x.png": image(1)},
+        "holds images and sounds",
+    ),
 }
 
 

@@ -57,8 +57,13 @@ def remote_code(folder: Path) -> None:
 
 def one_part_missing(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
-    parts = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
+    parts = {
+        "a": "model-00001-of-00002.safetensors",
+        "b": "model-00002-of-00002.safetensors",
+    }
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": parts})
+    )
 
 
 def no_tokenizer(folder: Path) -> None:
@@ -109,7 +114,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         "model folder '{}' holds no weights (*.safetensors): save the model there again",
     ),
     "weights cut": (cut(5000), DAMAGED),
-    "weights a page": (write("model.safetensors", b"<html>404 Not Found</html>"), DAMAGED),
+    "weights a page": (
+        write("model.safetensors", b"<html>404 Not Found</html>"),
+        DAMAGED,
+    ),
     "weights a pointer": (
         write(
             "model.safetensors",
@@ -157,7 +165,13 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-SEEN_BY_INSPECT = ("config cut", "weights cut", "one part missing", "remote code", "a run")
+SEEN_BY_INSPECT = (
+    "config cut",
+    "weights cut",
+    "one part missing",
+    "remote code",
+    "a run",
+)
 """What a second verb refuses as well; it loads a model in the same way."""
 
 
@@ -175,7 +189,9 @@ def test_a_broken_model_folder(
     folder = tmp_path / "model"
     shutil.copytree(bert, folder)
     damage(folder)
-    options = ["--data", reviews, "--out", tmp_path / "run"] if verb == "profile" else []
+    options = (
+        ["--data", reviews, "--out", tmp_path / "run"] if verb == "profile" else []
+    )
     assert refused(verb, folder, *options) == message.replace("{}", str(folder))
     assert not (folder / "ran").exists()
 
@@ -196,7 +212,9 @@ def test_texts_need_a_tokenizer_and_a_look_at_the_model_needs_none(
 
 def edited(name: str, **changed: object) -> Callable[[Path], object]:
     def change(folder: Path) -> None:
-        (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changed))
+        (folder / name).write_text(
+            json.dumps(json.loads((folder / name).read_text()) | changed)
+        )
 
     return change
 
@@ -222,7 +240,9 @@ def test_a_tokenizer_that_cannot_be_used(
     damage(tmp_path / "model")
     assert re.search(
         message,
-        refused("profile", tmp_path / "model", "--data", reviews, "--out", tmp_path / "run"),
+        refused(
+            "profile", tmp_path / "model", "--data", reviews, "--out", tmp_path / "run"
+        ),
     )
 
 
@@ -258,15 +278,26 @@ def test_a_model_that_is_no_folder(
     assert refused(verb, name, *options) == NAMES[name]
 
 
-def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path: Path) -> None:
-    variables = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+def test_a_hub_that_cannot_be_reached_is_reported_without_retries(
+    tmp_path: Path,
+) -> None:
+    variables = (
+        "HTTPS_PROXY",
+        "https_proxy",
+        "HTTP_PROXY",
+        "http_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+    )
     environment = {
         "HF_HUB_OFFLINE": "0",
         "HF_ENDPOINT": "http://127.0.0.1:9",
         "HF_HOME": str(tmp_path),
     }
     # ends within a minute
-    printed = process("inspect", "nobody/none", **environment, **dict.fromkeys(variables, ""))
+    printed = process(
+        "inspect", "nobody/none", **environment, **dict.fromkeys(variables, "")
+    )
     assert printed.status == 2
     assert printed.line == f"'nobody/none' {NO_HUB}: check the name, or the network"
 
@@ -302,7 +333,13 @@ def test_data_of_another_kind(
     named = request.getfixturevalue(data) if data == "reviews" else data
     options = [] if data is None else ["--data", named]
     assert (
-        refused("profile", request.getfixturevalue(model), *options, "--out", tmp_path / "run")
+        refused(
+            "profile",
+            request.getfixturevalue(model),
+            *options,
+            "--out",
+            tmp_path / "run",
+        )
         == line
     )
 

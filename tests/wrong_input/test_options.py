@@ -15,15 +15,25 @@ STORED = "choose float32, float16"
 ORDERS = "give numbers of at least 1, such as 1 or 1,2"
 SHARE = "give a number above 0 and at most 1"
 KINDS = "choose swap, typo, split"
-NO_MODULE = "does not exist in this model: name one of its modules, such as bert.encoder.layer"
+NO_MODULE = (
+    "does not exist in this model: name one of its modules, such as bert.encoder.layer"
+)
 
 
 OPTIONS: list[tuple[str, str, str]] = [
-    ("--samples", "many", "samples is 'many': give a whole number of at least 2, or all"),
+    (
+        "--samples",
+        "many",
+        "samples is 'many': give a whole number of at least 2, or all",
+    ),
     ("--samples", "1", "samples is 1: give a whole number of at least 2, or all"),
     ("--views", "1001", "views is 1001: give a whole number from 0 to 1000"),
     ("--batch-size", "1.5", "batch_size is '1.5': give a whole number of at least 1"),
-    ("--max-length", "65", "max length 65 is beyond the model's 64 positions: give at most that"),
+    (
+        "--max-length",
+        "65",
+        "max length 65 is beyond the model's 64 positions: give at most that",
+    ),
     (
         "--max-length",
         "2",
@@ -45,7 +55,11 @@ OPTIONS: list[tuple[str, str, str]] = [
         "curvatur",
         f"metric 'curvatur' does not exist, did you mean curvature? ({METRIC_NAMES})",
     ),
-    ("--prefixes", "8,x", "prefixes is 'x': give whole numbers of at least 1, such as 8,16,32"),
+    (
+        "--prefixes",
+        "8,x",
+        "prefixes is 'x': give whole numbers of at least 1, such as 8,16,32",
+    ),
     ("--metrics", "", "metrics is empty: give names, default, seven or all"),
     (
         "--metrics",
@@ -58,9 +72,17 @@ OPTIONS: list[tuple[str, str, str]] = [
         "perplexity",
         "nothing to measure: perplexity is not measured: tiny-bert does not predict the next token",
     ),
-    ("--pooling", "man", f"pooling 'man' does not exist, did you mean mean? ({POOLINGS})"),
+    (
+        "--pooling",
+        "man",
+        f"pooling 'man' does not exist, did you mean mean? ({POOLINGS})",
+    ),
     ("--pooling", "auto,mean", f"pooling 'auto' does not exist: {POOLINGS}"),
-    ("--dtype", "flaot32", f"dtype 'flaot32' does not exist, did you mean float32? ({DTYPES})"),
+    (
+        "--dtype",
+        "flaot32",
+        f"dtype 'flaot32' does not exist, did you mean float32? ({DTYPES})",
+    ),
     (
         "--part",
         "vision",
@@ -93,14 +115,22 @@ OPTIONS: list[tuple[str, str, str]] = [
     ("option", "value", "message"), OPTIONS, ids=[f"{o}={v[:9]}" for o, v, _ in OPTIONS]
 )
 def test_a_wrong_value(
-    refused, bert: Path, reviews: Path, tmp_path: Path, option: str, value: str, message: str
+    refused,
+    bert: Path,
+    reviews: Path,
+    tmp_path: Path,
+    option: str,
+    value: str,
+    message: str,
 ) -> None:
     assert refused(
         "profile", bert, "--data", reviews, "--out", tmp_path / "run", option, value
     ) == flagged(message, option)
 
 
-HERE = ", ".join(["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"])
+HERE = ", ".join(
+    ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
+)
 DEVICES = [
     *([] if torch.cuda.is_available() else ["cuda:0", "cuda"]),
     "cuda:77",
@@ -141,8 +171,12 @@ DEMO: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), DEMO, ids=[" ".join(a) for a, _ in DEMO])
-def test_a_wrong_demo(refused, tmp_path: Path, arguments: list[str], message: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"), DEMO, ids=[" ".join(a) for a, _ in DEMO]
+)
+def test_a_wrong_demo(
+    refused, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     assert refused("demo", "--out", tmp_path / "run", *arguments) == message
 
 
@@ -172,7 +206,10 @@ WORDS: list[tuple[list[str], str]] = [
         ["lens", "M", "a b"],
         "'a b' is one word too many for layerscope lens, did you mean --prompt 'a b'?",
     ),
-    (["profile", "M", "a b"], "'a b' is one word too many for layerscope profile: leave it out"),
+    (
+        ["profile", "M", "a b"],
+        "'a b' is one word too many for layerscope profile: leave it out",
+    ),
     (
         ["truncate", "M", "--layers", "4-2", "--out", "o"],
         "layers is '4-2', which ends before it begins: give 2-4",
@@ -185,7 +222,10 @@ WORDS: list[tuple[list[str], str]] = [
         ["profile"],
         "no model is given: name one, such as minilm, or states that another engine wrote with --states",
     ),
-    (["inspect"], "layerscope inspect needs a model, such as layerscope inspect minilm"),
+    (
+        ["inspect"],
+        "layerscope inspect needs a model, such as layerscope inspect minilm",
+    ),
     (
         ["inspect", "M", "--data", "x"],
         "option --data does not exist: layerscope inspect --help lists them",
@@ -197,7 +237,9 @@ WORDS: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), WORDS, ids=[" ".join(a) for a, _ in WORDS])
+@pytest.mark.parametrize(
+    ("arguments", "message"), WORDS, ids=[" ".join(a) for a, _ in WORDS]
+)
 def test_a_wrong_word(refused, arguments: list[str], message: str) -> None:
     assert refused(*arguments) == flagged(message, *arguments)
 
@@ -211,20 +253,41 @@ def test_a_revision_of_a_folder(refused, bert: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")]
+    ("option", "value"),
+    [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")],
 )
-def test_what_only_texts_have(refused, vit: Path, tmp_path: Path, option: str, value: str) -> None:
+def test_what_only_texts_have(
+    refused, vit: Path, tmp_path: Path, option: str, value: str
+) -> None:
     line = refused(
-        "profile", vit, "--data", "digits", "--samples", 9, "--out", tmp_path / "run", option, value
+        "profile",
+        vit,
+        "--data",
+        "digits",
+        "--samples",
+        9,
+        "--out",
+        tmp_path / "run",
+        option,
+        value,
     )
-    assert line == f"{option} is for texts, and digits holds image samples: leave it out"
+    assert (
+        line == f"{option} is for texts, and digits holds image samples: leave it out"
+    )
 
 
 def test_a_cls_that_the_tokenizer_has_not(
     refused, gpt2: Path, reviews: Path, tmp_path: Path
 ) -> None:
     line = refused(
-        "profile", gpt2, "--data", reviews, "--out", tmp_path / "run", "--pooling", "cls"
+        "profile",
+        gpt2,
+        "--data",
+        reviews,
+        "--out",
+        tmp_path / "run",
+        "--pooling",
+        "cls",
     )
     assert (
         line

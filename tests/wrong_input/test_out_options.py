@@ -21,7 +21,11 @@ def test_a_place_that_cannot_be(
     taken.write_text("")
     options = {"--out": tmp_path / "run"} | {option: place}
     line = refused(
-        "profile", bert, "--data", reviews, *(word for pair in options.items() for word in pair)
+        "profile",
+        bert,
+        "--data",
+        reviews,
+        *(word for pair in options.items() for word in pair),
     )
     assert line == PLACES[name].format(option.removeprefix("--"), str(place), taken)
 

@@ -15,7 +15,9 @@ import layerscope
 from layerscope.cli import main
 
 
-def type_onto(monkeypatch: pytest.MonkeyPatch, words: list[object], **streams: Any) -> int:
+def type_onto(
+    monkeypatch: pytest.MonkeyPatch, words: list[object], **streams: Any
+) -> int:
     """Type a command whose standard streams are others, and return its status."""
     with monkeypatch.context() as patch:
         for name, stream in streams.items():

@@ -56,12 +56,17 @@ def cut(name: str) -> Callable[[Path], object]:
 
 
 def plan_of_another_make(run: Path) -> None:
-    pd.read_parquet(run / "plan.parquet").drop(columns="shard").to_parquet(run / "plan.parquet")
+    pd.read_parquet(run / "plan.parquet").drop(columns="shard").to_parquet(
+        run / "plan.parquet"
+    )
 
 
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no plan": (delete("plan.parquet"), f"'{{}}/plan.parquet' is missing: {ANEW}"),
-    "plan flipped": (flip("plan.parquet", 60), f"'{{}}/plan.parquet' is damaged: {ANEW}"),
+    "plan flipped": (
+        flip("plan.parquet", 60),
+        f"'{{}}/plan.parquet' is damaged: {ANEW}",
+    ),
     "another plan": (
         plan_of_another_make,
         f"'{{}}/plan.parquet' is not the file that layerscope wrote: {ANEW}",
@@ -82,7 +87,9 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "plan of other views": (
         lambda run: (
-            pd.read_parquet(run / "plan.parquet").assign(view=1).to_parquet(run / "plan.parquet")
+            pd.read_parquet(run / "plan.parquet")
+            .assign(view=1)
+            .to_parquet(run / "plan.parquet")
         ),
         f"'{{}}/plan.parquet' is not the file that layerscope wrote: {ANEW}",
     ),
@@ -99,7 +106,9 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_run_that_cannot_go_on(refused, command: list[object], run: Path, name: str) -> None:
+def test_a_run_that_cannot_go_on(
+    refused, command: list[object], run: Path, name: str
+) -> None:
     damage, message = REFUSED[name]
     damage(run)
     assert refused(*command, "--out", run) == message.replace("{}", str(run))
@@ -117,7 +126,9 @@ MENDED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         [f"shard 2 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"],
     ),
     "a shard of another": (
-        lambda run: shutil.copy(run / "shards/00000.safetensors", run / "shards/00001.safetensors"),
+        lambda run: shutil.copy(
+            run / "shards/00000.safetensors", run / "shards/00001.safetensors"
+        ),
         [f"shard 1 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"],
     ),
     "a checksum garbage": (
@@ -147,7 +158,9 @@ def test_what_is_damaged_is_computed_again(
     damage(run)
     printed = cli(*command, "--out", run)
     assert printed.status == 0, printed.err
-    assert printed.err.splitlines()[1:] == [line.replace("{}", repr(str(run))) for line in lines]
+    assert printed.err.splitlines()[1:] == [
+        line.replace("{}", repr(str(run))) for line in lines
+    ]
     whole, mended = layerscope.open_run(finished), layerscope.open_run(run)
     pd.testing.assert_frame_equal(mended.table(), whole.table(), check_exact=True)
     assert (mended.pooled(3) == whole.pooled(3)).all()
@@ -208,9 +221,11 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(
     ]
     running = forks.start(*arguments)
     running.until(lambda: len(list((out / "shards").glob("*.json"))) >= 3)
-    running.kill(signal.SIGSTOP)  # it holds the folder for as long as the second one takes
+    # it holds the folder for as long as the second one takes
+    running.kill(signal.SIGSTOP)
     second = cli(*arguments)
-    running.kill(signal.SIGINT)  # it waits until the process goes on, so no shard more comes first
+    # it waits until the process goes on, so no shard more comes first
+    running.kill(signal.SIGINT)
     running.kill(signal.SIGCONT)
     assert second.status == 2
     assert second.line == (
@@ -228,10 +243,14 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(
     again = cli(*arguments)
     assert again.status == 0
     assert f"resuming {str(out)!r}: {done} of {total} shards are done" in again.err
-    computed = [event["shard"] for event in layerscope.open_run(out).folder.events("shard")]
+    computed = [
+        event["shard"] for event in layerscope.open_run(out).folder.events("shard")
+    ]
     assert len(computed) == len(set(computed)), "nothing is computed twice"
     missing = set(range(total)) - set(computed)
     assert len(missing) <= 1, (
         "a shard that was whole when Ctrl-C came may lack its line in the log, no other"
     )
-    assert all(layerscope.open_run(out).folder.is_finished(shard) for shard in range(total))
+    assert all(
+        layerscope.open_run(out).folder.is_finished(shard) for shard in range(total)
+    )

@@ -35,14 +35,26 @@ def everything(weights: Weights) -> None:
 
 HOPELESS: dict[str, tuple[str, Callable[[Weights], object], int]] = {
     "everything": ("bert", everything, 0),
-    "a block": ("bert", lambda w: w["bert.encoder.layer.1.output.dense.weight"].fill_(NAN), 2),
-    "infinity": ("bert", lambda w: w["bert.encoder.layer.1.output.LayerNorm.bias"].fill_(INF), 2),
+    "a block": (
+        "bert",
+        lambda w: w["bert.encoder.layer.1.output.dense.weight"].fill_(NAN),
+        2,
+    ),
+    "infinity": (
+        "bert",
+        lambda w: w["bert.encoder.layer.1.output.LayerNorm.bias"].fill_(INF),
+        2,
+    ),
     "one number": (
         "bert",
         lambda w: w["bert.encoder.layer.2.output.LayerNorm.bias"][3].fill_(NAN),
         3,
     ),
-    "a causal model": ("gpt2", lambda w: w["transformer.h.1.mlp.c_proj.bias"][0].fill_(INF), 2),
+    "a causal model": (
+        "gpt2",
+        lambda w: w["transformer.h.1.mlp.c_proj.bias"][0].fill_(INF),
+        2,
+    ),
 }
 
 

@@ -29,7 +29,12 @@ ODD = {
     "markup": "[red]w1[/red] [/] [bold",
     "unknown": "nothing that this tokenizer knows",
 }
-BLANK = {"empty": "", "spaces": "   ", "tabs and lines": " \t\n\r ", "wide spaces": "\u00a0\u3000"}
+BLANK = {
+    "empty": "",
+    "spaces": "   ",
+    "tabs and lines": " \t\n\r ",
+    "wide spaces": "\u00a0\u3000",
+}
 
 
 def write(path: Path, texts: list[str]) -> Path:
@@ -38,7 +43,9 @@ def write(path: Path, texts: list[str]) -> Path:
 
 
 def strict(text: str) -> Any:
-    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    return json.loads(
+        text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")
+    )
 
 
 @pytest.mark.parametrize("model", ["bert", "gpt2"])
@@ -125,7 +132,9 @@ def test_texts_without_a_token_are_left_out_counted_and_named(
 ) -> None:
     path = write(tmp_path / "odd.jsonl", [*PLAIN[:6], "\0\0", "\x07", *PLAIN[6:]])
     lines = told(deaf, path, "--metrics", "dataset_entropy")
-    assert "2 of 14 samples have no token: they are left out and counted (6, 7)" in lines
+    assert (
+        "2 of 14 samples have no token: they are left out and counted (6, 7)" in lines
+    )
     table = layerscope.open_run(tmp_path / "run").table()
     assert (set(table["n"]), set(table["n_skipped"])) == ({12}, {2})
 
@@ -143,7 +152,9 @@ def test_texts_that_are_all_blank(
 ) -> None:
     path = tmp_path / f"blank.{suffix}"
     if suffix == "csv":
-        path.write_text(f'text,team\n"{BLANK[name]}",a\n"{BLANK[name]}",b\n', newline="")
+        path.write_text(
+            f'text,team\n"{BLANK[name]}",a\n"{BLANK[name]}",b\n', newline=""
+        )
     else:
         write(path, [BLANK[name]] * 3)
     line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")

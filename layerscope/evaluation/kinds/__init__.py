@@ -42,5 +42,7 @@ def kind_of(name: Any) -> TaskKind:
         raise LayerscopeError(
             f"task kind {name!r} does not exist{choices(str(name), kind_names())}"
         )
-    kind: TaskKind = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").KIND
+    kind: TaskKind = importlib.import_module(
+        f"{__name__}.{name.replace('-', '_')}"
+    ).KIND
     return kind

@@ -6,7 +6,9 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.table_tasks import Splits, TableKind, class_labels
 
 
-def train_and_test(splits: Splits, samples: int | None, seed: int, source: str) -> Splits:
+def train_and_test(
+    splits: Splits, samples: int | None, seed: int, source: str
+) -> Splits:
     """Return training and test rows, their labels as numbers in the order of the training labels' names.
 
     One file is split label by label in seeded halves, a label's odd row to train on. Of texts that
@@ -18,7 +20,10 @@ def train_and_test(splits: Splits, samples: int | None, seed: int, source: str) 
         shuffled = rows.iloc[np.random.default_rng([seed, 1]).permutation(len(rows))]
         trained = shuffled.groupby("label").cumcount() % 2 == 0
         halves = {"train": shuffled[trained], "test": shuffled[~trained]}
-        splits = {name: half.sort_index().reset_index(drop=True) for name, half in halves.items()}
+        splits = {
+            name: half.sort_index().reset_index(drop=True)
+            for name, half in halves.items()
+        }
     train, test = splits["train"], splits["test"]
     numbers = {label: i for i, label in enumerate(sorted(train["label"].unique()))}
     trained = test["label"].isin(list(numbers))

@@ -5,5 +5,9 @@ from layerscope.evaluation.probe_tasks import ProbeKind
 from layerscope.probes import knn_probe
 
 KIND = ProbeKind(
-    "knn-probe", "kNN probe", Pooled, knn_probe, score="accuracy over 5 folds, 95 % interval"
+    "knn-probe",
+    "kNN probe",
+    Pooled,
+    knn_probe,
+    score="accuracy over 5 folds, 95 % interval",
 )

@@ -21,7 +21,8 @@ class LmKind:
     def open(self, data: Any, draw: Draw) -> list[ProbeTask]:
         """Return the tasks that the harness has for a name or file."""
         require("lm-eval", "a task of lm-evaluation-harness")
-        from layerscope.evaluation.lm_tasks import open_lm_tasks  # it takes seconds to import
+        # it takes seconds to import
+        from layerscope.evaluation.lm_tasks import open_lm_tasks
 
         return open_lm_tasks(data, draw.samples, draw.seed)
 

@@ -18,7 +18,9 @@ def relevance(rows: pd.DataFrame, source: str) -> pd.DataFrame:
         )
     scores = pd.to_numeric(rows["score"], errors="coerce").astype("float64")
     wrong = ~np.isfinite(scores) | (scores < 0) | (scores % 1 != 0)
-    refuse_rows(wrong, rows["score"], source, "a relevance is a whole number of at least 0")
+    refuse_rows(
+        wrong, rows["score"], source, "a relevance is a whole number of at least 0"
+    )
     if not (scores > 0).any():
         raise LayerscopeError(
             f"{source}: no document has a score above 0: mark those that answer their query with 1"
@@ -43,8 +45,12 @@ def searches(splits: Splits) -> dict[str, Any]:
         for (query, document), score in best.items():
             relevant[queries[query]][documents[document]] = int(score)
         data[name] = {
-            "corpus": Dataset.from_dict({"id": list(documents.values()), "text": list(documents)}),
-            "queries": Dataset.from_dict({"id": list(queries.values()), "text": list(queries)}),
+            "corpus": Dataset.from_dict(
+                {"id": list(documents.values()), "text": list(documents)}
+            ),
+            "queries": Dataset.from_dict(
+                {"id": list(queries.values()), "text": list(queries)}
+            ),
             "relevant_docs": relevant,
             "top_ranked": None,
         }

@@ -15,7 +15,12 @@ FEWEST_PAIRS = 3
 def similarity_scores(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return rows with their scores as numbers, which must differ."""
     scores = pd.to_numeric(rows["score"], errors="coerce").astype("float64")
-    refuse_rows(~np.isfinite(scores), rows["score"], source, "give a number, or leave the row out")
+    refuse_rows(
+        ~np.isfinite(scores),
+        rows["score"],
+        source,
+        "give a number, or leave the row out",
+    )
     if len(scores) < FEWEST_PAIRS or scores.nunique() < 2:
         raise LayerscopeError(
             f"{source} has {len(scores)} pairs and {scores.nunique()} different scores: a correlation needs "

@@ -28,7 +28,15 @@ from torch import Tensor, nn
 from layerscope.core.errors import spans
 from layerscope.models.forward import FAILURES, Form, Inputs
 from layerscope.models.stack import Stack
-from layerscope.models.sublayers.watch import BlockRun, Spot, Step, Sublayers, Tap, replay, watch
+from layerscope.models.sublayers.watch import (
+    BlockRun,
+    Spot,
+    Step,
+    Sublayers,
+    Tap,
+    replay,
+    watch,
+)
 from layerscope.models.trace import Call, is_norm
 
 LEAST_TOKENS = 4
@@ -88,7 +96,9 @@ def _sites(run: BlockRun) -> tuple[dict[str, Spot], bool]:
             states[_free("residual", states)] = addition.total
         elif names:
             states[_free(f"{names[0]}_residual", states)] = addition.total
-    ordered = sorted((number, name) for name, number in states.items() if number != run.last)
+    ordered = sorted(
+        (number, name) for name, number in states.items() if number != run.last
+    )
     return {name: run.states[number].spot for number, name in ordered}, is_whole
 
 
@@ -109,7 +119,9 @@ def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     """
     stream = run.states[addition.base]
     readers = [(spot.path, spot.call) for spot in stream.seen if spot.is_input]
-    here, later = _changes(run, branch, dict.fromkeys(readers, _other_first(stream.value)))
+    here, later = _changes(
+        run, branch, dict.fromkeys(readers, _other_first(stream.value))
+    )
     if later:
         return "attn"
     if not here:
@@ -120,14 +132,20 @@ def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
 
 def _other_first(state: Tensor) -> Tensor:
     """Return a state [B, T, D] with another vector of usual size as its first token."""
-    drawn = torch.randn(state.shape[-1], generator=torch.Generator().manual_seed(0)).to(state)
+    drawn = torch.randn(state.shape[-1], generator=torch.Generator().manual_seed(0)).to(
+        state
+    )
     other = state.clone()
     other[:, 0] = drawn * state.float().pow(2).mean().sqrt().to(state.dtype)
     return other
 
 
 def _changes(
-    run: BlockRun, branch: int, hand: dict[tuple[str, int], Tensor], *, others: bool = False
+    run: BlockRun,
+    branch: int,
+    hand: dict[tuple[str, int], Tensor],
+    *,
+    others: bool = False,
 ) -> tuple[bool, bool]:
     """Return whether a branch changes at the first token, and whether at a later one."""
     state = run.states[branch]
@@ -159,7 +177,9 @@ def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
     return additions
 
 
-def _sum(run: BlockRun, number: int, stream: list[int], several: bool) -> Addition | None:
+def _sum(
+    run: BlockRun, number: int, stream: list[int], several: bool
+) -> Addition | None:
     """Return a state as a sum: of one branch if it can be, else (where asked for) of two that run side by side."""
     candidates = [
         i
@@ -175,7 +195,9 @@ def _sum(run: BlockRun, number: int, stream: list[int], several: bool) -> Additi
     return None
 
 
-def _is_sum(run: BlockRun, number: int, base: int, branches: tuple[int, ...], scaled: bool) -> bool:
+def _is_sum(
+    run: BlockRun, number: int, base: int, branches: tuple[int, ...], scaled: bool
+) -> bool:
     """Whether a state is a sum, of branches that may be scaled by a number for each channel."""
     state, start = run.states[number].value, run.states[base].value
     if not bool(start.any()):
@@ -189,12 +211,17 @@ def _is_sum(run: BlockRun, number: int, base: int, branches: tuple[int, ...], sc
     if scaled:
         squares = (branch * branch).sum((0, 1)).clamp_min(1e-30)
         branch = (added * branch).sum((0, 1)) / squares * branch
-    sizes = torch.maximum(state.double().norm(dim=-1), start.double().norm(dim=-1)) / size[..., 0]
+    sizes = (
+        torch.maximum(state.double().norm(dim=-1), start.double().norm(dim=-1))
+        / size[..., 0]
+    )
     apart = (added - branch).norm(dim=-1)
     return bool((apart <= (EXACT + rounding * sizes).clamp_max(ROUGH)).all())
 
 
-def _leading(run: BlockRun, additions: list[Addition], norms: list[Step]) -> list[Addition]:
+def _leading(
+    run: BlockRun, additions: list[Addition], norms: list[Step]
+) -> list[Addition]:
     """Return the additions from a block's input to its output; none where the way has a gap or takes a branch twice."""
     wanted, way = {run.last}, list[Addition]()
     for addition in reversed(additions):

@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import FAILURES, Inputs, forward, hidden_in, hidden_of, hooked
+from layerscope.models.forward import (
+    FAILURES,
+    Inputs,
+    forward,
+    hidden_in,
+    hidden_of,
+    hooked,
+)
 from layerscope.models.stack import Stack
 
 
@@ -55,7 +62,11 @@ def as_state(hidden: Tensor, shape: torch.Size) -> Tensor | None:
     """Return what a module gets or gives as a state [B, T, D], from [B·T, D] as well; None where it is none."""
     if hidden.shape == shape:
         return hidden
-    flat = hidden.ndim == 2 and len(shape) == 3 and hidden.shape == (shape[0] * shape[1], shape[2])
+    flat = (
+        hidden.ndim == 2
+        and len(shape) == 3
+        and hidden.shape == (shape[0] * shape[1], shape[2])
+    )
     return hidden.reshape(shape) if flat else None
 
 
@@ -70,7 +81,11 @@ class State:
     def spot(self) -> Spot:
         """Where it is taken: at the last of the outermost modules that return it, else where one is first given it."""
         returned = [spot for spot in reversed(self.seen) if not spot.is_input]
-        return min(returned, key=lambda spot: spot.path.count(".")) if returned else self.seen[0]
+        return (
+            min(returned, key=lambda spot: spot.path.count("."))
+            if returned
+            else self.seen[0]
+        )
 
 
 @dataclass(frozen=True)
@@ -96,7 +111,9 @@ class BlockRun:
 
     def number(self, value: Tensor, spot: Spot) -> int:
         """Return the number of a state that is seen at a spot, a new one where it was not seen before."""
-        same = (i for i, state in enumerate(self.states) if torch.equal(state.value, value))
+        same = (
+            i for i, state in enumerate(self.states) if torch.equal(state.value, value)
+        )
         number = next(same, len(self.states))
         if number == len(self.states):
             self.states.append(State(value, []))
@@ -151,7 +168,9 @@ def replay(
         if state is not None:
             seen[spot] = state.clone()  # a module may change it in place
 
-    def before(path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(
+        path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         call = calls[path]
         calls[path] += 1
         if (path, call) in hand:
@@ -164,14 +183,20 @@ def replay(
 
     inside = [(path, child) for path, child in run.block.named_modules() if path]
     args, kwargs = _swapped(run.args, run.kwargs, start.clone(), others=others)
-    with hooked((child, partial(before, path), partial(after, path)) for path, child in inside):
+    with hooked(
+        (child, partial(before, path), partial(after, path)) for path, child in inside
+    ):
         output = run.block(*args, **kwargs)
     see(WHOLE, hidden_of(output))
     return seen
 
 
 def _swapped(
-    args: tuple[Any, ...], kwargs: dict[str, Any], state: Tensor, *, others: bool = False
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    state: Tensor,
+    *,
+    others: bool = False,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call with another state instead of the one it is given."""
     hidden = hidden_in(args, kwargs)
@@ -180,7 +205,11 @@ def _swapped(
     def other(value: Any) -> Any:
         if value is hidden:
             return state.reshape(hidden.shape)
-        is_state = isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
+        is_state = (
+            isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
+        )
         return value.roll(1, -1) if others and is_state else value
 
-    return tuple(map(other, args)), {name: other(value) for name, value in kwargs.items()}
+    return tuple(map(other, args)), {
+        name: other(value) for name, value in kwargs.items()
+    }

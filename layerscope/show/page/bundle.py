@@ -29,7 +29,9 @@ def bundle() -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         aside(
-            path, lambda part: part.write_text(script, encoding="utf-8"), writer=f".{os.getpid()}"
+            path,
+            lambda part: part.write_text(script, encoding="utf-8"),
+            writer=f".{os.getpid()}",
         )
     except (OSError, LayerscopeError):
         pass

@@ -57,15 +57,22 @@ class Named:
     @property
     def findings(self) -> list[str]:
         """What belongs to the answer, and what stands out."""
-        sentences = [part for part in self.document.parts if isinstance(part, Sentences)]
-        return [*self.document.reasons, *(text for part in sentences for text in part.texts)]
+        sentences = [
+            part for part in self.document.parts if isinstance(part, Sentences)
+        ]
+        return [
+            *self.document.reasons,
+            *(text for part in sentences for text in part.texts),
+        ]
 
 
 def in_order(lists: Iterable[Sequence[T]]) -> list[T]:
     """Return what is in any list once, what is new in a list after what stands before it there, or before the next."""
     merged: list[T] = []
     for entries in lists:
-        at = next((merged.index(entry) for entry in entries if entry in merged), len(merged))
+        at = next(
+            (merged.index(entry) for entry in entries if entry in merged), len(merged)
+        )
         for entry in entries:
             if entry not in merged:
                 merged.insert(at, entry)
@@ -73,10 +80,15 @@ def in_order(lists: Iterable[Sequence[T]]) -> list[T]:
     return merged
 
 
-def figures(shown: Sequence[tuple[Named, Sequence[Plot]]], names: list[str]) -> Iterator[Json]:
+def figures(
+    shown: Sequence[tuple[Named, Sequence[Plot]]], names: list[str]
+) -> Iterator[Json]:
     """Yield a figure for each chart, of all results that have it, and for each other plot, as the page needs it."""
     keys = in_order(
-        [list(dict.fromkeys((plot.title, plot.variant) for plot in plots)) for _, plots in shown]
+        [
+            list(dict.fromkeys((plot.title, plot.variant) for plot in plots))
+            for _, plots in shown
+        ]
     )
     for title, variant in keys:
         owned = [
@@ -93,7 +105,9 @@ def figures(shown: Sequence[tuple[Named, Sequence[Plot]]], names: list[str]) -> 
             continue
         for (member, plot), one in zip(owned, rivals, strict=True):
             words = [called, plot.choice, "" if member.alone else member.name]
-            yield _figure(", ".join(filter(None, words)), [(member, plot)], [one], rivals, names)
+            yield _figure(
+                ", ".join(filter(None, words)), [(member, plot)], [one], rivals, names
+            )
 
 
 def _figure(
@@ -105,11 +119,15 @@ def _figure(
 ) -> Json:
     """Return plots that lie over each other as a figure."""
     first, overlaid = owned[0][1], getattr(owned[0][1], "overlaid", False)
-    long_names = isinstance(first, HeatMap) and any(len(name) > SHORT for name in first.rows)
+    long_names = isinstance(first, HeatMap) and any(
+        len(name) > SHORT for name in first.rows
+    )
     parts = []
     for (member, _), one in zip(owned, plots, strict=True):
         marks = rows(one)
-        parts.append({"run": member.number, "columns": _columns(marks), "count": len(marks)})
+        parts.append(
+            {"run": member.number, "columns": _columns(marks), "count": len(marks)}
+        )
     return {
         "title": title,
         "name": first.name or title,
@@ -132,7 +150,10 @@ def _figure(
 def _by_member(texts: Sequence[tuple[Named, str]]) -> str:
     """Return what is said of each result, with its name where several say different things."""
     said = [(member, text) for member, text in texts if text]
-    if len({text for _, text in said}) < 2 or len({member.number for member, _ in said}) < 2:
+    if (
+        len({text for _, text in said}) < 2
+        or len({member.number for member, _ in said}) < 2
+    ):
         return "; ".join(dict.fromkeys(text for _, text in said))
     return "; ".join(dict.fromkeys(f"{member.name}: {text}" for member, text in said))
 
@@ -140,7 +161,9 @@ def _by_member(texts: Sequence[tuple[Named, str]]) -> str:
 def _key(owned: Sequence[tuple[Named, Plot]], plots: Sequence[Owned]) -> str:
     """Return what the marks of a figure stand for, and how many samples it rests on."""
     charts = [(member, plot) for member, plot in owned if isinstance(plot, Chart)]
-    counted = [(member, series.note) for member, chart in charts for series in chart.series]
+    counted = [
+        (member, series.note) for member, chart in charts for series in chart.series
+    ]
     return " · ".join(filter(None, [*notes(plots), _by_member(counted)]))
 
 
@@ -153,7 +176,9 @@ def _tall(plot: Plot) -> int:
 
 def _printed_width(plot: Plot) -> int:
     """Return from which width in pixels on there is room for the values in the cells of a map."""
-    return 130 + 7 * digits(plot) * len(plot.columns) if isinstance(plot, HeatMap) else 0
+    return (
+        130 + 7 * digits(plot) * len(plot.columns) if isinstance(plot, HeatMap) else 0
+    )
 
 
 def _columns(records: Sequence[Json]) -> list[Json]:
@@ -176,9 +201,16 @@ def anchor(taken: set[str], name: str) -> str:
 def tables(shown: Sequence[tuple[Named, Sequence[Table | Frame]]]) -> Iterator[Json]:
     """Yield a table for each name, of the rows that results have under it, as the script needs it."""
     for name in in_order([[table.name for table in members] for _, members in shown]):
-        owned = [(m, table) for m, members in shown for table in members if table.name == name]
+        owned = [
+            (m, table)
+            for m, members in shown
+            for table in members
+            if table.name == name
+        ]
         frames = [(m, table) for m, table in owned if isinstance(table, Frame)]
-        filled = [(m, table) for m, table in owned if isinstance(table, Table) and table.rows]
+        filled = [
+            (m, table) for m, table in owned if isinstance(table, Table) and table.rows
+        ]
         if frames:
             yield _long(frames)
         elif filled:
@@ -188,8 +220,12 @@ def tables(shown: Sequence[tuple[Named, Sequence[Table | Frame]]]) -> Iterator[J
 def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
     """Return a table whose cells stand under `columns`; `head` names its first column."""
     first = owned[0][1]
-    heads = in_order([(c.title, c.unit) for c in table.columns[1:]] for _, table in owned)
-    looks = {(c.title, c.unit): c for _, table in reversed(owned) for c in table.columns}
+    heads = in_order(
+        [(c.title, c.unit) for c in table.columns[1:]] for _, table in owned
+    )
+    looks = {
+        (c.title, c.unit): c for _, table in reversed(owned) for c in table.columns
+    }
     lines = [
         {
             "run": member.number,
@@ -212,7 +248,9 @@ def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
     return {
         "name": first.name,
         "title": first.title,
-        "lead": " ".join(dict.fromkeys(text for _, table in owned for text in table.legend)),
+        "lead": " ".join(
+            dict.fromkeys(text for _, table in owned for text in table.legend)
+        ),
         "head": first.columns[0].title,
         "columns": columns,
         "rows": lines,
@@ -253,7 +291,9 @@ def _long(owned: Sequence[tuple[Named, Frame]]) -> Json:
         "title": first.title,
         "lead": first.lead,
         "columns": [column(name, frame[name]) for name in names],
-        "owners": [member.number for member, table in owned for _ in range(len(table.frame))],
+        "owners": [
+            member.number for member, table in owned for _ in range(len(table.frame))
+        ],
         "choose": first.choose,
         "long": True,
     }

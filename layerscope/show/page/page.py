@@ -88,7 +88,9 @@ def _by_kind(members: Sequence[Named]) -> dict[str, list[Named]]:
 
 def _plots(members: Sequence[Named]) -> list[Plot]:
     sections = [section for m in members for section in m.document.sections]
-    return [part for section in sections for part in section.parts if isinstance(part, Plot)]
+    return [
+        part for section in sections for part in section.parts if isinstance(part, Plot)
+    ]
 
 
 def _title(named: Sequence[Named]) -> str:
@@ -110,7 +112,10 @@ def _switches(members: Sequence[Named], percent: bool | None) -> Json:
     """Return whether layers can be counted in percent, and whether they are at first."""
     depths = {m.document.depth for m in members if m.document.depth}
     by_layer = any(isinstance(plot, Chart) and plot.x.depth for plot in _plots(members))
-    return {"by_layer": by_layer, "percent": len(depths) > 1 if percent is None else percent}
+    return {
+        "by_layer": by_layer,
+        "percent": len(depths) > 1 if percent is None else percent,
+    }
 
 
 def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> Json:
@@ -119,7 +124,8 @@ def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> 
     return {
         "title": title,
         "runs": [
-            {"name": m.name, "depth": m.document.depth or 0, "alone": m.alone} for m in members
+            {"name": m.name, "depth": m.document.depth or 0, "alone": m.alone}
+            for m in members
         ],
         "figures": [{name: figure[name] for name in DRAWN} for figure in drawn],
         "tables": [table for section in sections for table in section["tables"]],
@@ -145,18 +151,26 @@ def _numbered(named: Sequence[Named]) -> list[Named]:
     """Return documents with a number, a colour and a name each, the names numbered where two are the same."""
     names = [_name(entry) for entry in named]
     kinds = [entry.document.kind for entry in named]
-    free = (i for i in range(2 * len(named)) if i not in {entry.look for entry in named})
+    free = (
+        i for i in range(2 * len(named)) if i not in {entry.look for entry in named}
+    )
     result = []
     for i, (name, entry) in enumerate(zip(names, named, strict=True)):
-        shown_name = f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name
+        shown_name = (
+            f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name
+        )
         color = next(free) if entry.look is None else entry.look
-        result.append(Named(entry.document, shown_name, color, i, kinds.count(kinds[i]) == 1))
+        result.append(
+            Named(entry.document, shown_name, color, i, kinds.count(kinds[i]) == 1)
+        )
     return result
 
 
 def _sections(members: Sequence[Named], series: list[str]) -> list[Json]:
     """Return the sections of all documents, those of one name as one; one without anything in it is left out."""
-    names = in_order([[section.name for section in m.document.sections] for m in members])
+    names = in_order(
+        [[section.name for section in m.document.sections] for m in members]
+    )
     by_name: dict[str, list[tuple[Named, Section]]] = {name: [] for name in names}
     for m in members:
         for section in m.document.sections:
@@ -166,7 +180,9 @@ def _sections(members: Sequence[Named], series: list[str]) -> list[Json]:
     return [one for one in sections if one["figures"] or one["tables"] or one["grids"]]
 
 
-def _section(owned: Sequence[tuple[Named, Section]], series: list[str], taken: set[str]) -> Json:
+def _section(
+    owned: Sequence[tuple[Named, Section]], series: list[str], taken: set[str]
+) -> Json:
     """Return the sections of one name as one; each figure, table and grid gets an anchor that is not `taken`."""
     sections = [section for _, section in owned]
     name = sections[0].name
@@ -181,30 +197,50 @@ def _section(owned: Sequence[tuple[Named, Section]], series: list[str], taken: s
         "id": name,
         "title": sections[0].title,
         "lead": " ".join(dict.fromkeys(section.lead for section in sections)),
-        "legend": list(dict.fromkeys(text for section in sections for text in section.legend)),
-        "groups": [part for part in (section_figures[:FOLDED], section_figures[FOLDED:]) if part],
+        "legend": list(
+            dict.fromkeys(text for section in sections for text in section.legend)
+        ),
+        "groups": [
+            part
+            for part in (section_figures[:FOLDED], section_figures[FOLDED:])
+            if part
+        ],
         "figures": section_figures,
         "tables": section_tables,
-        "grids": [(m, grid, anchor(taken, f"{name} {i}")) for i, (m, grid) in enumerate(grids, 1)],
+        "grids": [
+            (m, grid, anchor(taken, f"{name} {i}"))
+            for i, (m, grid) in enumerate(grids, 1)
+        ],
     }
 
 
-def _of_kind(owned: Sequence[tuple[Named, Section]], kind: Any) -> list[tuple[Named, list[Any]]]:
+def _of_kind(
+    owned: Sequence[tuple[Named, Section]], kind: Any
+) -> list[tuple[Named, list[Any]]]:
     """Return each result's parts of a kind, as `isinstance` takes kinds."""
-    return [(m, [part for part in section.parts if isinstance(part, kind)]) for m, section in owned]
+    return [
+        (m, [part for part in section.parts if isinstance(part, kind)])
+        for m, section in owned
+    ]
 
 
 def _differences(shown: Sequence[Named]) -> list[tuple[str, list[str]]] | None:
     """Return the facts in which results of a kind differ, each with its value in every one; None without facts."""
     facts: list[dict[str, str]] = []
     for member in shown:
-        parts = [part for part in member.document.details if isinstance(part, Facts) and part.title]
+        parts = [
+            part
+            for part in member.document.details
+            if isinstance(part, Facts) and part.title
+        ]
         facts.append({name: fact for part in parts for name, fact in part.entries})
     if not any(facts):
         return None
     names = in_order([list(of_one) for of_one in facts])
     values = {name: [of_one.get(name, "–") for of_one in facts] for name in names}
-    return [(name, of_each) for name, of_each in values.items() if len(set(of_each)) > 1]
+    return [
+        (name, of_each) for name, of_each in values.items() if len(set(of_each)) > 1
+    ]
 
 
 def _environment() -> Environment:
@@ -235,7 +271,9 @@ def _own(name: str) -> str:
 def _policy(scripts: Sequence[str]) -> str:
     """Return the content security policy that lets these scripts run, and nothing else."""
     digests = (hashlib.sha256(script.encode("utf-8")).digest() for script in scripts)
-    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    allowed = " ".join(
+        f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests
+    )
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"

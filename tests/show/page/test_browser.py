@@ -25,14 +25,18 @@ def one(language, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def several(labelled, language, bare, tmp_path_factory):
-    return report([labelled, language, bare], tmp_path_factory.mktemp("page") / "several.html")
+    return report(
+        [labelled, language, bare], tmp_path_factory.mktemp("page") / "several.html"
+    )
 
 
 @pytest.fixture(scope="module")
 def exits(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exits") / "a"
     hostile = made(model=HOSTILE, notes=(HOSTILE,), machine=HOSTILE).save(folder)
-    return report([hostile, made(labelled=False, model="other")], folder / "report.html")
+    return report(
+        [hostile, made(labelled=False, model="other")], folder / "report.html"
+    )
 
 
 def card(title):
@@ -51,7 +55,9 @@ def test_tables_sort_by_any_heading(browser, one, language):
 
         order = ["0", "1", "2", "3", "final"]
         assert layers() == order
-        opened.tab.click(heading := "#quality-by-layer th:has-text('prompt entropy') button")
+        opened.tab.click(
+            heading := "#quality-by-layer th:has-text('prompt entropy') button"
+        )
         values = {
             str(layer): value
             for layer, value in language.metric("prompt_entropy", site="raw").items()
@@ -60,7 +66,9 @@ def test_tables_sort_by_any_heading(browser, one, language):
         falling = sorted(order, key=values.__getitem__, reverse=True)
         assert layers() == falling
         assert (
-            opened.tab.get_attribute("#quality-by-layer th:has-text('prompt entropy')", "aria-sort")
+            opened.tab.get_attribute(
+                "#quality-by-layer th:has-text('prompt entropy')", "aria-sort"
+            )
             == "descending"
         )
         opened.tab.focus(heading)
@@ -75,12 +83,16 @@ def test_tables_filter_by_words_and_by_choice(browser, one, language):
     with browser.open(one) as opened:
         assert f"{len(table)} rows" in opened.text("#numbers .status")
         opened.tab.select_option("#numbers select[aria-label^='metric']", "cka")
-        assert f"{(table['metric'] == 'cka').sum()} of {len(table)} rows" in opened.text(
-            "#numbers .status"
+        assert (
+            f"{(table['metric'] == 'cka').sum()} of {len(table)} rows"
+            in opened.text("#numbers .status")
         )
         opened.tab.fill("#numbers input", "CKA position")
         rows = opened.ask(SHOWN, "#numbers")
-        assert len(rows) == ((table["metric"] == "cka") & (table["pooling"] == "position")).sum()
+        assert (
+            len(rows)
+            == ((table["metric"] == "cka") & (table["pooling"] == "position")).sum()
+        )
         opened.tab.fill("#numbers input", "no such thing")
         assert opened.ask(SHOWN, "#numbers") == []
         assert opened.text("#numbers .status").startswith("0 of ")
@@ -91,7 +103,9 @@ def test_the_download_of_every_number_is_the_runs_table(
 ):
     with browser.open(several) as opened:
         found = frame_of(opened.save("#numbers [data-csv]", tmp_path))
-    wanted = pd.concat([run.table() for run in (labelled, language, bare)], ignore_index=True)
+    wanted = pd.concat(
+        [run.table() for run in (labelled, language, bare)], ignore_index=True
+    )
     wanted["step"] = wanted["step"].astype("Int64")
     names = found.pop("run")
     assert names.nunique() == 3
@@ -106,7 +120,11 @@ def test_the_meaning_of_a_metric_is_one_click_away(browser, one, language):
             box = card(title[0].upper() + title[1:])
             opened.tab.click(f"{box} summary")
             said = " ".join(opened.text(f"{box} .meaning").split())
-            for part in (METRICS[name].meaning, METRICS[name].direction, METRICS[name].source):
+            for part in (
+                METRICS[name].meaning,
+                METRICS[name].direction,
+                METRICS[name].source,
+            ):
                 assert part in said
 
 
@@ -118,7 +136,9 @@ def test_the_keyboard_reaches_everything(browser, one):
         assert opened.ask("document.activeElement.id") == "findings"
         controls = "a[href], button, summary, input, select, [tabindex='0']"
         seen = "e => e.checkVisibility() && !e.closest('.plot')"
-        wanted = opened.ask(f'[...document.querySelectorAll("{controls}")].filter({seen}).length')
+        wanted = opened.ask(
+            f'[...document.querySelectorAll("{controls}")].filter({seen}).length'
+        )
         opened.ask("document.activeElement.blur()")
         opened.tab.keyboard.press("Home")
         reached = set()
@@ -132,7 +152,9 @@ def test_the_keyboard_reaches_everything(browser, one):
         # of radio buttons of one group only the chosen one is reached by Tab
         assert len(reached) >= wanted - 1
         name = "e => e.ariaLabel || e.innerText || e.labels?.[0]?.innerText"
-        names = opened.ask(f"[...document.querySelectorAll('button, select, input')].map({name})")
+        names = opened.ask(
+            f"[...document.querySelectorAll('button, select, input')].map({name})"
+        )
         assert all(names)
 
 
@@ -143,13 +165,19 @@ def test_three_copies_of_a_run_have_three_names(browser, labelled, tmp_path):
             assert text.endswith(f"Sequential ({name})")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (1300, "dark"), (360, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1300, "light"), (1300, "dark"), (360, "light")]
+)
 @pytest.mark.parametrize("page", ["one", "several", "exits"])
-def test_opens_without_a_word_and_draws_every_plot(browser, request, page, width, scheme):
+def test_opens_without_a_word_and_draws_every_plot(
+    browser, request, page, width, scheme
+):
     path = request.getfixturevalue(page)
     with browser.open(path, width, scheme) as opened:
         assert opened.console == []
-        outside = [url for url in opened.requests if not url.startswith(("data:", "blob:"))]
+        outside = [
+            url for url in opened.requests if not url.startswith(("data:", "blob:"))
+        ]
         assert outside == [path.absolute().as_uri()]
         assert opened.ask("document.documentElement.dataset.theme") == scheme
         assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), (
@@ -160,7 +188,9 @@ def test_opens_without_a_word_and_draws_every_plot(browser, request, page, width
         paper = opened.ask(
             "[...document.querySelector('.plot canvas').getContext('2d').getImageData(0, 0, 1, 1).data]"
         )
-        assert paper == ([255, 255, 255, 255] if scheme == "light" else [0x1E, 0x21, 0x25, 255])
+        assert paper == (
+            [255, 255, 255, 255] if scheme == "light" else [0x1E, 0x21, 0x25, 255]
+        )
         assert "[object" not in opened.text("body") and opened.ask("window.hit") is None
 
 
@@ -168,23 +198,33 @@ def test_charts_and_maps_are_the_runs_values(browser, one, language):
     with browser.open(one) as opened:
         (rows,) = opened.ask(DATA, "curve-prompt_entropy")
         table = language.table()
-        own = table[(table["metric"] == "prompt_entropy") & (table["site"] == "raw")].sort_values(
-            "layer"
-        )
+        own = table[
+            (table["metric"] == "prompt_entropy") & (table["site"] == "raw")
+        ].sort_values("layer")
         line = [row for row in rows if row["mark"] != "after"]
         assert [row["y"] for row in line] == pytest.approx(list(own["value"]), rel=1e-5)
-        assert [row["error"] for row in line] == pytest.approx(list(own["stderr"]), rel=1e-5)
+        assert [row["error"] for row in line] == pytest.approx(
+            list(own["stderr"]), rel=1e-5
+        )
         ((_, (low, high)),) = opened.ask(DOMAINS, "curve-prompt_entropy")
         assert low <= min(row["y"] - row["error"] for row in rows)
         assert high >= max(row["y"] + row["error"] for row in rows)
-        maps = [opened.ask(DATA, name)[0] for name in ("cosine_similarity", "cosine_similarity-2")]
-        wanted = language.metric("cosine_similarity", pooling="mean").to_numpy().reshape(-1)
+        maps = [
+            opened.ask(DATA, name)[0]
+            for name in ("cosine_similarity", "cosine_similarity-2")
+        ]
+        wanted = (
+            language.metric("cosine_similarity", pooling="mean").to_numpy().reshape(-1)
+        )
         assert any(
-            [row["value"] for row in rows] == pytest.approx(list(wanted), rel=1e-5) for rows in maps
+            [row["value"] for row in rows] == pytest.approx(list(wanted), rel=1e-5)
+            for rows in maps
         )
 
 
-def test_runs_lie_over_each_other_and_can_be_left_out(browser, several, labelled, bare, tmp_path):
+def test_runs_lie_over_each_other_and_can_be_left_out(
+    browser, several, labelled, bare, tmp_path
+):
     one = "curve-effective_rank"
     with browser.open(several) as opened:
         ((across, _),) = opened.ask(DOMAINS, one)
@@ -205,7 +245,10 @@ def test_runs_lie_over_each_other_and_can_be_left_out(browser, several, labelled
         for run in "02":
             opened.tab.uncheck(f"[data-run='{run}']")
         opened.drawn()
-        assert opened.text(card("Effective rank") + " .plot") == "no run with this metric is chosen"
+        assert (
+            opened.text(card("Effective rank") + " .plot")
+            == "no run with this metric is chosen"
+        )
         assert opened.console == []
 
 
@@ -221,10 +264,13 @@ def test_the_downloads_of_a_figure_hold_its_numbers_and_its_picture(
             assert [float(row[name]) for row in found] == pytest.approx(
                 list(wanted[name]), rel=1e-5
             )
-        image = Image.open(opened.save(card("Curvature") + " [data-png]", tmp_path)).convert("RGB")
+        image = Image.open(
+            opened.save(card("Curvature") + " [data-png]", tmp_path)
+        ).convert("RGB")
     colors = image.getcolors(1 << 24)
     assert len(colors) > 10
-    assert max(colors)[1] == (255, 255, 255)  # whatever the page's theme: an image goes onto paper
+    # whatever the page's theme: an image goes onto paper
+    assert max(colors)[1] == (255, 255, 255)
 
 
 def test_a_pointer_is_told_the_value_and_its_error(browser, one, language):
@@ -247,7 +293,9 @@ def test_paper_is_light_and_holds_every_plot(browser, several, tmp_path):
         opened.ask("dispatchEvent(new Event('beforeprint'))")
         assert opened.ask("document.documentElement.dataset.theme") == "light"
         plots = "[...document.querySelectorAll('.plot canvas')].filter(c => c.checkVisibility())"
-        room = opened.ask(f"{plots}.map(c => [c.clientWidth, c.closest('.card').clientWidth])")
+        room = opened.ask(
+            f"{plots}.map(c => [c.clientWidth, c.closest('.card').clientWidth])"
+        )
         assert all(drawn <= whole <= 680 for drawn, whole in room)
         assert set(opened.ask(f"{plots}.map(c => getComputedStyle(c).filter)")) == {
             "invert(1) hue-rotate(180deg)"
@@ -258,9 +306,13 @@ def test_paper_is_light_and_holds_every_plot(browser, several, tmp_path):
     assert (tmp_path / "page.pdf").stat().st_size > 50_000
 
 
-def test_a_long_section_is_folded_and_a_cut_table_says_so(browser, written, by_layer, tmp_path):
+def test_a_long_section_is_folded_and_a_cut_table_says_so(
+    browser, written, by_layer, tmp_path
+):
     shown = [
-        name for name, metric in METRICS.items() if metric.needs in ("tokens", "pooled", "views")
+        name
+        for name, metric in METRICS.items()
+        if metric.needs in ("tokens", "pooled", "views")
     ]
     rows = [
         row
@@ -277,6 +329,8 @@ def test_a_long_section_is_folded_and_a_cut_table_says_so(browser, written, by_l
         opened.tab.click("#quality details.group > summary")
         opened.until(f"{drawn}[0]")
         assert opened.ask(cue) == '"more columns →"'
-        opened.ask("document.querySelector('#quality-by-layer .scroll').scrollLeft = 1e6")
+        opened.ask(
+            "document.querySelector('#quality-by-layer .scroll').scrollLeft = 1e6"
+        )
         opened.until(f"{cue} === 'none'")
         assert opened.console == []

@@ -19,7 +19,9 @@ from layerscope.runs.registry import capital
     ],
     ids=["unlabelled", "never", "not measured"],
 )
-def test_what_has_no_labels_never_exits_or_was_not_tried_is_shown(browser, make, tmp_path):
+def test_what_has_no_labels_never_exits_or_was_not_tried_is_shown(
+    browser, make, tmp_path
+):
     made_here = make()
     with browser.open(report(made_here, tmp_path / "x.html")) as opened:
         assert opened.console == []

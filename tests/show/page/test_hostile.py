@@ -24,7 +24,10 @@ def run_with(folder, i):
     texts = [f"{text} w{j}" for j, text in enumerate(WHOLE[i:] + WHOLE[:i])]
     data = folder / f"{named(HOSTILE[i + 1])}.csv"
     frame = pd.DataFrame(
-        {HOSTILE[i + 2]: texts, HOSTILE[i + 3]: [HOSTILE[j % 5] for j in range(len(texts))]}
+        {
+            HOSTILE[i + 2]: texts,
+            HOSTILE[i + 3]: [HOSTILE[j % 5] for j in range(len(texts))],
+        }
     )
     frame.to_csv(data, index=False, quoting=csv.QUOTE_ALL)
     return profile(
@@ -47,7 +50,9 @@ def unharmed(opened):
     assert opened.console == []
     assert opened.ask("window.hit") is None
     assert (
-        opened.ask("document.querySelectorAll('iframe, img, object, embed, form, math').length")
+        opened.ask(
+            "document.querySelectorAll('iframe, img, object, embed, form, math').length"
+        )
         == 0
     )
     assert opened.ask("document.scripts.length") == 5
@@ -65,7 +70,9 @@ def unharmed(opened):
 def test_a_run_of_hostile_names_is_shown_as_it_is(browser, runs, tmp_path):
     run = runs[0]
     with browser.open(report(run, tmp_path / "page.html")) as opened:
-        opened.ask("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        opened.ask(
+            "document.querySelectorAll('details').forEach(d => { d.open = true; })"
+        )
         assert opened.text("h1") == f"{named(HOSTILE[0])} on {run.info['data']['name']}"
         shown = opened.ask("document.body.innerText")
         for text in (HOSTILE[2], HOSTILE[3], named(HOSTILE[0]), named(HOSTILE[1])):
@@ -79,7 +86,9 @@ def test_runs_of_hostile_names_lie_over_each_other(browser, runs, tmp_path, widt
     with browser.open(report(runs, tmp_path / "page.html"), width) as opened:
         names = opened.ask("page.runs.map(r => r.name)")
         labels = opened.texts(".runs label")
-        assert all(label.endswith(name) for label, name in zip(labels, names, strict=True))
+        assert all(
+            label.endswith(name) for label, name in zip(labels, names, strict=True)
+        )
         for box in opened.tab.locator("[data-run]").all():
             box.uncheck()
             box.check()
@@ -105,14 +114,22 @@ def test_what_a_pointer_shows_over_a_plot_is_text(browser, runs, tmp_path):
 def test_every_text_reaches_the_page_as_it_is(browser, written, by_layer, tmp_path):
     texts = [*WHOLE, *STEERING]
     runs = [
-        written(by_layer("effective_rank", [1.0, 2.0, 3.0, 2.0, 1.0]), model=text) for text in texts
+        written(by_layer("effective_rank", [1.0, 2.0, 3.0, 2.0, 1.0]), model=text)
+        for text in texts
     ]
-    spelt = [text.encode("unicode_escape").decode() if text in STEERING else text for text in texts]
-    spelt = [text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029") for text in spelt]
+    spelt = [
+        text.encode("unicode_escape").decode() if text in STEERING else text
+        for text in texts
+    ]
+    spelt = [
+        text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029") for text in spelt
+    ]
     with browser.open(report(runs, tmp_path / "page.html")) as opened:
         assert opened.ask("page.runs.map(r => r.name)") == spelt
         assert (
-            opened.ask("[...document.querySelectorAll('#runs h3')].map(h => h.textContent)")
+            opened.ask(
+                "[...document.querySelectorAll('#runs h3')].map(h => h.textContent)"
+            )
             == spelt
         )
         unharmed(opened)

@@ -20,7 +20,9 @@ PLOTS = "cards.find(c => c.card.id === 'curve-effective_rank').plots"
 
 @pytest.fixture(scope="module")
 def several(labelled, language, bare, tmp_path_factory):
-    return report([labelled, language, bare], tmp_path_factory.mktemp("page") / "several.html")
+    return report(
+        [labelled, language, bare], tmp_path_factory.mktemp("page") / "several.html"
+    )
 
 
 def ids_of(path):
@@ -35,19 +37,29 @@ def test_anchors_are_unique_and_every_link_has_one(several, language, tmp_path):
     assert len(ids) == len(set(ids))
     assert set(links) <= set(ids)
     alone, _ = ids_of(report(language, tmp_path / "one.html"))
-    assert {"curve-prompt_entropy", "cka", "quality", "quality-by-layer", "cite"} <= set(ids) & set(
-        alone
-    )
+    assert {
+        "curve-prompt_entropy",
+        "cka",
+        "quality",
+        "quality-by-layer",
+        "cite",
+    } <= set(ids) & set(alone)
 
 
-@pytest.mark.parametrize(("name", "width"), [("cka", 1400), ("numbers", 390), ("curve-dime", 390)])
+@pytest.mark.parametrize(
+    ("name", "width"), [("cka", 1400), ("numbers", 390), ("curve-dime", 390)]
+)
 def test_a_link_ends_at_its_part(browser, several, name, width):
     with browser.open(several, width) as opened:
         opened.tab.goto("about:blank")
         opened.tab.goto(f"{several.as_uri()}#{name}")
         opened.drawn()
         assert (
-            0 <= opened.ask(f"document.getElementById('{name}').getBoundingClientRect().top") < 40
+            0
+            <= opened.ask(
+                f"document.getElementById('{name}').getBoundingClientRect().top"
+            )
+            < 40
         )
         assert opened.ask(f"document.getElementById('{name}').checkVisibility()")
         section = opened.ask(
@@ -82,7 +94,9 @@ def test_the_sources_are_copied_as_bibtex(browser, several):
     assert "leviathan2023fast" not in copied  # nothing of it is on the page
 
 
-MENTION = re.compile(r"[A-Z][\w-]+(?: et al\.|(?:,? and|,) [A-Z][\w-]+)* ((?:19|20)\d\d)\b")
+MENTION = re.compile(
+    r"[A-Z][\w-]+(?: et al\.|(?:,? and|,) [A-Z][\w-]+)* ((?:19|20)\d\d)\b"
+)
 SOURCES = {name: metric.source for name, metric in KNOWN.items()} | {
     f"{module.__name__}.{name}": meaning.source
     for module in (exits, draft_report, generation)
@@ -104,8 +118,12 @@ def test_every_source_of_a_record_has_an_entry(name):
 
 
 def test_every_entry_is_of_a_source_and_whole():
-    assert all(any(paper.is_in(source) for source in SOURCES.values()) for paper in papers())
-    keys = [re.match(r"@\w+\{(\w+),$", paper.bibtex.split("\n")[0])[1] for paper in papers()]
+    assert all(
+        any(paper.is_in(source) for source in SOURCES.values()) for paper in papers()
+    )
+    keys = [
+        re.match(r"@\w+\{(\w+),$", paper.bibtex.split("\n")[0])[1] for paper in papers()
+    ]
     assert len(keys) == len(set(keys))
     for paper in papers():
         assert paper.bibtex.count("{") == paper.bibtex.count("}"), paper.title
@@ -113,11 +131,17 @@ def test_every_entry_is_of_a_source_and_whole():
 
 def test_the_entries_say_what_the_citation_file_says():
     known = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "version"
+    ]
     assert known["version"] == version
-    assert all(text in bibtex(()) for text in (known["title"], known["authors"][0]["name"]))
+    assert all(
+        text in bibtex(()) for text in (known["title"], known["authors"][0]["name"])
+    )
     for paper, given in zip(papers(), known["references"], strict=False):
-        names = [f"{one['family-names']}, {one['given-names']}" for one in given["authors"]]
+        names = [
+            f"{one['family-names']}, {one['given-names']}" for one in given["authors"]
+        ]
         assert f"author = {{{' and '.join(names)}}}" in paper.bibtex
         assert (paper.title, paper.year) == (given["title"], str(given["year"]))
         assert given["collection-title"] in paper.bibtex

@@ -32,7 +32,10 @@ def test_a_run_writes_its_page_into_its_folder(labelled):
 
 
 def test_the_same_run_gives_the_same_bytes(labelled, tmp_path):
-    first, second = report(labelled, tmp_path / "a.html"), report(labelled, tmp_path / "b.html")
+    first, second = (
+        report(labelled, tmp_path / "a.html"),
+        report(labelled, tmp_path / "b.html"),
+    )
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -62,7 +65,9 @@ def test_a_page_of_fifty_layers_stays_under_1_mb(written, by_layer, pairs, tmp_p
     assert page.stat().st_size < 1e6
 
 
-def test_the_page_carries_the_whole_long_frame(language, labelled, tmp_path, content_of):
+def test_the_page_carries_the_whole_long_frame(
+    language, labelled, tmp_path, content_of
+):
     runs = [language, labelled]
     tables = content_of(report(runs, tmp_path / "page.html"))["tables"]
     columns = next(table for table in tables if table["name"] == "numbers")["columns"]
@@ -95,13 +100,20 @@ def test_what_was_run_stands_on_the_page(language, tmp_path):
     ):
         assert wanted in text, wanted
     for name in set(language.table()["metric"]) & METRICS.keys() - {"saturation_layer"}:
-        for said in (METRICS[name].meaning, METRICS[name].direction, METRICS[name].source):
+        for said in (
+            METRICS[name].meaning,
+            METRICS[name].direction,
+            METRICS[name].source,
+        ):
             assert said.replace("'", "&#39;").replace(">", "&gt;") in text, name
 
 
 def test_runs_that_differ_say_in_what(labelled, language, tmp_path):
     text = report([labelled, language], tmp_path / "page.html").read_text("utf-8")
-    assert "These runs differ in their data and the number of samples: compare their shapes" in text
+    assert (
+        "These runs differ in their data and the number of samples: compare their shapes"
+        in text
+    )
     assert "2 runs compared" in text
     copy = shutil.copytree(labelled.path, tmp_path / "copy")
     text = report([labelled, copy], tmp_path / "same.html").read_text("utf-8")
@@ -119,15 +131,23 @@ def test_a_run_that_was_stopped_says_what_it_lacks(labelled, tmp_path):
         in text
     )
     (copy / "shards" / "00000.json").unlink()
-    assert "unfinished: 1 of " in report(copy, tmp_path / "page.html").read_text("utf-8")
+    assert "unfinished: 1 of " in report(copy, tmp_path / "page.html").read_text(
+        "utf-8"
+    )
 
 
-def test_values_that_are_not_finite_stay_off_the_json(written, by_layer, tmp_path, content_of):
+def test_values_that_are_not_finite_stay_off_the_json(
+    written, by_layer, tmp_path, content_of
+):
     rows = by_layer(
-        "effective_rank", [1.0, math.nan, math.inf, 2.0, 3.0], [0.1, math.nan, math.inf, 0.1, 0.1]
+        "effective_rank",
+        [1.0, math.nan, math.inf, 2.0, 3.0],
+        [0.1, math.nan, math.inf, 0.1, 0.1],
     )
     content = content_of(report(written(rows), tmp_path / "page.html"))
-    (column,) = (c for c in content["figures"][0]["parts"][0]["columns"] if c["name"] == "y")
+    (column,) = (
+        c for c in content["figures"][0]["parts"][0]["columns"] if c["name"] == "y"
+    )
     assert column["values"] == [1, None, None, 2, 3]
 
 
@@ -145,7 +165,10 @@ def test_wrong_input_is_one_line(labelled, tmp_path):
     )
     missing = tmp_path / "none"
     assert refused(missing).startswith(f"result {str(missing)!r} does not exist")
-    assert refused([there, str(there)]) == f"run {str(there)!r} is given twice: name each run once"
+    assert (
+        refused([there, str(there)])
+        == f"run {str(there)!r} is given twice: name each run once"
+    )
     named = tmp_path / "data.csv"
     named.write_text("text\nkept\n")
     assert (
@@ -189,7 +212,9 @@ def test_wrong_input_is_one_line(labelled, tmp_path):
     assert refused(empty, tmp_path / "a.html") == said
 
 
-def test_a_page_that_cannot_be_written_whole_leaves_the_one_that_was_there(labelled, tmp_path):
+def test_a_page_that_cannot_be_written_whole_leaves_the_one_that_was_there(
+    labelled, tmp_path
+):
     page = report(labelled, tmp_path / "page.html")
     before, limits = page.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
@@ -225,7 +250,11 @@ def test_the_command_prints_the_path_of_the_page_and_the_figures(
     assert printed["page"] == str(page)
     assert page.is_file()
     assert sorted(printed["figures"]) == sorted(str(path) for path in figures.iterdir())
-    assert {Path(path).suffix for path in printed["figures"]} == {".png", ".pdf", ".svg"}
+    assert {Path(path).suffix for path in printed["figures"]} == {
+        ".png",
+        ".pdf",
+        ".svg",
+    }
 
 
 def test_a_table_that_changed_is_read_again(labelled, tmp_path):
@@ -238,14 +267,17 @@ def test_a_table_that_changed_is_read_again(labelled, tmp_path):
     run.folder.write_table("labels", run.folder.read_table("labels").iloc[:0])
     assert (
         len(run.table())
-        == len(rows) - (rows["metric"].isin(["linear_probe", "linear_probe_c", "knn_probe"])).sum()
+        == len(rows)
+        - (rows["metric"].isin(["linear_probe", "linear_probe_c", "knn_probe"])).sum()
     )
 
 
 def test_options_in_sentences_are_code_and_markup_of_data_is_not():
     """A warning names an option in backticks; what came from data stays text, in backticks too."""
     found = Document(
-        "<i>answer</i>", title=("model",), warnings=("choose one with `pooling`, not `<b>`",)
+        "<i>answer</i>",
+        title=("model",),
+        warnings=("choose one with `pooling`, not `<b>`",),
     )
     html = render([found])
     assert "choose one with <code>pooling</code>, not <code>&lt;b&gt;</code>" in html
@@ -265,8 +297,12 @@ def test_the_section_and_the_column_of_the_guide_stand_on_a_page(
     assert "replace(page, sections=(*page.sections, *changes(run)))" in shown
     page, rank = labelled.document(), labelled.metric("effective_rank")
     page = replace(page, sections=(*page.sections, *made["changes"](labelled)))
-    out = made["show"].write_page(tmp_path / "page.html", lambda: made["show"].render([page]))
-    table = next(table for table in content_of(out)["tables"] if table["name"] == "changes")
+    out = made["show"].write_page(
+        tmp_path / "page.html", lambda: made["show"].render([page])
+    )
+    table = next(
+        table for table in content_of(out)["tables"] if table["name"] == "changes"
+    )
     assert [row["name"] for row in table["rows"]] == ["1", "2", "3"]
     found = [row["cells"][0]["value"] for row in table["rows"]]
     assert found == pytest.approx([rank[i] - rank[i - 1] for i in (1, 2, 3)])
