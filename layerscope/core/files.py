@@ -6,6 +6,7 @@ A folder that a verb writes is never one in which someone else left something.
 import errno
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import tempfile
@@ -98,12 +99,14 @@ def page_sums(path: Path) -> str:
     >>> page_sums(one) == page_sums(two)
     False
     """
-    is_empty = path.stat().st_size == 0  # which cannot be mapped
-    data = np.empty(0, np.uint8) if is_empty else np.memmap(path, mode="r")
-    whole = len(data) // PAGE * PAGE
-    sums = data[:whole].view("<u8").reshape(-1, PAGE // 8).sum(axis=1, dtype="<u8")
-    summed = hashlib.sha256(sums.tobytes())
-    summed.update(data[whole:].tobytes())
+    if path.stat().st_size == 0:  # which cannot be mapped
+        return hashlib.sha256().hexdigest()
+    with path.open("rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    whole = len(content) // PAGE * PAGE
+    pages = np.frombuffer(content, "<u8", whole // 8).reshape(-1, PAGE // 8)
+    summed = hashlib.sha256(pages.sum(axis=1, dtype="<u8"))
+    summed.update(content[whole:])
     return summed.hexdigest()
 
 
