@@ -112,16 +112,17 @@ def model_of(shape: str, quiet: float, layers: int, width: int) -> Any:
 
 def own(model: Any, ids: Any, tokens: int, top_p: float | None) -> Any:
     """Return the texts of `layerscope.generate` without drafts."""
-    from layerscope.generation.decoder import Decoder
     from layerscope.generation.options import Sampling
-    from layerscope.generation.sampling import chooser, continued
+    from layerscope.generation.sampling import continued
 
-    prompts = dict(enumerate(ids.tolist()))
-    choose = chooser(Sampling(tokens, top_p), [*prompts])
-    found = continued(
-        Decoder(model, model.config.num_hidden_layers), prompts, choose, tokens
+    prompts, layers = ids.tolist(), model.config.num_hidden_layers
+    sampling, how = Sampling(tokens, top_p), {"do_sample": False}
+    made = continued(
+        model, prompts, sampling, len(prompts), lambda _: None, layers, **how
     )
-    return torch.tensor([[*prompts[i], *found[i].ids] for i in prompts])
+    return torch.tensor(
+        [[*prompt, *new] for prompt, new in zip(prompts, made, strict=True)]
+    )
 
 
 def ideal(speculation: Any, batch: int, tokens: int) -> float:

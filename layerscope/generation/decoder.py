@@ -1,73 +1,16 @@
-"""A language model at one depth, fed token by token with its own cache."""
+"""A language model and its depths, opened, and texts as its token ids."""
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.encode import modality_of, positions
-from layerscope.models.forward import accepts
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.loading import Loaded
 from layerscope.truncation.depth import depth_of
 from layerscope.truncation.pipeline import checked_layers
-
-PROBE_TOKENS = 12
-EXACT, HALF = 1e-3, 1e-1
-"""How far, relative to their norm, logits by the cache may be from those of the whole text."""
-
-
-class Decoder:
-    """Gives the logits of the next token, first of whole prompts of one length, then after each further token.
-
-    Every output that the model's forward takes back under the same name (`past_key_values`,
-    `cache_params`, `state`) is handed to the next one, or with `cached` false the whole text is
-    read again. `alone` means one text per batch.
-    """
-
-    def __init__(
-        self, module: Any, layer: int, *, cached: bool = True, alone: bool = False
-    ) -> None:
-        self.module, self.layer, self.cached, self.alone = module, layer, cached, alone
-        self.device: torch.device = next(module.parameters()).device
-        wanted = {"use_cache": cached, "logits_to_keep": 1}
-        self._options = {
-            name: value for name, value in wanted.items() if accepts(module, name)
-        }
-        self.ends = ends_of(module)
-
-    def prefill(self, ids: Tensor) -> Tensor:
-        """Read prompts [B, T] and return float32 logits [B, V]; what was read before is forgotten."""
-        self.ids, self._cache = ids, dict[str, Any]()
-        return self._next(is_first_iteration=True)
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Read one more token of each text, [B], and return float32 logits [B, V]."""
-        self.ids = torch.cat([self.ids, tokens[:, None]], 1)
-        return self._next(next_sequence_length=1 if self._cache else None)
-
-    def _next(self, **how: Any) -> Tensor:
-        # without them some models count from 0 again
-        if accepts(self.module, "position_ids"):
-            how["position_ids"] = torch.arange(
-                self.ids.shape[1], device=self.ids.device
-            )[None]
-        inputs = self.module.prepare_inputs_for_generation(
-            self.ids, **how, **self._options, **self._cache
-        )
-        output = self.module(**inputs, return_dict=True)
-        if self.cached:
-            self._cache = {
-                k: v
-                for k, v in output.items()
-                if v is not None and accepts(self.module, k)
-            }
-        logits: Tensor = output.logits[:, -1].float()
-        return logits
 
 
 def ends_of(module: Any) -> tuple[int, ...]:
@@ -86,44 +29,11 @@ def until_end(tokens: Sequence[int], ends: Collection[int]) -> Sequence[int]:
     return tokens
 
 
-def open_decoder(model: LayeredModel, layer: int) -> Decoder:
-    """Return the decoder of one depth, cached and batched where a probe gives what each text gives alone."""
-    module = model.module
-    if layer < model.stack.depth:  # the model that ends there, in the same memory
-        module = depth_of(model, kept=range(layer)).build(module, range(layer))
-    assert model.lens is not None and model.max_length is not None
-    seeded = torch.Generator().manual_seed(0)
-    tokens = min(PROBE_TOKENS, model.max_length)
-    ids = torch.randint(model.lens.classes, (2, tokens), generator=seeded)
-    decoder = Decoder(module, layer, alone=not model.batching)
-    texts = ids if model.batching else ids[:1]
-    if _steps_agree(decoder, texts.to(decoder.device)):
-        return decoder
-    return Decoder(module, layer, cached=False, alone=True)
-
-
-@torch.inference_mode()
-def _steps_agree(decoder: Decoder, ids: Tensor) -> bool:
-    """Return whether steps from the cache give the logits that each text gives when it is read alone and whole."""
-    first = max(1, ids.shape[1] // 2)
-    tolerance = (
-        EXACT if decoder.module.dtype in (torch.float32, torch.float64) else HALF
-    )
-    try:
-        steps = [
-            decoder.prefill(ids[:, :first]),
-            *map(decoder.step, ids[:, first:].unbind(1)),
-        ]
-    # a model may raise anything where it cannot continue from its own cache
-    except Exception:
-        return False
-    whole = Decoder(decoder.module, decoder.layer, cached=False)
-    for row, text in enumerate(ids):
-        for step, logits in enumerate(steps):
-            wanted = whole.prefill(text[None, : first + step])[0]
-            if bool((logits[row] - wanted).norm() > tolerance * wanted.norm()):
-                return False
-    return True
+def at_depth(model: LayeredModel, layer: int) -> Any:
+    """Return the model that ends at a layer, in the same memory."""
+    if layer == model.stack.depth:
+        return model.module
+    return depth_of(model, kept=range(layer)).build(model.module, range(layer))
 
 
 def open_language_model(

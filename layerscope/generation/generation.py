@@ -1,7 +1,7 @@
 """What `generate` returns: the texts of every depth, their measures, and how both are shown."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -9,13 +9,12 @@ from typing import Any, Self
 
 import pandas as pd
 
-from layerscope.core.errors import count
+from layerscope.core.errors import count, spans
 from layerscope.core.saved import Store
 from layerscope.show.document import (
     Cell,
     Column,
     Document,
-    Facts,
     Section,
     Sentences,
     Table,
@@ -28,7 +27,7 @@ from layerscope.show.pushed import Stored
 
 TEXTS = {
     "layer": "int64", "sample": "object", "prompt": "object", "text": "object", "prompt_ids": "object",
-    "ids": "object", "log_probs": "object", "coherence": "float64", "diversity": "float64",
+    "ids": "object", "coherence": "float64", "diversity": "float64",
 }  # fmt: skip
 MEASURED = {
     "layer": "int64",
@@ -37,8 +36,15 @@ MEASURED = {
     "stderr": "float64",
     "n": "int64",
 }
-LISTS = ("prompt_ids", "ids", "log_probs")
-PER_TEXT = ("coherence", "diversity")
+LISTS = ("prompt_ids", "ids")
+FORMS: dict[str, Callable[[float], str]] = {
+    "accuracy": percent,
+    "perplexity": number,
+    "coherence": "{:.3f}".format,
+    "diversity": "{:.3f}".format,
+}
+OTHERS = ("perplexity", "coherence", "diversity")
+SCALES = {"accuracy": 100.0}
 STORE = Store(
     "set of generated texts",
     "generation.json",
@@ -59,7 +65,7 @@ ABOUT = {
         "Jelinek et al. 1977",
     ),
     "coherence": Meaning(
-        "Cosine of prompt and continuation by a sentence encoder, mean over the texts; −1 to 1.",
+        "Cosine of prompt and continuation by all-MiniLM-L6-v2, mean over the texts; −1 to 1.",
         "High: the continuation is about what the prompt is about.",
         "Su et al. 2022, A contrastive framework for neural text generation",
     ),
@@ -77,11 +83,10 @@ class Generation(Stored):
     """Texts continued by a language model at some of its depths, with measures of quality if asked for.
 
     `texts` has a row for each layer and sample: the `prompt`, the `text` that continues it, their
-    token ids (`prompt_ids`, `ids`, including the token that ends a text), the `log_probs` of the
-    new tokens in the layer's own distribution, and with `measure` the text's `coherence` (−1 … 1)
-    and `diversity` (0 … 1), NaN where it has no word or fewer than four tokens. `measures` has a
-    row for each layer and measure, none without `measure`: `value`, `stderr` (samples of texts) and
-    `n`, the tokens or texts behind it.
+    token ids (`prompt_ids`, `ids`, including the token that ends a text), and with `measure` the
+    text's `coherence` (−1 … 1) and `diversity` (0 … 1), NaN where it has no word or fewer than four
+    tokens. `measures` has a row for each layer and measure, none without `measure`: `value`,
+    `stderr` (samples of texts) and `n`, the tokens or texts behind it.
 
     >>> found = layerscope.generate("tiny-gpt2", ["the food was", "this book is"], max_new_tokens=3, progress=False)
     >>> found.layers, len(found.texts), len(found.measures)
@@ -96,7 +101,6 @@ class Generation(Stored):
     layers: tuple[int, ...]
     sampling: dict[str, Any]
     prefix: int | None
-    encoder: str
     texts: pd.DataFrame = field(repr=False)
     measures: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
@@ -111,33 +115,35 @@ class Generation(Stored):
     @property
     def summary(self) -> str:
         """The answer in one line."""
-        samples = count(self.texts["sample"].nunique(), "text")
+        samples, last = count(self.texts["sample"].nunique(), "text"), self.layers[-1]
         if self.measures.empty:
-            layers = f"layer{'s' * (len(self.layers) > 1)} {', '.join(map(str, self.layers))}"
+            layers = spans(self.layers, "layer")
             return f"{samples} continued at {layers} of {self.depth}"
-        last = self.measures[self.measures["layer"] == self.layers[-1]].set_index(
-            "measure"
-        )["value"]
-        values = ", ".join(f"{name} {_shown(name, last[name])}" for name in ABOUT)
-        return f"layer {self.layers[-1]} of {self.depth}: {values} · {samples}"
+        values = [f"{name} {_shown(name, self.measure(name)[last])}" for name in FORMS]
+        return f"layer {last} of {self.depth}: {', '.join(values)} · {samples}"
 
     def document(self) -> Document:
         """Return the measures by layer and the texts as they are shown."""
-        table = [] if self.measures.empty else [_by_layer(self)]
-        charts = [] if self.measures.empty else [_chart(self, name) for name in ABOUT]
-        data = [] if self.data is None else [plain(self.data)]
-        facts = Facts(tuple(_settings(self)), "How the texts were made")
-        measured = Section("measures", "How good each depth is", "", (*charts, *table))
-        written = Section("texts", "What each depth writes", "", tuple(_texts(self)))
+        texts = tuple(_texts(self))
+        lead: tuple[Table, ...] = ()
+        sections = [Section("texts", "What each depth writes", "", texts)]
+        if not self.measures.empty:
+            lead = (_by_layer(self),)
+            charts = tuple(_chart(self, name) for name in FORMS)
+            parts: tuple[Any, ...] = (*charts, *lead)
+            sections.insert(0, Section("measures", "How good each depth is", "", parts))
+        title = [plain(self.model)]
+        if self.data is not None:
+            title.append(plain(self.data))
         return Document(
             self.summary,
-            title=(plain(self.model), *data),
+            title=tuple(title),
             facts=(f"{self.depth} layers", _drawn(self)),
-            parts=(*table, *_texts(self)),
-            lead=tuple(table),
+            parts=(*lead, *texts),
+            lead=lead,
             notes=self.notes,
-            sections=(measured, written) if table else (written,),
-            details=(facts, Sentences("Noted on the way:", self.notes)),
+            sections=tuple(sections),
+            details=(Sentences("Noted on the way:", self.notes),),
             kind="generations",
             depth=self.depth,
         )
@@ -177,13 +183,7 @@ def _shown(name: str, value: float) -> str:
     """Return a value as it is shown; empty where a text has no word, or too few tokens."""
     if math.isnan(value):
         return ""
-    return (
-        percent(value)
-        if name == "accuracy"
-        else number(value)
-        if name == "perplexity"
-        else f"{value:.3f}"
-    )
+    return FORMS[name](value)
 
 
 def _drawn(generation: Generation) -> str:
@@ -191,73 +191,48 @@ def _drawn(generation: Generation) -> str:
     how = generation.sampling
     if how["top_p"] is None:
         return "greedy"
-    warmth = "" if how["temperature"] == 1 else f", temperature {how['temperature']:g}"
-    return f"nucleus p = {how['top_p']:g}{warmth}, seed {how['seed']}"
-
-
-def _settings(generation: Generation) -> Iterator[tuple[str, str]]:
-    yield "tokens", _drawn(generation)
-    yield "new tokens", f"{generation.sampling['max_new_tokens']} at most"
-    if generation.prefix is not None:
-        yield "prompt", f"the first {count(generation.prefix, 'token')} of each text"
-    if not generation.measures.empty:
-        yield "sentence encoder", generation.encoder
+    words = [f"nucleus p = {how['top_p']:g}", f"seed {how['seed']}"]
+    if how["temperature"] != 1:
+        words.insert(1, f"temperature {how['temperature']:g}")
+    return ", ".join(words)
 
 
 def _by_layer(generation: Generation) -> Table:
     rows = []
     for layer, at_layer in generation.measures.groupby("layer"):
-        cells = [
-            Cell(_shown(name, value), error(stderr * scale), value=value * scale)
-            for name, value, stderr in zip(
-                at_layer["measure"], at_layer["value"], at_layer["stderr"], strict=True
-            )
-            for scale in (100.0 if name == "accuracy" else 1.0,)
-        ]
-        rows.append(
-            row(
-                Cell(str(layer), value=int(layer)),
-                *cells,
-                quiet=layer == generation.depth,
-            )
-        )
-    columns = (
-        Column("layer"),
-        *(Column(name, unit="%" if name == "accuracy" else "") for name in ABOUT),
-    )
-    tokens, texts = (
-        generation.measures["n"][generation.measures["measure"] == name].max()
-        for name in ("accuracy", "diversity")
-    )
+        cells = [Cell(str(layer), value=int(layer))]
+        for one in at_layer.to_dict(orient="records"):
+            name, scale = one["measure"], SCALES.get(one["measure"], 1.0)
+            value, stderr = one["value"], one["stderr"]
+            text = _shown(name, value)
+            cells.append(Cell(text, error(stderr * scale), value=value * scale))
+        rows.append(row(*cells, quiet=layer == generation.depth))
+    counts = generation.measures.groupby("measure")["n"].max()
     legend = (
-        f"Accuracy and perplexity of {tokens:,} next tokens of the given texts; coherence and diversity of "
-        f"{count(int(texts), 'continuation')}, {_drawn(generation)}. ±: one standard error, of texts drawn anew.",
+        f"Accuracy and perplexity of {counts['accuracy']:,} next tokens of the given texts; coherence and diversity of "
+        f"{count(int(counts['diversity']), 'continuation')}, {_drawn(generation)}. ±: one standard error, of texts "
+        "drawn anew.",
     )
+    columns = (Column("layer"), Column("accuracy", unit="%"), *map(Column, OTHERS))
     return Table("By layer", columns, tuple(rows), legend, name="generated-by-layer")
 
 
 def _chart(generation: Generation, name: str) -> Chart:
     measured = generation.measures[generation.measures["measure"] == name]
-    scale, unit = (100.0, "%") if name == "accuracy" else (1.0, "")
-    counted = "tokens" if name in ("accuracy", "perplexity") else "continuations"
     values = zip(measured["layer"], measured["value"], strict=True)
+    title, unit = name, ""
+    if name == "accuracy":
+        title, unit = "accuracy (%)", "%"
+    axis = Axis(title, log=name == "perplexity", scale=SCALES.get(name, 1.0))
     return Chart.of(
         measured,
         ("layer", Axis("layer", whole=True, depth=generation.depth)),
-        (
-            "value",
-            Axis(
-                name + (f" ({unit})" if unit else ""),
-                log=name == "perplexity",
-                scale=scale,
-            ),
-        ),
+        ("value", axis),
         error="stderr",
         title=name.capitalize(),
         summary=", ".join(f"{layer}: {_shown(name, value)}" for layer, value in values),
         unit=unit,
         about=ABOUT[name],
-        note="" if counted == "tokens" else _drawn(generation),
         name=f"generated_{name}",
         sheet="generated",
         overlaid=True,
@@ -266,26 +241,11 @@ def _chart(generation: Generation, name: str) -> Chart:
 
 def _texts(generation: Generation) -> Iterator[Table]:
     """Yield a table for each of the first samples: what every depth writes after its prompt."""
-    per_text = [name for name in PER_TEXT if not generation.measures.empty]
     columns = (
-        Column("layer"),
-        Column("continuation", "left", wraps=True),
-        *map(Column, per_text),
+        Column("layer", field="layer"),
+        Column("continuation", "left", wraps=True, field="text", form=plain),
     )
-    for sample, of_sample in islice(
-        generation.texts.groupby("sample", sort=False), SHOWN
-    ):
-        rows = tuple(
-            row(
-                Cell(str(one["layer"]), value=one["layer"]),
-                Cell(plain(one["text"]), value=one["text"]),
-                *(Cell(_shown(name, one[name]), value=one[name]) for name in per_text),
-            )
-            for one in of_sample.to_dict(orient="records")
-        )
-        yield Table(
-            plain(of_sample["prompt"].iloc[0]),
-            columns,
-            rows,
-            name=f"generated-{sample}",
-        )
+    samples = generation.texts.groupby("sample", sort=False)
+    for sample, of_sample in islice(samples, SHOWN):
+        prompt = plain(of_sample["prompt"].iloc[0])
+        yield Table.of(of_sample, columns, prompt, name=f"generated-{sample}")

@@ -45,7 +45,6 @@ class GenerateOptions(Options):
     sampling: Sampling
     drafting: Drafting
     measure: bool
-    encoder: Any
     processor: Any
     out: Path | None
     progress: bool

@@ -1,9 +1,8 @@
 """The work of `generate`: continue texts at every depth, and measure the continuations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,23 +16,21 @@ from layerscope.core.options import Reading
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import typed
 from layerscope.generation.decoder import (
+    at_depth,
     check_room,
     layers_of,
-    open_decoder,
     open_language_model,
     token_ids,
 )
 from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
 from layerscope.generation.options import GenerateOptions, Sampling
 from layerscope.generation.sampling import (
-    Continued,
-    chooser,
     continued,
-    drafted,
-    prompt_batches,
+    follows_its_cache,
 )
 from layerscope.generation.scoring import Scores, scores_of
 from layerscope.generation.speculation import SelfSpeculation
+from layerscope.generation.speculative_rounds import Speculated
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.logit_lens.subjects import following
 from layerscope.metrics import coherence, diversity
@@ -44,9 +41,9 @@ from layerscope.models.encode import TextEncoder
 
 LONGEST, WINDOW = 512, 256
 """Most tokens of a text, and of a window of running text, where no `max_length` is given."""
+PROBE_TOKENS = 12
 FEWEST = 4
 """Fewest new tokens with a 4-gram, which diversity needs."""
-Embed = Callable[[Sequence[str]], Tensor]
 
 
 class Texts(NamedTuple):
@@ -66,8 +63,9 @@ def run_generate(options: GenerateOptions) -> Generation:
     corpus = None if options.data is None else open_texts(options.data, options.reading)
     if options.out is not None:
         STORE.folder(options.out)
-    embed = _embedder(options.encoder, options.load.device) if options.measure else None
-    reporter = reporting(options.progress)
+    reporter, served = reporting(options.progress), None
+    if options.measure:
+        served = load("minilm", LoadOptions(device=options.load.device)).served
     model = open_language_model(
         options.model, options.processor, options.load, options.override
     )
@@ -82,7 +80,9 @@ def run_generate(options: GenerateOptions) -> Generation:
     check_room(model, subjects.prompts, "prompt", sampling.max_new_tokens)
     for note in subjects.notes:
         reporter.say(note)
-    scores = scores_of(model, subjects.rows, layers, reporter) if embed else None
+    scores = None
+    if options.measure:
+        scores = scores_of(model, subjects.rows, layers, reporter)
     drafting, notes = options.drafting, subjects.notes
     if drafting.draft_layer is None:
         made = {
@@ -103,11 +103,9 @@ def run_generate(options: GenerateOptions) -> Generation:
     texts = pd.concat(
         [_table(model, subjects, layer, ids) for layer, ids in made.items()]
     )
-    if embed is not None:
-        texts["coherence"] = _coherences(texts, embed)
+    if options.measure:
+        texts["coherence"] = _coherences(texts, served)
         texts["diversity"] = [*map(_diversity, texts["ids"])]
-    encoder = options.encoder
-    name = str(encoder) if isinstance(encoder, str | Path) else type(encoder).__name__
     generation = Generation(
         model=model.loaded.name,
         data=None if corpus is None else corpus.name,
@@ -115,7 +113,6 @@ def run_generate(options: GenerateOptions) -> Generation:
         layers=tuple(layers),
         sampling=asdict(sampling),
         prefix=None if corpus is None else options.prefix,
-        encoder=name,
         texts=typed(texts.reset_index(drop=True), TEXTS),
         measures=_measures(texts, scores),
         notes=notes,
@@ -131,10 +128,6 @@ def _check(options: GenerateOptions) -> None:
     if (options.prompt is None) == (options.data is None):
         raise LayerscopeError(
             "generate needs texts to continue: give either a prompt or data"
-        )
-    if not options.measure and "encoder" in options.changed:
-        raise LayerscopeError(
-            "`encoder` measures coherence: add `measure=True`, or leave it out"
         )
     if options.measure and new < FEWEST:
         raise LayerscopeError(
@@ -206,27 +199,57 @@ def continuations(
     layer: int,
     sampling: Sampling,
     reporter: Reporter,
-) -> list[Continued]:
+) -> list[tuple[int, ...]]:
     """Return how the model cut at a layer continues each prompt; only this function knows how depths are decoded."""
-    by_prompt: dict[int, Continued] = {}
-    with (
-        evaluating(model.module),
-        reporter.bar(f"layer {layer}", len(prompts), "texts") as advance,
-    ):
-        decoder = open_decoder(model, layer)
-        if not decoder.cached:
+    module, most = at_depth(model, layer), sampling.batch_size
+    assert model.lens is not None and model.max_length is not None
+    seeded = torch.Generator().manual_seed(0)
+    shape = 2, min(PROBE_TOKENS, model.max_length // 2)
+    probe = torch.randint(model.lens.classes, shape, generator=seeded)
+    if not model.batching:
+        probe, most = probe[:1], 1
+
+    bar = reporter.bar(f"layer {layer}", len(prompts), "texts")
+    with evaluating(model.module), bar as advance:
+        cached = follows_its_cache(module, probe.to(model.device))
+        if not cached:
             reporter.say(
                 f"layer {layer}: cached logits differ from those of the whole text, so every step reads the whole text"
             )
-        for batch in prompt_batches(prompts, sampling, decoder.alone):
-            rows, choose = {i: prompts[i] for i in batch}, chooser(sampling, batch)
-            by_prompt |= continued(decoder, rows, choose, sampling.max_new_tokens)
-            advance(len(batch))
-    return [by_prompt[i] for i in range(len(prompts))]
+            most = 1
+        how = {"do_sample": False, "use_cache": cached}
+        return continued(module, prompts, sampling, most, advance, layer, **how)
+
+
+def drafted(
+    model: LayeredModel,
+    speculation: SelfSpeculation,
+    prompts: Sequence[list[int]],
+    sampling: Sampling,
+    reporter: Reporter,
+) -> tuple[list[tuple[int, ...]], Speculated]:
+    """Return what continues each prompt by self-speculation, and what was drafted for all of them."""
+    total, most = Speculated(), sampling.batch_size
+    if not model.batching:
+        most = 1
+    how: dict[str, Any] = {"custom_generate": speculation, "do_sample": False}
+    if sampling.top_p is not None:
+        nucleus = {"top_p": sampling.top_p, "temperature": sampling.temperature}
+        how |= nucleus | {"do_sample": True, "top_k": 0}
+    bar = reporter.bar("self-speculation", len(prompts), "texts")
+    with evaluating(model.module), torch.random.fork_rng(), bar as advance:
+
+        def add(texts: int) -> None:
+            nonlocal total
+            total += speculation.report
+            advance(texts)
+
+        torch.manual_seed(sampling.seed)
+        return continued(model.module, prompts, sampling, most, add, **how), total
 
 
 def _table(
-    model: LayeredModel, texts: Texts, layer: int, made: Sequence[Continued]
+    model: LayeredModel, texts: Texts, layer: int, made: Sequence[tuple[int, ...]]
 ) -> pd.DataFrame:
     """Return the rows of one layer."""
     read = partial(
@@ -237,52 +260,37 @@ def _table(
         "layer": layer,
         "sample": texts.names,
         "prompt": texts.beginnings,
-        "text": [read(prompt, one.ids) for prompt, one in pairs],
+        "text": [read(prompt, ids) for prompt, ids in pairs],
         "prompt_ids": [*map(tuple, texts.prompts)],
-        "ids": [one.ids for one in made],
-        "log_probs": [one.log_probs for one in made],
+        "ids": made,
         "coherence": np.nan,
         "diversity": np.nan,
     }
     return pd.DataFrame(columns)
 
 
-def _embedder(encoder: Any, device: str) -> Embed:
-    """Return what embeds texts; raises `LayerscopeError` where `encoder` is no sentence encoder."""
-    served = load(encoder, LoadOptions(device=device)).served
-    if served is None:
-        name = f"`encoder={encoder!r}`" if isinstance(encoder, str) else "the `encoder`"
-        raise LayerscopeError(
-            f"{name} is not a sentence encoder: give a sentence-transformers model, such as minilm"
-        )
+def _coherences(texts: pd.DataFrame, served: Any) -> NDArray[np.float64]:
+    """Return the cosine of each prompt and its continuation, NaN where one of them has no word."""
 
-    def embed(texts: Sequence[str]) -> Tensor:
+    def embed(column: str) -> Tensor:
+        sentences = texts.loc[worded, column].tolist()
         vectors: Tensor = served.encode(
-            list(texts), convert_to_tensor=True, show_progress_bar=False
+            sentences, convert_to_tensor=True, show_progress_bar=False
         )
         return vectors
 
-    return embed
-
-
-def _coherences(texts: pd.DataFrame, embed: Embed) -> NDArray[np.float64]:
-    """Return the cosine of each prompt and its continuation, NaN where one of them has no word."""
     cosines = np.full(len(texts), np.nan)
-    worded = (
-        texts["prompt"].str.strip().ne("") & texts["text"].str.strip().ne("")
-    ).to_numpy()
+    worded = texts[["prompt", "text"]].apply(lambda each: each.str.strip() != "")
+    worded = worded.all(axis=1).to_numpy()
     if worded.any():
-        both = texts[worded]
-        prompts, which = np.unique(
-            both["prompt"].to_numpy(dtype=str), return_inverse=True
-        )
-        vectors = embed(prompts.tolist())[which]
-        cosines[worded] = coherence(vectors, embed(both["text"].tolist())).cpu().numpy()
+        cosines[worded] = coherence(embed("prompt"), embed("text")).cpu().numpy()
     return cosines
 
 
 def _diversity(ids: Sequence[int]) -> float:
-    return diversity(ids) if len(ids) >= FEWEST else np.nan
+    if len(ids) < FEWEST:
+        return np.nan
+    return diversity(ids)
 
 
 def _measures(texts: pd.DataFrame, scores: Scores | None) -> pd.DataFrame:
@@ -291,17 +299,10 @@ def _measures(texts: pd.DataFrame, scores: Scores | None) -> pd.DataFrame:
     if scores is not None:
         accuracy, perplexity = scores.stderrs
         for i, layer in enumerate(scores.layers):
-            rows += [
-                (layer, "accuracy", scores.accuracy[i], accuracy[i], scores.tokens),
-                (
-                    layer,
-                    "perplexity",
-                    scores.perplexity[i],
-                    perplexity[i],
-                    scores.tokens,
-                ),
-            ]
+            n, at_layer = scores.tokens, texts[texts["layer"] == layer]
+            rows.append((layer, "accuracy", scores.accuracy[i], accuracy[i], n))
+            rows.append((layer, "perplexity", scores.perplexity[i], perplexity[i], n))
             for name in ("coherence", "diversity"):
-                values = texts.loc[texts["layer"] == layer, name].to_numpy()
-                rows.append((layer, name, *mean(torch.tensor(values))))
+                values = torch.tensor(at_layer[name].to_numpy())
+                rows.append((layer, name, *mean(values)))
     return typed(pd.DataFrame(rows, columns=[*MEASURED]), MEASURED)

@@ -1,65 +1,123 @@
-"""How tokens are chosen, the likeliest or drawn from the nucleus; prompts continued with them, plainly or by drafts."""
+"""Prompts continued by transformers' own `generate`: by the likeliest tokens, draws from the nucleus, or drafts."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Reporter
-from layerscope.generation.decoder import Decoder, ends_of, until_end
+from layerscope.core.progress import Advance
+from layerscope.generation.decoder import ends_of, until_end
 from layerscope.generation.options import Sampling
-from layerscope.generation.speculation import SelfSpeculation
-from layerscope.generation.speculative_rounds import Speculated
-from layerscope.models import LayeredModel
-from layerscope.models.capture import evaluating
 
-Choose = Callable[[Tensor, Tensor], Tensor]
-"""Gives tokens [B] for log-probabilities [B, V], where each row has this many new tokens already, [B]."""
-
-
-class Continued(NamedTuple):
-    """The new tokens of a prompt, and the log-probability of each before temperature and nucleus; of drafts none."""
-
-    ids: tuple[int, ...]
-    log_probs: tuple[float, ...]
+Processor = Callable[[Tensor, Tensor], Tensor]
+"""Gives scores [B, V] for the ids so far [B, T] and scores [B, V]."""
+STEPS = 4
+EXACT, HALF = 1e-3, 1e-1
+"""How far, relative to their norm, logits by the cache may be from those of the whole text."""
 
 
 def prompt_batches(
-    prompts: Sequence[Sequence[int]], sampling: Sampling, alone: bool = False
-) -> Iterator[list[int]]:
-    """Yield rows, shortest first; reading a longer prompt token by token must cost less than its own batch."""
-    batch: list[int] = []
-    for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
-        full = alone or len(batch) == sampling.batch_size
-        if batch and (
-            full or len(prompts[i]) - len(prompts[batch[0]]) > sampling.max_new_tokens
-        ):
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+    prompts: Sequence[Sequence[int]], most: int
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Yield the indices and ids of prompts of one length, so that none is padded, at most so many at once."""
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for index, prompt in enumerate(prompts):
+        by_length[len(prompt)].append(index)
+    for indices in by_length.values():
+        for start in range(0, len(indices), most):
+            batch = indices[start : start + most]
+            yield batch, torch.tensor([prompts[index] for index in batch])
 
 
-def chooser(sampling: Sampling, prompts: Sequence[int]) -> Choose:
-    """Return what chooses the tokens of a batch, by the seed and each prompt's index alone."""
-    top_p, most = sampling.top_p, sampling.max_new_tokens
-    if top_p is None:
-        return lambda log_p, _: log_p.argmax(-1)
-    draws = [np.random.default_rng([sampling.seed, i]).random(most) for i in prompts]
+@contextmanager
+def plain_settings(module: Any) -> Iterator[None]:
+    """Within, `generate` of a model follows what it is given alone: no penalties of the model's own config."""
+    from transformers import GenerationConfig
+
+    before = module.generation_config
+    module.generation_config = GenerationConfig(pad_token_id=0)
+    try:
+        yield
+    finally:
+        module.generation_config = before
+
+
+def continued(
+    module: Any,
+    prompts: Sequence[list[int]],
+    sampling: Sampling,
+    most: int,
+    advance: Advance,
+    layer: int | None = None,
+    **settings: Any,
+) -> list[tuple[int, ...]]:
+    """Return the tokens that continue each prompt, by batches of at most so many.
+
+    A model that is cut at a `layer` refuses NaN and draws by the prompts; `settings` are those of
+    transformers' `generate`.
+    """
+    ends = ends_of(module)
+    device = next(module.parameters()).device
+    by_prompt: dict[int, tuple[int, ...]] = {}
+    with plain_settings(module):
+        for batch, ids in prompt_batches(prompts, most):
+            length = ids.shape[1]
+            processors: list[Processor] = []
+            if layer is not None:
+                processors.append(refuse_nan(layer))
+                if sampling.top_p is not None:
+                    processors.append(drawing(sampling, batch, length))
+            made = module.generate(
+                ids.to(device),
+                attention_mask=torch.ones_like(ids, device=device),
+                max_new_tokens=sampling.max_new_tokens,
+                eos_token_id=list(ends) or None,
+                logits_processor=processors,
+                **settings,
+            )
+            for index, row in zip(batch, made[:, length:].tolist(), strict=True):
+                by_prompt[index] = tuple(until_end(row, ends))
+            advance(len(batch))
+    return [by_prompt[index] for index in range(len(prompts))]
+
+
+def refuse_nan(layer: int) -> Processor:
+    """Return a processor that raises for scores that are NaN."""
+
+    def check(_: Tensor, scores: Tensor) -> Tensor:
+        # one NaN among the logits makes NaN of all
+        if bool(scores.log_softmax(-1)[:, 0].isnan().any()):
+            raise LayerscopeError(
+                f"layer {layer} gives NaN: check its weights, or try another `dtype`"
+            )
+        return scores
+
+    return check
+
+
+def drawing(sampling: Sampling, prompts: list[int], length: int) -> Processor:
+    """Return a processor that leaves the token drawn for each text, by the seed and the prompt's index alone."""
+    draws = []
+    for index in prompts:
+        generator = np.random.default_rng([sampling.seed, index])
+        draws.append(generator.random(sampling.max_new_tokens))
     uniform = torch.from_numpy(np.stack(draws))
 
-    def choose(log_p: Tensor, done: Tensor) -> Tensor:
-        mass = nucleus(log_p, top_p, sampling.temperature).cumsum(-1)
-        draw = uniform.to(mass.device).gather(1, done.clamp(0, most - 1)[:, None])
-        token = torch.searchsorted(mass, draw * mass[:, -1:], right=True)[:, 0]
-        # beyond the last only where a text that has ended gives NaN
-        return token.clamp(max=mass.shape[1] - 1)
+    def draw(ids: Tensor, scores: Tensor) -> Tensor:
+        log_p = scores.log_softmax(-1)
+        mass = nucleus(log_p, sampling.top_p or 1.0, sampling.temperature).cumsum(-1)
+        lot = uniform[:, ids.shape[1] - length, None].to(mass.device)
+        token = torch.searchsorted(mass, lot * mass[:, -1:], right=True)
+        # rounding may leave the lot at the very end
+        token = token.clamp(max=mass.shape[1] - 1)
+        return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
-    return choose
+    return draw
 
 
 def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
@@ -70,107 +128,34 @@ def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
 
     Source: Holtzman et al. 2020, The curious case of neural text degeneration.
     """
-    ordered, order = (
-        (log_p.double() / temperature)
-        .softmax(-1)
-        .sort(dim=-1, descending=True, stable=True)
-    )
+    p = (log_p.double() / temperature).softmax(-1)
+    ordered, order = p.sort(dim=-1, descending=True, stable=True)
     kept = ordered.masked_fill(ordered.cumsum(-1) - ordered >= top_p, 0)
     return torch.zeros_like(kept).scatter(-1, order, kept / kept.sum(-1, keepdim=True))
 
 
 @torch.inference_mode()
-def continued(
-    decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose, new: int
-) -> dict[int, Continued]:
-    """Return what continues each prompt (shortest first), by its index; refuse NaN."""
-    sizes = [len(prompt) for prompt in prompts.values()]
-    total = sizes[-1] + new
-    device = decoder.device
-    rows = [[*prompt, *[0] * (total - len(prompt))] for prompt in prompts.values()]
-    ids = torch.tensor(rows, device=device)
-    lengths = torch.tensor(sizes, device=device)
-    ends = torch.tensor(decoder.ends, dtype=torch.long, device=device)
-    log_probs = torch.zeros(ids.shape, device=device)
-    ended = torch.zeros_like(lengths, dtype=torch.bool)
-    logits = decoder.prefill(ids[:, : sizes[0]])
-    for at in range(sizes[0], total):
-        log_p = logits.log_softmax(-1)
-        done = at - lengths  # below 0 while a longer prompt is still being read
-        # one NaN among the logits makes NaN of all
-        broken = log_p[:, 0].isnan() & ~ended
-        if bool(broken.any()):
-            where = (
-                f"after {at} tokens of prompt {[*prompts][int(broken.int().argmax())]}"
+def follows_its_cache(module: Any, ids: Tensor) -> bool:
+    """Return whether steps by the cache, in a batch [B, T], give the logits of each text read alone and whole."""
+    tolerance = HALF
+    if module.dtype in (torch.float32, torch.float64):
+        tolerance = EXACT
+    try:
+        with plain_settings(module):
+            made = module.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=STEPS,
+                do_sample=False,
+                output_logits=True,
+                return_dict_in_generate=True,
             )
-            raise LayerscopeError(
-                f"layer {decoder.layer} gives NaN {where}: check its weights, or try another `dtype`"
-            )
-        token = choose(log_p, done)
-        if at < sizes[-1]:
-            token = torch.where(done < 0, ids[:, at], token)
-        ids[:, at] = token
-        log_probs[:, at] = log_p.gather(1, token[:, None])[:, 0]
-        ended |= (done >= 0) & (torch.isin(token, ends) | (done >= new - 1))
-        if bool(ended.all()):
-            break
-        logits = decoder.step(token)
-    by_prompt: dict[int, Continued] = {}
-    for i, size, row, values in zip(
-        prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True
-    ):
-        # the rest of a row is what it was given after its end, while the others continued
-        tokens = until_end(row[size : size + new], decoder.ends)
-        by_prompt[i] = Continued(
-            tuple(tokens), tuple(values[size : size + len(tokens)])
-        )
-    return by_prompt
-
-
-def drafted(
-    model: LayeredModel,
-    speculation: SelfSpeculation,
-    prompts: Sequence[list[int]],
-    sampling: Sampling,
-    reporter: Reporter,
-) -> tuple[list[Continued], Speculated]:
-    """Return what continues each prompt by self-speculation, and what was drafted for all of them."""
-    from transformers import generation as hf
-
-    warpers: list[Any] = []
-    if sampling.top_p is not None:
-        warpers = [
-            hf.TemperatureLogitsWarper(sampling.temperature),
-            hf.TopPLogitsWarper(sampling.top_p),
-        ]
-    config = hf.GenerationConfig(do_sample=bool(warpers))
-    ends, total, device = list(ends_of(model.module)), Speculated(), model.device
-    by_prompt: dict[int, Continued] = {}
-    bar = reporter.bar("self-speculation", len(prompts), "texts")
-    with evaluating(model.module), torch.random.fork_rng(), bar as advance:
-        torch.manual_seed(sampling.seed)
-        for batch in prompt_batches(prompts, sampling, not model.batching):
-            longest = max(len(prompts[i]) for i in batch)
-            pads = [longest - len(prompts[i]) for i in batch]
-            rows = [[0] * pad + prompts[i] for i, pad in zip(batch, pads, strict=True)]
-            mask = torch.arange(longest) >= torch.tensor(pads)[:, None]
-            criteria: list[Any] = [
-                hf.MaxLengthCriteria(longest + sampling.max_new_tokens)
-            ]
-            if ends:
-                criteria.append(hf.EosTokenCriteria(ends))
-            made = speculation(
-                model.module,
-                torch.tensor(rows).to(device),
-                hf.LogitsProcessorList(warpers),
-                hf.StoppingCriteriaList(criteria),
-                config,
-                attention_mask=mask.long().to(device),
-            )
-            for i, row in zip(batch, made[:, longest:].tolist(), strict=True):
-                by_prompt[i] = Continued(
-                    tuple(until_end(row[: sampling.max_new_tokens], ends)), ()
-                )
-            total += speculation.report
-            advance(len(batch))
-    return [by_prompt[i] for i in range(len(prompts))], total
+    # a model may raise anything where it cannot continue from its own cache
+    except Exception:
+        return False
+    stepwise = torch.stack(made.logits, 1).float()
+    for text, logits in zip(made.sequences, stepwise, strict=True):
+        whole = module(text[None]).logits[0, -STEPS - 1 : -1].float()
+        if bool((logits - whole).norm() > tolerance * whole.norm()):
+            return False
+    return True

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.margin import error_of
 from layerscope.core.progress import Reporter
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel
@@ -57,18 +58,15 @@ class Scores:
     @property
     def stderrs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The standard errors of accuracy and perplexity, [K] each, NaN for one text: texts are drawn, not tokens."""
-        accuracy, nll = _ratio_stderr(self.correct), _ratio_stderr(self.nll)
+        accuracy, nll = self._errors(self.correct), self._errors(self.nll)
         return accuracy, self.perplexity * nll
 
-
-def _ratio_stderr(values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    """Return the standard error of the mean over all tokens of texts of [K, T] values (Cochran 1977, section 6.3)."""
-    sums = np.stack([each.sum(1) for each in values])
-    sizes = np.array([[each.shape[1]] for each in values])
-    residuals, n = sums - sums.sum(0) / sizes.sum() * sizes, len(sizes)
-    if n < 2:
-        return np.full(sums.shape[1], np.nan)
-    return np.asarray(np.sqrt(n / (n - 1) * np.square(residuals).sum(0)) / sizes.sum())
+    def _errors(self, values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        if len(values) < 2:
+            return np.full(len(self.layers), np.nan)
+        sizes = [each.shape[1] for each in values]
+        texts = np.repeat(np.arange(len(sizes)), sizes)
+        return np.array([error_of(row, texts) for row in np.concatenate(values, 1)])
 
 
 def scores_of(

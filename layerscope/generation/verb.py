@@ -42,7 +42,6 @@ def generate(
     draft_layer: Annotated[int | str | None, Whole(1, words=AUTO), SPECULATION] = None,
     draft_tokens: Annotated[int | str, Whole(1, words=AUTO), SPECULATION] = "auto",
     measure: Annotated[bool, MEASURES] = False,
-    encoder: Annotated[Any, MEASURES] = "minilm",
     processor: Annotated[Any, IN_CODE] = None,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
@@ -52,7 +51,7 @@ def generate(
 
     Each depth is the model cut there: its own forward and cache, its final norm and head, without
     the penalties that a generation config may set. A text ends at the config's `eos_token_id`.
-    Prompts are batched with others of about the same length and never padded; random draws depend
+    Prompts are batched with others of the same length and never padded; random draws depend
     on `seed` and the prompt's index, not on its batch or layer. The model is left unchanged.
 
     With `draft_layer`, an early layer drafts and all layers verify (`SelfSpeculation`): the last
@@ -62,7 +61,7 @@ def generate(
 
     With `measure`, every layer gets four numbers. Accuracy (the share of the given texts' next
     tokens that are predicted correctly) and perplexity are taken over all tokens of the given
-    texts. Coherence is the cosine between prompt and continuation by a sentence encoder; diversity
+    texts. Coherence is the cosine between prompt and continuation by all-MiniLM-L6-v2; diversity
     is the product over n = 2, 3, 4 of 1 − rep-n, where rep-n is the share of a continuation's
     n-grams that repeat an earlier one; both are means over the texts.
 
@@ -91,7 +90,6 @@ def generate(
         draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost, none
             if drafts do not pay.
         measure: measure accuracy, perplexity, coherence and diversity by layer.
-        encoder: sentence encoder that measures coherence: a sentence-transformers model, or minilm.
         processor: tokenizer of a model given as an object.
         out: folder for the texts and numbers, and from the command line a page; by default nothing
             is saved.

@@ -6,7 +6,7 @@ from generation.talkers import MAKERS, TOKENIZER, Family, loud, name_of
 from models.zoo import L
 from typed import cli
 
-from layerscope.truncation import costs, truncate_layers
+from layerscope.truncation import costs, truncate
 
 __all__ = ["cli"]
 
@@ -15,13 +15,14 @@ __all__ = ["cli"]
 def family(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Family:
-    model, out = loud(request.param()), tmp_path_factory.mktemp("cuts") / "out"
+    model, out = loud(request.param()), tmp_path_factory.mktemp("cuts")
+    cuts = {L: model}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "FEWEST", 1)
         patch.setattr(costs, "MOST", 1)
-        truncate_layers(model, [1, 2], out, processor=TOKENIZER, progress=False)
-    cuts = {
-        k: hf.AutoModelForCausalLM.from_pretrained(out / f"layer-{k}").eval()
-        for k in (1, 2)
-    }
-    return Family(model, {**cuts, L: model})
+        for k in (1, 2):
+            folder = truncate(
+                model, k, out / f"layer-{k}", processor=TOKENIZER, progress=False
+            )
+            cuts[k] = hf.AutoModelForCausalLM.from_pretrained(folder).eval()
+    return Family(model, dict(sorted(cuts.items())))

@@ -11,7 +11,7 @@ import transformers as hf
 from models import zoo
 from models.tokenizer import word_tokenizer, words
 from models.zoo import COMMON, L
-from torch import Tensor, nn
+from torch import nn
 
 from layerscope.core.progress import Reporter
 from layerscope.generation import generate
@@ -45,7 +45,9 @@ def family(name: str, config: str = "", **options: Any) -> Callable[[], nn.Modul
 
 
 def name_of(make: Any) -> str:
-    """Return the name of a family, as its maker says it."""
+    """Return the name of a family, as its maker says it; other values name themselves."""
+    if isinstance(make, int):
+        return str(make)
     name: str = getattr(make, "__name__", "") or make.args[0]
     return name
 
@@ -104,18 +106,7 @@ class Family:
     cuts: dict[int, Any]
 
 
-MAKERS = [
-    zoo.gpt2,
-    gpt_neox,
-    zoo.opt,
-    zoo.llama,
-    qwen3,
-    zoo.mamba,
-    mistral,
-    gemma3,
-    mamba2,
-    bamba,
-]
+MAKERS = [zoo.gpt2, zoo.opt, zoo.llama, zoo.mamba, gemma3, mamba2, bamba]
 
 
 @torch.no_grad()
@@ -127,18 +118,6 @@ def of_transformers(
     settings = GREEDY | options
     found = model.generate(given, attention_mask=torch.ones_like(given), **settings)
     return tuple(found[0, len(ids) :].tolist())
-
-
-@torch.no_grad()
-def forced(model: Any, prompt: tuple[int, ...], ids: tuple[int, ...]) -> Tensor:
-    """Return the log-probability of each new token in one forward of the whole text."""
-    log_p = (
-        model(torch.tensor([[*prompt, *ids]]), use_cache=False)
-        .logits[0]
-        .double()
-        .log_softmax(-1)
-    )
-    return log_p[len(prompt) - 1 : -1].gather(1, torch.tensor(ids)[:, None])[:, 0]
 
 
 def score(model: Any, texts: list[str], layers: tuple[int, ...] = (1, 2, 3)) -> Scores:

@@ -195,9 +195,7 @@ def price_of(
 
 
 @pytest.mark.parametrize("prompt", [0.0, 0.9])
-@pytest.mark.parametrize(
-    ("depth", "head"), [(4, 5.4), (12, 5.4), (12, 3.3), (24, 1.0), (48, 0.5)]
-)
+@pytest.mark.parametrize(("depth", "head"), [(4, 5.4), (12, 3.3), (48, 0.5)])
 @pytest.mark.parametrize("length", [64, 256])
 def test_finding_out_that_drafts_do_not_pay_costs_little(
     monkeypatch: pytest.MonkeyPatch, depth: int, head: float, length: int, prompt: float

@@ -11,7 +11,6 @@ from generation.talkers import (
     NEW,
     TOKENIZER,
     Family,
-    forced,
     lfm2,
     loud,
     name_of,
@@ -26,13 +25,9 @@ from models.tokenizer import word_tokenizer, words
 from models.zoo import L
 from torch import nn
 
+import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.generation import generate
-from layerscope.generation.decoder import open_decoder, open_language_model
-from layerscope.generation.options import Sampling
-from layerscope.generation.sampling import chooser, continued
-from layerscope.models import LoadOptions, Override
-from layerscope.truncation import truncate_layers
 
 
 def test_every_depth_says_what_generate_of_the_truncated_model_says(
@@ -47,10 +42,6 @@ def test_every_depth_says_what_generate_of_the_truncated_model_says(
         for one in found:
             assert words(list(one.prompt_ids)) == one.prompt
             assert one.ids == of_transformers(reference, one.prompt_ids)
-            wanted = forced(reference, one.prompt_ids, one.ids)
-            torch.testing.assert_close(
-                torch.tensor(one.log_probs).double(), wanted, rtol=1e-4, atol=1e-4
-            )
         seen[layer] = [one.ids for one in found]
     assert len({tuple(ids) for ids in seen.values()}) == L  # the depths differ,
     # and not by one repeated token each
@@ -58,30 +49,18 @@ def test_every_depth_says_what_generate_of_the_truncated_model_says(
     assert max(len(ids) for rows in seen.values() for ids in rows) == NEW
 
 
-def test_the_cache_is_used(family: Family) -> None:
-    """A decoder that does not trust its cache would say the same, slowly."""
-    found = open_language_model(family.model, TOKENIZER, LoadOptions(), Override())
-    for layer in family.cuts:
-        decoder = open_decoder(found, layer)
-        assert decoder.cached and not decoder.alone
-        read: list[Any] = []
-        embedding = decoder.module.get_input_embeddings()
-        handle = embedding.register_forward_hook(
-            lambda _, args, __, read=read: read.append(args[0].shape[1])
-        )
-        continued(
-            decoder,
-            {0: [5, 6, 7], 1: [5, 6, 7, 8]},
-            chooser(Sampling(max_new_tokens=4), [0, 1]),
-            4,
-        )
-        handle.remove()
-        assert read[0] == 3 and set(read[1:]) == {1}
+def test_the_cache_is_used_and_texts_of_one_length_share_a_batch() -> None:
+    model, read = loud(zoo.llama()), list[tuple[int, ...]]()
+    model.get_input_embeddings().register_forward_hook(
+        lambda _, args, __: read.append(tuple(args[0].shape))
+    )
+    told(model, ["w5 w6 w7", "w5 w6 w7 w8", "w8 w6 w5"], max_new_tokens=4)
+    assert read[-8:] == [(2, 3), (2, 1), (2, 1), (2, 1), (1, 4), (1, 1), (1, 1), (1, 1)]
 
 
 def test_the_real_model_tells_its_stories(shared: Path, tmp_path: Path) -> None:
     source = shared / "models" / "stories260K"
-    truncate_layers(source, [3], tmp_path / "out", progress=False)
+    layerscope.truncate(source, 3, tmp_path / "out", progress=False)
     texts = [
         "Once upon a time",
         "The dog",
@@ -89,7 +68,7 @@ def test_the_real_model_tells_its_stories(shared: Path, tmp_path: Path) -> None:
         "",
     ]
     for layer in (3, 5):
-        folder = source if layer == 5 else tmp_path / "out" / f"layer-{layer}"
+        folder = source if layer == 5 else tmp_path / "out"
         reference, tokenizer = (
             hf.AutoModelForCausalLM.from_pretrained(folder),
             hf.AutoTokenizer.from_pretrained(folder),
@@ -124,7 +103,6 @@ def test_a_text_stops_at_each_of_its_ends_and_the_others_go_on() -> None:
         for one in free
     ]
     assert len(found[0].ids) <= 5 and max(len(one.ids) for one in found) > 8
-    assert all(len(one.log_probs) == len(one.ids) for one in found)
 
 
 @pytest.mark.parametrize(("make", "layer"), [(rwkv, 2), (lfm2, 1)])
@@ -134,12 +112,9 @@ def test_a_cache_that_does_not_hold_is_found_out(
 ) -> None:
     """RWKV's mixes the texts of a batch, and a hybrid cut to convolutions cannot tell how long its text is."""
     model = loud(make())
-    truncate_layers(
-        model, [layer], tmp_path / "out", processor=TOKENIZER, progress=False
-    )
-    reference = hf.AutoModelForCausalLM.from_pretrained(
-        tmp_path / "out" / f"layer-{layer}"
-    ).eval()
+    how = {"processor": TOKENIZER, "progress": False}
+    folder = layerscope.truncate(model, layer, tmp_path / "out", **how)
+    reference = hf.AutoModelForCausalLM.from_pretrained(folder).eval()
     for one in told(model, prompts((4, 7, 4)), layer, max_new_tokens=8):
         ids = list(one.prompt_ids)
         for _ in range(8):
@@ -200,9 +175,7 @@ def test_what_is_no_language_model(make: Callable[[], nn.Module]) -> None:
 
 
 def test_nan_is_told_with_its_layer_and_place() -> None:
-    with pytest.raises(
-        LayerscopeError, match="layer 2 gives NaN after 6 tokens of prompt 1: check"
-    ):
+    with pytest.raises(LayerscopeError, match="layer 2 gives NaN: check its weights"):
         told(broken(), ["w3 w4 w5", "w3 w4 w5 w6 w7 w50 w8 w9"], 2)
     with pytest.raises(
         LayerscopeError, match="layer 1 gives NaN on text 1: check its weights"
