@@ -66,7 +66,6 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
         revision=str(loaded.revision or ""),
         mean=made.format == "transformers" and is_mean_head(source.module.config),
         unit=source.unit,
-        probed="" if source.run is None else source.run.info["pooling"][0],
         version=version("layerscope"),
         format=made.format,
         auto=made.auto,

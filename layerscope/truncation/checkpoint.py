@@ -245,7 +245,7 @@ def _save_served(
     Modules of the model that was loaded are exchanged in place while it is written, then put back.
     """
     first = served[0]
-    pooling = source.pooling or source.scored
+    pooling = source.pooling
     own_modules = dict(served._modules)
     own_inner_modules = dict(first._modules)
     if pooling in MODES and (pooling,) != source.model.loaded.pooling:

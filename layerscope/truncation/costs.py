@@ -1,4 +1,4 @@
-"""What truncated models cost and score beside the full one: weights, operations and milliseconds, as a table too."""
+"""What truncated models cost beside the full one: weights and milliseconds, as a table too."""
 
 import math
 import shlex
@@ -47,14 +47,6 @@ class Made:
     folder: Path
     difference: float
 
-    def dropped(self, depth: int) -> tuple[int, ...]:
-        """Return the blocks of the full model that it lacks, counted from 1; none where it merely ends earlier."""
-        if not gaps_in(self.kept):
-            return ()
-        return tuple(
-            block for block in range(1, depth + 1) if block - 1 not in self.kept
-        )
-
 
 @dataclass(frozen=True)
 class Truncated:
@@ -65,14 +57,7 @@ class Truncated:
     many dimensions its vectors keep, None for all. `dtype` is that of its weights, `difference` the
     largest between its output and the full model's layer. `megabytes` are those of its weights on
     disk (of the full model: what they would be), `milliseconds` a sample's share of a forward of
-    torch, `speedup` that of the full model over its own; `score` and `stderr` what `scored` says at
-    that layer, None where there is none: the linear probe of a run, or accuracy or perplexity as
-    `train` measured them, over `samples` of `data`.
-
-    >>> from layerscope.truncation import truncate_layers
-    >>> (made,) = truncate_layers("tiny-bert", [2], "shallow", progress=False)
-    >>> made.layer, made.depth, made.parameters < made.full_parameters
-    (2, 3, True)
+    torch, `speedup` that of the full model over its own, `measured` on what.
     """
 
     model: str
@@ -92,12 +77,6 @@ class Truncated:
     full_megabytes: float
     full_milliseconds: float
     measured: str
-    score: float | None = None
-    stderr: float | None = None
-    full_score: float | None = None
-    scored: str = "linear probe"
-    samples: int | None = None
-    data: str | None = None
     dropped: tuple[int, ...] = ()
     mix: str = ""
     dim: int | None = None
@@ -105,135 +84,95 @@ class Truncated:
     @property
     def cut(self) -> str:
         """What was done to the full model, in words."""
-        narrower = (
-            "" if self.dim is None else f", the first {count(self.dim, 'dimension')}"
-        )
+        what = spans(range(1, self.layer + 1), "layer")
         if self.dropped:
-            return f"without {spans(self.dropped, 'block')} of {self.depth}{narrower}"
-        if self.mix:
-            return f"a mix of {self.mix} of {self.depth}{narrower}"
-        return f"{spans(range(1, self.layer + 1), 'layer')} of {self.depth}{narrower}"
+            what = f"without {spans(self.dropped, 'block')}"
+        elif self.mix:
+            what = f"a mix of {self.mix}"
+        what = f"{what} of {self.depth}"
+        if self.dim is not None:
+            what += f", the first {count(self.dim, 'dimension')}"
+        return what
 
     @property
     def gives_vectors(self) -> bool:
-        """Whether its output is compared with other vectors: not of a classifier, nor of one that writes text."""
-        headed = "Classification" in self.auto or self.scored == "perplexity"
-        return self.format == "sentence-transformers" or bool(self.mix) or not headed
+        """Whether its output is compared with other vectors, as a classifier's is not."""
+        if self.format == "sentence-transformers" or self.mix:
+            return True
+        return "Classification" not in self.auto
 
-    def shown(self, full: bool = False) -> str:
-        """Return the score of this model, or of the full one, as it is shown."""
-        value, error = (self.full_score, None) if full else (self.score, self.stderr)
-        form = ",.1f" if self.scored == "perplexity" else ".1%"
-        if value is None:
-            return "–"
-        return (
-            format(value, form) if error is None else f"{value:{form}} ± {error:{form}}"
+    def document(self) -> Document:
+        """Return what the model costs beside the full one, as it is shown."""
+        rows = (
+            row(
+                f"{self.layer} of {self.depth}",
+                f"{self.parameters:,}",
+                f"{self.megabytes:,.1f}",
+                f"{self.milliseconds:.2f}",
+                f"{self.speedup:.2f}×",
+            ),
+            row(
+                "full model",
+                f"{self.full_parameters:,}",
+                f"{self.full_megabytes:,.1f}",
+                f"{self.full_milliseconds:.2f}",
+                "1.00×",
+                quiet=True,
+            ),
         )
+        titles = columns(["layers", "parameters", "MB", "ms", "faster"])
+        table = Table("", titles, rows, (f"ms: per sample, {self.measured}.",))
+        size = self.megabytes / self.full_megabytes
+        answer = f"{self.model}, {self.cut}: {self.speedup:.2f}× as fast, {size:.0%} of the size"
+        notes = (REBUILD,) * self.gives_vectors
+        commands = (HEAL.format(shlex.quote(self.path)),) * bool(self.dropped)
+        return Document(answer, parts=(table,), notes=notes, commands=commands)
 
 
-def measure(
-    source: Source, made: Sequence[Made], format: str, site: str
-) -> list[Truncated]:
-    """Return the figures of every depth that was written; their speeds are measured in turns with the full model's."""
-    stack, work, depth = source.model.stack, workload(source), made[0].depth
-    scores, about = source.scores(format)
-    full = depth.build(source.module, range(stack.depth))
-    models = [depth.build(source.module, entry.kept) for entry in made]
-    times = np.median(work.rounds([full, *models]), axis=0).tolist()
-    shared: dict[str, Any] = {
-        "model": source.name,
-        "depth": stack.depth,
-        "format": format,
-        "dim": source.dim,
-        "mix": "" if source.mix is None else mix_in_words(source.mix),
-        "site": site if stack.norm is not None else "raw",
-        "dtype": "float32"
-        if format == "onnx"
-        else str(source.dtype).removeprefix("torch."),
-        "full_parameters": parameters(full),
-        "full_megabytes": megabytes(full, source.dtype),
-        "full_milliseconds": times[0],
-        "measured": work.measured,
-        **about,
-    }
-    truncated = []
-    for entry, model, time in zip(made, models, times[1:], strict=True):
-        scored: dict[str, Any] = {}
-        if not gaps_in(entry.kept) and len(entry.kept) in scores:
-            score, stderr = scores[len(entry.kept)]
-            full_score, _ = scores[stack.depth]
-            scored = {"score": score, "stderr": stderr, "full_score": full_score}
-        truncated.append(
-            Truncated(
-                layer=len(entry.kept),
-                dropped=entry.dropped(stack.depth),
-                path=str(entry.folder),
-                auto=auto_class(model),
-                difference=entry.difference,
-                parameters=parameters(model),
-                megabytes=_on_disk(entry.folder),
-                milliseconds=time,
-                speedup=times[0] / time,
-                **scored,
-                **shared,
-            )
-        )
-    return truncated
+def measure(source: Source, made: Made, format: str, site: str) -> Truncated:
+    """Return the figures of a model that was written; its speed is measured in turns with the full model's."""
+    stack, work = source.model.stack, workload(source)
+    full = made.depth.build(source.module, range(stack.depth))
+    model = made.depth.build(source.module, made.kept)
+    full_time, time = np.median(work.rounds([full, model]), axis=0).tolist()
+    dropped: tuple[int, ...] = ()
+    mix, dtype = "", str(source.dtype).removeprefix("torch.")
+    if gaps_in(made.kept):
+        lacking = {*range(stack.depth)} - {*made.kept}
+        dropped = tuple(sorted(block + 1 for block in lacking))
+    if source.mix is not None:
+        mix = mix_in_words(source.mix)
+    if format == "onnx":
+        dtype = "float32"
+    if stack.norm is None:
+        site = "raw"
+    return Truncated(
+        model=source.name,
+        layer=len(made.kept),
+        depth=stack.depth,
+        path=str(made.folder),
+        format=format,
+        site=site,
+        auto=auto_class(model),
+        dtype=dtype,
+        difference=made.difference,
+        parameters=parameters(model),
+        megabytes=_on_disk(made.folder),
+        milliseconds=time,
+        speedup=full_time / time,
+        full_parameters=parameters(full),
+        full_megabytes=megabytes(full, source.dtype),
+        full_milliseconds=full_time,
+        measured=work.measured,
+        dropped=dropped,
+        mix=mix,
+        dim=source.dim,
+    )
 
 
 def _on_disk(folder: Path) -> float:
     files = (*folder.glob(f"{FILE}*"), *folder.rglob("*.safetensors"))
     return sum(path.stat().st_size for path in files) / 1e6
-
-
-def document(made: Sequence[Truncated]) -> Document:
-    """Return truncated models of one model, the shallowest answering for what truncation gains."""
-    first = made[0]
-    titles = ["layers", "parameters", "MB", "ms", "faster"]
-    legend = [f"ms: per sample, {first.measured}."]
-    scored = any(entry.score is not None for entry in made)
-    if scored:
-        titles.append(first.scored)
-        legend.append(
-            f"{first.scored}: {first.samples or 0:,} samples of {first.data}."
-        )
-    rows = []
-    for entry in made:
-        figures = _figures(
-            entry.parameters, entry.megabytes, entry.milliseconds, entry.speedup
-        )
-        scores = [entry.shown()] if scored else []
-        rows.append(row(f"{entry.layer} of {entry.depth}", *figures, *scores))
-    figures = _figures(
-        first.full_parameters, first.full_megabytes, first.full_milliseconds, 1.0
-    )
-    scores = [first.shown(full=True)] if scored else []
-    rows.append(row("full model", *figures, *scores, quiet=True))
-    answer = (
-        f"{first.model}, {first.cut}: {first.speedup:.2f}× as fast, "
-        f"{first.megabytes / first.full_megabytes:.0%} of the size"
-    )
-    if first.score is not None:
-        answer += (
-            f"; {first.scored} {first.shown()}, full model {first.shown(full=True)}"
-        )
-    return Document(
-        answer,
-        parts=(Table("", columns(titles), tuple(rows), tuple(legend)),),
-        notes=(REBUILD,) if first.gives_vectors else (),
-        commands=(HEAL.format(shlex.quote(first.path)),) if first.dropped else (),
-    )
-
-
-def _figures(
-    parameters: int, megabytes: float, milliseconds: float, speedup: float
-) -> list[str]:
-    return [
-        f"{parameters:,}",
-        f"{megabytes:,.1f}",
-        f"{milliseconds:.2f}",
-        f"{speedup:.2f}×",
-    ]
 
 
 @dataclass(frozen=True)
@@ -245,9 +184,9 @@ class Cost:
 
     parameters: int
     megabytes: float
-    milliseconds: float
-    speedup: float
-    milliseconds_error: float
+    milliseconds: float = math.nan
+    speedup: float = math.nan
+    milliseconds_error: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -271,18 +210,16 @@ class Workload:
     @property
     def measured(self) -> str:
         """What milliseconds are of, and what they were measured on."""
-        dtype, device = (
-            str(self.source.dtype).removeprefix("torch."),
-            self.source.model.device,
+        dtype = str(self.source.dtype).removeprefix("torch.")
+        where = machine(self.source.model.device)
+        return (
+            f"medians over forwards of {self.text}, interleaved, in {dtype}, on {where}"
         )
-        return f"medians over forwards of {self.text}, interleaved, in {dtype}, on {machine(device)}"
 
     def rounds(self, models: Sequence[nn.Module]) -> Any:
         """Return the milliseconds per sample of each of these models, which take turns, `[rounds, models]`."""
-        entry, stopwatch = (
-            self.source.model.stack.entry,
-            Stopwatch(self.source.model.device),
-        )
+        entry = self.source.model.stack.entry
+        stopwatch = Stopwatch(self.source.model.device)
         runs = [
             partial(forward, model.get_submodule(entry), self.inputs)
             for model in models
@@ -299,58 +236,70 @@ def workload(source: Source) -> Workload:
     """
     model, one = source.model, source.samples[0]
     encoder: Any = model.encoder
-    alone = model.lens is not None and model.lens.alone
-    size = 1 if alone or parameters(source.module) > LARGE else BATCH
+    size = BATCH
+    if parameters(source.module) > LARGE or (model.lens and model.lens.alone):
+        size = 1
     if not isinstance(encoder, TextEncoder):
         inputs = encoder.batch([one] * size).to(model.device)
         return Workload(source, inputs, size, f"{count(size, source.unit)} at once")
     length = min(source.tokens or TOKENS, encoder.max_length)
-    text = " ".join([one] * length) if isinstance(one, str) else one.repeat(length)
-    entry, inputs = source.module.get_submodule(model.stack.entry), None
-    while inputs is None:
-        inputs = (
-            replace(encoder, max_length=length).batch([text] * size).to(model.device)
-        )
+    inputs = _texts_that_fit(source, encoder, size, length)
+    tokens = f"{inputs.named['input_ids'].shape[1]} tokens"
+    if source.tokens is not None:
+        tokens += ", the mean length of the data,"
+    return Workload(source, inputs, size, f"{count(size, 'text')} of {tokens} at once")
+
+
+def _texts_that_fit(source: Source, encoder: Any, size: int, length: int) -> Inputs:
+    """Return a batch of texts of this length, or the largest half of it that the model takes."""
+    one, device = source.samples[0], source.model.device
+    text: Any = " ".join([one] * length) if isinstance(one, str) else one.repeat(length)
+    entry = source.module.get_submodule(source.model.stack.entry)
+    while True:
+        inputs: Inputs = replace(encoder, max_length=length).batch([text] * size)
+        inputs = inputs.to(device)
         try:
             forward(entry, inputs)
+            return inputs
         except Exception:
             if length < SHORTEST:
                 raise
-            length, inputs = length // 2, None
-    mean = "" if source.tokens is None else ", the mean length of the data,"
-    tokens = f"{inputs.named['input_ids'].shape[1]} tokens{mean}"
-    return Workload(source, inputs, size, f"{count(size, 'text')} of {tokens} at once")
+            length //= 2
 
 
 def sizes_by_depth(source: Source, layers: Sequence[int]) -> list[Cost]:
     """Return what is known of a model that ends at each of these layers, 1 … L, before it runs: no time."""
-    depth = depth_of(source.model, source.samples)
-    models = [depth.build(source.module, range(layer)) for layer in layers]
-    unknown = math.nan
-    return [
-        Cost(
-            parameters(model), megabytes(model, source.dtype), unknown, unknown, unknown
-        )
-        for model in models
-    ]
+    return [_cost(source, model) for model in _cut_models(source, layers)]
 
 
 def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     """Return what a model costs that ends at each of these layers, 1 … L, speeds measured in turns with its own."""
-    depth, deepest = depth_of(source.model, source.samples), source.model.stack.depth
+    deepest = source.model.stack.depth
     ends = [*dict.fromkeys((*layers, deepest))]
-    models = [depth.build(source.module, range(layer)) for layer in ends]
-    work = workload(source)
+    models, work = _cut_models(source, ends), workload(source)
     rounds = work.rounds(models)
-    times, errors = np.median(rounds, axis=0).tolist(), error_of_median(rounds).tolist()
-    full_time = times[ends.index(deepest)]
-    costs = {}
+    times, errors = np.median(rounds, axis=0), error_of_median(rounds)
+    full_time = float(times[ends.index(deepest)])
+    costs: dict[int, Cost] = {}
     for layer, model, time, error in zip(ends, models, times, errors, strict=True):
-        size = megabytes(model, source.dtype)
-        costs[layer] = Cost(parameters(model), size, time, full_time / time, error)
+        costs[layer] = replace(
+            _cost(source, model),
+            milliseconds=float(time),
+            speedup=full_time / float(time),
+            milliseconds_error=float(error),
+        )
     return Costs(
         costs[deepest], {layer: costs[layer] for layer in layers}, work.measured
     )
+
+
+def _cut_models(source: Source, ends: Sequence[int]) -> list[nn.Module]:
+    depth = depth_of(source.model, source.samples)
+    return [depth.build(source.module, range(layer)) for layer in ends]
+
+
+def _cost(source: Source, model: nn.Module) -> Cost:
+    return Cost(parameters(model), megabytes(model, source.dtype))
 
 
 def parameters(module: nn.Module) -> int:

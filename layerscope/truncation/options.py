@@ -21,7 +21,6 @@ class TruncateOptions(Options):
     layer: int | None
     out: Path | None
     format: str
-    layers: Sequence[int] | None
     drop: Sequence[int] | None
     mix: Mapping[Any, float] | None
     dim: int | None

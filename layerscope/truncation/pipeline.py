@@ -1,4 +1,4 @@
-"""The work of `truncate`: one or several depths of a model, each written aside, checked, measured, and then named.
+"""The work of `truncate`: a model is cut, written aside, checked, measured, and then named.
 
 `write_cut` makes a checkpoint of a model and some of its blocks; the rest decides which blocks, in
 which format, and what is said of them.
@@ -31,8 +31,8 @@ from layerscope.truncation.options import TruncateOptions
 from layerscope.truncation.source import Source, copy_terms, open_source
 
 
-def cut(options: TruncateOptions) -> list[Truncated]:
-    """Write a model at the depths that the options name; return what each costs and scores."""
+def cut(options: TruncateOptions) -> Truncated:
+    """Write a model without some of its blocks; return what it costs."""
     _refuse_contradictions(options)
     options, scored = resolve(options)
     folder, site = own_folder(options.out or ""), options.site
@@ -40,48 +40,36 @@ def cut(options: TruncateOptions) -> list[Truncated]:
     source = open_source(
         options.given, options.processor, options.override, options.load
     )
+    source = replace(source, pooling=options.pooling or scored)
     depth = source.model.stack.depth
-    mix = None if options.mix is None else mix_of(options.mix, depth)
-    source = replace(source, pooling=options.pooling, scored=scored, mix=mix)
-    layers = checked_layers(_ends(options, source), depth)
-    cuts = [kept_blocks(layer, options.drop or (), depth) for layer in layers]
-    format = _format(options.format, site, source)
+    if options.mix is not None:
+        source = replace(source, mix=mix_of(options.mix, depth))
+    layer = _end(options, source)
+    kept = kept_blocks(layer, options.drop or (), depth)
+    format = _format(options.format, site, source, scored)
     source = replace(source, dim=checked_dim(options.dim, source, format))
     for note in source.model.notes:
         reporter.say(note)
-    if depth in layers and not options.drop:
+    if len(kept) == depth:
         reporter.say(
             f"layer {depth} is the last of {source.name}: all its blocks are kept"
         )
-    with (
-        without_bars(),
-        folder_aside(folder) as aside,
-        reporter.bar("layers", len(layers), "layers") as advance,
-    ):
-        made: list[Made] = []
-        for layer, kept in zip(layers, cuts, strict=True):
-            path = aside if options.layers is None else aside / f"layer-{layer}"
-            made.append(write_cut(source, kept, path, format, site))
-            advance(1)
+    with without_bars(), folder_aside(folder) as aside:
+        made = write_cut(source, kept, aside, format, site)
         truncated = measure(source, made, format, site)
-        for entry in truncated:
-            describe(source, entry, Path(entry.path))
-            copy_terms(source.beside, Path(entry.path))
-    return [
-        replace(entry, path=str(folder / Path(entry.path).relative_to(aside)))
-        for entry in truncated
-    ]
+        describe(source, truncated, aside)
+        copy_terms(source.beside, aside)
+    return replace(truncated, path=str(folder))
 
 
-def _ends(options: TruncateOptions, source: Source) -> Sequence[int]:
-    """Return the layers that the models end at."""
+def _end(options: TruncateOptions, source: Source) -> int:
+    """Return the layer that the model ends at."""
+    depth = source.model.stack.depth
     if source.mix is not None:
-        return [max(source.mix)]
-    if options.layer is not None:
-        return [options.layer]
-    if not options.layers and (options.drop or options.dim):
-        return [source.model.stack.depth]
-    return options.layers or ()
+        return max(source.mix)
+    if options.layer is None:
+        return depth
+    return checked_layers([options.layer], depth)[0]
 
 
 def write_cut(
@@ -98,7 +86,10 @@ def write_cut(
     """
     folder.mkdir(exist_ok=True)
     heads, layer = source.heads, kept[-1] + 1
-    with heads.reading(source.module, layer) if heads is not None else nullcontext():
+    reading: Any = nullcontext()
+    if heads is not None:
+        reading = heads.reading(source.module, layer)
+    with reading:
         expected = expected_at(source.model, kept, source.samples)
         depth = find_depth(source.model, expected)
         if format == "onnx":
@@ -116,17 +107,14 @@ def _refuse_contradictions(options: TruncateOptions) -> None:
     """Raise for options that exclude each other, and where no layer or no folder is named."""
     if options.out is None:
         raise LayerscopeError("truncate needs `out`: a new folder for the model")
-    named = options.changed & {"layer", "layers", "drop", "mix", "dim"}
-    if not named and isinstance(options.given, (str, Path)):
+    named = options.changed & {"layer", "drop", "mix", "dim"}
+    if not named and not hasattr(options.given, "as_shipped"):
         raise LayerscopeError(
-            "truncate needs a layer: give `layer`, or several with `layers`, such as 3,6,9; or blocks to leave out "
-            "with `drop`, such as 4-7,9"
+            "truncate needs a layer: give `layer`, or blocks to leave out with `drop`, such as 4-7,9"
         )
-    if options.layer is not None and options.layers is not None:
-        raise LayerscopeError("layer and layers name the same: give one of them")
-    if options.mix is not None and named & {"layer", "layers", "drop"}:
+    if options.mix is not None and named & {"layer", "drop"}:
         raise LayerscopeError(
-            "a mix names its own layers, and ends at the deepest: leave `layer`, `layers` and `drop` out"
+            "a mix names its own layers, and ends at the deepest: leave `layer` and `drop` out"
         )
     if options.pooling is not None and options.format != "sentence-transformers":
         raise LayerscopeError(
@@ -144,7 +132,7 @@ def resolve(options: TruncateOptions) -> tuple[TruncateOptions, str | None]:
 
 def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
     """Return the options with the model of a selection, and with its layer or mix where none is named."""
-    named = options.layer is not None or bool(options.layers)
+    named = options.layer is not None
     if not named and selection.as_shipped:
         raise LayerscopeError(
             "nothing to truncate: the selection keeps the model as shipped; give a layer to cut it"
@@ -166,16 +154,18 @@ def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
     return options
 
 
-def _format(wanted: str, site: str, source: Source) -> str:
+def _format(wanted: str, site: str, source: Source, scored: str | None) -> str:
     """Return the format wanted, or what the model comes in; where pooled states of texts were scored, theirs."""
     if source.mix is not None:
         return _format_of_mix(wanted, source)
     lens, norm, format = source.model.lens, source.model.stack.norm, wanted
     if format == "auto":
+        format = "transformers"
         pools = lens is not None and lens.kind == "pooled"
-        scored = source.scored in MODES and source.unit == "text" and not pools
-        served = source.model.loaded.served is not None or scored
-        format = "sentence-transformers" if served else "transformers"
+        if source.unit == "text" and scored in MODES and not pools:
+            format = "sentence-transformers"
+        if source.model.loaded.served is not None:
+            format = "sentence-transformers"
     if site == "raw" and format != "onnx" and norm is not None:
         raise LayerscopeError(
             f"`site='raw'` is not what a standard checkpoint of {source.name} can yield: its final norm ({norm}) "
@@ -186,9 +176,11 @@ def _format(wanted: str, site: str, source: Source) -> str:
 
 def _format_of_mix(wanted: str, source: Source) -> str:
     """Return the format that can hold a mix: sentence-transformers weighs raw states, which a final norm is not in."""
-    norm, reads = source.model.stack.norm, source.unit == "text"
+    norm = source.model.stack.norm
     if wanted == "auto":
-        return "sentence-transformers" if norm is None and reads else "onnx"
+        if norm is None and source.unit == "text":
+            return "sentence-transformers"
+        return "onnx"
     if wanted == "transformers":
         raise LayerscopeError(
             "transformers has no class that mixes layers: take `format='sentence-transformers'` or onnx"

@@ -1,13 +1,12 @@
 """What is to be truncated: a model or the model of a run, opened, and what is known of it beside its weights."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 
 from layerscope.core.errors import LayerscopeError
@@ -32,8 +31,7 @@ from layerscope.models.weights import (
     is_quantised,
 )
 from layerscope.probes.mixes import Weights
-from layerscope.runs import Run, open_run
-from layerscope.runs.history import DEPTHS, depths
+from layerscope.runs import Run
 from layerscope.runs.opening import run_of
 
 EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
@@ -50,20 +48,17 @@ KEPT = (
     "base_model",
 )
 """What a card says of the model that holds at every depth; its results do not."""
-HISTORY = "history"
 QUANTISED = "{} is quantised: truncate the model it was made from and quantise that"
 Whence = tuple[str | None, Path | None]
 """A model's name on the hub, and the folder of its files."""
-Scores = tuple[Mapping[int, tuple[float, float]], dict[str, Any]]
-"""The score of every layer with its standard error; and its name (`scored`), its `data` and how many `samples`."""
 
 
 @dataclass(frozen=True)
 class Source:
     """A model whose layers are found, its made-up samples, the run it came with, its name on the `hub` and its folder.
 
-    `pooling` is the one that was asked for, `scored` the one of the scores; `heads` are those of
-    layers that have one of their own, `trained` what `train` measured of every layer.
+    `pooling` is the one that was asked for, or that of the scores by which a layer was chosen;
+    `heads` are those of layers that have one of their own.
     """
 
     model: LayeredModel
@@ -72,9 +67,7 @@ class Source:
     hub: str | None = None
     beside: Path | None = None
     pooling: str | None = None
-    scored: str | None = None
     heads: ExitHeads | None = None
-    trained: Scores = ({}, {})
     mix: Weights | None = None
     """The weights of the layers that the truncated model is to mix; None where it ends at one."""
     dim: int | None = None
@@ -94,9 +87,10 @@ class Source:
 
     @property
     def pooled_by(self) -> str:
-        """The pooling that goes with a plain model: the one asked for, that of the scores, the run's, or its own."""
-        of_run = None if self.run is None else str(self.run.info["pooling"][0])
-        return self.pooling or self.scored or of_run or self.model.pooling[0]
+        """The pooling that goes with a plain model: the one asked for, the run's, or its own."""
+        if self.pooling is None and self.run is not None:
+            return str(self.run.info["pooling"][0])
+        return self.pooling or self.model.pooling[0]
 
     @property
     def name(self) -> str:
@@ -106,20 +100,8 @@ class Source:
     @property
     def unit(self) -> str:
         """What one sample is called."""
-        return {"audio": "sound"}.get(
-            self.model.encoder.modality, self.model.encoder.modality
-        )
-
-    def scores(self, format: str) -> Scores:
-        """Return the scores of layers as they are written: of states by a run, of the trained head by a training."""
-        if self.mix is not None or self.dim is not None:
-            return {}, {}
-        if self.run is None:
-            return ({}, {}) if format == "sentence-transformers" else self.trained
-        table = self.run.table()
-        final = (table["metric"] == "linear_probe") & (table["site"] == self.run.final)
-        rows = table[final & (table["pooling"] == self.pooled_by)]
-        return _scores("linear probe", self.run, rows.drop_duplicates("layer"))
+        modality = self.model.encoder.modality
+        return {"audio": "sound"}.get(modality, modality)
 
 
 def open_source(
@@ -136,10 +118,9 @@ def open_source(
     named = isinstance(model_or_run, (str, Path))
     loaded = load(model_or_run, replace(options, as_stored=True), processor)
     _check_module(loaded)
-    weight = next(loaded.module.parameters(), None)
-    dtype = (
-        options.dtype if weight is None else str(weight.dtype).removeprefix("torch.")
-    )
+    weight, dtype = next(loaded.module.parameters(), None), options.dtype
+    if weight is not None:
+        dtype = str(weight.dtype).removeprefix("torch.")
     # the weights of an object are the caller's, which truncation shares
     if not named and options.dtype not in ("auto", dtype):
         raise LayerscopeError(
@@ -148,24 +129,16 @@ def open_source(
     model, samples = _found(loaded, override)
     if run is not None:
         check_unchanged(run, model, as_stored=options.dtype == "auto")
-    path = (
-        str(model_or_run)
-        if named
-        else str(getattr(loaded.module.config, "_name_or_path", ""))
-    )
+    path = str(model_or_run)
+    if not named:
+        path = str(getattr(loaded.module.config, "_name_or_path", ""))
     hub, beside = whereabouts(path, loaded.revision)
-    source = Source(
-        model,
-        samples,
-        run,
-        hub,
-        beside,
-        tokens=None if run is None else mean_length(run),
-    )
-    if beside is None or not named:  # the weights of an object may be others by now
-        return source
-    heads = exit_heads(beside, loaded.module)
-    return replace(source, heads=heads, trained=_trained(beside, model.stack.depth))
+    source = Source(model, samples, run, hub, beside)
+    if run is not None:
+        source = replace(source, tokens=mean_length(run))
+    if beside is not None and named:  # the weights of an object may be others by now
+        source = replace(source, heads=exit_heads(beside, loaded.module))
+    return source
 
 
 def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[Any]]:
@@ -207,24 +180,6 @@ def _check_module(loaded: Loaded) -> None:
             raise LayerscopeError(refusal)
 
 
-def _trained(folder: Path, depth: int) -> Scores:
-    """Return what `train` measured of a model of this depth in its folder, nothing where it did not make it."""
-    if not (folder / HISTORY / DEPTHS).is_file():
-        return {}, {}
-    run = open_run(folder / HISTORY)
-    table = depths(run)
-    rows = pd.DataFrame() if table is None else table[table["depth"] == depth]
-    if rows.empty:
-        return {}, {}
-    return _scores(str(rows["metric"].iloc[0]).removeprefix("layer_"), run, rows)
-
-
-def _scores(name: str, run: Run, rows: pd.DataFrame) -> Scores:
-    pairs, data = zip(rows["value"], rows["stderr"], strict=True), run.info["data"]
-    by_layer = dict(zip(rows["layer"].astype(int), pairs, strict=True))
-    return by_layer, {"scored": name, "data": data["name"], "samples": data["samples"]}
-
-
 def mean_length(run: Run) -> int | None:
     """Return the mean number of tokens of a run's texts, None for what has no tokens."""
     plan = run.folder.plan
@@ -239,10 +194,14 @@ def whereabouts(model: str, revision: str | None) -> Whence:
     if model == EMBEDDED:
         return EMBEDDED_HUB, Path(embedded(model))
     folder = Path(model).expanduser()
+    if model and folder.is_dir():
+        return None, folder
     if not model or folder.exists():
-        return None, folder if model and folder.is_dir() else None
+        return None, None
     files = hub_files(model, revision, ("config.json", CARD, HEADS, *TERMS))
-    return (None, None) if files is None else (model, files)
+    if files is None:
+        return None, None
+    return model, files
 
 
 def copy_terms(beside: Path | None, folder: Path) -> None:

@@ -1,13 +1,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Weights, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
 from layerscope.truncation.options import FORMATS, POOLINGS, SITES, TruncateOptions
-
-if TYPE_CHECKING:
-    from layerscope.truncation.costs import Truncated
 
 
 def truncate(
@@ -16,9 +13,6 @@ def truncate(
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     format: Annotated[str, OneOf(FORMATS)] = "auto",
     *,
-    layers: Annotated[
-        Sequence[int] | None, Several(Whole(), such_as="2,4 or 2-4")
-    ] = None,
     drop: Annotated[Sequence[int] | None, Several(Whole(1), such_as="4-7,9")] = None,
     mix: Annotated[
         Sequence[int] | Mapping[int, float] | None, Weights(together=True)
@@ -47,7 +41,6 @@ def truncate(
         layer: last layer to keep, from 1 to the model's last; a selection brings its own.
         out: new or empty folder for the model.
         format: format to write; auto is the model's own, or the one that a selection was made for.
-        layers: several layers to end at, such as 2,4 or 2-4, each written to OUT/layer-K.
         drop: blocks to leave out, such as 4-7,9, numbered like layers (block 4 outputs layer 4);
             `select` with `drop` finds those that matter least, and `train` heals the shortened
             model.
@@ -82,22 +75,3 @@ def truncate(
 
     cut(options)
     return Path(options.out or "")
-
-
-def truncate_layers(
-    given: Any, layers: Sequence[int], out: str | Path, **options: Any
-) -> "list[Truncated]":
-    """Write a model at several depths into `out/layer-K`, all or none, and return what each costs and scores.
-
-    The arguments are those of `truncate`.
-
-    >>> from layerscope.truncation import truncate_layers
-    >>> made = truncate_layers("tiny-bert", [1, 2], "shallow", progress=False)
-    >>> [entry.layer for entry in made]
-    [1, 2]
-    """
-    call = {"given": given, "layers": layers, "out": out, **options}
-    checked_call = checked(truncate, call, TruncateOptions)
-    from layerscope.truncation.pipeline import cut
-
-    return cut(checked_call)

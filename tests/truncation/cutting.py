@@ -13,7 +13,11 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 import layerscope
+from layerscope.core.options import checked
 from layerscope.models.checks import embedded
+from layerscope.truncation import pipeline
+from layerscope.truncation.costs import Truncated
+from layerscope.truncation.options import TruncateOptions
 
 TEXTS = [
     "A cat sat on the mat.",
@@ -32,6 +36,14 @@ def saved(model: nn.Module, folder: Path, processor: object = None) -> Path:
 
 def cut(given: object, *args: object, **options: object) -> Path:
     return layerscope.truncate(given, *args, progress=False, **options)
+
+
+def truncated(
+    given: object, layer: int | None, out: Path, **options: object
+) -> Truncated:
+    """Cut, and return what the command prints of it."""
+    call = {"given": given, "layer": layer, "out": out, "progress": False, **options}
+    return pipeline.cut(checked(layerscope.truncate, call, TruncateOptions))
 
 
 def loaded(auto: type, folder: Path) -> nn.Module:

@@ -9,11 +9,19 @@ import transformers as hf
 from models import zoo
 from models.tokenizer import word_tokenizer
 from models.zoo import build
-from truncation.cutting import MINILM, TEXTS, close, cut, loaded, saved, serve
+from truncation.cutting import (
+    MINILM,
+    TEXTS,
+    close,
+    cut,
+    loaded,
+    saved,
+    serve,
+    truncated,
+)
 from truncation.droppable import GROUPED, IDS, MODELS, N, bypass, case, logits
 
 from layerscope import LayerscopeError
-from layerscope.truncation import truncate_layers
 
 
 def skip(*blocks: torch.nn.Module) -> None:
@@ -64,7 +72,7 @@ def test_the_command_its_card_and_a_layer_beside_it(cli, tmp_path: Path) -> None
     )
     like = "Its output is that of the full model with blocks 2-3,6 bypassed, after the final norm"
     assert like in card
-    (made,) = truncate_layers(full, [5], tmp_path / "plain", drop=[5], progress=False)
+    made = truncated(full, 5, tmp_path / "plain", drop=[5])
     assert (made.layer, made.dropped) == (4, ()), "it merely ends earlier"
 
 

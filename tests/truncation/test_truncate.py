@@ -4,18 +4,17 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import tiny
 import torch
 import transformers as hf
 import yaml
 from safetensors.torch import load_file
-from truncation.cutting import cut, serve
+from truncation.cutting import cut, serve, truncated
 
 import layerscope
 from layerscope.selection import Candidate, Selection
-from layerscope.truncation import pipeline, truncate_layers
+from layerscope.truncation import pipeline
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +26,9 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
-    folder = tmp_path_factory.mktemp("run")
-    frame = pd.DataFrame(
-        {"text": tiny.texts(40), "label": [f"t{i % 2}" for i in range(40)]}
-    )
-    frame.to_csv(folder / "a-b-x.csv", index=False)
-    return profiled(bert, folder, str(folder / "a-b-x.csv"), metrics="linear_probe")
-
-
-def profiled(
-    model: object, folder: Path, data: object = None, **options: object
-) -> layerscope.Run:
-    given = str(model) if isinstance(model, Path) else model
-    how = {"metrics": "curvature", "progress": False} | options
-    return layerscope.profile(given, data or tiny.texts(12), out=folder / "run", **how)
+    folder = tmp_path_factory.mktemp("run") / "run"
+    how = {"metrics": "curvature", "views": 0, "progress": False}
+    return layerscope.profile(str(bert), tiny.texts(12), out=folder, **how)
 
 
 def head_of(card: str) -> dict[str, object]:
@@ -60,43 +48,28 @@ def test_one_depth(cli, bert: Path, tmp_path: Path) -> None:
     )
 
 
-def test_several_depths_and_json(cli, run: layerscope.Run, tmp_path: Path) -> None:
-    printed = cli(
-        "truncate", run.path, "--layers", "3,1", "--out", tmp_path / "cut", "--json"
-    )
+def test_a_run_and_json(cli, run: layerscope.Run, tmp_path: Path) -> None:
+    folder = tmp_path / "cut"
+    printed = cli("truncate", run.path, "--layer", 1, "--out", folder, "--json")
     assert printed.status == 0, printed.err
-    one, three = json.loads(printed.out)
-    table = run.table().query("metric == 'linear_probe' and site == 'raw'")
-    scores = table.set_index("layer")["value"]
-    for layer, entry in ((1, one), (3, three)):
-        folder = tmp_path / "cut" / f"layer-{layer}"
-        assert (entry["layer"], entry["path"]) == (layer, str(folder))
-        model = hf.AutoModelForMaskedLM.from_pretrained(folder)
-        assert entry["parameters"] == sum(p.numel() for p in model.parameters())
-        size = (folder / "model.safetensors").stat().st_size / 1e6
-        assert entry["megabytes"] == pytest.approx(size)
-        assert (entry["score"], entry["full_score"]) == (scores[layer], scores[3])
-        assert entry["milliseconds"] > 0 and entry["full_milliseconds"] > 0
-    table = cli("truncate", run.path, "--layers", "1", "--out", tmp_path / "again").out
-    assert "linear probe" in table and "1 of 3" in table
-
-
-def test_the_card_tells_numbers_and_warns(run: layerscope.Run, tmp_path: Path) -> None:
-    (made,) = truncate_layers(run, [2], tmp_path / "cut", progress=False)
-    text = (Path(made.path) / "README.md").read_text()
+    made = json.loads(printed.out)
+    assert (made["layer"], made["path"]) == (1, str(folder))
+    model = hf.AutoModelForMaskedLM.from_pretrained(folder)
+    assert made["parameters"] == sum(p.numel() for p in model.parameters())
+    size = (folder / "model.safetensors").stat().st_size / 1e6
+    assert made["megabytes"] == pytest.approx(size)
+    assert made["milliseconds"] > 0 and made["full_milliseconds"] > 0
+    text = (folder / "README.md").read_text()
     for words in (
-        "layer 2 of 3",
-        f"{made.parameters:,}",
+        "layer 1 of 3",
+        f"{made['parameters']:,}",
         "torch",
         "not comparable",
         "rebuilt",
-        f"{made.score:.1%}",
-        "on the labels of a-b-x (40 samples, mean pooling)",
         'transformers.AutoModelForMaskedLM.from_pretrained("path/to/this/folder")',
     ):
         assert words in text
-    head = head_of(text)
-    assert head == OWN
+    assert head_of(text) == OWN
 
 
 OWN = {
@@ -135,7 +108,7 @@ def test_what_the_makers_say_goes_with_the_model(
     folder = tiny.saved(tiny.bert(), tmp_path / "full", special=True)
     (folder / "README.md").write_text(card)
     (folder / "LICENSE.txt").write_text(LICENCE)
-    (made,) = truncate_layers(folder, [2], tmp_path / "cut", progress=False)
+    made = truncated(folder, 2, tmp_path / "cut")
     text = (Path(made.path) / "README.md").read_text()
     assert (Path(made.path) / "LICENSE.txt").read_text() == LICENCE
     assert head_of(text) == OWN | kept
@@ -162,7 +135,7 @@ def test_the_checkpoints_own_precision_stays_and_another_can_be_named(
     cli, tmp_path: Path
 ) -> None:
     full = tiny.saved(tiny.llama().to(torch.bfloat16), tmp_path / "full", special=False)
-    (made,) = truncate_layers(full, [2], tmp_path / "cut", progress=False)
+    made = truncated(full, 2, tmp_path / "cut")
     before, after = (
         load_file(folder / "model.safetensors") for folder in (full, Path(made.path))
     )

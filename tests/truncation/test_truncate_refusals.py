@@ -49,13 +49,12 @@ LINES = {
     "--layer 13": "layer 13 does not exist: this model has layers 0..3",
     "--layer -1": "layer -1 does not exist: this model has layers 0..3",
     "--layer 0": "layer 0 is what the first block reads: no block would be left of the model, give 1..3",
-    "--layers 1,7": "layer 7 does not exist: this model has layers 0..3",
-    "": "truncate needs a layer: give --layer, or several with --layers, such as 3,6,9; or blocks to leave out",
+    "": "truncate needs a layer: give --layer, or blocks to leave out with --drop, such as 4-7,9",
     "--drop 1-3": f"{NONE} 3: drop fewer of them",
     "--drop 2,4": "block 4 does not exist: this model has blocks 1..3",
     "--layer 2 --drop 1,3": "block 3 is not among the first 2: leave it out of --drop",
-    "--layers 1,2 --drop 1": f"{NONE} 1: drop fewer of them",
-    "--layer 1 --layers 1,2": "layer and layers name the same: give one of them",
+    "--layer 1 --drop 1": f"{NONE} 1: drop fewer of them",
+    "--layers 1,2": "option --layers is gone: ",
     "--layer 1 --part decoder": "part 'decoder' does not exist: these data go through model",
 }  # fmt: skip
 

@@ -7,16 +7,24 @@ import pytest
 import tiny
 import torch
 import transformers as hf
-from truncation.cutting import MINILM, TEXTS, close, cut, pooled, saved, serve, unit
+from truncation.cutting import (
+    MINILM,
+    TEXTS,
+    close,
+    cut,
+    pooled,
+    saved,
+    serve,
+    truncated,
+    unit,
+)
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.truncation import truncate_layers
-from layerscope.truncation.costs import document
 
 
 def test_the_prefix_of_a_layer_is_what_is_written(tmp_path: Path) -> None:
-    (made,) = truncate_layers("minilm", [4], tmp_path / "cut", dim=128, progress=False)
-    answer = document([made]).answer
+    made = truncated("minilm", 4, tmp_path / "cut", dim=128)
+    answer = made.document().answer
     assert answer.startswith(
         "all-MiniLM-L6-v2, layers 1-4 of 6, the first 128 dimensions: "
     )
