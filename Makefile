@@ -8,7 +8,8 @@ export HF_HUB_OFFLINE ?= 1
 .PHONY: demo test check docs dist floors newest bench campaign clean
 
 demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's own documentation
-	$(BIN)/layerscope demo --out runs/demo
+	$(BIN)/layerscope profile minilm --data stdlib-docs --long --out runs/demo
+	$(BIN)/layerscope report runs/demo
 
 # a thread a worker, as those of two would wait for each other; files in their order, as long ones have few tests
 test: $(VENV)/.dev  ## install everything, then run all tests

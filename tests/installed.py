@@ -18,7 +18,7 @@ import layerscope
 WORDS = [f"w{i}" for i in range(60)]
 COMMAND = str(Path(sys.executable).with_name("layerscope"))
 RUNS = """
---version --verbose
+--version
 inspect model
 profile model --data texts.csv --out run
 select run
@@ -34,10 +34,8 @@ exits model --data texts.csv --samples 8 --max-new-tokens 16
 reproduce --list
 """
 NEED_AN_EXTRA = {
-    "demo --samples 50 --out demo": "layerscope[demo]",
+    "profile minilm --data stdlib-docs --samples 50 --out demo": "layerscope[demo]",
     "report run --figures figures": "layerscope[report]",
-    "profile model --data texts.csv --out drawn --figures drawn-figures": "layerscope[figures]",
-    "lens model --data texts.csv --samples 8 --page lens.html": "layerscope[report]",
     "evaluate model --tasks classification:texts.csv --out mteb": "layerscope[evaluation]",
     "evaluate model --tasks lm:words.yaml --out harness": "layerscope[lm-eval]",
     "train model --train texts.csv --out trained --max-steps 4": "layerscope[accelerate]",

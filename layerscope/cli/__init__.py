@@ -11,11 +11,11 @@ from cyclopts import CycloptsError
 from layerscope.cli import output
 from layerscope.cli.app import START, app, explained, machine
 from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError, spelled, use_flags
+from layerscope.core.errors import LayerscopeError, first_line, spelled, use_flags
 from layerscope.core.progress import heed_interrupts
 
 INTERRUPTED = 130
-GO_ON = ("demo", "evaluate", "extract", "profile", "train")
+GO_ON = {"evaluate", "extract", "profile", "train"}
 """The commands that resume where they stopped."""
 QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false",
          "TORCH_CPP_LOG_LEVEL": "ERROR"}  # fmt: skip
@@ -30,8 +30,7 @@ def main() -> NoReturn:
 
 def _run() -> NoReturn:
     debug = bool(os.environ.get("LAYERSCOPE_DEBUG"))
-    for name, value in {} if debug else QUIET.items():
-        os.environ.setdefault(name, value)
+    os.environ.update(({} if debug else QUIET) | os.environ)
     output.ready_output()
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
@@ -39,11 +38,10 @@ def _run() -> NoReturn:
     except KeyboardInterrupt:
         # it is ending: a second one would break the line
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        goes_on = any(name in sys.argv[1:2] for name in GO_ON)
-        _fail(
-            "stopped: run the same command to resume" if goes_on else "stopped",
-            INTERRUPTED,
-        )
+        stopped = "stopped"
+        if {*sys.argv[1:2]} & GO_ON:
+            stopped += ": run the same command to resume"
+        _fail(stopped, INTERRUPTED)
     except BrokenPipeError:
         # who reads has seen enough (| head); what was computed is in its folder
         output.drop_output()
@@ -56,11 +54,8 @@ def _run() -> NoReturn:
             _fail(spelled(str(error)), 2)
         if (line := machine(error)) is not None:
             _fail(line, 2)
-        line = (str(error).strip().splitlines() or [""])[0]
-        _fail(
-            f"unexpected {type(error).__name__}: {line} (LAYERSCOPE_DEBUG=1 shows where)",
-            1,
-        )
+        line = f"unexpected {type(error).__name__}: {first_line(error)}"
+        _fail(f"{line} (LAYERSCOPE_DEBUG=1 shows where)", 1)
     finally:
         use_flags([])
     if len(sys.argv) == 1:

@@ -38,10 +38,8 @@ def evaluate(
     from layerscope.scores.tables import HEADER, wide_csv
 
     table = output.table_file(csv, HEADER)
-    names = [
-        name.strip() for name in options.get("tasks", "").split(",") if name.strip()
-    ]
-    options |= {"tasks": [*names, *map(_own, data or [])]}
+    tasks = [*filter(None, options.get("tasks", "").split(","))]
+    options["tasks"] = [*map(str.strip, tasks), *map(_own, data or [])]
     options.setdefault("out", str(Path("scores") / Path(options["model_or_run"]).name))
     evaluation = layerscope.evaluate(**options)
     if not processes.team().leads:

@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, redirect_stderr
+from contextlib import ExitStack, redirect_stderr
 from functools import cache
 from inspect import Parameter as Declared
 from pathlib import Path
@@ -18,7 +18,7 @@ from layerscope.cli.output import Printing
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, listed, use_flags
 from layerscope.core.extras import require_for
-from layerscope.core.option_kinds import Folder, InCode, OneOf, Repeated
+from layerscope.core.option_kinds import InCode, OneOf, Repeated
 from layerscope.core.options import OUTPUT, Option, declared
 
 SHARED = ("evaluate", "exits", "extract", "profile", "select", "train")
@@ -29,8 +29,6 @@ PRINTING = {
     "json": "Print the result as JSON on standard output.",
 }
 QUIET = "Print nothing on standard error but errors."
-HINTS = {Folder: Path, Repeated: list[str]}
-"""The types that completion knows more of than of a text."""
 Options = dict[str, Any]
 """What the command line says of a verb's options: those that are given, by name."""
 
@@ -45,50 +43,43 @@ def command(
     """
 
     def make(do: Callable[..., None]) -> App:
-        options = {
-            name: option
-            for name, option in declared(verb).items()
-            if not isinstance(option.kind, InCode)
-        }
+        options = dict(declared(verb))
+        for name, option in declared(verb).items():
+            if isinstance(option.kind, InCode):
+                del options[name]
         groups = _groups(options.values())
         parameters = [_named(option, groups) for option in options.values()]
         first = next(iter(inspect.signature(verb).parameters.values()))
         if first.kind is Declared.POSITIONAL_OR_KEYWORD:
             parameters[0] = _positional(options[first.name], argument)
         # after the verb's options and how to print come those of the command itself
-        extra = list(inspect.signature(do, eval_str=True).parameters.values())[2:]
-        switches = PRINTING if prints else {"json": PRINTING["json"]}
-        extra += [
-            _switch(name, text) for name, text in {**switches, "quiet": QUIET}.items()
-        ]
-        flags = [
-            _flag(name) for name in [*options, *(parameter.name for parameter in extra)]
-        ]
+        parameters += list(inspect.signature(do, eval_str=True).parameters.values())[2:]
+        if prints:
+            parameters.append(_switch("long", PRINTING["long"]))
+        parameters.append(_switch("json", PRINTING["json"]))
+        parameters.append(_switch("quiet", QUIET))
+        flags = [_flag(parameter.name) for parameter in parameters]
 
         def run(*positional: Any, **named: Any) -> None:
             _check_alone(do.__name__)
             use_flags(flags)
             values = dict(zip(options, positional, strict=False)) | named
-            of_verb = {
-                name: _read(options[name], values[name])
-                for name in options
-                if name in values
-            }
-            rest = {
-                name: _taken(name, values[name])
-                for name in values
-                if name not in options
-            }
-            printing = Printing(**{name: rest.pop(name, False) for name in PRINTING})
-            quiet = rest.pop("quiet", False)
-            require_for(do.__name__, of_verb | rest)
-            with (
-                open(os.devnull, "w") as nowhere,
-                redirect_stderr(nowhere) if quiet else nullcontext(),
-            ):
-                do(of_verb, printing, **rest)
+            quiet = values.pop("quiet", False)
+            printing = Printing(
+                json=values.pop("json", False), long=values.pop("long", False)
+            )
+            of_verb: Options = {}
+            for name, option in options.items():
+                if name in values:
+                    of_verb[name] = _read(option, values.pop(name))
+            require_for(do.__name__, of_verb | values)
+            with ExitStack() as stack:
+                if quiet:
+                    nowhere = stack.enter_context(open(os.devnull, "w"))
+                    stack.enter_context(redirect_stderr(nowhere))
+                do(of_verb, printing, **values)
 
-        run.__signature__ = inspect.Signature([*parameters, *extra])  # type: ignore[attr-defined]  # what cyclopts reads
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what cyclopts reads
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
         summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
         example = _examples()[do.__name__]
@@ -101,12 +92,9 @@ def command(
 
 def _read(option: Option, value: Any) -> Any:
     """Return what was typed as the value of a verb's option."""
-    return option.kind.read(value) if isinstance(value, str) else value
-
-
-def _taken(name: str, value: Any) -> Any:
-    """Return the value of an option that the command itself has."""
-    return Folder().take(name, value) if isinstance(value, Path) else value
+    if isinstance(value, str):
+        return option.kind.read(value)
+    return value
 
 
 def _check_alone(name: str) -> None:
@@ -121,19 +109,23 @@ def _check_alone(name: str) -> None:
 
 def _groups(options: Iterable[Option]) -> dict[str, Group]:
     """Return the groups of options in the order in which the help shows them, where the output goes last."""
-    titles = dict.fromkeys(option.group or OPTIONS for option in options)
-    titles.pop(OUTPUT, None)
-    return {
-        title: Group(title, sort_key=i) for i, title in enumerate([*titles, OUTPUT])
-    }
+    groups: dict[str, Group] = {}
+    for option in options:
+        title = option.group or OPTIONS
+        groups.setdefault(title, Group(title, sort_key=len(groups)))
+    groups[OUTPUT] = Group(OUTPUT, sort_key=len(groups))
+    return groups
 
 
 @cache
 def _examples() -> dict[str, str]:
     """Return what the help of each command ends with, from `examples.txt`."""
     text = Path(__file__).with_name("examples.txt").read_text("utf-8")
-    parts = (part.partition("\n") for part in re.split(r"^# ", text, flags=re.M))
-    return {name: example.strip("\n") for name, _, example in parts}
+    examples: dict[str, str] = {}
+    for part in re.split(r"^# ", text, flags=re.M):
+        name, _, example = part.partition("\n")
+        examples[name] = example.strip("\n")
+    return examples
 
 
 def command_line() -> str:
@@ -145,13 +137,21 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def _hint(option: Option) -> Any:
+    """Return the type that the parser makes of what is typed."""
+    if isinstance(option.kind, Repeated):
+        return list[str]
+    return str
+
+
 def _positional(option: Option, argument: str) -> Declared:
-    hint: Any = list[str] if isinstance(option.kind, Repeated) else str
     about = Parameter(
         name=argument or None, help=_sentence(option.help), converter=_typed
     )
-    # None must fit, too: where pydantic happens to be loaded, cyclopts has it check the default
-    kind = hint if option.default is Declared.empty else hint | None
+    kind = _hint(option)
+    if option.default is not Declared.empty:
+        # None must fit, too: where pydantic happens to be loaded, cyclopts has it check the default
+        kind |= None
     return Declared(
         option.name,
         Declared.POSITIONAL_ONLY,
@@ -164,30 +164,33 @@ def _named(option: Option, groups: dict[str, Group]) -> Declared:
     """Return a verb's option as a parameter that cyclopts reads; a value stays the text that was typed."""
     group, help = groups[option.group or OPTIONS], _sentence(option.help)
     if option.type in (bool, bool | None):
-        can_be_off = option.type == bool | None or option.default is True
-        off = _flag(f"no_{option.name}") if can_be_off else ()
+        off: tuple[str, ...] = ()
+        if option.default is not False:
+            off = (_flag(f"no_{option.name}"),)
         about = Parameter(help=help, group=group, show_default=False, negative=off)
         return _keyword(option.name, option.default, option.type, about)
-    hint: Any = next(
-        (hint for kind, hint in HINTS.items() if isinstance(option.kind, kind)), str
-    )
     # not a Literal, of which cyclopts refuses other names in words of its own where pydantic
     # happens to be loaded
-    names = option.kind.names if isinstance(option.kind, OneOf) else ()
+    if isinstance(option.kind, OneOf):
+        help += f" [choices: {', '.join(option.kind.names)}]"
+    shown: Any = str(option.default)
+    if option.default in (None, "", ()):
+        shown = False
     about = Parameter(
-        help=help + (f" [choices: {', '.join(names)}]" if names else ""),
+        help=help,
         group=group,
         converter=_typed,
-        completer=(lambda _: list(names)) if names else None,
         metavar=_metavar(option),
         negative=(),
-        show_default=False if option.default in (None, "", ()) else str(option.default),
+        show_default=shown,
         allow_leading_hyphen=True,
         allow_repeating=True,
     )
     # The verb has its own defaults: only what is typed is given.
-    default = Declared.empty if option.default is Declared.empty else None
-    return _keyword(option.name, default, hint | None, about)
+    default = None
+    if option.default is Declared.empty:
+        default = Declared.empty
+    return _keyword(option.name, default, _hint(option) | None, about)
 
 
 def _keyword(name: str, default: Any, kind: Any, about: Parameter) -> Declared:
@@ -199,7 +202,9 @@ def _keyword(name: str, default: Any, kind: Any, about: Parameter) -> Declared:
 def _metavar(option: Option) -> str:
     """Return what stands for a value in the help; several words are in the line on the option."""
     words = getattr(option.kind, "words", ())
-    return "|".join((option.kind.metavar, *(words if len(words) < 3 else ["NAME"])))
+    if len(words) > 2:
+        words = ("NAME",)
+    return "|".join((option.kind.metavar, *words))
 
 
 def _switch(name: str, text: str) -> Declared:
@@ -215,4 +220,6 @@ def _sentence(text: str) -> str:
 
 def _typed(hint: Any, tokens: Sequence[Any]) -> Any:
     words = [token.value for token in tokens]
-    return words if hint == list[str] else words[0]
+    if hint == list[str]:
+        return words
+    return words[0]

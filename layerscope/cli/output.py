@@ -31,9 +31,6 @@ class Printing:
     long: bool = False
 
 
-Figures = Annotated[
-    Path | None, into("Folder for paper figures, as PNG, PDF and SVG.", "FOLDER")
-]
 Csv = Annotated[str | None, into("CSV file for the scores, layer × task.")]
 
 
@@ -53,14 +50,17 @@ def finish(
     with _readers(saved):
         if not printing.json:
             show(document(), printing)
-    pages = [] if write is None else [str(page) for page in write()]
+    extra: dict[str, Any] = {}
+    if write is not None:
+        extra["pages"] = [str(page) for page in write()]
     with _readers(saved):
         if printing.json:
-            as_json(as_dict() | {"pages": pages} if write else as_dict())
-        for line in (
-            () if printing.json else (*lines, *(f"page: {page}" for page in pages))
-        ):
+            as_json(as_dict() | extra if extra else as_dict())
+            return
+        for line in lines:
             print(line)
+        for page in extra.get("pages", ()):
+            print(f"page: {page}")
 
 
 @contextmanager
@@ -80,31 +80,22 @@ def _readers(saved: Path | None) -> Iterator[None]:
         ) from error
 
 
-def result(
-    result: Any, printing: Printing, out: str | None, figures: Path | None = None
-) -> None:
-    """Print a result that was saved in a folder where one is named, and write its page there, and its figures."""
+def result(result: Any, printing: Printing, out: str | None) -> None:
+    """Print a result, and write its page into the folder where it was saved, if any."""
+    lines = [] if out is None else [f"\nwritten: {out}"]
     finish(
         printing,
         result.as_dict,
         result.document,
-        *written(out),
-        write=lambda: page_and_figures(result, out, figures),
+        *lines,
+        write=lambda: _page(result, out),
     )
 
 
-def written(out: str | None) -> list[str]:
-    """Return the line on the folder that a result was written to, where one is named."""
-    return [] if out is None else [f"\nwritten: {out}"]
-
-
-def page_and_figures(
-    result: Any, out: str | None, figures: Path | None = None
-) -> list[Path]:
-    """Write the page of a result into its folder and draw its figures, where folders are named; return the pages."""
+def _page(result: Any, out: str | None) -> list[Path]:
+    """Write the page of a result into its folder where one is named; return its path."""
     from layerscope.reports.verb import report
 
-    draw(result, figures)
     if out is None:
         return []
     if package := lacking("charts"):
@@ -134,24 +125,13 @@ def as_json(result: Any) -> None:
     print(json.dumps(result, indent=2, allow_nan=False))
 
 
-def draw(shown: Any, folder: Path | None) -> list[str]:
-    """Draw the figures of results where a folder is named; return their paths."""
-    if folder is None:
-        return []
-    from layerscope.reports.figures import draw as verb
-
-    drawn = verb(shown, folder)
-    print(f"figures: {len(drawn)} files in {folder}", file=sys.stderr)
-    return [str(path) for path in drawn]
-
-
 def table_file(csv: str | None, header: str) -> Path | None:
     """Return the path of a CSV file, refused before the long job where it cannot be one of ours."""
     from layerscope.show.written import ending
 
-    return (
-        None if csv is None else ending(Path(csv), "table", "--csv", (".csv",), header)
-    )
+    if csv is None:
+        return None
+    return ending(Path(csv), "table", "--csv", (".csv",), header)
 
 
 def write_table(file: Path | None, text: Callable[[], str]) -> None:
@@ -172,11 +152,8 @@ def ready_output() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller (>&-)
-            setattr(
-                sys,
-                name,
-                os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"),
-            )
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, os.fdopen(nowhere, "w", encoding="utf-8"))
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 

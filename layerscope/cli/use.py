@@ -4,22 +4,26 @@ import shlex
 import sys
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
-from layerscope.cli.output import Figures, Printing
+from layerscope.cli.output import Printing, into
 from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import Folder
 from layerscope.core.options import checked
+
+Figures = Annotated[
+    str | None, into("Folder for paper figures, as PNG, PDF and SVG.", "FOLDER")
+]
 
 
 @command(layerscope.truncate, argument="MODEL_OR_RUN")
 def truncate(options: Options, printing: Printing) -> None:
-    """Print what each depth costs and scores."""
+    """Print what the model costs."""
     options = _chosen(options)
     from layerscope.core.saved import jsonable
-    from layerscope.truncation.costs import document
     from layerscope.truncation.options import TruncateOptions
     from layerscope.truncation.pipeline import cut
 
@@ -27,7 +31,7 @@ def truncate(options: Options, printing: Printing) -> None:
     output.finish(
         printing,
         lambda: jsonable(made),
-        lambda: document(made),
+        made.document,
         f"\nwritten: {options['out']}",
     )
 
@@ -56,19 +60,17 @@ def train(options: Options, printing: Printing) -> None:
 
 
 @command(layerscope.exits)
-def exits(options: Options, printing: Printing, *, figures: Figures = None) -> None:
-    """Print the report, and write its page and figures."""
+def exits(options: Options, printing: Printing) -> None:
+    """Print the report, and write its page."""
     report = layerscope.exits(**options)
     if processes.team().leads:
-        output.result(report, printing, options.get("out"), figures)
+        output.result(report, printing, options.get("out"))
 
 
 @command(layerscope.generate)
-def generate(options: Options, printing: Printing, *, figures: Figures = None) -> None:
-    """Print the texts and how good they are, and write their page and figures."""
-    if figures is not None and not options.get("measure"):
-        raise LayerscopeError("--figures draws what --measure measures: give both")
-    output.result(layerscope.generate(**options), printing, options.get("out"), figures)
+def generate(options: Options, printing: Printing) -> None:
+    """Print the texts and how good they are, and write their page."""
+    output.result(layerscope.generate(**options), printing, options.get("out"))
 
 
 @command(layerscope.extract)
@@ -86,12 +88,16 @@ def extract(options: Options, printing: Printing) -> None:
 @command(layerscope.report, argument="RUNS", prints=False)
 def report(options: Options, printing: Printing, *, figures: Figures = None) -> None:
     """Write the page and the figures."""
+    from layerscope.reports.figures import draw
     from layerscope.reports.results import opened
 
+    folder = None if figures is None else Folder().take("figures", figures)
     shown = list(chain(*opened(options.pop("shown"))))
     page = layerscope.report(shown, **options)
-    drawn = output.draw(shown, figures)
+    drawn = [] if folder is None else [*map(str, draw(shown, folder))]
     if printing.json:
         output.as_json({"page": str(page), "figures": drawn})
         return
     print(f"page: {page}")
+    if drawn:
+        print(f"figures: {len(drawn)} files in {folder}")

@@ -17,11 +17,9 @@ PACKAGES = {
 }
 """The packages that an extra brings and that are needed to the end of a job."""
 NEEDED_BY = {
-    "demo": "demo",
     "report": "charts",
     "train": "accelerate",
     "`figures`": "charts",
-    "`page`": "charts",
     "`format='onnx'`": "onnx",
     "`format='sentence-transformers'`": "sentence-transformers",
     "`task='sentence-similarity'`": "sentence-transformers",

@@ -12,11 +12,23 @@ NO_LAYERSKIP = "the objective aligned trains every exit in every step"
 
 NO_DRAFT_OPTION = "drafts are set by draft_layer and draft_tokens; layerscope exits says which layer pays"
 
+FIGURES = "layerscope report draws the figures of any saved result, with --figures"
 GONE = {
+    ("", "demo"): "layerscope profile minilm --data stdlib-docs does the same",
+    ("compare", "figures"): FIGURES,
+    ("exits", "figures"): FIGURES,
+    ("generate", "figures"): FIGURES,
+    ("lens", "figures"): FIGURES,
+    ("lens", "page"): "with --out, a page lies beside the numbers",
+    ("profile", "figures"): FIGURES,
     ("exits", "criterion='patience'"): "give confidence, margin or entropy",
     ("exits", "draft_lens"): NO_DRAFT_OPTION,
     ("generate", "draft_lens"): NO_DRAFT_OPTION,
     ("generate", "draft_threshold"): NO_DRAFT_OPTION,
+    (
+        "generate",
+        "encoder",
+    ): "layerscope.metrics.coherence takes the vectors of any sentence encoder",
     ("generate", "drafts"): "give the --draft-layer that `layerscope exits` prints",
     (
         "",
@@ -98,6 +110,7 @@ GONE = {
     ): "AlignedTrainer trains any model with a collator such as DataCollatorForLanguageModeling",
     ("train", "temperature"): "distillation is at temperature 1",
     ("train", "preset='layerskip'"): NO_LAYERSKIP,
+    ("truncate", "layers"): "truncate to each layer by itself",
     ("train", "schedule='gradual'"): NO_LAYERSKIP,
     ("train", "schedule='rotating'"): NO_LAYERSKIP,
     ("train", "weights='layerskip'"): NO_LAYERSKIP,

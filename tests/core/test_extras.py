@@ -16,13 +16,8 @@ from layerscope.core.extras import PACKAGES
 __all__ = ["cli", "labelled", "rows"]
 
 LINES = {
-    "demo": ("vl_convert", "demo needs vl_convert", "demo"),
     "report none": ("vl_convert", "report needs vl_convert", "charts"),
     "train none --train none --out none": ("accelerate", "train needs accelerate", "accelerate"),
-    "profile none --data none --figures none": ("vl_convert", "--figures needs vl_convert", "charts"),
-    "compare none none --figures none": ("vl_convert", "--figures needs vl_convert", "charts"),
-    "exits none --data none --figures none": ("vl_convert", "--figures needs vl_convert", "charts"),
-    "lens none --data none --page none.html": ("vl_convert", "--page needs vl_convert", "charts"),
     "truncate none --layer 1 --format onnx --out none": ("onnxscript", "--format onnx needs onnxscript", "onnx"),
     "truncate none --layer 1 --format sentence-transformers --out none": (
         "sentence_transformers", "--format sentence-transformers needs sentence_transformers", "sentence-transformers",

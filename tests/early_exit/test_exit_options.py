@@ -19,7 +19,7 @@ def test_two_bounds_and_no_data_are_refused(cli):
     )
     assert (
         cli("exits").line
-        == "layerscope exits needs a model, such as layerscope exits minilm"
+        == "layerscope exits needs MODEL: layerscope exits --help shows an example"
     )
     beyond = cli(*given, "--threshold", "1.5")
     assert (

@@ -144,7 +144,6 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
     assert report.depths["parameters"].iloc[1] == weights
     notes = out / "model" / "notes.md"
     notes.write_text("mine")
-    figures = tmp_path / "figures"
     again = (
         "exits",
         folder,
@@ -160,8 +159,6 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
         "0.9",
         "--out",
         out,
-        "--figures",
-        figures,
     )
     assert (
         cli(*again).line
@@ -176,7 +173,6 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
         "one's own earlier result is replaced"
     )
     assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
-    assert (figures / "exits_accuracy_against_speed.pdf").is_file()
     said = " ".join(done.out.split())
     assert said.startswith("Does not pay: ") and "; use the plain model" in said
     report = layerscope.open_exit_report(out)

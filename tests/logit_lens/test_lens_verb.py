@@ -259,7 +259,7 @@ def test_a_head_that_breaks_is_reported_with_its_layer():
 
 def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # noqa: F811  the fixture
     model = shared / "models" / "stories260K"
-    page, out = tmp_path / "grid.html", tmp_path / "out"
+    out = tmp_path / "out"
     done = cli(
         "lens",
         model,
@@ -267,8 +267,6 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
         "Once upon a time",
         "--tokens",
         24,
-        "--page",
-        page,
         "--out",
         out,
     )
@@ -282,12 +280,12 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
         and "\x1b" not in done.out
     )
     assert max(map(len, done.out.splitlines()[:-4])) <= 80
-    assert page.is_file() and {p.name for p in out.iterdir()} == {
+    assert {p.name for p in out.iterdir()} == {
         "grid.csv",
         "saturation.csv",
         "cumulative.csv",
         "lens.json",
-        "lens.html",
+        "report.html",
     }
     done = cli("lens", model, "--prompt", "Once upon a time", "--json")
     told = json.loads(done.out)
@@ -299,7 +297,6 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--prompt", "x", "--page", "grid.txt"], "let it end in .html"),
         (["--data", "nowhere.csv"], "does not exist"),
         ([], "give either a prompt"),
     ],

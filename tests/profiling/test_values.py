@@ -8,9 +8,7 @@ import torch
 from models import zoo
 from models.tokenizer import word_tokenizer, words
 
-import layerscope
 from layerscope import metrics, profile
-from layerscope.core.margin import named
 from layerscope.inputs import augment, open_corpus
 from layerscope.runs import Run
 
@@ -272,24 +270,3 @@ def test_a_classifier_on_a_decoder_reads_its_last_token_in_any_batch(tmp_path) -
         for size in (1, 16)
     )
     assert one.tolist() == many.tolist()
-
-
-def test_the_demo_answers_in_its_first_line(tmp_path, capfd) -> None:
-    import re
-
-    from layerscope.cli.see import run_demo
-
-    answer, run = run_demo(out=tmp_path / "demo", samples=60)
-    share = r"(\d+\.\d) ±\d+\.\d %"
-    found = re.fullmatch(
-        rf"the model as shipped: {share} · (.+) · 60 docstrings, 12 modules", answer
-    )
-    assert found is not None, answer
-    chosen = layerscope.select(run, cost=False, progress=False)
-    assert chosen.as_shipped and float(found[1]) == pytest.approx(
-        100 * run.metric("linear_probe")[6], abs=0.051
-    )
-    near = [layer for layer in chosen.within if layer < 6]
-    assert found[2] == (
-        f"{named(near)} within the margin" if near else "no earlier layer comes close"
-    )

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 LISTED = "(its columns: text, team)"
@@ -12,11 +11,6 @@ COLUMNS: list[tuple[list[str], str]] = [
     (
         ["--text-column", "txt"],
         f"{{}} has no column 'txt', did you mean text? {LISTED}",
-    ),
-    (["--text-column", "body"], f"{{}} has no column 'body' {LISTED}"),
-    (
-        ["--text-column", "TEXT"],
-        f"{{}} has no column 'TEXT', did you mean text? {LISTED}",
     ),
     (["--text-column", ""], f"{{}} has no column '' {LISTED}"),
     (
@@ -27,35 +21,17 @@ COLUMNS: list[tuple[list[str], str]] = [
         ["--label-column", "text"],
         "{}: column 'text' cannot hold both texts and labels: name another for one",
     ),
-    (
-        ["--text-column", "team", "--label-column", "team"],
-        "{}: column 'team' cannot hold both texts and labels: name another for one",
-    ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("suffix", "options", "message"),
-    [
-        *(("csv", *row) for row in COLUMNS),
-        *((suffix, *COLUMNS[0]) for suffix in ("tsv", "jsonl", "parquet")),
-        *((suffix, *COLUMNS[-1]) for suffix in ("tsv", "jsonl", "parquet")),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), COLUMNS)
 def test_a_wrong_column(
-    refused, bert: Path, tmp_path: Path, suffix: str, options: list[str], message: str
+    refused, bert: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
-    path = tmp_path / f"data.{suffix}"
-    frame = pd.DataFrame({"text": ["w1 w2", "w3"], "team": ["a", "b"]})
-    if suffix == "parquet":
-        frame.to_parquet(path)
-    elif suffix == "jsonl":
-        frame.to_json(path, orient="records", lines=True)
-    else:
-        frame.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
-    assert refused(
-        "profile", bert, "--data", path, "--out", tmp_path / "run", *options
-    ) == message.format(path)
+    path = tmp_path / "data.csv"
+    path.write_text("text,team\nw1 w2,a\nw3,b\n")
+    line = refused("profile", bert, "--data", path, "--out", tmp_path / "run", *options)
+    assert line == message.format(path)
 
 
 @pytest.mark.parametrize("option", ["--text-column", "--label-column"])
@@ -77,24 +53,12 @@ LABELS: dict[str, tuple[list[Any], list[str]]] = {
         ["a", None, "b", "a"],
         ["1 row without a label left out: 1", "the labels cannot be probed: {}"],
     ),
-    "nan": (
-        ["nan", "a", "NaN", "b"],
-        ["2 rows without a label left out: 0, 2", "the labels cannot be probed: {}"],
-    ),
     "all missing": ([None] * 4, [NO_CLASSES]),
     "scores": (
         [0.5, 0.25, 0.1, 0.2],
         [NO_CLASSES],
     ),
-    "lists": (
-        [["a"], ["b"], ["a"], ["b"]],
-        [NO_CLASSES],
-    ),
     "one each": (["a", "b", "c", "d"], ["the labels cannot be probed: {}"]),
-    "long": (
-        ["a" * 5000, "b" * 5000, "a" * 5000, "b" * 5000],
-        ["the labels cannot be probed: {}"],
-    ),
 }
 PROBE = "it needs two classes with five distinct samples each (label more)"
 

@@ -12,13 +12,11 @@ import layerscope
 import layerscope_papers
 from layerscope import LayerscopeError
 from layerscope.cli.app import NAMES
-from layerscope.cli.see import run_demo
 from layerscope.core import option_kinds as kinds
 from layerscope.core.options import Option, Options, checked, declared
 from layerscope.scores.verb import read_scores
 
 OTHERS = {
-    "demo": run_demo,
     "scores": read_scores,
     "reproduce": layerscope_papers.reproduce,
 }

@@ -52,31 +52,14 @@ def strict(text: str) -> Any:
 def test_every_odd_text_at_once(cli, request, tmp_path: Path, model: str) -> None:
     path = write(tmp_path / "odd.jsonl", [*PLAIN, *BLANK.values(), *ODD.values()])
     folder = request.getfixturevalue(model)
-    printed = cli(
-        "profile",
-        folder,
-        "--data",
-        path,
-        "--out",
-        tmp_path / "run",
-        "--json",
-        "--lens-tokens",
-        "all",
-    )
+    words = ("profile", folder, "--data", path, "--out", tmp_path / "run")
+    printed = cli(*words, "--json", "--lens-tokens", "all")
     assert printed.status == 0, printed.err
     lines = printed.err.splitlines()
     assert "4 rows without a text left out: 12, 13, 14, 15" in lines
     assert "1 of 26 texts are cut at 64 tokens" in lines
-    rows = strict(printed.out)["rows"]
-    measured = [row for row in rows if row["metric"] != "zero_steps"]
-    assert {row["metric"] for row in measured} >= {
-        "prompt_entropy",
-        "curvature",
-        "cka",
-        "lidar",
-        "dataset_entropy",
-    }
-    assert all(row["value"] is not None for row in measured), "no NaN in an average"
+    for row in strict(printed.out)["rows"]:
+        assert row["value"] is not None or row["metric"] == "zero_steps", row
     run = layerscope.open_run(tmp_path / "run")
     samples = run.samples()
     undefined = samples[samples["value"].isna()]
@@ -85,33 +68,12 @@ def test_every_odd_text_at_once(cli, request, tmp_path: Path, model: str) -> Non
     curved = run.table().set_index("metric").loc["curvature"]
     assert set(curved["n_skipped"]) == {undefined["sample"].nunique()}
     assert set(curved["n"] + curved["n_skipped"]) == {26}
-
-
-@pytest.fixture(scope="module")
-def plain(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
-    """States of plain texts alone."""
+    # an odd text changes nothing for the others of its batch, and its own states are finite
     options = {"metrics": "curvature", "views": 0, "progress": False}
-    return layerscope.profile(
-        str(bert), PLAIN[:5], out=tmp_path_factory.mktemp("plain") / "run", **options
-    ).pooled(3)
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_an_odd_text_changes_nothing_for_its_batch(
-    told, bert: Path, tmp_path: Path, plain, name: str
-) -> None:
-    """A text of each kind among plain ones: those keep their states, and its own are finite."""
-    told(
-        bert,
-        write(tmp_path / "odd.jsonl", [*PLAIN[:5], ODD[name]]),
-        "--metrics",
-        "curvature",
-        "--views",
-        0,
-    )
-    odd = layerscope.open_run(tmp_path / "run").pooled(3)
-    assert np.isfinite(odd).all() and len(odd) == 6
-    np.testing.assert_allclose(odd[:5], plain, atol=1e-5)
+    plain = layerscope.profile(str(folder), PLAIN, tmp_path / "plain", **options)
+    odd = run.pooled(3)
+    assert np.isfinite(odd).all() and len(odd) == 26
+    np.testing.assert_allclose(odd[:12], plain.pooled(3), atol=1e-5)
 
 
 @pytest.fixture
@@ -145,17 +107,10 @@ def test_texts_that_all_have_no_token(refused, deaf: Path, tmp_path: Path) -> No
     assert line == "no sample of deaf has a token left: check the data"
 
 
-@pytest.mark.parametrize("name", BLANK)
-@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+@pytest.mark.parametrize("name", ["empty", "wide spaces"])
 def test_texts_that_are_all_blank(
-    refused, bert: Path, tmp_path: Path, name: str, suffix: str
+    refused, bert: Path, tmp_path: Path, name: str
 ) -> None:
-    path = tmp_path / f"blank.{suffix}"
-    if suffix == "csv":
-        path.write_text(
-            f'text,team\n"{BLANK[name]}",a\n"{BLANK[name]}",b\n', newline=""
-        )
-    else:
-        write(path, [BLANK[name]] * 3)
+    path = write(tmp_path / "blank.jsonl", [BLANK[name]] * 3)
     line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
     assert line == f"{path}: column 'text' holds no text: every row is empty"
