@@ -1,10 +1,9 @@
 """The Hugging Face hub: folders pushed to it, those that `hf://user/name` names fetched, and its errors as one line."""
 
-import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -48,13 +47,15 @@ def on_this_machine(path: str | Path) -> Path:
 
     name, revision = match.groups()
     go_offline_without_hub()
-    with _one_line(f"data set hf://{name}{f'@{revision}' if revision else ''}"):
+    with _one_line(f"data set hf://{'@'.join(filter(None, match.groups()))}"):
         return Path(snapshot_download(name, repo_type="dataset", revision=revision))
 
 
 def page_folder(result: Path) -> Path:
     """Return where the page of a saved result goes: into its folder; of one fetched from the hub, into this one."""
-    return Path() if result.parent.name == "snapshots" else result
+    if result.parent.name == "snapshots":
+        return Path()
+    return result
 
 
 def push_to_hub(
@@ -79,21 +80,21 @@ def push_to_hub(
         raise LayerscopeError(
             f"{str(path)!r} holds no model: give its folder; a result has its own push_to_hub"
         )
-    card = path / CARD
-    text = card.read_text(encoding="utf-8") if card.is_file() else None
+    text, card = None, path / CARD
+    if card.is_file():
+        text = card.read_text(encoding="utf-8")
     return push(path, files_in(path), text, name, "model", private, token)
 
 
 def files_in(folder: Path) -> list[str]:
     """Return the files in a folder, but hidden ones and what lies beside a model."""
-    paths = (
-        path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()
-    )
-    return [
-        path.as_posix()
-        for path in paths
-        if path.parts[0] not in ASIDE and not re.search(r"(^|/)\.", str(path))
-    ]
+    files = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        hidden = re.search(r"(^|/)\.", name)
+        if path.is_file() and not hidden and name.partition("/")[0] not in ASIDE:
+            files.append(name)
+    return files
 
 
 def push(
@@ -113,13 +114,8 @@ def push(
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     for file in files:
-        if link := next(
-            (part for part in _parts(folder, file) if part.is_symlink()), None
-        ):
-            raise LayerscopeError(
-                f"{str(link)!r} is a link, and links are not pushed: put a copy of what it leads to in its place"
-            )
-    with _one_line(f"{'data set' if kind == 'dataset' else kind} {name!r}"):
+        _refuse_links(folder, file)
+    with _one_line(f"{kind.replace('dataset', 'data set')} {name!r}"):
         api = HfApi(
             token=token,
             library_name="layerscope",
@@ -128,21 +124,18 @@ def push(
         name = api.create_repo(
             name, repo_type=kind, private=private, exist_ok=True
         ).repo_id
-        held = api.list_repo_files(name, repo_type=kind) if kind == "dataset" else ()
-        there = {*held} - {".gitattributes", CARD}
-        facts = {file for file in files if file.endswith(".json") and "/" not in file}
-        if there and not facts & there:
+        there = set[str]()
+        if kind == "dataset":
+            held = api.list_repo_files(name, repo_type=kind)
+            there = {*held} - {".gitattributes", CARD}
+        if there and not any(file in there for file in files if file.endswith(".json")):
             raise LayerscopeError(
                 f"data set {name!r} holds something else ({min(there)}): choose a new name"
             )
-        operations: list[Any] = [
-            CommitOperationAdd(file, _content(folder / file))
-            for file in files
-            if file != CARD
-        ]
-        operations += [
-            CommitOperationDelete(file) for file in sorted(there - set(files))
-        ]
+        operations: list[Any] = []
+        for file in sorted({*files} - {CARD}):
+            operations += [CommitOperationAdd(file, _content(folder / file))]
+        operations += map(CommitOperationDelete, sorted(there - set(files)))
         if card is not None:
             operations.append(
                 CommitOperationAdd(CARD, card.replace(HERE, name).encode())
@@ -153,21 +146,22 @@ def push(
     return name
 
 
-def _parts(folder: Path, file: str) -> Iterator[Path]:
-    """Yield a file of a folder, and each folder within it on the way there."""
+def _refuse_links(folder: Path, file: str) -> None:
+    """Raise where a file of a folder, or a folder within it on the way there, is a link."""
     path = folder / file
     while path != folder:
-        yield path
+        if path.is_symlink():
+            raise LayerscopeError(
+                f"{str(path)!r} is a link, and links are not pushed: put a copy of what it leads to in its place"
+            )
         path = path.parent
 
 
 def _content(file: Path) -> Path | bytes:
     """Return what is pushed of a file: itself, or of JSON its text without the folders of this machine."""
-    return (
-        without_folders(file.read_text(encoding="utf-8")).encode()
-        if file.suffix == ".json"
-        else file
-    )
+    if file.suffix != ".json":
+        return file
+    return without_folders(file.read_text(encoding="utf-8")).encode()
 
 
 @contextmanager
@@ -184,32 +178,25 @@ def _one_line(what: str) -> Iterator[None]:
 
 def _fault(error: Exception) -> str:
     """Return what went wrong between here and the hub, and how to go on; what is saved here is whole in any case."""
-    chain: list[Any] = [error]
-    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
-        chain.append(cause)
-    names = {type(each).__name__ for each in chain}
-    status = next(
-        (each.response.status_code for each in chain if hasattr(each, "response")), None
-    )
+    names, status = set[str](), None
+    cause: Any = error
+    while cause is not None:
+        names.add(type(cause).__name__)
+        if hasattr(cause, "response"):
+            status = status or cause.response.status_code
+        cause = cause.__cause__ or cause.__context__
     if "RevisionNotFoundError" in names:
         return "has no such revision: give a branch, a tag or a commit of it"
-    if (
-        "OfflineModeIsEnabled" in names
-        or "LocalEntryNotFoundError" in names
-        and status is None
-    ):
-        return "is not cached, and the hub cannot be reached: check the network (and HF_HUB_OFFLINE)"
-    if status is not None and status >= 500:
-        return f"cannot be reached because of an error at the hub ({status}): try again later"
     if status in FAULTS:
         return FAULTS[status]
+    if status is not None and status >= 500:
+        return f"cannot be reached because of an error at the hub ({status}): try again later"
+    if status is None and names & {"OfflineModeIsEnabled", "LocalEntryNotFoundError"}:
+        return "is not cached, and the hub cannot be reached: check the network (and HF_HUB_OFFLINE)"
+    line = first_line(error)
     if names & {"HFValidationError", "HfHubHTTPError", "BadRequestError"}:
-        line = next(
-            (line for line in str(error).splitlines() if line.strip()),
-            type(error).__name__,
-        )
-        return f"is refused ({line.strip()[:160]}): name it user/name"
-    return f"was cut off from the hub ({first_line(error)}): check the network and the disk, then try again"
+        return f"is refused ({line}): name it user/name"
+    return f"was cut off from the hub ({line}): check the network and the disk, then try again"
 
 
 @cache
@@ -222,26 +209,14 @@ def go_offline_without_hub() -> None:
 
 def hub_answers() -> bool:
     """Return whether the hub answers at all, within a few seconds, name look-up included."""
-    import urllib.error
-    import urllib.request
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
 
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        return False
-    if "all" in urllib.request.getproxies():
-        return True  # the hub's client goes through such a proxy, urllib cannot
-    answers: list[bool] = []
+    answers: list[Any] = []
 
     def ask() -> None:
-        try:
-            urllib.request.urlopen(
-                os.environ.get("HF_ENDPOINT", "https://huggingface.co"),
-                timeout=_PATIENCE,
-            ).close()
-            answers.append(True)
-        except urllib.error.HTTPError:  # a refusal is an answer
-            answers.append(True)
-        except (OSError, ValueError):
-            pass
+        with suppress(Exception):  # of the client, of httpx, of the system
+            answers.append(get_session().head(constants.ENDPOINT, timeout=_PATIENCE))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()

@@ -311,14 +311,6 @@ class InCode(Kind):
     """Something that no command line can write."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """The line of help on an option that a `TypedDict` declares, and its default."""
-
-    text: str
-    default: Any = None
-
-
 IN_CODE = InCode()
 SEED = Whole(0, 2**32 - 1)  # what scikit-learn takes
 

@@ -25,7 +25,7 @@ from typing import (
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.extras import require_for
-from layerscope.core.option_kinds import Folder, Kind, Line, Memory, Names, OneOf, Whole
+from layerscope.core.option_kinds import Folder, Kind, Memory, Names, OneOf, Whole
 
 T = TypeVar("T")
 MODEL = "Model and weights"
@@ -159,18 +159,10 @@ def _filled(kind: type[T], values: Mapping[str, Any]) -> T:
 
 def every(verb: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of every option of a verb; one that is not given has its default."""
-    options = declared(verb)
-    parameters = inspect.signature(verb).parameters.values()
-    rest = next(
-        (
-            parameter.name
-            for parameter in parameters
-            if parameter.kind is parameter.VAR_KEYWORD
-        ),
-        "",
-    )
-    named = {name: value for name, value in arguments.items() if name != rest}
-    flat = named | arguments.get(rest, {})
+    options, flat = declared(verb), dict(arguments)
+    for name, parameter in inspect.signature(verb).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            flat |= flat.pop(name, {})
     for name in flat:
         if name not in options:
             raise LayerscopeError(
@@ -186,26 +178,24 @@ def spoken(
     parts = []
     for name, value in every(verb, arguments).items():
         default = declared(verb)[name].default
-        if name not in ("progress", "command", *without) and not is_same(
-            value, default
-        ):
-            parts.append(
-                _literal(value)
-                if name in ("model", "data")
-                else f"{name}={_literal(value)}"
-            )
+        if name in ("progress", "command", *without) or is_same(value, default):
+            continue
+        text = _literal(value)
+        if name not in ("model", "data"):
+            text = f"{name}={text}"
+        parts.append(text)
     return f"layerscope.{verb.__name__}({', '.join(parts)})"
 
 
 def _literal(value: Any) -> str:
     """Return a value as Python code; what is no literal (a model, a frame) is its kind in angle brackets."""
-    listed = (
-        isinstance(value, (list, tuple))
-        and len(value) <= LONGEST
-        and all(isinstance(v, PLAIN) for v in value)
-    )
-    if listed or isinstance(value, (*PLAIN, str, Path, type(None))):
-        return repr(str(value) if isinstance(value, Path) else value)
+    if isinstance(value, Path):
+        return repr(str(value))
+    if isinstance(value, (*PLAIN, str, type(None))):
+        return repr(value)
+    is_short = isinstance(value, (list, tuple)) and len(value) <= LONGEST
+    if is_short and all(isinstance(entry, PLAIN) for entry in value):
+        return repr(value)
     try:
         return f"<{type(value).__name__} of {len(value):,}>"
     except TypeError:  # some models have a length in name only
@@ -213,23 +203,18 @@ def _literal(value: Any) -> str:
 
 
 def _shared(shared: Any) -> dict[str, Option]:
-    """Return the options that a `TypedDict` declares, or a dataclass whose docstring has a line on each."""
+    """Return the options that a `TypedDict` or a dataclass declares, whose docstring has a line on each."""
     if shared is Any:
         return {}
-    defaults = (
-        {field.name: field.default for field in fields(shared)}
-        if is_dataclass(shared)
-        else {}
-    )
-    lines, options = _lines(shared), {}
+    defaults = dict(DEFAULTS)
+    if is_dataclass(shared):
+        defaults = {field.name: field.default for field in fields(shared)}
+    # a `TypedDict` does not know which others it was made of
+    lines = _lines(Loading) | _lines(Reading) | _lines(shared)
+    options: dict[str, Option] = {}
     for name, annotation in get_type_hints(shared, include_extras=True).items():
-        line = next(
-            (entry for entry in get_args(annotation) if isinstance(entry, Line)),
-            Line(lines.get(name, "")),
-        )
-        options[name] = _option(
-            name, annotation, defaults.get(name, line.default), line.text
-        )
+        default = defaults.get(name)
+        options[name] = _option(name, annotation, default, lines.get(name, ""))
     return options
 
 
@@ -257,101 +242,60 @@ def _lines(where: Any) -> dict[str, str]:
     return lines
 
 
-Part = Annotated[
-    str | None,
-    Line(
-        "Stack of blocks, if the model has several: encoder, decoder, text, vision, or a module path."
-    ),
-    MODEL,
-]
-Device = Annotated[
-    str,
-    Line(
-        "Device to run on: auto, cpu, cuda:0, or map to spread the model over all.",
-        "auto",
-    ),
-    MODEL,
-]
+DEFAULTS: dict[str, Any] = {
+    "dtype": "auto",
+    "device": "auto",
+    "trust_remote_code": False,
+    "allow_pickle": False,
+}
+"""Of the options below; the others are None."""
 
 
 class Loading(TypedDict, total=False):
-    """How a model is loaded, and where its layers are."""
+    """How a model is loaded, and where its layers are.
 
-    revision: Annotated[
-        str | None, Line("Branch, tag or commit of a hub model."), MODEL
-    ]
-    part: Part
-    blocks: Annotated[
-        str | None,
-        Line(
-            "Path of the module that holds the blocks; by default it is found automatically."
-        ),
-        MODEL,
-    ]
-    norm: Annotated[
-        str | None,
-        Line("Path of the final norm, or none; by default it is found automatically."),
-        MODEL,
-    ]
-    dtype: Annotated[
-        str,
-        OneOf(DTYPES),
-        Line(
-            "Data type of the weights; auto is float32 on a CPU, else the checkpoint's own.",
-            "auto",
-        ),
-        MODEL,
-    ]
-    device: Device
-    max_memory: Annotated[
-        Mapping[int | str, int | str] | str | None,
-        Memory(),
-        Line(
-            "Memory limit of each device under device map, such as 0=20GB,cpu=64GB; the rest stays on disk."
-        ),
-        MODEL,
-    ]
-    offload: Annotated[
-        str | Path | None,
-        Folder(),
-        Line(
-            "Folder for weights that fit on no device and that the checkpoint does not hold in the form needed."
-        ),
-        MODEL,
-    ]
-    trust_remote_code: Annotated[
-        bool, Line("Let the checkpoint's own code run.", False), MODEL
-    ]
-    allow_pickle: Annotated[
-        bool, Line("Load pickled weights, which can run code.", False), MODEL
-    ]
+    Attributes:
+        revision: Branch, tag or commit of a hub model.
+        part: Stack of blocks, if the model has several: encoder, decoder, text, vision, or a module
+            path.
+        blocks: Path of the module that holds the blocks; by default it is found automatically.
+        norm: Path of the final norm, or none; by default it is found automatically.
+        dtype: Data type of the weights; auto is float32 on a CPU, else the checkpoint's own.
+        device: Device to run on: auto, cpu, cuda:0, or map to spread the model over all.
+        max_memory: Memory limit of each device under device map, such as 0=20GB,cpu=64GB; the rest
+            stays on disk.
+        offload: Folder for weights that fit on no device and that the checkpoint does not hold in
+            the form needed.
+        trust_remote_code: Let the checkpoint's own code run.
+        allow_pickle: Load pickled weights, which can run code.
+
+    """
+
+    revision: Annotated[str | None, MODEL]
+    part: Annotated[str | None, MODEL]
+    blocks: Annotated[str | None, MODEL]
+    norm: Annotated[str | None, MODEL]
+    dtype: Annotated[str, OneOf(DTYPES), MODEL]
+    device: Annotated[str, MODEL]
+    max_memory: Annotated[Mapping[int | str, int | str] | str | None, Memory(), MODEL]
+    offload: Annotated[str | Path | None, Folder(), MODEL]
+    trust_remote_code: Annotated[bool, MODEL]
+    allow_pickle: Annotated[bool, MODEL]
 
 
 class Reading(TypedDict, total=False):
-    """How a table of samples is read."""
+    """How a table of samples is read.
 
-    text_column: Annotated[
-        str | None,
-        Line(
-            "Column of the texts; by default the one with a usual name, such as text."
-        ),
-        DATA,
-    ]
-    label_column: Annotated[
-        str | None,
-        Line(
-            "Column of the labels; by default the one with a usual name, such as label."
-        ),
-        DATA,
-    ]
-    max_length: Annotated[
-        int | None,
-        Whole(1),
-        Line(
-            "Maximum number of tokens per text; by default the model's own limit, up to 512."
-        ),
-        DATA,
-    ]
+    Attributes:
+        text_column: Column of the texts; by default the one with a usual name, such as text.
+        label_column: Column of the labels; by default the one with a usual name, such as label.
+        max_length: Maximum number of tokens per text; by default the model's own limit, up to 512.
+
+    """
+
+    text_column: Annotated[str | None, DATA]
+    label_column: Annotated[str | None, DATA]
+    max_length: Annotated[int | None, Whole(1), DATA]
 
 
 class LoadingAndReading(Loading, Reading, total=False):

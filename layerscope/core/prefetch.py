@@ -11,30 +11,19 @@ U = TypeVar("U")
 def ahead(make: Callable[[T], U], items: Iterable[T]) -> Generator[tuple[T, U]]:
     """Yield each item with what is made of it; a thread makes that of the next one meanwhile.
 
-    What `make` or `items` raises is raised where the item would have come. Nothing is made of an
-    item after the next.
+    Nothing is made of an item after the next. What `make` raises is raised where the item would
+    have come, and what `items` raises one item earlier.
 
     >>> from layerscope.core.prefetch import ahead
     >>> list(ahead(len, ["a", "bc"]))
     [('a', 1), ('bc', 2)]
     """
-    failed: Exception | None = None
-    remaining = iter(items)
+    before: tuple[T, Future[U]] | None = None
     with ThreadPoolExecutor(1, "ahead") as thread:
-        before: tuple[T, Future[U]] | None = None
-        while True:
-            try:
-                item = next(remaining)
-            except StopIteration:
-                break
-            except Exception as error:
-                failed = error
-                break
+        for item in items:
             made = item, thread.submit(make, item)
             if before is not None:
                 yield before[0], before[1].result()
             before = made
         if before is not None:
             yield before[0], before[1].result()
-    if failed is not None:
-        raise failed

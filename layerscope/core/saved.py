@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
@@ -71,27 +72,19 @@ class Store:
         facts: Mapping[str, Any],
         frames: Mapping[str, pd.DataFrame],
     ) -> Path:
-        """Write a result, replacing one that is there, and return the folder; killed on the way, it leaves the old one.
+        """Write a result, replacing one that is there, and return the folder.
 
-        Raises `LayerscopeError` where the folder holds something else, or cannot be written.
+        Killed on the way, it leaves files that do not fit each other and are refused. Raises
+        `LayerscopeError` where the folder holds something else, or cannot be written.
         """
         folder = self.folder(out)
-        files = {name: folder / f"{name}.{self.suffix}" for name in frames}
         with writing(folder):
+            sums: dict[str, str] = {}
             for name, frame in frames.items():
-                aside(
-                    _beside(files[name], "new"),
-                    lambda part, frame=frame: self._write(part, frame),
-                )
-            sums = {name: digest(_beside(path, "new")) for name, path in files.items()}
-            for path in files.values():
-                if path.is_file():
-                    path.replace(_beside(path, "old"))
-                _beside(path, "new").replace(path)
-            # from here on the new one counts
+                path = folder / f"{name}.{self.suffix}"
+                aside(path, partial(self._write, frame))
+                sums[name] = digest(path)
             write_facts(folder / self.manifest, self.what, {**facts, "sha256": sums})
-            for path in files.values():
-                _beside(path, "old").unlink(missing_ok=True)
         return folder
 
     def open(
@@ -111,59 +104,41 @@ class Store:
             )
         facts = read_facts(path / self.manifest, self.what, self.again)
         try:
-            sums = facts.pop("sha256")
-            frames = {
-                name: self._read(name, path / f"{name}.{self.suffix}", sums[name])
-                for name in self.frames
-            }
-            return make(
-                facts,
-                {
-                    name: typed(frames[name], columns)
-                    for name, columns in self.frames.items()
-                },
-                path,
-            )
+            sums, frames = facts.pop("sha256"), {}
+            for name, columns in self.frames.items():
+                file = path / f"{name}.{self.suffix}"
+                frames[name] = typed(self._read(columns, file, sums[name]), columns)
+            return make(facts, frames, path)
         except LayerscopeError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _damaged(path / self.manifest, self.what, self.again) from error
 
-    def _write(self, path: Path, frame: pd.DataFrame) -> None:
-        if self.suffix == "csv":
-            path.write_text(
-                frame.to_csv(index=False),
-                encoding="utf-8",
-                errors="replace",
-                newline="",
-            )
-        else:
+    def _write(self, frame: pd.DataFrame, path: Path) -> None:
+        if self.suffix != "csv":
             write_parquet(path, frame)
+            return
+        text = frame.to_csv(index=False)
+        path.write_text(text, encoding="utf-8", errors="replace", newline="")
 
-    def _read(self, name: str, path: Path, check: str) -> pd.DataFrame:
-        """Return a frame that fits its checksum, the one before where a later save was killed."""
+    def _read(
+        self, columns: Mapping[str, str], path: Path, checksum: str
+    ) -> pd.DataFrame:
+        """Return a frame that fits its checksum."""
+        if not path.is_file():
+            raise LayerscopeError(f"{str(path)!r} is missing: {self.again}")
         try:
-            intact = next(
-                (
-                    p
-                    for p in (path, _beside(path, "old"))
-                    if p.is_file() and digest(p) == check
-                ),
-                None,
-            )
+            intact = digest(path) == checksum
         except OSError as error:
             raise unreadable(path, error) from error
-        if intact is None:
-            why = "has changed since it was written" if path.is_file() else "is missing"
-            raise LayerscopeError(f"{str(path)!r} {why}: {self.again}")
+        if not intact:
+            raise _changed(path, self.again)
         if self.suffix != "csv":
-            return read_parquet(intact, set())
+            return read_parquet(path, set())
         # "NA" and "12" are texts in a column of texts
-        texts = {
-            key: str for key, dtype in self.frames[name].items() if dtype == "object"
-        }
+        texts = dict.fromkeys(_texts_of(columns), str)
         return pd.read_csv(
-            intact,
+            path,
             float_precision="round_trip",
             dtype=texts,
             keep_default_na=False,
@@ -198,25 +173,16 @@ def read_facts(path: Path, what: str, again: str) -> dict[str, Any]:
     if facts is None or not isinstance(version := facts.get("format"), int):
         raise _damaged(path, what, again)
     if version != FORMAT:
-        other, mend = (
-            ("an older", again)
-            if version < FORMAT
-            else ("a newer", f"upgrade it, or {again}")
-        )
         raise LayerscopeError(
-            f"{str(path)!r} was written by {other} version of layerscope: {mend}"
+            f"{str(path)!r} was written by another version of layerscope (format {version}, and this one reads "
+            f"{FORMAT}): {again}"
         )
     if facts.get("kind") != what:
         raise _damaged(path, what, again)
     if not unchanged(facts):
-        raise LayerscopeError(
-            f"{str(path)!r} has changed since it was written: {again}"
-        )
-    return {
-        name: _back(value)
-        for name, value in facts.items()
-        if name not in ("format", "kind")
-    }
+        raise _changed(path, again)
+    del facts["format"], facts["kind"]
+    return {name: _back(value) for name, value in facts.items()}
 
 
 def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> Any:
@@ -228,7 +194,9 @@ def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> 
     if kind in PLAIN:  # most of what a page holds: a million of them
         return value
     if kind is float:
-        return value if math.isfinite(value) else lost(value)
+        if math.isfinite(value):
+            return value
+        return lost(value)
     if isinstance(value, pd.DataFrame):
         value = value.to_dict(orient="records")
     if is_dataclass(value):
@@ -239,20 +207,21 @@ def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> 
         return [jsonable(entry, lost) for entry in value]
     if value is pd.NA:
         return None
-    return jsonable(value.item(), lost) if hasattr(value, "item") else value
+    if hasattr(value, "item"):
+        return jsonable(value.item(), lost)
+    return value
 
 
 def typed(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """Return rows with these columns and dtypes, what is empty among the texts as None."""
-    rows = (
-        frame.reindex(columns=list(columns))
-        .astype(dict(columns))
-        .reset_index(drop=True)
-    )
-    texts = [name for name, dtype in columns.items() if dtype == "object"]
-    return rows.assign(
-        **{name: rows[name].where(rows[name].notna(), None) for name in texts}
-    )
+    rows = frame.reindex(columns=list(columns)).astype(dict(columns))
+    rows = rows.reset_index(drop=True)
+    texts = rows[_texts_of(columns)]
+    return rows.assign(**texts.where(texts.notna(), None))
+
+
+def _texts_of(columns: Mapping[str, str]) -> list[str]:
+    return [name for name, dtype in columns.items() if dtype == "object"]
 
 
 def _back(value: Any) -> Any:
@@ -260,11 +229,13 @@ def _back(value: Any) -> Any:
         if value.keys() == {"float"}:
             return float(value["float"])
         return {key: _back(entry) for key, entry in value.items()}
-    return tuple(map(_back, value)) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(map(_back, value))
+    return value
 
 
-def _beside(path: Path, which: str) -> Path:
-    return path.with_name(f".{path.name}.{which}")
+def _changed(path: Path, again: str) -> LayerscopeError:
+    return LayerscopeError(f"{str(path)!r} has changed since it was written: {again}")
 
 
 def _damaged(path: Path, what: str, again: str) -> LayerscopeError:

@@ -1,7 +1,6 @@
 """The next batch is made beside the work on this one, never more, and errors come in their place."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -23,17 +22,6 @@ def test_the_next_one_is_made_while_this_one_is_worked_on() -> None:
             )
         seen.append((item, made))
     assert seen == [(0, 0), (1, 10), (2, 20)]
-
-
-def test_an_error_of_the_items_comes_after_what_is_made_of_those_before() -> None:
-    def items() -> Iterator[int]:
-        yield from (1, 2)
-        raise OSError("no third")
-
-    made = ahead(str, items())
-    assert [next(made), next(made)] == [(1, "1"), (2, "2")]
-    with pytest.raises(OSError, match="no third"):
-        next(made)
 
 
 def test_an_error_comes_in_its_place() -> None:

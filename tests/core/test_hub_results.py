@@ -1,7 +1,6 @@
 """Results pushed to a hub and opened from it, by the hub's own client against a server on this machine."""
 
 import json
-from dataclasses import fields
 
 import exit_reports
 import pandas as pd
@@ -9,17 +8,15 @@ import pytest
 import tiny
 from hub_server import OWNER, cut, hub
 from huggingface_hub import DatasetCard
-from small_runs import labelled, rows, rows_by_layer, written
-from typed import cli
+from small_runs import labelled, rows
 from werkzeug.wrappers import Response
 
 import layerscope
 from layerscope.core.checked_json import text_of, without_folders
-from layerscope.generation.draft_report import WAYS, DraftReport
 from layerscope.scores import Evaluation
 from layerscope.selection.removal import Choice as Block, Removal
 
-__all__ = ["cli", "hub", "labelled", "rows", "written"]
+__all__ = ["hub", "labelled", "rows"]
 SCORES = pd.DataFrame(
     {
         "model": "m",
@@ -104,15 +101,6 @@ def test_links_are_not_pushed(hub, labelled, tmp_path):
     assert not hub.repos
 
 
-def test_a_run_is_saved_as_a_copy_of_its_folder(labelled, tmp_path):
-    copied = layerscope.open_run(labelled.save(tmp_path / "copy"))
-    pd.testing.assert_frame_equal(copied.table(), labelled.table(), check_exact=True)
-    with pytest.raises(
-        layerscope.LayerscopeError, match="is not empty: name a new folder"
-    ):
-        labelled.save(tmp_path / "copy")
-
-
 def bare(result):
     """Return a result as a dict, without the folders of this machine."""
     facts = json.loads(without_folders(text_of(result.as_dict())))
@@ -129,11 +117,6 @@ def generation(_, folder):
     return layerscope.generate(
         model, ["w1 w2 w3", "w4 w5"], max_new_tokens=3, progress=False
     )
-
-
-def lens_reading(_, folder):
-    model = tiny.saved(tiny.gpt2(), folder / "tiny-gpt2", special=False)
-    return layerscope.lens(model, "w1 w2 w3", progress=False)
 
 
 def removal(*_):
@@ -155,26 +138,11 @@ def removal(*_):
     )
 
 
-def draft_report(*_):
-    names = [
-        each.name for each in fields(DraftReport) if each.name not in ("ways", "folder")
-    ]
-    facts = dict.fromkeys(names, "text")
-    facts |= dict.fromkeys(
-        ("depth", "prompts", "same", "batch_size", "max_new_tokens"), 2
-    )
-    facts |= {"notes": ("a note",), "pays": True}
-    ways = {name: [1, 2] for name in WAYS} | {"draft_layer": ["none", "2"]}
-    return DraftReport(**facts, ways=pd.DataFrame(ways))
-
-
 MADE = {
     "comparison": comparison,
     "exit_report": lambda *_: exit_reports.made(),
     "generation": generation,
-    "reading": lens_reading,
     "removal": removal,
-    "draft_report": draft_report,
 }
 
 
@@ -238,57 +206,22 @@ def test_what_is_private_stays_private(hub, monkeypatch):
     )
 
 
-@pytest.fixture
-def shared(hub, written):
-    """Scores and a run of two models, each pushed alone, and what both say of a rule; of a third model a run."""
-    for name, best in (("one", 1), ("two", 2), ("new", 2)):
-        values = [0.0, *(float(layer != best) for layer in (1, 2, 3))]
-        run = written(rows_by_layer("rankme", values), depth=3, model=name)
-        if name == "new":
-            return run
-        run.push_to_hub(f"user/{name}-run")
-        own = SCORES.assign(
-            model=name,
-            score=[0.2, *(0.5 + 0.1 * (layer == best) for layer in (1, 2, 3))],
-        )
-        Evaluation(own).push_to_hub(f"user/{name}-scores")
-    return None
-
-
-def test_scores_and_metrics_of_the_hub_are_read_together(shared, cli):
-    done = cli(
-        "scores",
-        "hf://user/one-scores",
-        "--metrics",
-        "hf://user/one-run",
-        "--long",
-    )
-    assert done.status == 0 and "maximum rankme" in done.out, done.err
-
-
 FAULTS = {
     401: "is refused without a valid token: log in",
     403: "is not accessible with this token",
     404: "does not exist: check the name",
     429: r"hit the hub's rate limit \(429\): wait a few minutes",
-    500: r"cannot be reached because of an error at the hub \(500\): try again later",
     503: r"cannot be reached because of an error at the hub \(503\): try again later",
     "cut": "check the network",
 }
+STEPS = ("create", "preupload", "batch", "large", "tree", "resolve")
 
 
-@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
-    "at",
+    ("at", "fault"),
     [
-        "create",
-        "validate-yaml",
-        "preupload",
-        "batch",
-        "large",
-        "commit",
-        "tree",
-        "resolve",
+        *(("commit", fault) for fault in FAULTS),
+        *((at, fault) for at in STEPS for fault in (503, "cut")),
     ],
 )
 def test_a_fault_of_the_hub_is_one_line_with_the_mend(hub, at, fault):
@@ -311,6 +244,5 @@ def test_a_fault_of_the_hub_is_one_line_with_the_mend(hub, at, fault):
     )
     hub.fault = lambda request: None
     evaluation.push_to_hub("user/scores")
-    assert (
-        layerscope.open_evaluation("hf://user/scores").as_dict() == evaluation.as_dict()
-    )
+    again = layerscope.open_evaluation("hf://user/scores")
+    assert again.as_dict() == evaluation.as_dict()

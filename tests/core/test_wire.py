@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import BEAT, MISSED, Forks
-from profiling.test_processes import ended, started
 from torch.distributed import PrefixStore, TCPStore
 
-from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.message_format import packed, unpacked
 from layerscope.core.message_store import MessageStore
@@ -156,41 +154,6 @@ def test_a_message_names_no_class_but_dataclasses_of_layerscope(tree: list[Any])
         )
 
 
-def test_a_third_process_cannot_make_the_two_of_torchrun_run_its_pickle(tmp_path: Path):
-    (tmp_path / "worker.py").write_text(f"""
-import os, sys, time
-from pathlib import Path
-from layerscope.cli import start
-from layerscope.core.processes import team
-folder = Path({str(tmp_path)!r})
-if team().rank == 0:
-    (folder / "port.part").write_text(os.environ["MASTER_PORT"])
-    (folder / "port.part").rename(folder / "port")
-while not (folder / "written").exists():
-    time.sleep(0.05)
-sys.argv = ["layerscope", "profile", "minilm", "--data", "stdlib-docs", "--samples", "8", "--out", str(folder / "run")]
-start()
-""")
-    job = started(str(tmp_path / "worker.py"))
-    while not (tmp_path / "port").exists():
-        assert job.poll() is None, job.communicate()[1]
-        time.sleep(0.05)
-    store = TCPStore("127.0.0.1", int((tmp_path / "port").read_text()), is_master=False)
-    others = PrefixStore("layerscope 0", store)
-    others.wait(["beat 1"], timedelta(seconds=60))  # both have joined
-    others.set("(1, -1) value", pickle.dumps(Harm(tmp_path / "ran")))
-    others.set("(1, -1)", "complete")
-    (tmp_path / "written").touch()
-    _, out, err = ended(job)
-    assert not (tmp_path / "ran").exists()
-    lines = [line for line in err.splitlines() if line.startswith("layerscope: ")]
-    assert (
-        out == ""
-        and len(lines) == 1
-        and "another program has written to the launcher's store (port " in lines[0]
-    )
-
-
 def test_all_raise_the_first_error_of_the_verb_and_go_on_with_the_next(teams):
     found, threads, _ = teams
 
@@ -237,23 +200,6 @@ def test_who_pauses_is_waited_for(forks: Forks, tmp_path: Path):
     both[1].kill(signal.SIGCONT)
     ends = [process.wait() for process in both]
     assert [end.out for end in ends] == ["['0', '1', '2'] ['late', 'late']\n"] * 2, ends
-
-
-def test_a_port_that_is_taken_is_named(monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        there = {
-            "RANK": "0",
-            "LOCAL_RANK": "0",
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-        }
-        for name, value in there.items():
-            monkeypatch.setenv(name, value)
-        assert str(processes._join.__wrapped__()).startswith(
-            f"port {port} of this machine is already in use: set"
-        )
 
 
 def test_of_two_messages_under_one_key_the_first_is_read():
