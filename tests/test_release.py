@@ -1,79 +1,36 @@
-"""What is released holds all that it needs: the source its tests and documents, the wheel every file of the package."""
+"""The wheel holds every file of the package and nothing else."""
 
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
-FOR_THE_FORGE = (".ci/", ".github/", ".gitignore", ".git-blame-ignore-revs")
+PACKAGES = ("layerscope", "layerscope_papers")
+BESIDE = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
+def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(
+    tmp_path: Path,
+) -> None:
     # without what an earlier build left, whose list of files setuptools would take over
-    bare = folder / "source"
-    made = {
-        ".git",
-        ".venv",
-        "build",
-        "runs",
-        *(path.name for path in ROOT.glob("*.egg-info")),
-    }
-    shutil.copytree(
-        ROOT,
-        bare,
-        ignore=lambda at, names: (
-            made & set(names) if Path(at) == ROOT else {"__pycache__"}
-        ),
-    )
+    for name in BESIDE:
+        shutil.copy(ROOT / name, tmp_path)
+    left_out = shutil.ignore_patterns("__pycache__")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=left_out)
+    files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
     command = [
         sys.executable,
         "-m",
         "build",
+        "--wheel",
         "--no-isolation",
-        "--outdir",
-        str(folder),
-        str(bare),
+        str(tmp_path),
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return folder
-
-
-@pytest.mark.skipif(
-    (ROOT / "PKG-INFO").exists(),
-    reason="these tests run from a source distribution, without git",
-)
-def test_the_source_holds_every_file_that_git_tracks(built: Path) -> None:
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    tracked = {
-        name
-        for name in listed.stdout.splitlines()
-        if not name.startswith(FOR_THE_FORGE)
-    }
-    with tarfile.open(next(built.glob("*.tar.gz"))) as source:
-        there = {name.partition("/")[2] for name in source.getnames()}
-    assert len(tracked) > 500 and tracked <= there, sorted(tracked - there)
-
-
-def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(
-    built: Path,
-) -> None:
-    packages = (ROOT / "layerscope", ROOT / "layerscope_papers")
-    files = {
-        path.relative_to(ROOT).as_posix()
-        for root in packages
-        for path in root.rglob("*")
-        if path.is_file()
-    }
-    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
-        there = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert there == {name for name in files if "__pycache__" not in name}
+    with zipfile.ZipFile(next(tmp_path.glob("dist/*.whl"))) as wheel:
+        packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert packed == files - {*BESIDE}

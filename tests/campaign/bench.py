@@ -13,17 +13,12 @@ DATA = ("--data", "table.csv")
 SAVED = ("--out", "out/scores", "--csv", "out/scores.csv")
 COMMANDS: dict[str, tuple[object, ...]] = {
     "profile": ("profile", "cls", *DATA, "--out", "out/run", "--views", 1, "--view-samples", 20, "--batch-size", 4),
-    "profile figures": ("profile", "gpt2", *DATA, "--out", "out/run", "--views", 0, "--figures", "out/figures"),
     "evaluate": ("evaluate", "bert", "--data", "linear-probe:table.csv", "--data", "sts:sts.csv", *SAVED),
-    "evaluate results": ("scores", "scores.csv", "--metrics", "metrics.csv", "--save",
-                         "out/saved"),
     "truncate": ("truncate", "cls", "--layer", 2, "--out", "out/cut"),
-    "truncate layers": ("truncate", "run", "--layers", "1,2", "--out", "out/cuts"),
     "train": ("train", "cls", "--train", "table.csv", *TRAINED, "--out", "out/trained"),
     "exits": ("exits", "cls", *DATA, *EARLY, "--exits", "1,2", "--out", "out/early"),
     "compare": ("compare", "run", "other", "--out", "out/compared", "--csv", "out/frame.csv"),
-    "report": ("report", "run", "scores", "--out", "out/page.html"),
-    "lens": ("lens", "gpt2", *DATA, "--samples", 3, "--out", "out/seen", "--page", "out/lens.html"),
+    "lens": ("lens", "gpt2", *DATA, "--samples", 3, "--out", "out/seen"),
 }  # fmt: skip
 VOLATILE = {".lock", "log.jsonl"}
 DECIMALS = re.compile(rb"\d+\.\d+")
@@ -101,13 +96,12 @@ class Bench:
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    files = (
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and path.name not in VOLATILE
-    )
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in files}
-    return {
-        name: DECIMALS.sub(b"", data) if name.endswith("README.md") else data
-        for name, data in found.items()
-    }
+    found: dict[str, bytes | None] = {}
+    for path in folder.rglob("*"):
+        if not path.is_file() or path.name in VOLATILE:
+            continue
+        data = path.read_bytes()
+        if path.name == "README.md":
+            data = DECIMALS.sub(b"", data)
+        found[str(path.relative_to(folder))] = data
+    return found

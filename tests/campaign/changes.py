@@ -3,69 +3,25 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 HOSTILE = [
-    "", " ", "\0", "\n", "\r", '"', "'", ",", "a,b", "é", "\u202e", "👩‍👩‍👧", "<script>", "</script>", "{}",
-    "[]", "nan", "inf", "-inf", "null", "None", "NULL", "NA", "true", "-1", "0", "1e999", "-0.0", "9" * 30,
-    "1e-320", "0x10", "1_000", "٣", "../../etc/passwd", "/", "~", "~nobody", "a/b", "%s", "{x}", "${x}",
-    "x" * 5000, "=1+1", "\\", "\ud800", "1.5", "2.0",
+    "", " ", "\0", "\n", '"', ",", "é", "\u202e", "<script>", "{}", "[]", "nan", "inf", "null", "true", "-1", "0",
+    "1e999", "9" * 30, "../../etc/passwd", "~nobody", "{x}", "x" * 5000, "=1+1", "\ud800", "1.5",
 ]  # fmt: skip
 VALUES: list[Any] = [
-    None,
-    True,
-    False,
-    0,
-    1,
-    -1,
-    2,
-    10**30,
-    -(10**18),
-    2**31,
-    1e308,
-    float("nan"),
-    float("inf"),
-    0.5,
-    [],
-    {},
-    [[]],
-    [None],
-    {"a": 1},
-    [1, "a", None],
-    [float("nan")] * 3,
-    {"": {}},
-    *HOSTILE[:40],
-]
-TOKENS = [
-    *(text.encode("utf-8", "surrogatepass") for text in HOSTILE),
-    b"\xff",
-    b"\xff\xfe",
-    b"\xef\xbb\xbf",
-    b"\x80",
-    b"NaN",
-    b"Infinity",
-    b"[" * 3000,
-    b"{" * 3000,
-    b"PAR1",
-    b"PK\x03\x04",
-    b"\x89PNG",
-    b"\x1f\x8b",
-    b"\r\n",
-    b"\n\n",
-]
-JSONS = {".json", ".jsonl"}
-TABLES = {".csv", ".tsv", ".gz"}
+    None, True, 0, -1, 10**30, 1e308, float("nan"), float("inf"), 0.5, [], {}, [None], {"a": 1}, *HOSTILE,
+]  # fmt: skip
+TOKENS = [*(text.encode("utf-8", "surrogatepass") for text in HOSTILE),
+          b"\xff", b"\xef\xbb\xbf", b"[" * 3000, b"PAR1", b"PK\x03\x04", b"\x1f\x8b", b"\r\n"]  # fmt: skip
 
 
 def change(path: Path, rng: Random) -> str:
@@ -74,11 +30,7 @@ def change(path: Path, rng: Random) -> str:
         return _content(path, rng)
     done = []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
-        files = sorted(
-            file
-            for file in path.rglob("*")
-            if file.is_file() and file.name not in (".lock", "log.jsonl")
-        )
+        files = sorted(file for file in path.rglob("*") if file.is_file())
         if not files:
             break
         file = rng.choice(files)
@@ -88,9 +40,9 @@ def change(path: Path, rng: Random) -> str:
 
 
 def _content(path: Path, rng: Random) -> str:
-    data = path.read_bytes()
-    fitting = [way for ends, way in BY_KIND if path.suffix in ends]
-    way = rng.choice([*fitting, *fitting, *fitting, _bytes])
+    data, way = path.read_bytes(), BY_KIND.get(path.suffix, _bytes)
+    if rng.random() < 0.3:
+        way = _bytes
     try:
         new, said = way(data, rng)
     except Exception:  # an earlier change may have left no such file
@@ -99,143 +51,80 @@ def _content(path: Path, rng: Random) -> str:
     return said
 
 
-# of bytes
-
-
 def _bytes(data: bytes, rng: Random) -> tuple[bytes, str]:
     at, to = sorted((rng.randint(0, len(data)), rng.randint(0, len(data))))
-    near = min(to, at + rng.randint(1, 40))
-    token = rng.choice(TOKENS)
-    flipped = bytearray(data)
-    for _ in range(rng.choice([1, 3, 30])):
-        if flipped:
-            flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
+    token, flipped = rng.choice(TOKENS), bytearray(data)
+    if flipped:
+        flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
     ways = {
-        "bits flipped": bytes(flipped),
+        "a bit flipped": bytes(flipped),
         f"cut at {at}": data[:at],
-        f"begins at {at}": data[at:],
-        f"bytes {at}:{near} gone": data[:at] + data[near:],
-        f"bytes {at}:{to} twice": data[:to] + data[at:to] + data[to:],
+        f"bytes {at}:{to} gone": data[:at] + data[to:],
+        f"bytes {at}:{to} twice": data[:to] + data[at:],
         f"{token[:20]!r} at {at}": data[:at] + token + data[at:],
-        f"{token[:20]!r} for {at}:{near}": data[:at] + token + data[near:],
         f"zeros from {at}": data[:at] + bytes(len(data) - at),
         "empty": b"",
-        "noise": rng.randbytes(rng.randint(1, 5000)),
     }
     said = rng.choice(list(ways))
     return ways[said], said
 
 
-# of values
-
-
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    below = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    return [
-        path,
-        *(
-            found
-            for key, item in list(below)[:60]
-            for found in _places(item, (*path, key))
-        ),
-    ]
-
-
 def _json(data: bytes, rng: Random) -> tuple[bytes, str]:
+    """Change a value of an object, or of a line that holds one; rename or delete it."""
     lines = data.decode().split("\n")
-    whole = len(lines) < 2 or data.lstrip()[:2] in (b"{\n", b"[\n")
     at = rng.randrange(len(lines))
-    top = json.loads(data.decode() if whole else lines[at])
-    told = []
-    for _ in range(rng.choice([1, 1, 2, 4])):
-        top, said = _node(top, rng)
-        told.append(said)
-    text = json.dumps(top, ensure_ascii=rng.random() < 0.5)
-    new = text if whole else "\n".join([*lines[:at], text, *lines[at + 1 :]])
-    return new.encode("utf-8", "surrogatepass"), "; ".join(told)
-
-
-def _node(top: Any, rng: Random) -> tuple[Any, str]:
-    path = rng.choice(_places(top))
-    value = rng.choice(VALUES)
-    if not path:
-        return (
-            (value, f"is {value!r:.30}") if rng.random() < 0.1 else (top, "is the same")
+    if data.lstrip()[:2] in (b"{\n", b"[\n"):
+        lines, at = [data.decode()], 0
+    top = parent = json.loads(lines[at])
+    key: Any = None
+    while parent and isinstance(parent, (dict, list)):
+        key = rng.choice(
+            list(parent) if isinstance(parent, dict) else range(len(parent))
         )
-    parent = top
-    for key in path[:-1]:
+        if not isinstance(parent[key], (dict, list)) or rng.random() < 0.3:
+            break
         parent = parent[key]
-    key, way = path[-1], rng.random()
-    where = "/".join(map(str, path))
-    if way < 0.6:
+    value = rng.choice(VALUES)
+    if rng.random() < 0.8 or not isinstance(parent, dict):
         parent[key] = value
-        return top, f"{where} = {value!r:.30}"
-    if way < 0.8:
-        del parent[key]
-        return top, f"without {where}"
-    if isinstance(parent[key], int | float) and way < 0.95:
-        parent[key] = parent[key] * rng.choice([-1, 2, 1000, 0.5]) + rng.choice(
-            [0, 1, -1]
-        )
-        return top, f"{where} = {parent[key]!r:.30}"
-    if isinstance(parent, dict):
-        name = rng.choice(HOSTILE)
-        parent[name] = parent.pop(key)
-        return top, f"{where} is called {name!r:.30}"
-    parent.extend(parent[:3])
-    return top, f"{where} longer"
+    else:
+        parent[rng.choice(HOSTILE)] = parent.pop(key)
+    lines[at] = json.dumps(top, ensure_ascii=rng.random() < 0.5)
+    return "\n".join(lines).encode("utf-8", "surrogatepass"), f"{key} {value!r:.30}"
 
 
 def _table(data: bytes, rng: Random) -> tuple[bytes, str]:
-    packed = data[:2] == b"\x1f\x8b"
-    text = (gzip.decompress(data) if packed else data).decode()
+    """Change cells, a name, a column, or rows of a table."""
+    text = data.decode()
     mark = "\t" if "\t" in text.split("\n")[0] else ","
     rows = list(csv.reader(io.StringIO(text), delimiter=mark))
-    said = _grid(rows, rng)
-    sink = io.StringIO()
-    quoting = rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
-    csv.writer(
-        sink, delimiter=mark, quoting=quoting, lineterminator=rng.choice(["\n", "\r\n"])
-    ).writerows(rows)
-    new = sink.getvalue().encode("utf-8", "surrogatepass")
-    return gzip.compress(new) if packed else new, said
-
-
-def _grid(rows: list[list[str]], rng: Random) -> str:
-    """Change cells, a column, or rows of a table in place."""
-    column, value = rng.randrange(len(rows[0])), rng.choice(HOSTILE)
-    name, way = rows[0][column], rng.randrange(9)
-    if way <= 2:
-        for row in rng.sample(rows, min(len(rows), rng.choice([1, 5, len(rows)]))):
-            row[column] = rng.choice(HOSTILE) if way else value
-        return f"cells of {name} {value!r:.30}"
-    if way == 3:
-        for row in rows[1:]:
-            row[column] = value
-        return f"every {name} is {value!r:.30}"
-    if way == 4:
-        rows[0][column] = value
-        return f"{name} is called {value!r:.30}"
-    if way <= 6:
-        for row in rows:
-            row[column : column + 1] = [] if way == 5 else [row[column]] * 2
-        return f"no {name}" if way == 5 else f"{name} twice"
-    few = rng.choice([0, 1, 2, 5, len(rows)])
-    rows[1:] = (
-        rng.sample(rows[1:], min(len(rows) - 1, few))
-        if way == 7
-        else rows[1:] + rows[1 : 1 + few]
+    column, value, way = (
+        rng.randrange(len(rows[0])),
+        rng.choice(HOSTILE),
+        rng.randrange(5),
     )
-    return f"{len(rows) - 1} rows"
+    if way == 0:
+        for row in rng.sample(rows, rng.choice([1, len(rows)])):
+            row[column] = value
+    elif way == 1:
+        rows[0][column] = value
+    elif way == 2:
+        for row in rows:
+            del row[column]
+    elif way == 3:
+        for row in rows:
+            row.append(row[column])
+    else:
+        del rows[rng.choice([1, 2, 5]) :]
+    sink = io.StringIO()
+    csv.writer(sink, delimiter=mark).writerows(rows)
+    return sink.getvalue().encode(
+        "utf-8", "surrogatepass"
+    ), f"table {way} {value!r:.30}"
 
 
 def _arrow(data: bytes, rng: Random) -> tuple[bytes, str]:
+    """Give a column of a Parquet file other values or another name, or drop it, or rows."""
     table = pq.read_table(io.BytesIO(data))
     at = rng.randrange(table.num_columns)
     name, n = table.column_names[at], len(table)
@@ -243,61 +132,24 @@ def _arrow(data: bytes, rng: Random) -> tuple[bytes, str]:
         "nulls": lambda: pa.nulls(n),
         "lists": lambda: pa.array([[1, 2]] * n),
         "bytes": lambda: pa.array([b"\xff\x00"] * n),
-        "structs": lambda: pa.array([{"a": 1}] * n),
         "nan": lambda: pa.array([float("nan")] * n),
-        "huge": lambda: pa.array([1e300] * n),
         "negative": lambda: pa.array([-5] * n),
         "times": lambda: pa.array([0] * n, pa.timestamp("ns", "UTC")),
-        "dates": lambda: pa.array([10**8] * n, pa.date64()),
-        "yes": lambda: pa.array([True] * n),
-        "dictionary": lambda: pa.array(
-            [str(i % 2) for i in range(n)]
-        ).dictionary_encode(),
-        "texts": lambda: pa.array([rng.choice(HOSTILE[:30]) for _ in range(n)]),
-        "some null": lambda: pa.array(
-            [v if i % 2 else None for i, v in enumerate(table[at].to_pylist())]
-        ),
+        "texts": lambda: pa.array([rng.choice(HOSTILE[:24]) for _ in range(n)]),
         "shuffled": lambda: table[at].take(pa.array(rng.sample(range(n), n))),
     }
-    kind = rng.choice([*odd, "dropped", "renamed", "fewer", "none", "twice"])
+    kind = rng.choice([*odd, "dropped", "fewer", "twice"])
     if kind in odd:
         table = table.set_column(at, name, odd[kind]())
     elif kind == "dropped":
         table = table.drop_columns([name])
-    elif kind == "renamed":
-        table = table.rename_columns(
-            [
-                rng.choice(HOSTILE[1:30]) if i == at else c
-                for i, c in enumerate(table.column_names)
-            ]
-        )
     elif kind == "twice":
         table = table.append_column(name, table[at])
     else:
-        table = table.slice(0, 0 if kind == "none" else n // 2)
+        table = table.slice(0, n // 2)
     sink = io.BytesIO()
     pq.write_table(table, sink)
     return sink.getvalue(), f"column {name} {kind}"
-
-
-def _tensors(data: bytes, rng: Random) -> tuple[bytes, str]:
-    size = int.from_bytes(data[:8], "little")
-    header, rest = data[8 : 8 + size], data[8 + size :]
-    way = rng.randrange(4)
-    if way == 0:
-        return rng.choice([2**63, 10**9, size + 1, 0]).to_bytes(8, "little") + data[
-            8:
-        ], "another header size"
-    if way == 1:
-        values = np.frombuffer(rest[: len(rest) // 4 * 4], np.float32).copy()
-        at = rng.randrange(max(1, len(values)))
-        values[at : at + rng.choice([1, 50])] = rng.choice([np.nan, np.inf, 1e38, 0])
-        return data[: 8 + size] + values.tobytes(), "numbers not finite"
-    new, said = _json(header, rng)
-    return len(new).to_bytes(8, "little") + new + rest, said
-
-
-# of what it is
 
 
 def _gone(path: Path, rng: Random) -> str:
@@ -313,8 +165,8 @@ def _folder(path: Path, rng: Random) -> str:
 
 def _link(path: Path, rng: Random) -> str:
     path.unlink()
-    path.symlink_to(rng.choice(["nowhere", path.name, "/", "/dev/null"]))
-    return f"links to {os.readlink(path)}"
+    path.symlink_to(rng.choice(["nowhere", path.name, "/"]))
+    return "is a link"
 
 
 def _swapped(path: Path, rng: Random) -> str:
@@ -325,37 +177,11 @@ def _swapped(path: Path, rng: Random) -> str:
     return f"swapped with {other.name}"
 
 
-def _named(path: Path, rng: Random) -> str:
-    name = (
-        rng.choice(
-            [text for text in HOSTILE[1:30] if "/" not in text and "\0" not in text]
-        )
-        + path.suffix
-    )
-    path.rename(path.with_name(name))
-    return f"called {name!r:.30}"
-
-
-def _beside(path: Path, rng: Random) -> str:
-    name = rng.choice(
-        [
-            "x",
-            ".hidden",
-            "a b.json",
-            "z.parquet",
-            "z.safetensors",
-            "\u202ex.csv",
-            "<b>.json",
-        ]
-    )
-    path.with_name(name).write_bytes(rng.choice(TOKENS))
-    return f"{name!r} beside"
-
-
-WAYS = [_gone, _folder, _link, _swapped, _named, _beside]
-BY_KIND = [
-    (JSONS, _json),
-    (TABLES, _table),
-    ({".parquet"}, _arrow),
-    ({".safetensors"}, _tensors),
-]
+WAYS = [_gone, _folder, _link, _swapped]
+BY_KIND = {
+    ".json": _json,
+    ".jsonl": _json,
+    ".csv": _table,
+    ".tsv": _table,
+    ".parquet": _arrow,
+}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from campaign.feeding import feed, fitting, processor, run, samples
+from campaign.feeding import feed, fitting, run, samples
+from tiny import tokenizer
 from torch import Tensor, nn
 
 import layerscope
-from layerscope.early_exit.exit_model import ExitModel
 from layerscope.models.encode import modality_of
 
 CLOSE = 2e-4
@@ -26,20 +26,9 @@ class Examination:
 
     def __init__(self, model: Any, folder: Path) -> None:
         self.model, self.folder = model, folder
-        self.processor = processor(model)
+        self.processor = tokenizer(special=True)
         self.modality = modality_of(model)
         self.found: list[Any] = []
-
-    @cached_property
-    def has_stack(self) -> bool:
-        """Whether lists of blocks with states of tokens are there, each block reading what the one before it gave."""
-        return bool(
-            own_stacks(self.model, feed(self.model, self.modality, self.texts[0]))
-        )
-
-    @cached_property
-    def texts(self) -> list[Any]:
-        return samples(self.modality, self.model)
 
     def inspect(self) -> str | None:
         self.found = layerscope.inspect(self.model, processor=self.processor)
@@ -70,11 +59,8 @@ class Examination:
                 )
                 for layer, state in enumerate(own):
                     mine = torch.from_numpy(result.pooled(layer, "raw", "mean")[row])
-                    nearest = min(
-                        pools(self.model, part, sample, state),
-                        key=lambda own: float((own - mine).norm()),
-                    )
-                    close(mine, nearest, f"profile, sample {row}, layer {layer}")
+                    mean = pooled(part, sample, state)
+                    close(mine, mean, f"profile, sample {row}, layer {layer}")
         return None
 
     def lens(self) -> str | None:
@@ -105,10 +91,10 @@ class Examination:
             **self._named(part),
             progress=False,
         )
-        kind = type(self.model)
-        cut = kind.from_pretrained(out).eval() if _same_kind(out, kind) else None
-        if cut is None:
-            return f"ok (as {_architecture(out)})"
+        kind, architecture = type(self.model), _architecture(out)
+        if architecture != kind.__name__:
+            return f"ok (as {architecture})"
+        cut = kind.from_pretrained(out).eval()
         for name, sample in enumerate(samples(part.modality, self.model, 3)):
             given = feed(self.model, part.modality, sample)
             whole = states(self.model, part.blocks, given)
@@ -123,41 +109,6 @@ class Examination:
                     layer,
                     own_logits(cut, given),
                     f"lens at layer {layer}",
-                )
-        return None
-
-    def exits(self) -> str | None:
-        part = self._parts()[0]
-        model = ExitModel(
-            self.model,
-            exits=[part.depth - 1] if part.depth > 1 else None,
-            threshold=0.0,
-            **self._named(part),
-        )
-        # its own forward takes no batch
-        alone = getattr(self.model.config, "pad_token_id", None) is None
-        given = samples(part.modality, self.model, 1 if alone else 4)
-        inputs = model.layered.encoder.batch(given)
-        early = model(**inputs.named)
-        assert set(early.exit_layer.tolist()) == {max(1, part.depth - 1)}, (
-            f"left at {early.exit_layer.tolist()}"
-        )
-        close(
-            model.leave()(**inputs.named).logits,
-            own_logits(self.model, dict(inputs.named)),
-            "exits, full",
-        )
-        reading = getattr(self, "reading", None)
-        for row in range(
-            len(given) if reading is not None and model.layered.padding else 0
-        ):
-            if row < len(reading.samples) and part.depth > 1:
-                assert_reads(
-                    reading,
-                    reading.samples[row],
-                    part.depth - 1,
-                    early.logits[row : row + 1],
-                    "exit",
                 )
         return None
 
@@ -321,72 +272,13 @@ def assert_complete(
     )
 
 
-def own_stacks(model: nn.Module, given: dict[str, Tensor]) -> list[list[str]]:
-    """Return the lists of modules each of which reads the [1, T, D] that the one before it gave; outermost ones."""
-    lists = [
-        (name, child)
-        for name, child in model.named_modules()
-        if isinstance(child, (nn.ModuleList, nn.Sequential))
-    ]
-    found: list[list[str]] = []
-    paths = [
-        f"{name}.{key}".lstrip(".")
-        for name, child in lists
-        if len(child) > 1
-        for key, _ in child.named_children()
-    ]
-    seen = watched(model, paths, given)
-    for name, child in lists:
-        inside = [f"{name}.{key}".lstrip(".") for key, _ in child.named_children()]
-        calls = [
-            call
-            for call in seen
-            if call[0] in inside
-            and call[1].ndim == 3
-            and call[1].shape == call[2].shape
-        ]
-        chained = all(same(a[2], b[1]) for a, b in zip(calls, calls[1:], strict=False))
-        weighed = all(
-            any(p.ndim > 1 for p in model.get_submodule(path).parameters())
-            for path in inside
-        )
-        like = len({type(block) for block in child}) == 1
-        if (
-            len(calls) > 1
-            and chained
-            and weighed
-            and like
-            and {call[0] for call in calls} == set(inside)
-        ):
-            found.append(inside)
-    return [
-        one
-        for one in found
-        if not any(one[0].startswith(path + ".") for other in found for path in other)
-    ]
-
-
-def pools(model: Any, part: Any, sample: Any, state: Tensor) -> Iterator[Tensor]:
-    """Yield what the mean of a sample may be: over its own tokens, of a sound in a fixed window its own frames."""
+def pooled(part: Any, sample: Any, state: Tensor) -> Tensor:
+    """Return the mean of a sample's own tokens, with what the tokenizer puts around them."""
     if state.ndim == 3 and part.modality == "text":
-        # with what the tokenizer puts around it
         state = state[:, : len(sample.split()) + 2]
-    yield state.reshape(-1, state.shape[-1]).mean(0)
-    if state.ndim == 3 and part.modality == "audio":
-        mask = feed(model, "audio", sample).get("attention_mask", torch.ones(1, 1))
-        own = round(state.shape[1] * float(mask.float().mean()))
-        yield from (
-            state[0, :frames].mean(0) for frames in range(max(1, own - 1), own + 2)
-        )
+    return state.reshape(-1, state.shape[-1]).mean(0)
 
 
 def _architecture(folder: Path) -> str:
-    import json
-
-    return str(
-        json.loads((folder / "config.json").read_text()).get("architectures", ["?"])[0]
-    )
-
-
-def _same_kind(folder: Path, kind: type) -> bool:
-    return _architecture(folder) == kind.__name__
+    config = json.loads((folder / "config.json").read_text())
+    return str(config["architectures"][0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -48,25 +47,12 @@ def tables(folder: Path) -> None:
         {"text": texts, "label": [f"t{i % 3}" for i in range(60)], "n": range(60)}
     )
     frame.to_csv(folder / "table.csv", index=False)
-    frame.to_csv(folder / "table.csv.gz", index=False)
-    frame.to_csv(folder / "table.tsv", index=False, sep="\t")
     frame.to_json(folder / "table.jsonl", orient="records", lines=True)
-    frame.to_json(folder / "array.json", orient="records")
     frame.to_parquet(folder / "table.parquet", compression=None)
-    (folder / "plain.txt").write_text("\n".join(texts))
     pairs = pd.DataFrame(
         {"text_a": texts[:30], "text_b": texts[30:], "score": np.linspace(0, 5, 30)}
     )
     pairs.to_csv(folder / "sts.csv", index=False)
-    found = pd.DataFrame(
-        {"query": texts[:10] * 2, "document": texts[:20], "score": [1] * 15 + [0] * 5}
-    )
-    found.to_json(folder / "retrieval.jsonl", orient="records", lines=True)
-    words = [
-        {"tokens": text.split(), "labels": [word[-1] for word in text.split()]}
-        for text in texts
-    ]
-    (folder / "tokens.jsonl").write_text("\n".join(map(json.dumps, words)))
 
 
 def published(folder: Path) -> None:
@@ -123,14 +109,10 @@ def results(folder: Path, forks: Forks) -> None:
     for words in (
         ("profile", "cls", *data, "--out", "run", "--views", 1, "--view-samples", 20),
         ("profile", "bert", *data, "--out", "other", "--views", 0),
-        ("profile", "gpt2", *data, "--out", "language", "--views", 0, "--samples", 20),
         ("evaluate", "bert", *task, "--out", "scores"),
-        ("scores", "scores.csv", "--metrics", "metrics.csv", "--save", "saved"),
         ("compare", "run", "other", "--out", "compared"),
         ("exits", "cls", *data, *EARLY, "--out", "early"),
         ("train", "cls", "--train", "table.csv", *TRAINED, "--out", "trained"),
-        ("lens", "gpt2", *data, "--samples", 3, "--out", "seen"),
-        ("truncate", "run", "--layer", 2, "--out", "cut"),
     ):
         ended = forks.run(*words, cwd=folder)
         assert ended.status == 0, ended.err

@@ -1,23 +1,16 @@
-"""The campaign's models: every type that transformers knows, small, through the verbs, each answer checked or refused.
-
-python tests/campaign/every_model.py --out table.json [--only bert,gpt2] [--minutes 60]
-"""
+"""Every type that transformers knows, small, through the verbs, each answer checked or refused."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
 import select
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,16 +19,12 @@ from typing import Any
 SECONDS, PATIENCE = 60, 400
 """A class may take so much processor time, and on a busy machine so much of the clock's."""
 GIBIBYTES = 8
-VERBS = ("inspect", "profile", "lens", "truncate", "exits")
+VERBS = ("inspect", "profile", "lens", "truncate")
 HEADS = (
-    "CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION",
-    "SEQUENCE_CLASSIFICATION", "IMAGE_TEXT_TO_TEXT", "SPEECH_SEQ_2_SEQ", "",
+    "CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_CLASSIFICATION", "SEQUENCE_CLASSIFICATION",
+    "IMAGE_TEXT_TO_TEXT", "",
 )  # fmt: skip
-CLASSIFIERS = (
-    "SEQUENCE_CLASSIFICATION",
-    "IMAGE_CLASSIFICATION",
-    "AUDIO_CLASSIFICATION",
-)
+CLASSIFIERS = ("SEQUENCE_CLASSIFICATION", "IMAGE_CLASSIFICATION")
 
 
 @dataclass(frozen=True)
@@ -48,18 +37,12 @@ class Case:
 
 @dataclass
 class Row:
-    """What came of one class: a word for each verb ("ok", "refused: why", "DEFECT: what"), or why it was skipped.
-
-    `stack`: whether a look at its forward shows a list of blocks each of which reads what the one
-    before it gives."""
+    """What came of one class: a word for each verb ("ok", "refused: why", "DEFECT: what"), or why it was skipped."""
 
     kind: str
     name: str
     skipped: str | None = None
-    stack: bool = False
     verbs: dict[str, str] = field(default_factory=dict)
-    parameters: int = 0
-    seconds: float = 0.0
 
 
 def cases() -> list[Case]:
@@ -88,7 +71,6 @@ def _class(auto: Any, head: str, kind: str) -> str | None:
 def attempt(case: Case) -> Row:
     """Try one class in a process of its own, which may neither last nor take too much memory."""
     read, write = os.pipe()
-    start = time.monotonic()
     child = os.fork()
     if child == 0:
         os.close(read)
@@ -98,17 +80,10 @@ def attempt(case: Case) -> Row:
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    seconds = round(time.monotonic() - start, 1)
     if not answer:
-        why = f"the process ended without an answer (of {SECONDS} s of processor time)"
-        return Row(
-            case.kind,
-            case.name,
-            skipped=None,
-            verbs={"inspect": f"DEFECT: {why}"},
-            seconds=seconds,
-        )
-    return Row(**json.loads(answer) | {"seconds": seconds})
+        why = f"DEFECT: the process ended without an answer (of {SECONDS} s of processor time)"
+        return Row(case.kind, case.name, verbs={"inspect": why})
+    return Row(**json.loads(answer))
 
 
 def _answer(read: int, seconds: float) -> bytes:
@@ -154,9 +129,7 @@ def examine(case: Case, folder: Path) -> Row:
     except NotSmall as error:
         row.skipped = str(error)
         return row
-    row.parameters = sum(p.numel() for p in model.parameters())
     examination = Examination(model, folder)
-    row.stack = examination.has_stack
     for verb in VERBS:
         row.verbs[verb] = verdict(getattr(examination, verb))
     return row
@@ -179,29 +152,11 @@ def verdict(check: Any) -> str:
         return f"DEFECT: {_line(error)}"
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        place = next(
-            (
-                f
-                for f in reversed(frames)
-                if "layerscope/" in f.filename and "/tests/" not in f.filename
-            ),
-            None,
-        )
-        where = f"{Path(place.filename).name}:{place.lineno}" if place else "campaign"
-        return f"DEFECT: traceback at {where}: {_line(error)}"
+        return f"DEFECT: traceback at {frames[-1].name}: {_line(error)}"
 
 
 def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:220]}"
-
-
-def campaign(chosen: Iterable[Case], minutes: float = float("inf")) -> Iterator[Row]:
-    """Yield the row of each case, one after another, as long as the minutes last."""
-    end = time.monotonic() + 60 * minutes
-    for case in chosen:
-        if time.monotonic() > end:
-            return
-        yield attempt(case)
 
 
 def defects(row: Row) -> list[str]:
@@ -213,43 +168,6 @@ def defects(row: Row) -> list[str]:
     ]
 
 
-def main() -> None:
-    """Run all of it, or some, and add the rows as JSON, one a line; what is there already is not run again."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument(
-        "--share", default="0/1", help="which part of the cases, such as 0/2"
-    )
-    given = parser.parse_args()
-    prepare()
-    only = set(given.only.split(",")) - {""}
-    part, parts = map(int, given.share.split("/"))
-    done = (
-        {json.loads(line)["name"] for line in given.out.read_text().splitlines()}
-        if given.out.exists()
-        else set()
-    )
-    chosen = [
-        case
-        for case in cases()
-        if (not only or only & {case.kind, case.name}) and case.name not in done
-    ]
-    chosen = chosen[part::parts]
-    start, counts = time.monotonic(), Counter[str]()
-    with given.out.open("a") as file:
-        for row in campaign(chosen, given.minutes):
-            file.write(json.dumps(asdict(row)) + "\n")
-            file.flush()
-            counts["skipped" if row.skipped else "examined"] += 1
-            for line in (
-                [f"{row.name} skipped: {row.skipped}"] if row.skipped else defects(row)
-            ):
-                print(line, flush=True)
-    print(f"{dict(counts)} in {time.monotonic() - start:.0f} s", file=sys.stderr)
-
-
 def prepare() -> None:
     """Load once what every child needs."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -257,7 +175,6 @@ def prepare() -> None:
     import torch
     import transformers
 
-    import layerscope.early_exit.exit_model
     import layerscope.logit_lens
     import layerscope.models.inspection
     import layerscope.profiling
@@ -271,8 +188,3 @@ def prepare() -> None:
     # imports what verbs import when they run
     examine(Case("bert", "BertForSequenceClassification"), Path(folder))
     shutil.rmtree(folder, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    main()

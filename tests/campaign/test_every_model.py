@@ -11,8 +11,6 @@ FOUND = {
     "BartForSequenceClassification": "bart",  # as many <eos> in every text of a batch
     "DINOv3ViTModel": "dinov3_vit",  # what it calls its base reads states, not pixels
     "Gemma4ForCausalLM": "gemma4_text",  # a config whose values vary by layer
-    "WhisperForCausalLM": "whisper",  # reads ids, and its type reads sounds
-    "LasrEncoder": "lasr_encoder",  # counts its frames by another name
     # fills a text up to whole windows
     "LongformerForSequenceClassification": "longformer",
     # its table of positions is called with states

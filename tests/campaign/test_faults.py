@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from bench import COMMANDS, Bench, contents
+from bench import COMMANDS, Bench
 from commands import Ended, Forks
 from trials import Part
 
@@ -86,70 +86,22 @@ def rank_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
         one_line(running.wait(), (0, -signal.SIGKILL))
 
 
-def file_limit(bench: Bench, name: str, place: Path, rng: Random) -> None:
-    """No file may be larger than so many bytes, as on a disk that is full; what is told has room."""
-    sizes = sorted(len(data) for data in bench.whole(name).values() if data is not None)
-    one_line(
-        bench.forks.run(
-            *COMMANDS[name], cwd=place, file=rng.randint(2000, max(3000, *sizes))
-        )
-    )
-
-
-def mounted(*words: object) -> None:
-    subprocess.run(["mount", *map(str, words)], check=True, capture_output=True)
-
-
 def disk_full(bench: Bench, name: str, place: Path, rng: Random) -> None:
     """A disk with room for a part of the files; what is there is kept when there is room again."""
-    size = sum(
-        len(data) if data is not None else 50_000 for data in bench.whole(name).values()
-    )
-    mounted(
-        "-t",
-        "tmpfs",
-        "-o",
-        f"size={4096 + int(rng.random() * size)}",
-        "tmpfs",
-        place / "out",
-    )
+    size = 4096
+    for data in bench.whole(name).values():
+        size += int(rng.random() * len(data or bytes(50_000)))
+    disk = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place / "out")]
+    if subprocess.run(disk, capture_output=True).returncode:
+        pytest.skip("no tmpfs can be mounted here")
     try:
-        ended = bench.forks.run(*COMMANDS[name], cwd=place)
-        one_line(ended)
+        one_line(bench.forks.run(*COMMANDS[name], cwd=place))
         kept = bench.folder / "kept"
         shutil.copytree(place / "out", kept)
     finally:
         subprocess.run(["umount", place / "out"], check=True)
     shutil.rmtree(place / "out")
     kept.rename(place / "out")
-
-
-def read_only(bench: Bench, name: str, place: Path, rng: Random) -> None:
-    """An output folder that cannot be written, empty or with what a killed command left."""
-    if rng.random() < 0.5:
-        killed(bench, name, place, rng)
-    before = contents(place / "out")
-    mounted("--bind", place / "out", place / "out")
-    try:
-        mounted("-o", "remount,ro,bind", place / "out")
-        one_line(bench.forks.run(*COMMANDS[name], cwd=place))
-    finally:
-        subprocess.run(["umount", place / "out"], check=True)
-    assert contents(place / "out") == before
-
-
-def clock(bench: Bench, name: str, place: Path, rng: Random) -> None:
-    one_line(
-        bench.forks.run(*COMMANDS[name], cwd=place, late=rng.choice([0.001, 1, 1000]))
-    )
-
-
-def removed(bench: Bench, name: str, place: Path, rng: Random) -> None:
-    """Someone deletes the output folder while the command writes."""
-    running = bench.forks.start(*COMMANDS[name], cwd=place)
-    moment(bench, name, place, rng)
-    shutil.rmtree(place / "out", ignore_errors=True)
-    one_line(running.wait())
 
 
 def two(bench: Bench, name: str, place: Path, rng: Random) -> None:
@@ -163,30 +115,13 @@ def two(bench: Bench, name: str, place: Path, rng: Random) -> None:
     assert 0 in [ended.status for ended in ends], "each refused for the other"
 
 
-def memory(bench: Bench, name: str, place: Path, rng: Random) -> None:
-    """Little memory: a line where Python is told of it, or the abort of a library that is not."""
-    ended = bench.forks.run(
-        *COMMANDS[name], cwd=place, memory=int(rng.random() ** 2 * 200e6)
-    )
-    if ended.status >= 0:
-        one_line(ended)
-
-
 FAULTS: tuple[Callable[..., str | None], ...] = (
-    interrupted, file_limit, disk_full, read_only, clock, removed, two, memory, rank_killed,
-)  # fmt: skip
+    interrupted,
+    disk_full,
+    two,
+    rank_killed,
+)
 NEEDS = {rank_killed: "profile"}
-MOUNTS = (disk_full, read_only)
-
-
-def may_mount(folder: Path) -> bool:
-    (folder / "mount").mkdir(exist_ok=True)
-    try:
-        mounted("-t", "tmpfs", "tmpfs", folder / "mount")
-    except (OSError, subprocess.CalledProcessError):
-        return False
-    subprocess.run(["umount", folder / "mount"], check=True)
-    return True
 
 
 def disturb(
@@ -210,9 +145,8 @@ def disturb(
 
 
 def test_kills(bench: Bench) -> None:
-    disturb(bench, Part("kills", share=0.1), [killed])
+    disturb(bench, Part("kills", share=0.2), [killed])
 
 
-def test_faults(bench: Bench, tmp_path: Path) -> None:
-    faults = [fault for fault in FAULTS if fault not in MOUNTS or may_mount(tmp_path)]
-    disturb(bench, Part("faults", share=0.15), faults)
+def test_faults(bench: Bench) -> None:
+    disturb(bench, Part("faults", share=0.2), FAULTS)

@@ -36,29 +36,12 @@ class Subject:
     kept: bool = True
 
 
-READ = "report {x} --out page.html|select {x} --no-cost|"
 SUBJECTS = [
     *(
-        Subject(f"table.{kind}", texts(f"table.{kind}"))
-        for kind in ("csv", "csv.gz", "tsv", "jsonl", "parquet")
+        Subject(name, texts(name))
+        for name in ("table.csv", "table.jsonl", "table.parquet")
     ),
-    Subject("array.json", texts("array.json")),
-    Subject(
-        "plain.txt",
-        [
-            *texts("plain.txt")[::5],
-            "lens gpt2 --data plain.txt --samples 2",
-            "profile gpt2 --data plain.txt --chunk 8 " + " ".join(RUN),
-        ],
-    ),
-    *(
-        Subject(name, [f"evaluate bert --data {kind}:{name} --layers 1,2 --out out"])
-        for name, kind in (
-            ("sts.csv", "sts"),
-            ("retrieval.jsonl", "retrieval"),
-            ("tokens.jsonl", "token-probe"),
-        )
-    ),
+    Subject("sts.csv", ["evaluate bert --data sts:sts.csv --layers 1,2 --out out"]),
     *(
         Subject(name, [f"profile {model} --data {name} {' '.join(RUN)}"])
         for model, name in (("vit", "images"), ("speech", "sounds"))
@@ -69,11 +52,8 @@ SUBJECTS = [
             "report run --out page.html",
             "select run --no-cost",
             "compare run other --out out",
-            "compare other run --csv out.csv",
             "evaluate run --data linear-probe:table.csv --out out",
-            "scores scores.csv --metrics run --bootstrap 9",
             "truncate run --layer 1 --out out",
-            "lens run --data table.csv --samples 2",
         ],
     ),
     Subject(
@@ -81,90 +61,38 @@ SUBJECTS = [
         ["profile cls --data table.csv --out run --views 1 --view-samples 20"],
         kept=False,
     ),
+    Subject("scores", ["report scores --out page.html", "select scores --no-cost"]),
     Subject(
         "scores",
-        ["report scores --out page.html", "select scores --no-cost", "scores scores"],
-    ),
-    Subject(
-        "scores",
-        [
-            "evaluate bert --data linear-probe:table.csv --data sts:sts.csv --out scores",
-        ],
+        ["evaluate bert --data linear-probe:table.csv --data sts:sts.csv --out scores"],
         kept=False,
     ),
-    Subject(
-        "saved",
-        [
-            "report saved --out page.html",
-            "select saved --no-cost --model a",
-            "scores saved",
-        ],
-    ),
     Subject("compared", ["report compared --out page.html"]),
-    Subject(
-        "early",
-        [
-            "report early --out page.html",
-            "select early --no-cost",
-            "inspect early/model",
-        ],
-    ),
-    Subject(
-        "trained",
-        [
-            "report trained --out page.html",
-            "truncate trained --layer 2 --out out",
-            "inspect trained",
-        ],
-    ),
+    Subject("early", ["report early --out page.html", "inspect early/model"]),
+    Subject("trained", ["truncate trained --layer 2 --out out", "inspect trained"]),
     Subject(
         "trained",
         [
             "train cls --train table.csv --max-steps 6 --batch-size 8 --eval-every 3 --out trained"
         ],
-        False,
+        kept=False,
     ),
-    Subject(
-        "cls",
-        [
-            "inspect cls",
-            f"profile cls --data table.csv --samples 8 {' '.join(RUN)}",
-            "truncate cls --layer 2 --out out",
-            "exits cls --data table.csv --max-disagreement 0.2 --batch-size 8 --out out",
-            "train cls --train table.csv --max-steps 2 --batch-size 8 --out out",
-        ],
-    ),
+    Subject("cls", ["inspect cls", "truncate cls --layer 2 --out out"]),
     Subject("vit", ["inspect vit", f"profile vit --data images {' '.join(RUN)}"]),
-    Subject(
-        "gpt2",
-        [
-            "inspect gpt2",
-            "lens gpt2 --prompt w1 --tokens 2",
-            "truncate gpt2 --layer 1 --out out",
-        ],
-    ),
-    Subject(
-        "scores.csv",
-        ["scores scores.csv --bootstrap 9", "select scores.csv --no-cost --model a"],
-    ),
-    Subject("metrics.csv", ["scores scores.csv --metrics metrics.csv --bootstrap 9"]),
+    Subject("gpt2", ["inspect gpt2", "lens gpt2 --prompt w1 --tokens 2"]),
+    Subject("scores.csv", ["scores scores.csv --metrics metrics.csv"]),
 ]
 
 
 def state(path: Path) -> dict[str, str]:
     """What lies in a file or folder, by path: content, or what else it is."""
     found = {}
-    for file in (
-        [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
-    ):
+    for file in (path, *path.rglob("*")):
         if file.name in (".lock", "log.jsonl"):
             continue
-        plain = file.is_file() and not file.is_symlink()
-        found[str(file)] = (
-            hashlib.sha256(file.read_bytes()).hexdigest()
-            if plain
-            else str(file.is_dir())
-        )
+        found[str(file)] = str(file.is_dir())
+        if file.is_file() and not file.is_symlink():
+            found[str(file)] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
 
 
