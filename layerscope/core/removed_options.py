@@ -111,6 +111,7 @@ GONE = {
     ("train", "temperature"): "distillation is at temperature 1",
     ("train", "preset='layerskip'"): NO_LAYERSKIP,
     ("truncate", "layers"): "truncate to each layer by itself",
+    ("truncate", "site"): "extract reads states before the final norm",
     ("train", "schedule='gradual'"): NO_LAYERSKIP,
     ("train", "schedule='rotating'"): NO_LAYERSKIP,
     ("train", "weights='layerskip'"): NO_LAYERSKIP,

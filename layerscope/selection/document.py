@@ -143,9 +143,14 @@ def ship(selection: "Selection") -> tuple[str, str]:
             "",
             "nothing to truncate: the run was made without a model that a command can open",
         )
-    how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
+    if selection.raw_only:
+        return (
+            "",
+            "nothing to truncate: no model gives states before its final norm; choose by `site='normed'`",
+        )
+    how = []
     mixes_normed = selection.mix and "normed" in selection.sites
-    is_pooled = selection.pooled and not selection.raw_only and not mixes_normed
+    is_pooled = selection.pooled and not mixes_normed
     if is_pooled and lacking("sentence-transformers") is None:
         how = ["--format", "sentence-transformers", "--pooling", str(selection.pooling)]
     what = (

@@ -134,7 +134,7 @@ class Selection(Stored):
 
     @property
     def raw_only(self) -> bool:
-        """Whether only ONNX can hold the chosen layer: it was scored before the final norm that the model has."""
+        """Whether no model gives what was scored: states before the final norm that the model has."""
         return self.site == "raw" and "normed" in self.sites
 
     @property

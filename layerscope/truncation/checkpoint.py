@@ -180,9 +180,7 @@ def write_sentence_transformer(
         model_kwargs={"dtype": source.dtype},
     )
     if source.mix is not None:  # by layers of the full model, as `evaluate` reads them
-        full = MixedLayers(
-            source.module, source.model.stack, source.mix, source.model.final
-        )
+        full = MixedLayers(source.module, source.model.stack, source.mix)
         wanted = vectors_of(full, expected.inputs, list(again)[2:]).numpy()
     if source.dim is not None:
         wanted = wanted[:, : source.dim]

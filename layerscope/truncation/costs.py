@@ -65,7 +65,6 @@ class Truncated:
     depth: int
     path: str
     format: str
-    site: str
     auto: str
     dtype: str
     difference: float
@@ -129,7 +128,7 @@ class Truncated:
         return Document(answer, parts=(table,), notes=notes, commands=commands)
 
 
-def measure(source: Source, made: Made, format: str, site: str) -> Truncated:
+def measure(source: Source, made: Made, format: str) -> Truncated:
     """Return the figures of a model that was written; its speed is measured in turns with the full model's."""
     stack, work = source.model.stack, workload(source)
     full = made.depth.build(source.module, range(stack.depth))
@@ -144,15 +143,12 @@ def measure(source: Source, made: Made, format: str, site: str) -> Truncated:
         mix = mix_in_words(source.mix)
     if format == "onnx":
         dtype = "float32"
-    if stack.norm is None:
-        site = "raw"
     return Truncated(
         model=source.name,
         layer=len(made.kept),
         depth=stack.depth,
         path=str(made.folder),
         format=format,
-        site=site,
         auto=auto_class(model),
         dtype=dtype,
         difference=made.difference,

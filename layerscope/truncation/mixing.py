@@ -12,8 +12,9 @@ from layerscope.models.capture import capture, evaluating
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import served
 from layerscope.models.stack import Stack
-from layerscope.probes.mixes import Weights
 
+Weights = dict[int, float]
+"""The share of each layer in a mix; of sum 1."""
 GIVE = "give layers, such as 3,6, or weights with them, as in 3=0.4,6=0.6"
 
 
@@ -52,14 +53,14 @@ def mix_in_words(weights: Weights) -> str:
 
 
 class MixedLayers(nn.Module):
-    """A model whose output is the weighted sum of the states of some layers at one site, as `evaluate` mixes them."""
+    """A model whose output is a weighted sum of layers' states, after its final norm, as `evaluate` mixes them."""
 
-    def __init__(
-        self, module: nn.Module, stack: Stack, weights: Weights, site: str
-    ) -> None:
+    def __init__(self, module: nn.Module, stack: Stack, weights: Weights) -> None:
         super().__init__()
         self.module, self.stack, self.weights = module, stack, weights
-        self.site = site if stack.norm is not None else "raw"
+        self.site = "raw"
+        if stack.norm is not None:
+            self.site = "normed"
 
     def forward(self, **named: Tensor) -> dict[str, Tensor]:
         """Return the mixed states [B, T, D]."""

@@ -18,7 +18,6 @@ from layerscope.core.extras import require
 from layerscope.models.forward import accepts
 from layerscope.truncation.checkpoint import save_processors, shortened
 from layerscope.truncation.depth import Depth
-from layerscope.truncation.expected import base_of
 from layerscope.truncation.mixing import MixedLayers
 from layerscope.truncation.source import Source
 
@@ -64,10 +63,10 @@ class Exported(nn.Module):
 
 
 def write_onnx(
-    source: Source, depth: Depth, kept: Sequence[int], site: str, folder: Path
+    source: Source, depth: Depth, kept: Sequence[int], folder: Path
 ) -> float:
     """Export a truncated model with its tokenizer; return how far onnxruntime's numbers are from torch's."""
-    exported = export(source, depth, kept, site, folder)
+    exported = export(source, depth, kept, folder)
     save_processors(source, folder)
     session, largest = _session(folder), 0.0
     device = next(exported.parameters()).device
@@ -95,10 +94,8 @@ def write_onnx(
     return largest
 
 
-def export(
-    source: Source, depth: Depth, kept: Sequence[int], site: str, folder: Path
-) -> Exported:
-    """Export a model of some blocks, in float32; `site` raw leaves the final norm out (and the head with it)."""
+def export(source: Source, depth: Depth, kept: Sequence[int], folder: Path) -> Exported:
+    """Export a model of some blocks, in float32."""
     require("onnx", "the format onnx")
     built = depth.build(source.module, kept)
     if getattr(built.config, "is_encoder_decoder", False):
@@ -108,18 +105,15 @@ def export(
         )
     served, module = source.model.loaded.served, built.to(torch.float32)
     stack = source.model.stack.until(len(kept))
-    raw = site == "raw" and stack.norm is not None
-    if raw:
-        built.set_submodule(stack.norm, nn.Identity())
     if served is None:
-        module = base_of(built, stack) if raw else built.get_submodule(stack.entry)
+        module = built.get_submodule(stack.entry)
     batch = {
         name: tensor
         for name, tensor in _batch(source, 2).items()
         if accepts(module, name)
     }
     if source.mix is not None:
-        module = MixedLayers(built, stack, source.mix, site)
+        module = MixedLayers(built, stack, source.mix)
     after, outputs = None, ["token_embeddings", SENTENCE]
     if served is not None:
         after = nn.Sequential(*map(copy.deepcopy, shortened(list(served)[1:], source)))

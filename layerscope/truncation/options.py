@@ -9,7 +9,6 @@ from layerscope.core.options import Options
 from layerscope.models.options import LoadOptions, Override
 
 FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
-SITES = ("normed", "raw")
 POOLINGS = ("mean", "cls", "last")
 
 
@@ -25,7 +24,6 @@ class TruncateOptions(Options):
     mix: Mapping[Any, float] | None
     dim: int | None
     pooling: str | None
-    site: str
     processor: Any
     progress: bool
     load: LoadOptions

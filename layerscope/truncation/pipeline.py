@@ -35,7 +35,7 @@ def cut(options: TruncateOptions) -> Truncated:
     """Write a model without some of its blocks; return what it costs."""
     _refuse_contradictions(options)
     options, scored = resolve(options)
-    folder, site = own_folder(options.out or ""), options.site
+    folder = own_folder(options.out or "")
     reporter = reporting(options.progress)
     source = open_source(
         options.given, options.processor, options.override, options.load
@@ -46,7 +46,7 @@ def cut(options: TruncateOptions) -> Truncated:
         source = replace(source, mix=mix_of(options.mix, depth))
     layer = _end(options, source)
     kept = kept_blocks(layer, options.drop or (), depth)
-    format = _format(options.format, site, source, scored)
+    format = _format(options.format, source, scored)
     source = replace(source, dim=checked_dim(options.dim, source, format))
     for note in source.model.notes:
         reporter.say(note)
@@ -55,8 +55,8 @@ def cut(options: TruncateOptions) -> Truncated:
             f"layer {depth} is the last of {source.name}: all its blocks are kept"
         )
     with without_bars(), folder_aside(folder) as aside:
-        made = write_cut(source, kept, aside, format, site)
-        truncated = measure(source, made, format, site)
+        made = write_cut(source, kept, aside, format)
+        truncated = measure(source, made, format)
         describe(source, truncated, aside)
         copy_terms(source.beside, aside)
     return replace(truncated, path=str(folder))
@@ -77,7 +77,6 @@ def write_cut(
     kept: Sequence[int],
     folder: Path,
     format: str = "transformers",
-    site: str = "normed",
 ) -> Made:
     """Write a checkpoint of some blocks of a model, counted from 0, and check that it gives what they give in it.
 
@@ -93,7 +92,7 @@ def write_cut(
         expected = expected_at(source.model, kept, source.samples)
         depth = find_depth(source.model, expected)
         if format == "onnx":
-            apart = write_onnx(source, depth, kept, site, folder)
+            apart = write_onnx(source, depth, kept, folder)
         elif format == "transformers":
             apart = write_checkpoint(source, depth, expected, folder)
         else:
@@ -137,6 +136,10 @@ def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
         raise LayerscopeError(
             "nothing to truncate: the selection keeps the model as shipped; give a layer to cut it"
         )
+    if not named and selection.raw_only:
+        raise LayerscopeError(
+            "the selection is of states before the final norm, which no model gives: select with `site='normed'`"
+        )
     if not selection.source:
         raise LayerscopeError(
             f"the selection does not say where {selection.model} is: give the model and a layer"
@@ -149,29 +152,21 @@ def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
         )
     elif not named:
         options = replace(options, layer=selection.layer)
-    if selection.raw_only and options.format == "auto":
-        options = replace(options, format="onnx", site="raw")
     return options
 
 
-def _format(wanted: str, site: str, source: Source, scored: str | None) -> str:
+def _format(wanted: str, source: Source, scored: str | None) -> str:
     """Return the format wanted, or what the model comes in; where pooled states of texts were scored, theirs."""
+    lens = source.model.lens
     if source.mix is not None:
         return _format_of_mix(wanted, source)
-    lens, norm, format = source.model.lens, source.model.stack.norm, wanted
-    if format == "auto":
-        format = "transformers"
-        pools = lens is not None and lens.kind == "pooled"
-        if source.unit == "text" and scored in MODES and not pools:
-            format = "sentence-transformers"
-        if source.model.loaded.served is not None:
-            format = "sentence-transformers"
-    if site == "raw" and format != "onnx" and norm is not None:
-        raise LayerscopeError(
-            f"`site='raw'` is not what a standard checkpoint of {source.name} can yield: its final norm ({norm}) "
-            "follows the last block at any depth; take `site='normed'`, or `format='onnx'`"
-        )
-    return format
+    if wanted != "auto":
+        return wanted
+    pools = lens is not None and lens.kind == "pooled"
+    is_vector = source.unit == "text" and scored in MODES and not pools
+    if is_vector or source.model.loaded.served is not None:
+        return "sentence-transformers"
+    return "transformers"
 
 
 def _format_of_mix(wanted: str, source: Source) -> str:

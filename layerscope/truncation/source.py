@@ -30,9 +30,9 @@ from layerscope.models.weights import (
     is_offloaded,
     is_quantised,
 )
-from layerscope.probes.mixes import Weights
 from layerscope.runs import Run
 from layerscope.runs.opening import run_of
+from layerscope.truncation.mixing import Weights
 
 EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 TERMS = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*")

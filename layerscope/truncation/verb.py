@@ -4,7 +4,7 @@ from typing import Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Weights, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
-from layerscope.truncation.options import FORMATS, POOLINGS, SITES, TruncateOptions
+from layerscope.truncation.options import FORMATS, POOLINGS, TruncateOptions
 
 
 def truncate(
@@ -19,7 +19,6 @@ def truncate(
     ] = None,
     dim: Annotated[int | None, Whole(1)] = None,
     pooling: Annotated[str | None, OneOf(POOLINGS)] = None,
-    site: Annotated[str, OneOf(SITES)] = "normed",
     processor: Annotated[Any, IN_CODE] = None,
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[Loading],
@@ -51,8 +50,6 @@ def truncate(
             Dense module before a final Normalize; by default all.
         pooling: pooling of a sentence-transformers model; by default the model's own, or that of
             the scores.
-        site: where the last layer is read: normed, or raw (before the final norm), which only onnx
-            supports.
         processor: tokenizer, image processor or feature extractor of a transformers model given as
             an object.
         progress: show progress on standard error.

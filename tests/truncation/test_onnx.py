@@ -41,12 +41,10 @@ def used(folder: Path) -> dict[str, object]:
     return names
 
 
-@pytest.mark.parametrize("site", ["normed", "raw"])
 @torch.no_grad()
-def test_a_language_model_yields_either_site(site: str, tmp_path: Path) -> None:
+def test_a_language_model_yields_normed_states(tmp_path: Path) -> None:
     model = next(case for case in TEXT if case.name == "llama").make().model
-    out = cut(model, 2, tmp_path / "cut", "onnx", site=site, processor=word_tokenizer())
-    norm = model.norm if site == "normed" else torch.nn.Identity()
+    out = cut(model, 2, tmp_path / "cut", "onnx", processor=word_tokenizer())
     for length in (1, 2, 7, 19):
         ids = torch.arange(3, 3 + length)[None]
         inputs = {
@@ -55,9 +53,8 @@ def test_a_language_model_yields_either_site(site: str, tmp_path: Path) -> None:
         }
         states, _ = walks.rotated(type("Holder", (), {"model": model}), ids)
         found = session(out).run(["last_hidden_state"], inputs)[0]
-        close(found, norm(states[2]), near=1e-4)
-    where = "after" if site == "normed" else "before"
-    assert f"{where} the final norm" in (out / "README.md").read_text()
+        close(found, model.norm(states[2]), near=1e-4)
+    assert "after the final norm" in (out / "README.md").read_text()
 
 
 @torch.no_grad()

@@ -23,13 +23,6 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.saved(
-        tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False
-    )
-
-
 @pytest.fixture
 def refused(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., str]:
     """Return a function that types a command, checks that it leaves nothing, and returns its one line."""
@@ -87,15 +80,6 @@ def test_no_place_to_write(refused, bert: Path, tmp_path: Path) -> None:
         assert line in refused(bert, "--layer", 1, "--out", out)
     empty.mkdir()
     assert (cut(bert, 1, empty) / "config.json").is_file()
-
-
-def test_raw_states_of_a_model_with_a_final_norm(
-    refused, llama, bert, tmp_path: Path
-) -> None:
-    line = refused(llama, "--layer", 1, "--site", "raw", "--out", tmp_path / "cut")
-    assert "its final norm (model.norm) follows the last block" in line
-    assert line.endswith("or --format onnx")
-    cut(bert, 1, tmp_path / "bert", site="raw")  # it has no norm: raw is what it yields
 
 
 class Mine(hf.BertModel):
