@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from layerscope.core import FORMAT, LayerscopeError, Reporter, workers, write_json
+from layerscope.core import FORMAT, LayerscopeError, Reporter, write_json
+from layerscope_papers import workers
 
 DONE = "asset.json"
 

@@ -16,8 +16,8 @@ from layerscope.core import (
     count,
     reporting,
     require,
-    workers,
 )
+from layerscope_papers import workers
 from layerscope_papers.options import SCALES, YOURS, ReproduceOptions
 
 if TYPE_CHECKING:
