@@ -70,7 +70,7 @@ def test_every_odd_text_at_once(cli, request, tmp_path: Path, model: str) -> Non
     assert set(curved["n"] + curved["n_skipped"]) == {26}
     # an odd text changes nothing for the others of its batch, and its own states are finite
     options = {"metrics": "curvature", "views": 0, "progress": False}
-    plain = layerscope.profile(str(folder), PLAIN, tmp_path / "plain", **options)
+    plain = layerscope.profile(str(folder), PLAIN, out=tmp_path / "plain", **options)
     odd = run.pooled(3)
     assert np.isfinite(odd).all() and len(odd) == 26
     np.testing.assert_allclose(odd[:12], plain.pooled(3), atol=1e-5)
