@@ -133,7 +133,7 @@ def test_published_scores_of_one_of_two_models(shared: Path):
         layerscope.select(scores, model="Pythia-41m", progress=False)
 
 
-def test_normed_is_what_is_chosen_among_and_raw_needs_onnx():
+def test_normed_is_what_is_chosen_among_and_raw_cannot_be_truncated():
     rows = [
         scored({"x": [0.1, 0.4, 0.2], "y": [0.1, 0.4, 0.2]}, site="raw"),
         scored({"x": [0.1, 0.2, 0.3], "y": [0.1, 0.2, 0.3]}, site="normed"),
@@ -141,7 +141,7 @@ def test_normed_is_what_is_chosen_among_and_raw_needs_onnx():
     evaluation = Evaluation(pd.concat(rows))
     assert quick(evaluation).site == "normed" and quick(evaluation).layer == 2
     raw = quick(evaluation, site="raw")
-    assert raw.layer == 1 and raw.raw_only
+    assert raw.layer == 1 and raw.raw_only and not raw.document().commands
 
 
 def test_a_size_that_no_layer_has_is_refused_before_anything_is_measured(
