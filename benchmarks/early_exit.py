@@ -71,7 +71,7 @@ def forced(
     from layerscope.early_exit.predictions import sureness
 
     def leaves(layer: int, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        sureness(logits, "confidence")
+        sureness(logits)
         return layers[rows.cpu()] == layer
 
     return leaves

@@ -35,7 +35,6 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=50)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--max-disagreement", type=float, default=0.01)
-    parser.add_argument("--criterion", default="confidence")
     given = parser.parse_args()
 
     from layerscope.core.progress import reporting
@@ -51,7 +50,7 @@ def main() -> None:
     if given.exclude:
         frame = frame[~frame["text"].isin(set(pd.read_csv(given.exclude)["text"]))]
     pool = frame.sample(min(POOL, len(frame)), random_state=0)
-    model = ExitModel(given.model, criterion=given.criterion)
+    model = ExitModel(given.model)
     read = read_validation(model, (pool["text"].tolist(), pool["label"].tolist()))
     console = reporting(True)
     with console.bar("every layer", len(read), "samples") as advance:

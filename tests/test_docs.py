@@ -12,7 +12,6 @@ import torch
 from test_examples import FACES
 
 from layerscope.cli.app import NAMES, app
-from layerscope.early_exit.criteria import Criterion
 
 HERE = Path(__file__).parent.parent
 PAGES = [HERE / "README.md", *sorted((HERE / "docs").rglob("*.md"))]
@@ -124,16 +123,3 @@ def test_the_metric_of_the_guide_works() -> None:
     record = made["PARTICIPATION"]
     assert record.name == "participation"
     assert record.source.startswith("Gao et al. 2017")
-
-
-def test_the_criterion_of_the_guide_works() -> None:
-    guide = (HERE / "docs" / "guides" / "add-a-criterion.md").read_text(
-        encoding="utf-8"
-    )
-    made: dict[str, Any] = {"CRITERIA": {}, "Criterion": Criterion}
-    exec(re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S)[0], made)
-    probabilities = torch.tensor(
-        [[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]], dtype=torch.float64
-    )
-    (criterion,) = made["CRITERIA"].values()
-    assert criterion.score(probabilities.log()).tolist() == pytest.approx([0.4, 0.0])

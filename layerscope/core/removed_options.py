@@ -21,7 +21,14 @@ GONE = {
     ("lens", "figures"): FIGURES,
     ("lens", "page"): "with --out, a page lies beside the numbers",
     ("profile", "figures"): FIGURES,
-    ("exits", "criterion='patience'"): "give confidence, margin or entropy",
+    (
+        "exits",
+        "criterion",
+    ): "a sample leaves by the probability of its likeliest class, as in the paper",
+    (
+        "exits",
+        "min_accuracy",
+    ): "accuracy falls by at most max_disagreement, which is certified without labels",
     ("exits", "draft_lens"): NO_DRAFT_OPTION,
     ("generate", "draft_lens"): NO_DRAFT_OPTION,
     ("generate", "draft_threshold"): NO_DRAFT_OPTION,
@@ -89,7 +96,7 @@ GONE = {
     (
         "train",
         "as_printed",
-    ): "give the printed value itself, such as --learning-rate 0.1 with tracing-deit",
+    ): "give the printed value itself, such as --learning-rate 0.1",
     (
         "train",
         "baseline_depths",
@@ -109,9 +116,12 @@ GONE = {
         "task='masked-lm'",
     ): "AlignedTrainer trains any model with a collator such as DataCollatorForLanguageModeling",
     ("train", "temperature"): "distillation is at temperature 1",
-    ("train", "preset='layerskip'"): NO_LAYERSKIP,
     ("truncate", "layers"): "truncate to each layer by itself",
     ("truncate", "site"): "extract reads states before the final norm",
+    (
+        "train",
+        "preset",
+    ): "give the settings themselves; docs/commands/train.md has those of the papers",
     ("train", "schedule='gradual'"): NO_LAYERSKIP,
     ("train", "schedule='rotating'"): NO_LAYERSKIP,
     ("train", "weights='layerskip'"): NO_LAYERSKIP,

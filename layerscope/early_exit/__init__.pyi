@@ -1,5 +1,4 @@
 from .calibration import Calibration as Calibration
 from .exit_model import ExitModel as ExitModel, ExitOutput as ExitOutput
 from .exit_report import ExitReport as ExitReport, open_exit_report as open_exit_report
-from .pipeline import calibrate as calibrate
 from .verb import exits as exits

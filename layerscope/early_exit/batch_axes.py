@@ -80,12 +80,10 @@ class Layout:
         """Return what is left of one of the model's inputs: a row a sample, and where it has them, its positions."""
         if len(value) == left.total and len(left) < left.total:
             value = value[left.rows]
-        tokens = self.trims and (value.ndim == 2 or name == "inputs_embeds")
-        return (
-            value[:, : left.width]
-            if tokens and value.shape[1] == left.widest
-            else value
-        )
+        tokens = value.ndim == 2 or name == "inputs_embeds"
+        if self.trims and tokens and value.shape[1] == left.widest:
+            value = value[:, : left.width]
+        return value
 
     def inputs(self, inputs: Inputs, left: Left) -> Inputs:
         """Return what is left of a batch."""
@@ -93,23 +91,22 @@ class Layout:
             name: self.cut_input(name, value, left)
             for name, value in inputs.named.items()
         }
-        row = (
-            None
-            if inputs.positional is None
-            else self.cut_input("", inputs.positional, left)
-        )
+        row = inputs.positional
+        if row is not None:
+            row = self.cut_input("", row, left)
         return Inputs(named, row, named.get("attention_mask"))
 
     def stand_in(self, name: str, output: Any, left: Left) -> Any:
         """Return zeros in the shapes of what a module of the front gave, for the rows that are left."""
 
         def blank(path: Path, tensor: Tensor) -> Tensor:
-            axes = self.axes.get(path)
-            if axes is None:
+            if path not in self.axes:
                 return tensor
             tensor = self.cut(path, tensor, left)
+            if not self.axes[path].rows:
+                return tensor
             # zeros of its own, never the states: some models write into what comes before blocks
-            return torch.zeros_like(tensor) if axes.rows else tensor
+            return torch.zeros_like(tensor)
 
         return changed(output, blank, ("front", name))
 
@@ -124,23 +121,22 @@ def changed(tree: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -
         )
     if isinstance(tree, (tuple, list)):
         items = [changed(value, change, (*path, i)) for i, value in enumerate(tree)]
-        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+        if hasattr(tree, "_fields"):
+            return type(tree)(*items)
+        return type(tree)(items)
     return tree
 
 
 def front_of(module: nn.Module, blocks: Sequence[str]) -> tuple[str, ...]:
     """Return the modules beside the way from the model down to its blocks."""
-    above = {
-        path[:i] for path in blocks for i, letter in enumerate(path) if letter == "."
-    } | {""}
-    return tuple(
-        name
-        for name, _ in module.named_modules()
-        if name
-        and name not in above
-        and name not in blocks
-        and name.rpartition(".")[0] in above
-    )
+    above = {""}
+    for path in blocks:
+        while path:
+            path = path.rpartition(".")[0]
+            above.add(path)
+    names = [name for name, _ in module.named_modules() if name not in above]
+    beside = [name for name in names if name.rpartition(".")[0] in above]
+    return tuple(name for name in beside if name not in blocks)
 
 
 def find_layout(
@@ -154,20 +150,16 @@ def find_layout(
         )
     trims = model.padding and model.rank == 3 and two.width != short.width
     for path in two.shapes.keys() & three.shapes.keys():
-        shapes = (
-            two.shapes[path],
-            three.shapes[path],
-            short.shapes.get(path, two.shapes[path]),
-        )
-        rows, longer = _differences(*shapes)
-        if rows is None:
+        whole, more = two.shapes[path], three.shapes[path]
+        less = short.shapes.get(path, whole)
+        dims, rows = range(len(whole)), _rows(whole, more)
+        if rows is None or len(less) != len(whole):
             raise LayerscopeError(
                 f"{_words(path)} of {name} does not hold one entry a sample: none can leave"
             )
+        longer = [dim for dim in dims if whole[dim] != less[dim]]
         widths = two.width, short.width
-        positions = [
-            dim for dim in longer if (shapes[0][dim], shapes[2][dim]) == widths
-        ]
+        positions = [dim for dim in longer if (whole[dim], less[dim]) == widths]
         trims = trims and path in short.shapes and positions == longer
         axes[path] = Axes(rows, tuple(positions))
     for layer in range(model.stack.depth):
@@ -176,25 +168,29 @@ def find_layout(
             raise LayerscopeError(
                 f"the states of {name} do not hold one entry a sample: none can leave a batch"
             )
-    return Layout(
-        axes, trims, tuple(front for front in two.before if front not in two.after)
-    )
+    front = [name for name in two.before if name not in two.after]
+    return Layout(axes, trims, tuple(front))
 
 
-def _differences(
-    two: Sequence[int], three: Sequence[int], short: Sequence[int]
-) -> tuple[tuple[tuple[int, int], ...] | None, list[int]]:
-    """Return which dimensions of a tensor count samples, and which change with positions.
+def _rows(
+    two: Sequence[int], three: Sequence[int]
+) -> tuple[tuple[int, int], ...] | None:
+    """Return which dimensions of a tensor count samples, with the entries that a sample has there.
 
-    Those of samples come with the entries a sample has there; None where a dimension changes with
-    the samples otherwise.
+    None where a dimension changes with the samples otherwise.
     """
-    if not len(two) == len(three) == len(short):
-        return None, []
+    if len(two) != len(three):
+        return None
     rows = tuple((dim, n // 2) for dim, n in enumerate(two) if n != three[dim])
-    fits = all((two[dim], three[dim]) == (2 * each, 3 * each) for dim, each in rows)
-    longer = [dim for dim, n in enumerate(two) if n != short[dim]]
-    return rows if fits else None, longer
+    for dim, each in rows:
+        if (two[dim], three[dim]) != (2 * each, 3 * each):
+            return None
+    return rows
+
+
+def width_of(state: Tensor) -> int:
+    """Return the number of positions of states, 1 where they have none."""
+    return state.shape[1] if state.ndim == 3 else 1
 
 
 class _Seen:
@@ -207,27 +203,20 @@ class _Seen:
         self.width, self.started, self.ended, self.depth = 0, 0, 0, model.stack.depth
         blocks, module = list(dict.fromkeys(model.stack.blocks)), model.module
         with ExitStack() as hooks:
+            enter = hooks.enter_context
             for block in map(module.get_submodule, blocks):
-                hooks.enter_context(
-                    block.register_forward_pre_hook(self._start, with_kwargs=True)
-                )
-                hooks.enter_context(block.register_forward_hook(self._end))
+                enter(block.register_forward_pre_hook(self._start, with_kwargs=True))
+                enter(block.register_forward_hook(self._end))
             for name in front_of(module, blocks):
-                hooks.enter_context(
-                    module.get_submodule(name).register_forward_hook(
-                        partial(self._beside, name)
-                    )
-                )
+                beside = partial(self._beside, name)
+                enter(module.get_submodule(name).register_forward_hook(beside))
             forward(module, inputs)
 
     def _add(self, tree: Any, *path: str | int) -> None:
-        if isinstance(tree, Tensor):
-            self.shapes[path] = tree.shape
-        elif isinstance(tree, (Mapping, tuple, list)):
-            for key, value in (
-                tree.items() if isinstance(tree, Mapping) else enumerate(tree)
-            ):
-                self._add(value, *path, key)
+        def keep(path: Path, tensor: Tensor) -> None:
+            self.shapes[path] = tensor.shape
+
+        changed(tree, keep, path)
 
     def _start(self, _: nn.Module, args: Any, kwargs: Any) -> None:
         self._add((args, kwargs), "block", self.started)
@@ -236,7 +225,7 @@ class _Seen:
     def _end(self, _: nn.Module, __: Any, output: Any) -> None:
         state = hidden_of(output)
         assert state is not None
-        self.width = state.shape[1] if state.ndim == 3 else 1
+        self.width = width_of(state)
         self._add(output, "output", self.ended)
         self._add({"state": state}, "block", self.ended)
         self.ended += 1

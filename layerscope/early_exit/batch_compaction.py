@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.early_exit.batch_axes import Left, Path, changed
+from layerscope.early_exit.batch_axes import Left, Path, changed, width_of
 from layerscope.early_exit.classifier_head import ClassifierHead
 from layerscope.early_exit.predictions import last_real
 from layerscope.models import LayeredModel
@@ -62,17 +62,14 @@ def run(
     )
     module = model.module
     with ExitStack() as hooks:
+        enter = hooks.enter_context
         for block in map(module.get_submodule, dict.fromkeys(model.stack.blocks)):
-            hooks.enter_context(
-                block.register_forward_pre_hook(forward.before, with_kwargs=True)
-            )
-            hooks.enter_context(block.register_forward_hook(forward.after))
-        for name in () if head.steps else head.layout.front:
-            hooks.enter_context(
-                module.get_submodule(name).register_forward_hook(
-                    partial(forward.keep_front, name)
-                )
-            )
+            enter(block.register_forward_pre_hook(forward.before, with_kwargs=True))
+            enter(block.register_forward_hook(forward.after))
+        if not head.steps:
+            for name in head.layout.front:
+                keep = partial(forward.keep_front, name)
+                enter(module.get_submodule(name).register_forward_hook(keep))
         try:
             output = call()
         except _Done:
@@ -118,14 +115,14 @@ class _Forward:
             return changed((args, kwargs), self._cut, ("block", self.layer))
         state = hidden_of((*args, *kwargs.values()))
         assert state is not None
-        width = state.shape[1] if state.ndim == 3 else 1
+        width = width_of(state)
         rows = torch.arange(len(state), device=state.device)
         self.left, self.started = Left(len(state), width, rows, width), True
         # of embeddings a decoder's head reads the last position there is, for want of ids
-        trims = self.head.layout.trims and "inputs_embeds" not in self.inputs.named
-        mask = self.model.mask(self.inputs, state) if trims else None
-        if mask is not None and mask.shape[1] == width:
-            self.lengths = last_real(mask)
+        if self.head.layout.trims and "inputs_embeds" not in self.inputs.named:
+            mask = self.model.mask(self.inputs, state)
+            if mask is not None and mask.shape[1] == width:
+                self.lengths = last_real(mask)
         self._stage("front")
         return None
 
@@ -138,10 +135,8 @@ class _Forward:
         if self.layer == self.model.stack.depth:
             # the model's own code expects the whole batch
             if len(self.left) < self.left.total:
-                self._take(
-                    self._read(output),
-                    torch.ones_like(self.left.rows, dtype=torch.bool),
-                )
+                every = torch.ones_like(self.left.rows, dtype=torch.bool)
+                self._take(self._read(output), every)
                 self._stage("head")
                 raise _Done
             return None
@@ -185,19 +180,15 @@ class _Forward:
     def _compacted(self, output: Any, stays: Tensor) -> Any:
         """Return a block's output without the rows that left, and without the positions that only they had."""
         left = self.left
-        before = Left(
-            len(stays),
-            left.width,
-            stays.nonzero()[:, 0].to(left.rows.device),
-            left.width,
-        )
+        kept = stays.nonzero()[:, 0].to(left.rows.device)
+        before = Left(len(stays), left.width, kept, left.width)
         if self.lengths is not None:
             before.width = min(left.width, int(self.lengths[left.rows].max()))
-        output = changed(
-            output,
-            lambda path, t: self.head.layout.cut(path, t, before),
-            ("output", self.layer - 1),
-        )
+
+        def cut(path: Path, tensor: Tensor) -> Tensor:
+            return self.head.layout.cut(path, tensor, before)
+
+        output = changed(output, cut, ("output", self.layer - 1))
         left.width = before.width
         self.cuts.clear()
         self._stage("leave")
@@ -209,11 +200,10 @@ class _Forward:
             return self.cuts[id(tensor)][1]
         layout, left = self.head.layout, self.left
         names = [name for name, value in self.inputs.named.items() if value is tensor]
-        cut = (
-            layout.cut_input(names[0], tensor, left)
-            if names
-            else layout.cut(path, tensor, left)
-        )
+        how = partial(layout.cut, path)
+        if names:
+            how = partial(layout.cut_input, names[0])
+        cut = how(tensor, left)
         if cut is not tensor:
             # kept alive, so that no other tensor gets its id
             self.cuts[id(tensor)] = (tensor, cut)

@@ -1,8 +1,8 @@
 """Thresholds for early exit with a finite-sample guarantee: fixed-sequence testing with exact binomial tails.
 
 The guarantee is for new data like the calibration data: rows drawn independently from the same
-source (exchangeable). Neither the exits nor the criterion may have been chosen on the rows that are
-tested; `split` keeps some apart for that.
+source (exchangeable). The exits may not have been chosen on the rows that are tested; `split` keeps
+some apart for that.
 
 Source: Angelopoulos et al. 2021, Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
 Control.
@@ -16,16 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from scipy.stats import beta, binom
+from scipy.stats import binom
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import OneOf, Whole
-from layerscope.early_exit.criteria import CRITERIA
+from layerscope.core.option_kinds import Whole
 from layerscope.early_exit.options import Goal, percent
 from layerscope.early_exit.predictions import NEVER, Recorded
 
-HIGHEST, LOWEST, STEP = 32.0, -7.0, 0.05
-"""The log-odds of the thresholds: a float64 score resolves steps up to 1 − 1e-14, and 0.001 is next to nothing."""
+HIGHEST, STEP = 32.0, 0.05
+"""The log-odds of the thresholds: a float64 score resolves steps up to 1 − 1e-14."""
 DESIGN = 0.2
 """The share of the samples that chooses exits; the others are tested."""
 SHOWN = 9
@@ -34,9 +33,9 @@ SHOWN = 9
 
 def least_samples(goal: Goal) -> int:
     """Return the least n with which a threshold that exits can be certified, by no error: (1 − risk)ⁿ ≤ δ."""
-    n = max(1, math.ceil(math.log(goal.delta) / math.log1p(-goal.risk)) - 1)
+    n = max(1, math.ceil(math.log(goal.delta) / math.log1p(-goal.max_disagreement)) - 1)
     # the logarithms may round to either side
-    while p_value(0, n, goal.risk) > goal.delta:
+    while p_value(0, n, goal.max_disagreement) > goal.delta:
         n += 1
     return n
 
@@ -54,15 +53,10 @@ def p_value(errors: ArrayLike, n: int, risk: float) -> NDArray[np.float64]:
     return np.asarray(binom.cdf(errors, n, risk), dtype=np.float64)
 
 
-def upper_bound(errors: int, n: int, confidence: float) -> float:
-    """Return the one-sided Clopper–Pearson upper bound of a risk of which `errors` were seen in `n`."""
-    return 1.0 if errors >= n else float(beta.ppf(confidence, errors + 1, n - errors))
-
-
 def split(
     n: int, goal: Goal, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows that choose exits and criterion, a seeded fifth of `n`, and the others, which are tested."""
+    """Return the rows that choose exits, a seeded fifth of `n`, and the others, which are tested."""
     least, tested = least_samples(goal), n - math.ceil(n * DESIGN)
     if tested < least:
         needed = math.ceil(least / (1 - DESIGN)) - 1
@@ -81,24 +75,16 @@ class Calibration:
 
     `exits` are layers 1 … L − 1 in order; a sample leaves at the first whose score reaches
     `threshold` (`NEVER`: infinity, where no threshold of the path could be certified, which meets
-    the goal too). `errors` counts what the goal is about: predictions that differ from the full
-    model's, or that are wrong. `p_value` is P(Bin(n, risk) ≤ errors). `tested` counts the
+    the goal too). `errors` counts predictions that differ from the full
+    model's. `p_value` is P(Bin(n, α) ≤ errors) for the goal's α. `tested` counts the
     thresholds that were tested, with the one that failed. `mean_layer`, `disagreement`, `accuracy`
     and `full_accuracy` (the full model's; both None without labels) are what was seen on these
     samples, leaving at the threshold. `fingerprint` names the weights, `dtype` their precision.
-
-    >>> from layerscope.early_exit import ExitModel, calibrate
-    >>> model = ExitModel("tiny-bert", exits=[1, 2])
-    >>> calibration = calibrate(model, "reviews.csv", max_disagreement=0.3, progress=False)
-    >>> calibration.exits, calibration.n, calibration.p_value <= calibration.goal.delta
-    ((1, 2), 24, True)
     """
 
-    criterion: str
     exits: tuple[int, ...]
     threshold: float
     depth: int
-    classes: int
     goal: Goal
     n: int
     errors: int
@@ -114,32 +100,27 @@ class Calibration:
     def __str__(self) -> str:
         """Return the guarantee in one line of plain words."""
         goal, sure = self.goal, f"with {percent(self.goal.confidence)} confidence"
-        none = "; no sample left early" if self.mean_layer == self.depth else ""
-        new = "of predictions on new samples like these"
-        if goal.min_accuracy is not None:
-            right = f"{self.n - self.errors:,} of {self.n:,} were{none}"
-            return f"at least {percent(goal.min_accuracy)} {new} are right, {sure} ({right})"
         if not self.tested:
             return "no sample leaves early: no exit is checked"
+        most = f"at most {percent(goal.max_disagreement)}"
         if self.threshold == NEVER:
-            most = f"at most {percent(goal.risk)} disagreement {sure}"
-            return f"no sample leaves early: no threshold was certified for {most} (n = {self.n:,})"
-        differ = f"{self.errors:,} of {self.n:,} did{none}"
-        return f"at most {percent(goal.risk)} {new} differ from the full model's, {sure} ({differ})"
+            return f"no sample leaves early: no threshold was certified for {most} disagreement {sure} (n = {self.n:,})"
+        differ = f"{self.errors:,} of {self.n:,} did"
+        if self.mean_layer == self.depth:
+            differ = f"{differ}; no sample left early"
+        return f"{most} of predictions on new samples like these differ from the full model's, {sure} ({differ})"
 
 
-def path(criterion: str, classes: int, exits: Sequence[int]) -> tuple[float, ...]:
+def path(classes: int, exits: Sequence[int]) -> tuple[float, ...]:
     """Return the thresholds that are tested, the most careful first; no data decides them.
 
-    Evenly spaced in the log-odds of the score, from 1 down to the least that the criterion gives.
+    Evenly spaced in the log-odds of the score, from 1 down to 1 / K, the least that K classes allow.
     """
-    OneOf(tuple(CRITERIA)).take("criterion", criterion)
     if not exits:
         return ()
-    least = CRITERIA[criterion].least(classes)
-    lowest = -math.log(1 / least - 1) if least > 0 else LOWEST
+    lowest = -math.log(classes - 1)
     grid = expit(np.arange(HIGHEST, lowest + STEP / 2, -STEP))
-    return (1.0, *grid.tolist(), least)
+    return (1.0, *grid.tolist(), 1 / classes)
 
 
 def along(
@@ -169,16 +150,12 @@ def along(
 
 
 def errors_along(
-    recorded: Recorded,
-    exits: Sequence[int],
-    thresholds: Sequence[float],
-    wanted: NDArray[np.int64],
+    recorded: Recorded, exits: Sequence[int], thresholds: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Return for each of T descending thresholds how many predictions are not those `wanted`, [T]."""
+    """Return for each of T descending thresholds how many predictions are not the full model's, [T]."""
     at = np.asarray([*exits, recorded.depth], dtype=np.int64) - 1
-    return along(
-        recorded, exits, thresholds, recorded.predictions[:, at] != wanted[:, None]
-    )
+    wrong = recorded.predictions[:, at] != recorded.full[:, None]
+    return along(recorded, exits, thresholds, wrong)
 
 
 def calibrate_recorded(
@@ -186,16 +163,10 @@ def calibrate_recorded(
 ) -> Calibration:
     """Return the greediest threshold of the path that is certified to meet the goal, before the first that is not.
 
-    Fixed-sequence testing; a disagreement that cannot be certified for any threshold gives `NEVER`,
-    an accuracy that the full model is not certified to have raises `LayerscopeError`. `weights` are
-    its `fingerprint` and `dtype`.
+    Fixed-sequence testing; where none can be certified it is `NEVER`. `weights` are its
+    `fingerprint` and `dtype`.
     """
     exits, n = check_exits(exits, recorded.depth), len(recorded)
-    wanted = recorded.labels if goal.max_disagreement is None else recorded.full
-    if wanted is None:
-        raise LayerscopeError(
-            "`min_accuracy` needs labels, and the data have none: give some, or `max_disagreement`"
-        )
     check_enough(n, goal)
     if recorded.classes < 2:
         raise LayerscopeError(
@@ -206,38 +177,26 @@ def calibrate_recorded(
         raise LayerscopeError(
             f"scores of {len(bad):,} samples, the first at row {bad[0]}, are not finite: check the model's logits"
         )
-    thresholds = (NEVER, *path(recorded.criterion, recorded.classes, exits))
-    errors = errors_along(recorded, exits, thresholds, wanted)
-    p_values = p_value(errors, n, goal.risk)
-    failed = np.flatnonzero(p_values > goal.delta)
-    first = int(failed[0]) if len(failed) else len(thresholds)
-    # only an accuracy: never leaving has no disagreement, and the samples are enough for that
-    if first == 0:
-        right = n - int(errors[0])
-        certified = (
-            math.floor(1e4 * (1 - upper_bound(n - right, n, goal.confidence))) / 1e4
-        )
-        raise LayerscopeError(
-            f"{goal} is not reached: the full model is right on {right:,} of {n:,} samples ({percent(right / n)}), "
-            f"which certifies {certified:g}: lower the goal, or give more samples"
-        )
-    threshold = thresholds[first - 1]
+    thresholds = (NEVER, *path(recorded.classes, exits))
+    errors = errors_along(recorded, exits, thresholds)
+    p_values = p_value(errors, n, goal.max_disagreement)
+    # never leaving has no errors, and the samples are enough to certify that
+    certified = int(np.cumprod(p_values <= goal.delta).sum())
+    threshold = thresholds[certified - 1]
     leaving = recorded.leaves(exits, threshold)
     return Calibration(
-        recorded.criterion,
         exits,
         threshold,
         recorded.depth,
-        recorded.classes,
         goal,
         n,
-        errors=int(errors[first - 1]),
-        p_value=float(p_values[first - 1]),
-        tested=min(first, len(thresholds) - 1),
+        errors=int(errors[certified - 1]),
+        p_value=float(p_values[certified - 1]),
+        tested=min(certified, len(thresholds) - 1),
         mean_layer=float(leaving.mean()),
         disagreement=float(recorded.disagrees(leaving).mean()),
         accuracy=recorded.accuracy(leaving),
-        full_accuracy=recorded.accuracy(np.full(n, recorded.depth)),
+        full_accuracy=recorded.accuracy(recorded.whole),
         **weights,
     )
 
@@ -259,7 +218,7 @@ def thresholds_shown(
     recorded: Recorded, exits: Sequence[int], chosen: float
 ) -> tuple[float, ...]:
     """Return some thresholds, descending: evenly spaced in the depth that samples reach, with the chosen one."""
-    every = path(recorded.criterion, recorded.classes, exits)
+    every = path(recorded.classes, exits)
     if not every:
         return (chosen,)
     layers = np.broadcast_to([*exits, recorded.depth], (len(recorded), len(exits) + 1))

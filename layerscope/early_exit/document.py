@@ -40,11 +40,6 @@ SPEED = Meaning(
     "Up and to the right is better. A truncated model above the line of exits is the better choice.",
     "measured here",
 )
-LEAVING = Meaning(
-    "The share of all samples that leaves at each layer with the chosen threshold; the rest goes through all layers.",
-    "Samples that leave early save time; what the checks cost is part of the measured speed, not of this figure.",
-    "Jiang, Zhou, Zhu 2025, Tracing Representation Progression, figure 7",
-)
 
 
 def document(report: "ExitReport") -> Document:
@@ -55,13 +50,11 @@ def document(report: "ExitReport") -> Document:
     samples = f"{report.samples:,} samples{chosen_on}"
     settings = {
         "exits": ", ".join(map(str, report.exits)) or "none",
-        "criterion": report.criterion,
         "threshold": threshold(report.threshold),
         "batch size": str(report.batch_size),
         "machine": report.machine,
         "exit model": report.path or "not written",
     }
-    charts = _speed(report), _leaving(report)
     return Document(
         answer=capital(report.verdict),
         reasons=(capital(report.goal),),
@@ -70,7 +63,9 @@ def document(report: "ExitReport") -> Document:
         parts=(sentences, curve, layers),
         lead=(sentences, curve),
         notes=report.notes,
-        sections=(Section("exits", "Early exit", LEAD, (*charts, curve, layers)),),
+        sections=(
+            Section("exits", "Early exit", LEAD, (_speed(report), curve, layers)),
+        ),
         details=(
             Sentences("Noted on the way:", report.notes),
             Facts(tuple(settings.items())),
@@ -101,22 +96,6 @@ def _speed(report: "ExitReport") -> Chart:
         summary=f"{percent(chosen)} at {times(report.measured)}",
         about=SPEED,
         note="Truncated models below all exits are only in the table.",
-    )
-
-
-def _leaving(report: "ExitReport") -> Chart:
-    rows = report.layers
-    return Chart(
-        title="Where samples leave",
-        name="exits_where_samples_leave",
-        x=Axis("layer", (0.4, report.depth + 0.6), whole=True),
-        y=Axis(f"% of {report.samples:,} samples", (0.0, 105.0), scale=100),
-        series=(
-            Series.of(rows, "layer", "share", "leave at a layer", mark="bars"),
-            Series.of(rows, "layer", "cumulative", "left so far", tone="rival"),
-        ),
-        summary="Bars: the share of samples that leaves at each layer; a line: the share that has left so far",
-        about=LEAVING,
     )
 
 

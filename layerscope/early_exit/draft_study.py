@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
@@ -47,26 +48,20 @@ class Writer:
 
     def __call__(self, way: str, batch: int) -> Texts:
         """Return the new tokens of each text of a batch."""
-        prompts, module, device = (
-            self.batches[batch],
-            self.model.module,
-            self.model.device,
-        )
-        longest = max(map(len, prompts))
-        padded = [[0] * (longest - len(row)) + row for row in prompts]
-        lengths = torch.tensor([len(row) for row in prompts])
-        mask = (torch.arange(longest) >= longest - lengths[:, None]).long()
+        prompts, module = self.batches[batch], self.model.module
+        rows = [torch.tensor(row, device=self.model.device) for row in prompts]
+        mask = [torch.ones_like(row) for row in rows]
         texts: Any = module.generate(  # type: ignore[operator]  # a language model has it
-            torch.tensor(padded).to(device),
-            attention_mask=mask.to(device),
+            pad_sequence(rows, batch_first=True, padding_side="left"),
+            attention_mask=pad_sequence(mask, batch_first=True, padding_side="left"),
             max_new_tokens=self.new,
             do_sample=False,
             num_beams=1,
             pad_token_id=0,
             custom_generate=self.drafts.get(way),
         )
-        ends = ends_of(module)
-        return [[*until_end(row, ends)] for row in texts[:, longest:].tolist()]
+        ends, start = ends_of(module), max(map(len, prompts))
+        return [[*until_end(row, ends)] for row in texts[:, start:].tolist()]
 
 
 def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
@@ -74,18 +69,17 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
     out, depth, module = options.out, model.stack.depth, model.module
     if out is not None:
         STORE.folder(out)
-    layers = sorted(
-        {*(options.exits or (math.ceil(share * depth) for share in SHARES))}
-    )
+    some = [math.ceil(share * depth) for share in SHARES]
+    layers = sorted({*(options.exits or some)})
     if layers[-1] >= depth > 1:
         raise LayerscopeError(
             f"layer {layers[-1]} of {depth} cannot draft: give `exits` before the last layer"
         )
     tokens = options.draft_tokens
-    drafts = {
-        str(layer): SelfSpeculation(module, layer, tokens, fall_back=False)
-        for layer in layers
-    }
+    drafts = {}
+    for layer in layers:
+        draft = SelfSpeculation(module, layer, tokens, fall_back=False)
+        drafts[str(layer)] = draft
     drafts[AUTO] = SelfSpeculation(module, AUTO, tokens)
     corpus = open_texts(options.data, options.reading)
     samples, longest = options.samples or PROMPTS, options.reading.get("max_length")
@@ -100,6 +94,8 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
         table, same = _measured(writer, reporting(options.progress))
         best = table[table["chosen"]].iloc[0]
         pays, verdict = judged(best["measured"], best["error"], options.min_speedup)
+        if not pays:
+            verdict = f"{verdict}; decode plainly"
         report = DraftReport(
             model=model.loaded.name,
             depth=depth,
@@ -111,13 +107,15 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
             dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
             machine=machine(model.device),
             pays=pays,
-            verdict=verdict if pays else f"{verdict}; decode plainly",
+            verdict=verdict,
             draft_layer=str(best["draft_layer"]),
             same=same,
             ways=table,
             notes=texts.notes,
         )
-        return report if out is None else replace(report, folder=report.save(out))
+        if out is None:
+            return report
+        return replace(report, folder=report.save(out))
 
     with evaluating(module):
         return processes.team().lead(measured)
@@ -146,12 +144,11 @@ def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
             advance(1)
     rows = []
     for i, way in enumerate(ways):
-        written = rounds * sum(
-            len(text) for batch in texts[way].values() for text in batch
-        )
-        measured, error = speedup(seconds[..., 0], seconds[..., i])
-        rate, acceptance = written / seconds[..., i].sum(), reports[way].acceptance
-        rows.append((way, False, acceptance, rate, measured, error))
+        took = seconds[..., i]
+        measured, error = speedup(seconds[..., 0], took)
+        written = rounds * sum(map(len, chain(*texts[way].values())))
+        rate = written / took.sum()
+        rows.append((way, False, reports[way].acceptance, rate, measured, error))
     table = typed(pd.DataFrame(rows, columns=[*WAYS]), WAYS)
     best = int(table["measured"][1:].idxmax())
     table["chosen"] = table.index == best

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Unpack
@@ -18,12 +18,10 @@ from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.hub import CARD
-from layerscope.core.option_kinds import OneOf
 from layerscope.core.options import Loading, checked
 from layerscope.core.saved import write_facts
 from layerscope.early_exit.batch_compaction import Decide, Outcome, Watch, run
 from layerscope.early_exit.calibration import Calibration, check_exits
-from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.early_exit.head_probe import find_head
 from layerscope.early_exit.options import ModelOptions
@@ -32,7 +30,6 @@ from layerscope.early_exit.saving import (
     FILE,
     STORE,
     class_like,
-    files_in,
     fingerprint,
     load_exits,
     precision,
@@ -57,7 +54,7 @@ class ExitOutput(ModelOutput):  # type: ignore[misc]  # transformers is not type
     """The output of each row of a batch, from the layer at which it left.
 
     `logits` [B, K], float32; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], how sure
-    the exit was by the model's criterion; `loss` only where labels were given.
+    the exit was; `loss` only where labels were given.
 
     >>> from layerscope.early_exit import ExitModel
     >>> model = ExitModel("tiny-bert")
@@ -98,9 +95,8 @@ class ExitModel(nn.Module):
         model: the classifier itself.
         exit_heads: the heads of layers that have one of their own, under their number; without any,
             one reads all.
-        exits, criterion, threshold: where rows leave, and when: see below. processor, depth,
-        classes: what reads its inputs, how many layers (L) and classes (K) it has.
-        trims: whether a batch gets shorter when its longest rows leave.
+        exits, threshold: where rows leave, and when: see below. processor, depth, classes: what
+        reads its inputs, how many layers (L) and classes (K) it has.
 
     Example:
         >>> from layerscope.early_exit import ExitModel
@@ -117,7 +113,6 @@ class ExitModel(nn.Module):
         *,
         exits: Sequence[int] | None = None,
         threshold: float = NEVER,
-        criterion: str = "confidence",
         processor: Any = None,
         **loading: Unpack[Loading],
     ) -> None:
@@ -128,10 +123,9 @@ class ExitModel(nn.Module):
 
         Args:
             model: a hub name, a local folder, or a loaded transformers classifier; of a loaded one
-                the layers have no heads of their own, unless it is an `ExitModel`.
+                the layers have no heads of their own.
             exits: the layers to be checked, 1 … L − 1; None is all of them.
             threshold: from which a row leaves: 0 … 1; infinite is never.
-            criterion: "confidence", "margin" or "entropy" (see `layerscope.early_exit.criteria`).
             processor: tokenizer, image processor or feature extractor of a model given as an
                 object.
             **loading: how the model is loaded, and where its layers are: `Loading`.
@@ -142,15 +136,11 @@ class ExitModel(nn.Module):
         options = checked(
             _loading, {"loading": {**loading, "dtype": dtype}}, ModelOptions
         )
-        override, heads = options.override, None
         if isinstance(model, ExitModel):
-            pairs = zip(astuple(override), astuple(model.override), strict=True)
-            override = Override(*(new or before for new, before in pairs))
-            heads, processor, model = (
-                model.own_heads(),
-                processor or model.processor,
-                model.model,
+            raise LayerscopeError(
+                "this is an ExitModel already: give its folder, or its `model`"
             )
+        override, heads = options.override, None
         loaded = load(model, options.load, processor)
         self._layered = find_layers(loaded, *made_up_samples(loaded), override)
         if self._layered.is_language_model:
@@ -158,7 +148,8 @@ class ExitModel(nn.Module):
         # the weights of an object may differ by now from those in its folder
         if isinstance(model, (str, Path)):
             beside = whereabouts(str(model), loaded.revision)[1]
-            heads = None if beside is None else exit_heads(beside, loaded.module)
+            if beside is not None:
+                heads = exit_heads(beside, loaded.module)
         module: Any = self._layered.module
         self.model: Any = module
         self.override: Override = override
@@ -170,16 +161,14 @@ class ExitModel(nn.Module):
             names = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
             name = names.get(module.config.model_type, name)
         self.__class__ = class_like(ExitModel, kind, name)
-        self.exit_heads = (
-            nn.ModuleDict() if heads is None else heads.modules(self.model)
-        )
-        head = find_head(self._layered)
-        path = "" if heads is None else heads.path
-        self._head = replace(head, heads=self.exit_heads, path=path)
+        self.exit_heads = nn.ModuleDict()
+        self._head = find_head(self._layered)
+        if heads is not None:
+            self.exit_heads = heads.modules(self.model)
+            self._head = replace(self._head, heads=self.exit_heads, path=heads.path)
         self.depth, self.classes = self._layered.stack.depth, self._head.lens.classes
-        self.trims: bool = self._head.layout.trims
         self.processor: Any = loaded.processor
-        self.leave(exits, threshold, criterion)
+        self.leave(exits, threshold)
 
     @property
     def layered(self) -> LayeredModel:
@@ -197,53 +186,28 @@ class ExitModel(nn.Module):
         return heads_of(self._head.path, layers) if layers else None
 
     def leave(
-        self,
-        exits: Sequence[int] | None = None,
-        threshold: float = NEVER,
-        criterion: str = "confidence",
+        self, exits: Sequence[int] | None = None, threshold: float = NEVER
     ) -> "ExitModel":
         """Set where rows leave, and when; returns the model. See the class for what is what."""
-        OneOf(tuple(CRITERIA)).take("criterion", criterion)
         self.calibration: Calibration | None = None
-        self.exits = (
-            tuple(range(1, self.depth))
-            if exits is None
-            else check_exits(exits, self.depth)
-        )
+        self.exits = tuple(range(1, self.depth))
+        if exits is not None:
+            self.exits = check_exits(exits, self.depth)
         self.threshold = check_threshold(threshold)
-        self.criterion = criterion
         return self
 
     def use(self, calibration: Calibration) -> "ExitModel":
-        """Set exits, criterion and threshold of a calibration; raises for one that is another model's."""
-        if not isinstance(calibration, Calibration):
-            raise LayerscopeError(
-                f"a calibration is what calibrate(model, data) returns, not a {type(calibration).__name__}"
-            )
+        """Set exits and threshold of a calibration; raises for one that is another model's."""
         name, runs_in = self.layered.loaded.name, precision(self.model)
-        for made_for, this, difference in (
-            (
-                calibration.depth,
-                self.depth,
-                "is of a model of {} layers, and {} has {}",
-            ),
-            (
-                calibration.classes,
-                self.classes,
-                "is of a model of {} classes, and {} has {}",
-            ),
-            (
-                calibration.fingerprint,
-                self.fingerprint(),
-                "is of other weights than {1}'s",
-            ),
-            (calibration.dtype, runs_in, "was made in {}, and {} runs in {}"),
-        ):
-            if made_for != this:
-                raise LayerscopeError(
-                    f"this calibration {difference.format(made_for, name, this)}: calibrate this model as it is"
-                )
-        self.leave(calibration.exits, calibration.threshold, calibration.criterion)
+        if calibration.fingerprint != self.fingerprint():
+            raise LayerscopeError(
+                f"this calibration is of other weights than {name}'s: run layerscope exits on this model"
+            )
+        if calibration.dtype != runs_in:
+            raise LayerscopeError(
+                f"this calibration was made in {calibration.dtype}, and {name} runs in {runs_in}: calibrate it as it is"
+            )
+        self.leave(calibration.exits, calibration.threshold)
         self.calibration = calibration
         return self
 
@@ -262,7 +226,6 @@ class ExitModel(nn.Module):
             raise LayerscopeError(
                 f"{type(self.model).__name__} is a plain torch module: save its weights yourself"
             )
-        before = files_in(out)
         try:
             with without_bars():
                 self.model.save_pretrained(out)
@@ -281,12 +244,10 @@ class ExitModel(nn.Module):
             raise LayerscopeError(
                 f"the weights of {type(self.model).__name__} cannot be written again, as quantised ones"
             ) from error
-        names = ("exits", "criterion", "threshold", "override", "calibration")
+        names = ("exits", "threshold", "override", "calibration")
         facts = {name: getattr(self, name) for name in names}
         facts |= {"fingerprint": self.fingerprint(), "sha256": {}}
-        write_facts(
-            out / FILE, STORE.what, facts | {"files": sorted(files_in(out) - before)}
-        )
+        write_facts(out / FILE, STORE.what, facts)
         return out
 
     @classmethod
@@ -302,19 +263,19 @@ class ExitModel(nn.Module):
         model = cls(source, **{"revision": revision, **saved["override"], **options})
         if saved["fingerprint"] != model.fingerprint():
             raise LayerscopeError(
-                f"the exits in {str(source)!r} are of other weights than lie there: calibrate this model and save it"
+                f"the exits in {str(source)!r} are of other weights than lie there: run layerscope exits on this model"
             )
         calibration = saved["calibration"]
         if calibration is not None and calibration.dtype == precision(model.model):
             return model.use(calibration)
-        return model.leave(saved["exits"], saved["threshold"], saved["criterion"])
+        return model.leave(saved["exits"], saved["threshold"])
 
     def forward(self, *args: Any, **named: Any) -> Any:
         """Return an `ExitOutput`; the call is that of the wrapped model."""
         if args:  # a signature takes longer to read than an exit
             names = inspect.signature(self.model.forward).parameters
             named = dict(zip(names, args, strict=False)) | named
-        labels, return_dict = named.pop("labels", None), named.pop("return_dict", True)
+        labels = named.pop("labels", None)
         for name in ("output_hidden_states", "output_attentions"):
             if named.pop(name, False):
                 raise LayerscopeError(
@@ -323,23 +284,17 @@ class ExitModel(nn.Module):
         exits = () if self.threshold == NEVER else self.exits
 
         def is_sure(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
-            return sureness(logits, self.criterion, f"layer {layer}") >= self.threshold
+            return sureness(logits, f"layer {layer}") >= self.threshold
 
         outcome = self.run(_inputs(named, self.model), exits, is_sure, **named)
         # a copy: gradients of what follows could not start from a tensor of inference mode
         logits = outcome.logits.clone()
-        sure = sureness(logits, self.criterion, "this model").to(
-            logits.device, torch.float32
-        )
-        loss = (
-            None
-            if labels is None
-            else nn.functional.cross_entropy(logits.float(), labels)
-        )
-        output = ExitOutput(
-            loss, logits, logits.argmax(-1), outcome.layers.to(logits.device), sure
-        )
-        return output if return_dict else output.to_tuple()
+        sure = sureness(logits, "this model").to(logits.device, torch.float32)
+        layers = outcome.layers.to(logits.device)
+        loss = None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(logits.float(), labels)
+        return ExitOutput(loss, logits, logits.argmax(-1), layers, sure)
 
     @torch.inference_mode()
     def run(
@@ -409,10 +364,5 @@ def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
     if main is None:
         raise LayerscopeError(
             f"no tensor was given: call it as {type(module).__name__} is called, such as model(**batch)"
-        )
-    if 0 in main.shape:
-        what = "row" if main.shape[0] == 0 else "position"
-        raise LayerscopeError(
-            f"this batch {tuple(main.shape)} has no {what}: leave it out"
         )
     return Inputs(tensors, mask=tensors.get("attention_mask"))

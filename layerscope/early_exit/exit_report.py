@@ -32,7 +32,7 @@ STORE = Store(
 class ExitReport(Stored):
     """What early exits cost and gain for one classifier, on one data set and machine.
 
-    A sample leaves at the first of the `exits` whose `criterion` reaches the `threshold` (infinity:
+    A sample leaves at the first of the `exits` whose confidence reaches the `threshold` (infinity:
     never), measured on `samples` of `data` in batches of `batch_size`, the exits chosen on `design`
     samples. `goal` says what is guaranteed, `calibration` holds its numbers. `pays` and `verdict`
     are the answer; `measured` is how many times faster than the plain model, `error` its standard
@@ -60,7 +60,6 @@ class ExitReport(Stored):
     model: str
     depth: int
     classes: int
-    criterion: str
     exits: tuple[int, ...]
     threshold: float
     batch_size: int

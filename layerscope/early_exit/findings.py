@@ -18,7 +18,7 @@ def findings(report: "ExitReport") -> list[str]:
     if report.exits and math.isfinite(report.threshold):
         layers = ", ".join(map(str, report.exits))
         first = (
-            f"Samples leave at layer{'s' * (len(report.exits) > 1)} {layers} with a {report.criterion} of "
+            f"Samples leave at layer{'s' * (len(report.exits) > 1)} {layers} with a confidence of "
             f"{threshold(report.threshold)} or more; the mean is layer {number(chosen['mean_layer'])} of "
             f"{report.depth}, {times(chosen['exit_speedup'])} by depth alone."
         )

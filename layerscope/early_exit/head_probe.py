@@ -38,11 +38,8 @@ def find_head(model: LayeredModel) -> ClassifierHead:
     layout = _layout(model, [long, short, shorter])
     samples = [long, short, shorter, short] if model.padding else [long] * 4
     layers = [1, max(1, stack.depth - 1), stack.depth, max(1, stack.depth // 2)]
-    exits, inputs, why = (
-        {*layers} - {stack.depth},
-        _batch(model, samples),
-        "their logits change",
-    )
+    exits = sorted({*layers} - {stack.depth})
+    inputs, why = _batch(model, samples), "their logits change"
 
     def decide(layer: int, _: Tensor, rows: Tensor) -> Tensor:
         return torch.tensor(layers)[rows.cpu()] == layer
@@ -52,14 +49,13 @@ def find_head(model: LayeredModel) -> ClassifierHead:
             [_alone(model, lens, *each) for each in zip(samples, layers, strict=True)]
         )
         steps = find_steps(module, stack, inputs)
-        ways = [steps, ()] if steps else [()]  # the quickest first
-        for trims, some in product([True, False] if layout.trims else [False], ways):
+        # the quickest first
+        trimming = sorted({layout.trims, False}, reverse=True)
+        for trims, some in product(trimming, dict.fromkeys((steps, ()))):
             head = ClassifierHead(lens, replace(layout, trims=trims), some)
             try:
                 call = partial(forward, module, inputs)
-                logits = run(
-                    model, head, call, inputs, sorted(exits), decide
-                ).logits.float()
+                logits = run(model, head, call, inputs, exits, decide).logits
             except LayerscopeError:
                 raise
             # code that looks at the batch again fails in its own way

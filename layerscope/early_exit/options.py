@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import Number, shown
+from layerscope.core.option_kinds import Number
 from layerscope.core.options import Loading, Options, Reading
 from layerscope.models.options import LoadOptions, Override
 
@@ -14,58 +13,23 @@ LEAVING = "Leaving"
 DRAFTS = "Language models"
 FOR_CLASSIFIERS = (
     "max_disagreement",
-    "min_accuracy",
     "confidence",
-    "criterion",
     "threshold",
 )
 FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens")
-Disagreement = Annotated[float | None, Number(above=0, below=1, such_as="0.01"), GOAL]
-Accuracy = Annotated[float | None, Number(above=0, below=1, such_as="0.9"), GOAL]
+Disagreement = Annotated[float, Number(above=0, below=1, such_as="0.01"), GOAL]
 Confidence = Annotated[float, Number(above=0, below=1, such_as="0.95"), GOAL]
-FINEST = 1e-9
-"""A goal's distance from 0 and 1 at least; no data set is large enough for less."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to hold with `confidence` (1 − δ): one of two bounds on the risk.
+    """What is to hold with `confidence` (1 − δ): a bound on the share of predictions that differ from the full model's.
 
-    `max_disagreement` (α) bounds the share of predictions that differ from the full model's, 0.01
-    where nothing is given; `min_accuracy` the share that is right, whose risk is 1 − accuracy. Each
-    is within 1e-9 … 1 − 1e-9.
+    Both are between 0 and 1.
     """
 
-    max_disagreement: float | None = None
-    min_accuracy: float | None = None
+    max_disagreement: float = 0.01
     confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.max_disagreement is not None and self.min_accuracy is not None:
-            raise LayerscopeError(
-                "`max_disagreement` and `min_accuracy` are two goals: give one of them"
-            )
-        if self.max_disagreement is None and self.min_accuracy is None:
-            object.__setattr__(self, "max_disagreement", 0.01)
-        example = 0.01 if self.min_accuracy is None else 0.9
-        for name, such_as in ((self.bounded, example), ("confidence", 0.95)):
-            value = getattr(self, name)
-            if not Number(FINEST, 1 - FINEST).fits(value):
-                raise LayerscopeError(
-                    f"{name} is {shown(value)}: give a number between 0 and 1, such as {such_as}"
-                )
-            object.__setattr__(self, name, float(value))
-
-    @property
-    def bounded(self) -> str:
-        """The name of what is bounded."""
-        return "max_disagreement" if self.min_accuracy is None else "min_accuracy"
-
-    @property
-    def risk(self) -> float:
-        """The largest share of errors that meets the goal."""
-        bound: float = getattr(self, self.bounded)
-        return bound if self.min_accuracy is None else 1 - bound
 
     @property
     def delta(self) -> float:
@@ -73,8 +37,8 @@ class Goal:
         return 1 - self.confidence
 
     def __str__(self) -> str:
-        bound = getattr(self, self.bounded)
-        return f"{self.bounded} {bound:g} with {percent(self.confidence)} confidence"
+        bound, sure = self.max_disagreement, percent(self.confidence)
+        return f"max_disagreement {bound:g} with {sure} confidence"
 
 
 def percent(share: float) -> str:
@@ -92,7 +56,6 @@ class ExitsOptions(Options):
     seed: int
     goal: Goal
     batch_size: int | None
-    criterion: str
     exits: list[int] | None
     threshold: float | None
     min_speedup: float
@@ -105,13 +68,6 @@ class ExitsOptions(Options):
     loading: Loading
     override: Override
     reading: Reading
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(Options):
-    """The options of `calibrate`."""
-
-    goal: Goal
 
 
 @dataclass(frozen=True, kw_only=True)

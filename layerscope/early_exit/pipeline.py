@@ -1,11 +1,9 @@
 """The work of `exits`: which layers to leave at, from which threshold on, what that gains, and if it pays."""
 
 import math
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -15,8 +13,6 @@ import layerscope.early_exit.calibration as exact
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside
-from layerscope.core.option_kinds import Whole
-from layerscope.core.options import Reading, checked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
 from layerscope.core.stopwatch import machine
@@ -29,19 +25,11 @@ from layerscope.early_exit.findings import judged
 from layerscope.early_exit.options import (
     FOR_CLASSIFIERS,
     FOR_LANGUAGE_MODELS,
-    Accuracy,
-    CalibrateOptions,
-    Confidence,
-    Disagreement,
     ExitsOptions,
     Goal,
 )
 from layerscope.early_exit.predictions import NEVER, Layers, Recorded, check_threshold
-from layerscope.early_exit.saving import (
-    STORE as MODELS,
-    foreign_files,
-    precision,
-)
+from layerscope.early_exit.saving import precision
 from layerscope.early_exit.timing import Raced, measure_costs, race_exits
 from layerscope.early_exit.validation import Validation, read_validation, record_all
 from layerscope.generation import draft_report
@@ -57,38 +45,20 @@ SAMPLES, BATCH = 5000, 32
 """Samples, and samples in a batch, where none are given."""
 
 
-@dataclass(frozen=True)
-class Served:
-    """Samples in batches, what every layer says of them, where they leave, and from which threshold on.
-
-    Without a `calibration` exits and threshold were stated; `design` samples chose the exits.
-    """
-
-    samples: Validation
-    recorded: Recorded
-    batch_size: int
-    exits: Exits
-    threshold: float
-    calibration: Calibration | None = None
-    design: int = 0
-
-
 def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
     """Return the report on exits of a classifier, or on drafts of a language model."""
     if options.out is not None and not draft_report.STORE.is_in(options.out):
-        _folder(options.out)  # what is wrong with it is said before the model is loaded
+        _refuse_folder(options.out)  # before the model is loaded
     if options.threshold is not None:
         check_threshold(options.threshold)
-        for bound in ("max_disagreement", "min_accuracy"):
-            if bound in options.changed:
-                raise LayerscopeError(
-                    f"`{bound}` calibrates the threshold and `threshold` fixes it: give one of the two"
-                )
+        if "max_disagreement" in options.changed:
+            raise LayerscopeError(
+                "`max_disagreement` calibrates the threshold and `threshold` fixes it: give one of the two"
+            )
     try:
         model = ExitModel(
             options.model,
-            exits=None if options.exits is None else sorted({*options.exits}),
-            criterion=options.criterion,
+            exits=options.exits,
             processor=options.processor,
             **options.loading,
         )
@@ -105,24 +75,23 @@ def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
 
 def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
     """Choose exits and threshold on the data, certify them, and measure what they gain."""
-    out, goal = options.out, options.goal
-    if out is not None:
-        _folder(out)
+    goal, threshold = options.goal, options.threshold
     samples = read_validation(
         model,
         options.data,
         samples=options.samples or SAMPLES,
         seed=options.seed,
-        needs_labels=goal.min_accuracy is not None,
         **options.reading,
     )
     team = processes.team()
     reporter = reporting(options.progress and team.leads)
     for note in samples.notes:
         reporter.say(note)
-    batch_size = (options.batch_size or BATCH) if samples.together else 1
+    batch_size = 1
+    if samples.together:
+        batch_size = options.batch_size or BATCH
     design, tested = np.arange(0), np.arange(len(samples))
-    if options.threshold is None:  # too few samples are refused before the long pass
+    if threshold is None:  # too few samples are refused before the long pass
         if options.exits is None:
             design, tested = exact.split(len(samples), goal, options.seed)
         exact.check_enough(len(tested), goal)
@@ -130,92 +99,79 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
         recorded = record_all(model, samples, batch_size, advance, team.each)
 
     def measured() -> ExitReport:
-        served = Served(
-            samples, recorded, batch_size, model.exits, options.threshold or 0.0
-        )
-        if options.threshold is None:
-            exits = model.exits
-            if len(design):
-                costs = measure_costs(model, samples, batch_size, reporter)
-                exits = chosen_exits(
-                    recorded.take(design), costs, batch_size, len(tested), goal
-                )
-            made = _certified(model, recorded.take(tested), exits, goal)
-            served = replace(
-                served,
-                exits=made.exits,
-                threshold=made.threshold,
-                calibration=made,
-                design=len(design),
-            )
-        report = _report(model, served, options.min_speedup, reporter)
-        return report if out is None else _saved(report, model, served.calibration, out)
+        exits = model.exits
+        if len(design):
+            costs = measure_costs(model, samples, batch_size, reporter)
+            chosen_on = recorded.take(design)
+            exits = chosen_exits(chosen_on, costs, batch_size, len(tested), goal)
+        if threshold is None:
+            model.use(_certified(model, recorded.take(tested), exits, goal))
+        else:
+            model.leave(exits, threshold)
+        report = _report(model, samples, recorded, batch_size, reporter)
+        pays, verdict = judged(report.measured, report.error, options.min_speedup)
+        if not pays:
+            verdict = f"{verdict}; use the plain model"
+        report = replace(report, design=len(design), pays=pays, verdict=verdict)
+        if options.out is None:
+            return report
+        return _saved(report, model, options.out)
 
     return team.lead(measured)
 
 
 def _report(
-    model: ExitModel, served: Served, min_speedup: float, reporter: Reporter
+    model: ExitModel,
+    samples: Validation,
+    recorded: Recorded,
+    batch_size: int,
+    reporter: Reporter,
 ) -> ExitReport:
-    """Race the chosen exits, the plain model and the truncated ones, and return the report."""
-    samples, recorded = served.samples, served.recorded
-    exits, threshold = served.exits, served.threshold
-    raced_exits = exits or tuple(range(1, model.depth))
+    """Race the exits, the plain model and the truncated ones, and return the report, not yet judged."""
+    exits, threshold = model.exits, model.threshold
+    raced_exits = exits
     if not exits:
-        threshold = NEVER
+        raced_exits, threshold = tuple(range(1, model.depth)), NEVER
     thresholds = exact.thresholds_shown(recorded, raced_exits, threshold)
-    plan = samples.plan(served.batch_size)
+    plan = samples.plan(batch_size)
     raced = race_exits(model, samples, plan, raced_exits, thresholds, reporter)
     curve = curve_table(recorded, raced_exits, thresholds, threshold, raced)
-    row = curve[curve["chosen"]].iloc[0]
-    measured, error = float(row["measured"]), float(row["error"])
-    pays, verdict = judged(measured, error, min_speedup)
+    chosen = curve[curve["chosen"]].iloc[0]
     leaving = recorded.leaves(exits, threshold)
-    layers, depths = _by_layer(model, recorded, raced, exits, leaving)
     return ExitReport(
         model=model.layered.loaded.name,
         depth=model.depth,
         classes=model.classes,
-        criterion=model.criterion,
         exits=exits,
         threshold=threshold,
-        batch_size=served.batch_size,
+        batch_size=batch_size,
         samples=len(samples),
-        design=served.design,
+        design=0,
         data=samples.name,
         machine=machine(model.device),
-        goal=str(served.calibration or STATED),
-        calibration=jsonable(served.calibration),
-        pays=pays,
-        verdict=verdict if pays else f"{verdict}; use the plain model",
-        measured=measured,
-        error=error,
+        goal=str(model.calibration or STATED),
+        calibration=jsonable(model.calibration),
+        pays=False,
+        verdict="",
+        measured=float(chosen["measured"]),
+        error=float(chosen["error"]),
         accuracy=recorded.accuracy(leaving),
-        plain_accuracy=recorded.accuracy(np.full(len(samples), model.depth)),
+        plain_accuracy=recorded.accuracy(recorded.whole),
         disagreement=float(recorded.disagrees(leaving).mean()),
         plain_milliseconds=raced.milliseconds,
         path=None,
         curve=curve,
-        layers=layers,
-        depths=depths,
+        layers=_leaving(recorded, exits, leaving),
+        depths=_truncated(model, recorded, raced),
         notes=(*samples.notes, *raced.notes),
     )
 
 
-def _saved(
-    report: ExitReport, model: ExitModel, calibration: Calibration | None, out: Path
-) -> ExitReport:
-    """Write the report, and the exit model where exits pay; what an earlier report left there is gone."""
-    # the job was long: what came into the folder since is not ours to delete
-    _folder(out)
+def _saved(report: ExitReport, model: ExitModel, out: Path) -> ExitReport:
+    """Write the report, and the exit model where exits pay."""
     # without the model until that is whole: a run that is killed here can be repeated
     report.save(out)
-    if (out / MODEL).is_dir():
-        shutil.rmtree(out / MODEL)
     if report.pays:
-        model.leave(report.exits, report.threshold, report.criterion)
-        if calibration is not None:
-            model.use(calibration)
         try:
             with folder_aside(out / MODEL) as aside:
                 model.save_pretrained(aside, report)
@@ -227,15 +183,11 @@ def _saved(
     return report
 
 
-def _folder(out: str | Path) -> Path:
-    """Return the folder of a report, new or an earlier one's, whose model holds nothing but what was saved with it."""
-    folder = STORE.folder(out)
-    MODELS.folder(folder / MODEL)
-    if others := foreign_files(folder / MODEL):
-        raise LayerscopeError(
-            f"{str(folder / MODEL)!r} holds {others[0]!r}, which no exit model was saved with: name a new folder"
-        )
-    return folder
+def _refuse_folder(out: str | Path) -> None:
+    """Raise for a folder that no report can be written to, or that holds an exit model already."""
+    model = STORE.folder(out) / MODEL
+    if model.exists():
+        raise LayerscopeError(f"{str(model)!r} exists: delete it, or name a new folder")
 
 
 def curve_table(
@@ -259,100 +211,51 @@ def curve_table(
                 "exit_speedup": exit_speedup(counts.astype(float)),
                 "measured": measured,
                 "error": error,
-                "accuracy": recorded.accuracy(leaving),
-                "disagreement": recorded.disagrees(leaving).mean(),
+                **_quality(recorded, leaving),
             }
         )
     return pd.DataFrame(rows)
 
 
-def _by_layer(
-    model: ExitModel, recorded: Recorded, raced: Raced, exits: Exits, leaving: Layers
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return how many leave at each layer, and the model truncated at each."""
-    every, blocks = range(1, recorded.depth + 1), model.layered.stack.blocks
+def _quality(recorded: Recorded, leaving: Layers) -> dict[str, float | None]:
+    """Return how good predictions are where samples leave at these layers."""
+    return {
+        "accuracy": recorded.accuracy(leaving),
+        "disagreement": recorded.disagrees(leaving).mean(),
+    }
+
+
+def _leaving(recorded: Recorded, exits: Exits, leaving: Layers) -> pd.DataFrame:
+    """Return how many leave at each layer."""
+    every = range(1, recorded.depth + 1)
     counts = np.bincount(leaving, minlength=recorded.depth + 1)[1:]
     share = counts / len(recorded)
-    depths = []
-    for layer in every:
-        gone = map(model.model.get_submodule, set(blocks[layer:]) - set(blocks[:layer]))
-        measured, error = raced.speedups.get(("layer", layer), (math.nan, math.nan))
-        here = np.full(len(recorded), layer)
-        depths.append(
-            {
-                "layer": layer,
-                "accuracy": recorded.accuracy(here),
-                "disagreement": recorded.disagrees(here).mean(),
-                "measured": measured,
-                "error": error,
-                "parameters": parameters(model.model) - parameters(nn.ModuleList(gone)),
-            }
-        )
-    layers = {
+    columns = {
         "layer": every,
         "checked": np.isin(every, exits),
         "leaving": counts,
         "share": share,
         "cumulative": share.cumsum(),
     }
-    return pd.DataFrame(layers), pd.DataFrame(depths)
+    return pd.DataFrame(columns)
 
 
-def calibrate(
-    model: ExitModel,
-    data: Any,
-    max_disagreement: Disagreement = None,
-    min_accuracy: Accuracy = None,
-    confidence: Confidence = 0.95,
-    *,
-    batch_size: Annotated[int, Whole(1)] = 32,
-    progress: bool = True,
-    **reading: Unpack[Reading],
-) -> Calibration:
-    """Return the greediest threshold for a model's exits and criterion that is certified to meet a goal.
-
-    With probability `confidence` over the draw of the data, on new samples like them: at most
-    `max_disagreement` of the predictions differ from the full model's (no labels needed), or at
-    least `min_accuracy` are right. `model.use` sets it. Exits and criterion must not have been
-    chosen on these data. Raises `LayerscopeError` for too few samples for the goal (and says how
-    many are needed), missing labels, and an accuracy that the full model does not reach.
-
-    Args:
-        model: the exit model; its exits and criterion stay as they are.
-        data: samples the model was not trained on, as for `layerscope.profile`.
-        max_disagreement: largest share of predictions that may differ, 0 … 1; 0.01 where neither
-            goal is given.
-        min_accuracy: smallest accuracy, 0 … 1; needs labels.
-        confidence: confidence level of the guarantee, 1 − δ.
-        batch_size: samples per forward.
-        progress: show a bar on standard error.
-        **reading: how a table of samples is read: `Reading`.
-
-    Source: Angelopoulos et al. 2021, Learn then Test.
-
-    Example:
-        >>> from layerscope.early_exit import ExitModel, calibrate
-        >>> model = ExitModel("tiny-bert", exits=[1, 2])
-        >>> model = model.use(calibrate(model, "reviews.csv", max_disagreement=0.3, progress=False))
-        >>> model.criterion, model.threshold < 1
-        ('confidence', True)
-
-    """
-    goal = checked(calibrate, locals(), CalibrateOptions).goal
-    if not isinstance(model, ExitModel):
-        raise LayerscopeError(
-            f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)"
+def _truncated(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFrame:
+    """Return the quality, speed and size of the model truncated at each layer."""
+    blocks, size, rows = model.layered.stack.blocks, parameters(model.model), []
+    for layer in range(1, recorded.depth + 1):
+        gone = map(model.model.get_submodule, {*blocks[layer:]} - {*blocks[:layer]})
+        measured, error = raced.speedups.get(("layer", layer), (math.nan, math.nan))
+        rows.append(
+            {
+                "layer": layer,
+                **_quality(recorded, np.full(len(recorded), layer)),
+                "measured": measured,
+                "error": error,
+                "parameters": size - parameters(nn.ModuleList(gone)),
+            }
         )
-    reporter = reporting(progress)
-    samples = read_validation(
-        model, data, needs_labels=min_accuracy is not None, **reading
-    )
-    exact.check_enough(len(samples), goal)
-    for note in samples.notes:
-        reporter.say(note)
-    with reporter.bar("calibration", len(samples), "samples") as advance:
-        recorded = record_all(model, samples, batch_size, advance)
-    return _certified(model, recorded, model.exits, goal)
+    return pd.DataFrame(rows)
 
 
 def chosen_exits(
@@ -363,19 +266,14 @@ def chosen_exits(
     It is the greediest with the share of errors that those may have.
     """
     errors = np.arange(tested + 1)
-    most = (
-        np.flatnonzero(exact.p_value(errors, tested, goal.risk) <= goal.delta).max()
-        / tested
-    )
-    wanted = recorded.full
-    if recorded.labels is not None and goal.max_disagreement is None:
-        wanted = recorded.labels
+    p_values = exact.p_value(errors, tested, goal.max_disagreement)
+    most = errors[p_values <= goal.delta].max() / tested
 
     def allowed(exits: Exits) -> float:
-        thresholds = (NEVER, *exact.path(recorded.criterion, recorded.classes, exits))
-        wrong = exact.errors_along(recorded, exits, thresholds, wanted)
-        over = np.flatnonzero(wrong > most * len(recorded))
-        return thresholds[max(0, over[0] - 1)] if len(over) else thresholds[-1]
+        thresholds = (NEVER, *exact.path(recorded.classes, exits))
+        wrong = exact.errors_along(recorded, exits, thresholds)
+        meets = np.cumprod(wrong <= most * len(recorded)).sum()
+        return thresholds[int(meets) - 1]
 
     return choose_exits(recorded, costs, batch_size, allowed)
 

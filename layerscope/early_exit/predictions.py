@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number
-from layerscope.early_exit.criteria import CRITERIA
 
 NEVER = math.inf
 """The threshold that no score reaches: every row runs through all layers."""
@@ -30,8 +29,8 @@ def check_threshold(value: Any) -> float:
     return float(value)
 
 
-def sureness(logits: Tensor, criterion: str, source: str = "an exit") -> Tensor:
-    """Return how sure logits `[..., K]` of a `source` are by a criterion of one exit, float64 `[...]` in 0 … 1.
+def sureness(logits: Tensor, source: str = "an exit") -> Tensor:
+    """Return how sure logits `[..., K]` of a `source` are: the probability of their likeliest class, float64 `[...]`.
 
     A float32 softmax would be 1 for everything beyond 1 − 6e-8.
     """
@@ -40,7 +39,7 @@ def sureness(logits: Tensor, criterion: str, source: str = "an exit") -> Tensor:
         raise LayerscopeError(
             f"{source} gives logits that are NaN: check its weights and inputs"
         )
-    return CRITERIA[criterion].score(log_p)
+    return log_p.amax(-1).exp()
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class Recorded:
     predict, `labels` [N] the class numbers, where there are any.
     """
 
-    criterion: str
     classes: int
     scores: NDArray[np.float64]
     predictions: NDArray[np.int64]
@@ -70,11 +68,17 @@ class Recorded:
         """What the full model predicts, [N]."""
         return self.predictions[:, -1]
 
+    @property
+    def whole(self) -> Layers:
+        """The layers at which samples leave where none leaves early, [N]."""
+        return np.full(len(self), self.depth)
+
     def take(self, rows: NDArray[np.int64]) -> "Recorded":
         """Return these samples alone."""
-        labels = None if self.labels is None else self.labels[rows]
-        parts = {name: getattr(self, name)[rows] for name in ("scores", "predictions")}
-        return replace(self, **parts, labels=labels)
+        labels = self.labels
+        if labels is not None:
+            labels = labels[rows]
+        return Recorded(self.classes, self.scores[rows], self.predictions[rows], labels)
 
     def scores_at(self, exits: Sequence[int]) -> NDArray[np.float64]:
         """Return what is compared with the threshold at these exits (layers 1 … L − 1), [N, E]."""

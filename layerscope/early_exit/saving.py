@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 import math
 from contextlib import suppress
 from operator import itemgetter
@@ -28,7 +27,7 @@ FILE = "early_exit.json"
 STORE = Store(
     "exit model",
     FILE,
-    "wrap the classifier with ExitModel(...), calibrate it and save it",
+    "run layerscope exits with --out, which writes one",
     {},
 )
 SAMPLED = 1024
@@ -78,24 +77,6 @@ def write_exit_card(model: Any, out: Path, report: ExitReport | None) -> None:
         modality=model.layered.encoder.modality,
         here=HERE,
     )
-
-
-def foreign_files(folder: Path) -> list[str]:
-    """Return the files in the folder of an exit model that were not saved with it; none where there is no folder."""
-    ours: list[str] = []
-    # written by no save of ours: nothing in there is
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        ours = json.loads((folder / FILE).read_text(encoding="utf-8"))["files"]
-    return sorted(files_in(folder) - {FILE, *ours})
-
-
-def files_in(folder: Path) -> set[str]:
-    """Return the files in a folder, by their paths within it."""
-    return {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if not path.is_dir()
-    }
 
 
 def load_exits(source: str | Path, revision: str | None) -> dict[str, Any]:

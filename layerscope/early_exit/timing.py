@@ -11,6 +11,7 @@ The race says how much of what such times promise comes true.
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
@@ -75,7 +76,7 @@ def _stages(model: ExitModel, inputs: Inputs, stay: int) -> tuple[float, float]:
 
     def decide(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
         # none, in the time that a check takes
-        leaves = sureness(logits, model.criterion) > 2
+        leaves = sureness(logits) > 2
         leaves[stay:] = True
         return leaves
 
@@ -108,14 +109,10 @@ def race_exits(
     reporter: Reporter,
 ) -> Raced:
     """Run batches of a plan by the plain model, with exits at each threshold, and by the model cut at each depth."""
-
-    def run(threshold: float, inputs: Inputs) -> Any:
-        return model.leave(exits, threshold, model.criterion)(
-            *inputs.args, **inputs.named
-        )
-
     runners: dict[Name, Runner] = {PLAIN: partial(forward, model.model)}
-    runners |= {("threshold", each): partial(run, each) for each in thresholds}
+    for threshold in thresholds:
+        leaving = copy(model).leave(exits, threshold)
+        runners["threshold", threshold] = partial(forward, leaving)
     notes = []
     try:
         if model.depth > 1:

@@ -22,7 +22,6 @@ from layerscope.models.batching import batches_of
 from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
-from layerscope.models.weights import HEADS
 
 
 @dataclass(frozen=True)
@@ -45,20 +44,13 @@ class Validation:
         return len(self.samples)
 
     def plan(self, batch_size: int) -> list[Rows]:
-        """Return which samples go together, as they came in: each alone where they may not share batches."""
-        return in_order(len(self), batch_size if self.together else 1)
+        """Return which samples go together, as they came in."""
+        rows = np.arange(len(self))
+        return np.split(rows, range(batch_size, len(self), batch_size))
 
     def batch(self, rows: Rows) -> Inputs:
         """Return these samples as one batch."""
         return self.encoder.batch(pick(self.samples, rows.tolist()))
-
-
-def in_order(n: int, batch_size: int) -> list[Rows]:
-    """Return the numbers of `n` samples in batches, as they came in."""
-    return [
-        np.arange(start, min(start + batch_size, n))
-        for start in range(0, n, batch_size)
-    ]
 
 
 def read_validation(
@@ -67,7 +59,6 @@ def read_validation(
     *,
     samples: int | None = None,
     seed: int = 0,
-    needs_labels: bool = False,
     **reading: Unpack[Reading],
 ) -> Validation:
     """Return data as a classifier reads them: `samples` seeded ones at most, none of them empty."""
@@ -86,36 +77,25 @@ def read_validation(
         lack=loaded.lack,
     )
     if samples is not None and samples < len(corpus):
-        drawn = np.sort(
-            np.random.default_rng(seed).choice(len(corpus), samples, replace=False)
-        )
-        corpus = corpus.take(drawn.tolist())
+        rng = np.random.default_rng(seed)
+        drawn = rng.choice(len(corpus), samples, replace=False)
+        corpus = corpus.take(sorted(drawn.tolist()))
         notes.append(
             f"{count(samples, 'sample')} of the data are taken, by seed {seed}"
         )
     notes += _seen_in_training(model, corpus)
-    inputs = (
-        encoded(corpus.samples, encoder)
-        if encoder.modality == "text"
-        else corpus.samples
-    )
-    tokens = hasattr(inputs[0], "ids")
-    lengths = [len(one.ids) for one in inputs] if tokens else [*encoder.lengths(inputs)]
-    kept = [i for i, length in enumerate(lengths) if length]
-    if not kept:
+    inputs = corpus.samples
+    if encoder.modality == "text":
+        inputs = encoded(inputs, encoder)
+        lengths = [len(each.ids) for each in inputs]
+    else:
+        lengths = encoder.lengths(inputs)
+    if not all(lengths):
+        empty = corpus.names[lengths.index(0)]
         raise LayerscopeError(
-            f"{corpus.name}: every sample is empty to this model: give others"
+            f"{corpus.name}: sample {empty} is empty to this model: leave it out"
         )
-    if len(kept) < len(corpus):
-        notes.append(
-            f"{count(len(corpus) - len(kept), 'sample')} left out: empty to this model"
-        )
-        corpus, inputs = corpus.take(kept), pick(inputs, kept)
-        lengths = [lengths[i] for i in kept]
     labels, note = _labels(corpus, model)
-    if labels is None and needs_labels:
-        missing = f"{corpus.name} has no labels, which `min_accuracy` needs: name them, or give `max_disagreement`"
-        raise LayerscopeError(note or missing)
     if note:
         notes.append(f"{note}; accuracy is not known")
     longest = max(lengths)
@@ -124,9 +104,6 @@ def read_validation(
         notes.append(
             "padding changes this model's states: samples of different lengths are run one at a time"
         )
-    if model.exit_heads:
-        heads = ", ".join(model.exit_heads)
-        notes.insert(0, f"layers with a head of their own, from {HEADS}: {heads}")
     return Validation(
         corpus.name, encoder, inputs, lengths, labels, tuple(notes), together
     )
@@ -158,7 +135,7 @@ def record_all(
     scores, predictions = (
         np.concatenate(column)[order] for column in zip(*parts, strict=True)
     )
-    return Recorded(model.criterion, model.classes, scores, predictions, samples.labels)
+    return Recorded(model.classes, scores, predictions, samples.labels)
 
 
 def read_layers(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
@@ -167,7 +144,7 @@ def read_layers(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarra
     predictions: list[Tensor] = []
 
     def keep(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
-        scores.append(sureness(logits, model.criterion, f"layer {layer}"))
+        scores.append(sureness(logits, f"layer {layer}"))
         predictions.append(logits.argmax(-1).cpu())
         return torch.zeros(len(rows), dtype=torch.bool)
 
@@ -178,17 +155,15 @@ def read_layers(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarra
 
 def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
     """Warn where what lies beside a trained checkpoint says that it learnt some of these samples."""
-    folder = Path(
-        str(getattr(getattr(model.model, "config", None), "_name_or_path", ""))
-    )
+    config = getattr(model.model, "config", None)
+    folder = Path(str(getattr(config, "_name_or_path", "")))
     seen, comparable = seen_of(corpus, folder)
     if not seen:
         return []
-    compared = "" if comparable == len(corpus) else " that can be compared"
     return [
-        f"{seen:,} of {count(comparable, 'sample')}{compared} are among those that {model.layered.loaded.name} was "
-        "trained on: it is surer of these than of new ones, so the guarantee does not hold; give samples that it has "
-        "not seen"
+        f"{seen:,} of {count(comparable, 'sample')} that can be compared are among those that "
+        f"{model.layered.loaded.name} was trained on: it is surer of these than of new ones, so the guarantee does not "
+        "hold; give samples that it has not seen"
     ]
 
 

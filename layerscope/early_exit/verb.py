@@ -8,16 +8,13 @@ from layerscope.core.option_kinds import (
     SEED,
     Folder,
     Number,
-    OneOf,
     Several,
     Whole,
 )
 from layerscope.core.options import DATA, MODEL, OUTPUT, LoadingAndReading, checked
-from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.options import (
     DRAFTS,
     LEAVING,
-    Accuracy,
     Confidence,
     Disagreement,
     ExitsOptions,
@@ -35,11 +32,9 @@ def exits(
     *,
     samples: Annotated[int | None, Whole(2), DATA] = None,
     seed: Annotated[int, SEED, DATA] = 0,
-    max_disagreement: Disagreement = None,
-    min_accuracy: Accuracy = None,
+    max_disagreement: Disagreement = 0.01,
     confidence: Confidence = 0.95,
     batch_size: Annotated[int | None, Whole(1), LEAVING] = None,
-    criterion: Annotated[str, OneOf(tuple(CRITERIA)), LEAVING] = "confidence",
     exits: Annotated[
         Sequence[int] | None, Several(Whole(1), such_as="3,6 or 3-6"), LEAVING
     ] = None,
@@ -68,19 +63,17 @@ def exits(
 
     Args:
         model: hub name, local folder or PEFT adapter folder of a classifier or language model; in
-            Python also a loaded one or an `ExitModel`.
+            Python also a loaded one.
         data: samples the model was not trained on: CSV, TSV, JSONL, Parquet or text file; folder of
             images or sounds; hf:name/config:split; in Python also samples in memory.
         samples: maximum number of samples, drawn with the seed; by default 5000, or 16 prompts for
             a language model.
         seed: random seed.
-        max_disagreement: share of predictions that may differ from the full model's; by default
-            0.01.
-        min_accuracy: smallest acceptable accuracy, as the goal instead of agreement; needs labels.
+        max_disagreement: share of predictions that may differ from the full model's; accuracy falls
+            by no more.
         confidence: confidence level of the guarantee.
         batch_size: samples served at once, in the order of the data; by default 32, or 1 for a
             language model.
-        criterion: how an exit decides whether it is sure.
         exits: layers to leave at, or to draft at, such as 3,6 or 3-6; by default those whose
             measured costs pay, or four in the first half.
         threshold: fixed threshold for how sure an exit must be, such as 0.9, instead of a

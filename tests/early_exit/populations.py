@@ -9,23 +9,16 @@ from layerscope.early_exit.predictions import Recorded, sureness
 ONE_PERCENT = Goal(max_disagreement=0.01)
 
 
-def recorded(
-    scores, predictions, labels=None, criterion="confidence", classes=2
-) -> Recorded:
-    scores, predictions = (
+def recorded(scores, predictions, labels=None, classes=2) -> Recorded:
+    return Recorded(
+        classes,
         np.asarray(scores, dtype=np.float64),
         np.asarray(predictions, dtype=np.int64),
-    )
-    return Recorded(
-        criterion,
-        classes,
-        scores,
-        predictions,
         None if labels is None else np.asarray(labels),
     )
 
 
-def population(criterion: str, n: int, seed: int) -> Recorded:
+def population(n: int, seed: int) -> Recorded:
     """Rows of a model with five layers and three classes that sees its input through less and less noise."""
     draw = np.random.default_rng(seed)
     labels = draw.integers(3, size=n)
@@ -33,8 +26,8 @@ def population(criterion: str, n: int, seed: int) -> Recorded:
     logits = seen * np.linspace(0.4, 1, 5)[:, None] + np.linspace(1.6, 0, 5)[
         :, None
     ] * draw.normal(size=(n, 5, 3))
-    scores = sureness(torch.from_numpy(logits), criterion).numpy()
-    return recorded(scores, logits.argmax(-1), labels, criterion, 3)
+    scores = sureness(torch.from_numpy(logits)).numpy()
+    return recorded(scores, logits.argmax(-1), labels, 3)
 
 
 def constant(n: int, errors: int, score: float = 0.9) -> Recorded:

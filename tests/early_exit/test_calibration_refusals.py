@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from populations import ONE_PERCENT, constant, population, recorded
+from populations import ONE_PERCENT, constant, population
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit.calibration import NEVER, calibrate_recorded, check_exits
-from layerscope.early_exit.options import Goal
 
 # what is too little
 
@@ -60,52 +59,9 @@ def test_no_exits_never_leave():
     assert str(made) == "no sample leaves early: no exit is checked"
 
 
-def test_an_accuracy_that_the_full_model_lacks_is_refused_with_one_that_it_has():
-    data = recorded(np.full((200, 2), 0.9), np.zeros((200, 2)), [0] * 180 + [1] * 20)
-    with pytest.raises(
-        LayerscopeError,
-        match=r"right on 180 of 200 samples \(90 %\), which certifies 0.8",
-    ) as refused:
-        calibrate_recorded(data, [1], Goal(min_accuracy=0.89))
-    certified = float(str(refused.value).split("certifies ")[1].split(":")[0])
-    made = calibrate_recorded(data, [1], Goal(min_accuracy=certified))
-    assert (
-        made.errors == 20
-        and made.accuracy == made.full_accuracy == 0.9
-        and made.threshold == 0.5
-    )
-    assert str(made).endswith(
-        "on new samples like these are right, with 95 % confidence (180 of 200 were)"
-    )
-    with pytest.raises(LayerscopeError, match="is not reached"):
-        calibrate_recorded(data, [1], Goal(min_accuracy=certified + 2e-4))
-    worse = replace(
-        data, predictions=np.array([[1, 0]] * 200), scores=np.ones((200, 2))
-    )
-    made = calibrate_recorded(worse, [1], Goal(min_accuracy=0.8))
-    assert made.threshold == NEVER and str(made).endswith(
-        "(180 of 200 were; no sample left early)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "goal", "line"),
-    [
-        (
-            {"labels": None},
-            Goal(min_accuracy=0.9),
-            "^`min_accuracy` needs labels, and the data",
-        ),
-        (
-            {"classes": 1},
-            ONE_PERCENT,
-            "^the model has one class, of which every exit is sure",
-        ),
-    ],
-)
-def test_data_that_tell_nothing_are_refused(change, goal, line):
-    with pytest.raises(LayerscopeError, match=line):
-        calibrate_recorded(replace(constant(299, 0), **change), [1], goal)
+def test_a_model_of_one_class_is_refused():
+    with pytest.raises(LayerscopeError, match="^the model has one class, of which"):
+        calibrate_recorded(replace(constant(299, 0), classes=1), [1], ONE_PERCENT)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -118,9 +74,7 @@ def test_scores_that_are_not_finite_are_refused(value):
         calibrate_recorded(data, [1], ONE_PERCENT)
 
 
-@pytest.mark.parametrize(
-    "exits", [[0], [5], [6], [-1], [1, 5], [1.0], [True], ["1"], [None]]
-)
+@pytest.mark.parametrize("exits", [[0], [1, 5], [1.0], [True], ["1"]])
 def test_exits_outside_the_layers_are_refused(exits):
     with pytest.raises(
         LayerscopeError,
@@ -132,4 +86,4 @@ def test_exits_outside_the_layers_are_refused(exits):
 def test_exits_are_put_in_order_and_named_once():
     assert check_exits([np.int64(3), 1], 5) == (1, 3) and check_exits([], 1) == ()
     with pytest.raises(LayerscopeError, match=r"exits \[3, 1, 3\] name a layer twice"):
-        calibrate_recorded(population("margin", 400, 0), [3, 1, 3], ONE_PERCENT)
+        calibrate_recorded(population(400, 0), [3, 1, 3], ONE_PERCENT)

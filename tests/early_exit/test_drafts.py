@@ -94,11 +94,9 @@ def test_saved_and_opened(report: DraftReport, tmp_path: Path) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (
-        {"criterion": "margin"},
-        "`criterion` is for classifiers, and this is a language model: leave it out",
+        {"threshold": 0.9},
+        "`threshold` is for classifiers, and this is a language model: leave it out",
     ),
-    ({"min_accuracy": 0.9}, "`min_accuracy` is for classifiers"),
-    ({"threshold": 0.9}, "`threshold` is for classifiers"),
     ({"exits": [3]}, "layer 3 of 3 cannot draft: give `exits` before the last layer"),
     ({"max_new_tokens": 400}, "positions, shorten it"),
     ({"draft_lens": "lens"}, "`draft_lens` is gone: "),

@@ -1,7 +1,6 @@
 """Rows that leave early have the logits of the model that ends there, whatever the batch; nothing else changes."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from classifiers import (
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
-from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.validation import record_all
 from layerscope.models.forward import Inputs
 from layerscope.models.weights import ExitHeads
@@ -57,9 +55,7 @@ def test_a_row_has_the_logits_of_the_model_that_ends_where_it_leaves(name: str) 
     assert state_of(module) == before
 
 
-@pytest.mark.parametrize(
-    "name", ["bert", "modernbert", "gpt2", "bloom", "vit", "wav2vec2"]
-)
+@pytest.mark.parametrize("name", ["modernbert", "gpt2", "vit", "wav2vec2"])
 def test_batch_mates_and_order_change_nothing(name: str) -> None:
     module, processor = CASES[name]()
     model = ExitModel(module, processor=processor)
@@ -97,7 +93,9 @@ def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
         found = model.run(inputs, [layer], leaving(torch.full((4,), layer)))
         close(found.logits, plain(cut, inputs))
     shared = ExitModel(model.model, processor=model.processor)
-    assert shared.fingerprint() != model.fingerprint() == ExitModel(model).fingerprint()
+    assert shared.fingerprint() != model.fingerprint()
+    with pytest.raises(LayerscopeError, match="is an ExitModel already: give its"):
+        ExitModel(model)
     ExitHeads("score", {1: {"weight": torch.randn(CLASSES, D + 1)}}).save(
         tmp_path / "full"
     )
@@ -108,27 +106,17 @@ def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
         ExitModel(tmp_path / "full")
 
 
-SCORES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "confidence": lambda p: p[0],
-    "margin": lambda p: p[0] - p[1],
-    "entropy": lambda p: 1 + (p * p.log()).sum() / np.log(CLASSES),
-}
-"""Every criterion again, from the probabilities of one sample, the likeliest first."""
-
-
-@pytest.mark.parametrize("criterion", CRITERIA)
-def test_rows_leave_where_they_are_sure(criterion: str, bert: ExitModel) -> None:
+def test_rows_leave_where_they_are_sure(bert: ExitModel) -> None:
     samples = samples_for(bert, 24, seed=3)
     encoder = bert.layered.encoder
-    bert.leave(criterion=criterion)
     recorded = record_all(bert, validation(bert, samples), 7)
     logits = _ends(bert, samples)
     for exits in ((1, 2, 3), (2, 3), (3,)):
         scores = recorded.scores_at(exits)
         for threshold in np.quantile(scores, [0.1, 0.5, 0.9]):
-            wanted = _walk(logits, exits, float(threshold), criterion)
+            wanted = _walk(logits, exits, float(threshold))
             assert recorded.leaves(exits, threshold).tolist() == wanted
-            bert.leave(exits, float(threshold), criterion)
+            bert.leave(exits, float(threshold))
             for size in (1, 6, 24) if len(exits) == 3 else (6,):
                 parts = [
                     bert(**encoder.batch(samples[i : i + size]).named)
@@ -150,21 +138,13 @@ def _ends(model: ExitModel, samples: list[str]) -> list[dict[int, torch.Tensor]]
 
 
 def _walk(
-    logits: list[dict[int, torch.Tensor]],
-    exits: tuple[int, ...],
-    threshold: float,
-    criterion: str,
+    logits: list[dict[int, torch.Tensor]], exits: tuple[int, ...], threshold: float
 ) -> list[int]:
     """Where each sample leaves."""
     found = []
     for ends in logits:
-        layer = L
-        for candidate in exits:
-            p = ends[candidate].softmax(-1).sort(descending=True).values
-            if float(SCORES[criterion](p)) >= threshold - 1e-9:
-                layer = candidate
-                break
-        found.append(layer)
+        sure = [k for k in exits if ends[k].softmax(-1).max() >= threshold - 1e-9]
+        found.append(min(sure, default=L))
     return found
 
 
@@ -189,9 +169,14 @@ def test_the_batch_gets_smaller_and_shorter(bert: ExitModel) -> None:
     assert [event[0] for event in seen][:3] == ["front", "block", "check"]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
-    "name", ["bert", "modernbert", "gpt2", "llama", "vit", "wav2vec2"]
+    ("name", "dtype"),
+    [
+        ("bert", torch.bfloat16),
+        ("modernbert", torch.float16),
+        ("llama", torch.bfloat16),
+        ("wav2vec2", torch.float16),
+    ],
 )
 def test_half_precision(name: str, dtype: torch.dtype) -> None:
     module, processor = CASES[name]()
@@ -238,7 +223,7 @@ def test_reading_an_exit_leaves_the_states_alone() -> None:
     assert torch.equal(seen[0], seen[-1])
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3"])
+@pytest.mark.parametrize("name", ["gpt2", "qwen3"])
 def test_decoders_given_positions_or_embeddings(name: str) -> None:
     module, processor = CASES[name]()
     model = ExitModel(module, processor=processor)

@@ -1,14 +1,13 @@
 """What `save` writes, `open_exit_report` gives back, or says in one line what is wrong with it."""
 
 import json
-import math
 from dataclasses import fields
 
 import pandas as pd
 import pytest
 from exit_reports import HOSTILE, made, never
 
-from layerscope import LayerscopeError, open_exit_report
+from layerscope import open_exit_report
 from layerscope.early_exit.exit_report import TABLES, ExitReport
 
 FACTS = [
@@ -64,48 +63,3 @@ def test_json_says_null_for_never_and_for_what_is_not_known():
     )
     unknown = made(labelled=False).as_dict()
     assert unknown["accuracy"] is None and unknown["depths"][0]["accuracy"] is None
-
-
-def test_a_report_that_is_there_is_replaced_and_what_lies_beside_stays(tmp_path):
-    made().save(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"mine")
-    never().save(tmp_path)
-    assert math.isinf(open_exit_report(tmp_path).threshold)
-    assert (tmp_path / "model.safetensors").read_bytes() == b"mine"
-
-
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        (
-            "exits.json",
-            "exits.json' is damaged, or no report of exits: run layerscope exits again",
-        ),
-        (
-            "curve.csv",
-            "curve.csv' has changed since it was written: run layerscope exits again",
-        ),
-    ],
-)
-def test_a_damaged_folder_is_refused_in_one_line(name, line, tmp_path):
-    path = made().save(tmp_path) / name
-    path.write_text(path.read_text("utf-8")[:60], "utf-8")
-    with pytest.raises(LayerscopeError, match=line) as refused:
-        open_exit_report(tmp_path)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("place", "line"),
-    [
-        ("file", "file'` is a file: name a new folder$"),
-        (
-            "file/exits",
-            r"exits' cannot be made \(Not a directory\): name another folder$",
-        ),
-    ],
-)
-def test_a_folder_that_cannot_be_written_is_refused(place, line, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(LayerscopeError, match=line):
-        made().save(tmp_path / place)

@@ -226,11 +226,6 @@ def test_exits_draw_their_numbers():
     )
     chosen = speed.loc[speed["chosen"].notna(), "measured speed-up (×)"]
     assert chosen.tolist() == [pytest.approx(report.measured, rel=1e-5)]
-    leaving = data["exits_where_samples_leave"]
-    bars = leaving[leaving["series"].str.startswith("leave")]
-    assert bars["% of 400 samples"].tolist() == pytest.approx(
-        list(100 * report.layers["share"]), rel=1e-5
-    )
 
 
 def test_what_cannot_be_drawn_or_written_is_told_in_one_line(
