@@ -67,9 +67,9 @@ def evaluate(
         layers: layers to score: all, or some, such as 0,3 or 1-6; 0 is the embedding output.
         pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls,
             last, first, separated by commas.
-        mixes: also score mixes of layers for mteb's tasks, linear-probe and token-probe: means of the
-            last layers and of the first and the last, and for the probes weights of all layers,
-            learned inside the folds.
+        mixes: also score mixes of layers for mteb's tasks and linear-probe: means of the last layers
+            and of the first and the last, and for the probe weights of all layers, learned inside
+            the folds.
         processor: the tokenizer of a model given as an object.
         progress: show progress on standard error.
         **shared: how the model is loaded: `Loading`.

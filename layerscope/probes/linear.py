@@ -148,28 +148,23 @@ def linearly_judged(
     count = int(classes.max()) + 1
     right, inside = np.zeros(len(classes), dtype=bool), fold != APART
     held = range(int(fold.max()) + 1) if only is None else only
-    with threadpool_limits(
-        None if inside.sum() * rows.shape[1] * count >= LARGE else 1
-    ):
+    threads = None if inside.sum() * rows.shape[1] * count >= LARGE else 1
+    with threadpool_limits(threads):
         losses = _losses(rows[inside], classes[inside], fold[inside], seed, held)
         best = _strongest(losses)
         chosen = tuple(STRENGTHS[i] for i in best)
-        overall = STRENGTHS[int(_strongest(losses.sum(1)))]
-        for number, strength in [
-            *zip(held, chosen, strict=True),
-            *([] if inside.all() else [(APART, overall)]),
-        ]:
+        strengths = dict(zip(held, chosen, strict=True))
+        if not inside.all():
+            strengths[APART] = STRENGTHS[int(_strongest(losses.sum(1)))]
+        for number, strength in strengths.items():
             test, train = fold == number, inside & (fold != number)
             probe = _Probe(rows[train], classes[train])
             probe.fit(strength, min(CONVERGED[0], CONVERGED[1] / count))
             right[test] = (
                 probe.log_probabilities(rows[test], count).argmax(1) == classes[test]
             )
-    return (
-        right,
-        chosen,
-        tuple(map(float, np.take_along_axis(losses, best[None], 0)[0])),
-    )
+    lowest = np.take_along_axis(losses, best[None], 0)[0]
+    return right, chosen, tuple(map(float, lowest))
 
 
 def _strongest(losses: Numbers) -> Numbers:
@@ -200,25 +195,21 @@ def _losses(
     few = thinned(classes, fold, seed)
     rows, classes, fold = rows[few], classes[few], fold[few]
     folds, count = int(fold.max()) + 1, int(classes.max()) + 1
-    pairs = [
-        (one, (one + 1) % folds)
-        for one in range(folds)
-        if one in held or (one + 1) % folds in held
-    ]
-    probes = [
-        _Probe(rows[train], classes[train])
-        for train in (~np.isin(fold, pair) for pair in pairs)
-    ]
+    probes = {}
+    for one in range(folds):
+        pair = one, (one + 1) % folds
+        if {*pair} & {*held}:
+            train = ~np.isin(fold, pair)
+            probes[pair] = _Probe(rows[train], classes[train])
     losses: list[Numbers] = []
     for strength in STRENGTHS:
         loss = np.zeros(folds)
-        for (one, two), probe in zip(pairs, probes, strict=True):
+        for pair, probe in probes.items():
             probe.fit(strength, SEARCHING)
-            for out, judged in ((one, two), (two, one)):
+            for out, judged in (pair, pair[::-1]):
                 there = np.flatnonzero(fold == judged)
-                loss[out] -= probe.log_probabilities(rows[there], count)[
-                    np.arange(len(there)), classes[there]
-                ].mean()
+                logs = probe.log_probabilities(rows[there], count)
+                loss[out] -= logs[np.arange(len(there)), classes[there]].mean()
         losses.append(loss[list(held)])
         if (len(losses) - 1 - np.argmin(losses, axis=0)).min() >= PATIENCE:
             break

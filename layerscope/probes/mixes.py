@@ -15,13 +15,11 @@ from layerscope.core.margin import error_of
 from layerscope.probes.linear import judged_by_fold, linear_probe, thinned
 from layerscope.probes.scores import (
     Bools,
-    Numbers,
     ProbeScore,
     score_of,
     stratified,
     usable_classes,
 )
-from layerscope.probes.tokens import token_probe, words_score, words_split
 
 LAST = (2, 4)
 """How many last layers each mean is taken over."""
@@ -33,7 +31,7 @@ STRENGTH, SCALE = 0.1, 6.0
 STEPS, RATE = 50, 0.2
 Weights = dict[int, float]
 Read = Callable[[Weights, bool], tuple[Any, ...]]
-"""Returns the states `[N, D]` of a mix, their labels, and of words their sentences.
+"""Returns the states `[N, D]` of a mix, and their labels.
 
 False for states before whatever a model has after its pooling, True for what a truncated model
 yields."""
@@ -55,17 +53,15 @@ class MixScore:
 
 def fixed_mixes(layers: Sequence[int], depth: int) -> dict[str, Weights]:
     """Return the mixes of equal weights whose layers are all there: of the last ones, of the first and the last."""
-    layers_of = {f"last {k}": tuple(range(depth - k + 1, depth + 1)) for k in LAST} | {
-        "first+last": (1, depth)
-    }
-    distinct = {
-        of: name
-        for name, of in reversed(layers_of.items())
-        if 0 < of[0] < of[1] and set(of) <= set(layers)
-    }
-    return {
-        name: dict.fromkeys(of, 1 / len(of)) for of, name in reversed(distinct.items())
-    }
+    layers_of = {f"last {k}": (*range(depth - k + 1, depth + 1),) for k in LAST}
+    layers_of["first+last"] = 1, depth
+    mixes: dict[str, Weights] = {}
+    for name, of in layers_of.items():
+        weights = dict.fromkeys(of, 1 / len(of))
+        there = 0 < of[0] < depth and {*of} <= {*layers}
+        if there and weights not in mixes.values():
+            mixes[name] = weights
+    return mixes
 
 
 def mix_names(layers: Sequence[int], depth: int) -> list[str]:
@@ -75,11 +71,9 @@ def mix_names(layers: Sequence[int], depth: int) -> list[str]:
 
 def as_text(weights: Weights) -> str:
     """Return weights as `truncate` takes them: of 3 and 6 `3=0.4,6=0.6`, of equal ones `3,6`."""
-    equal = len(set(weights.values())) == 1
-    return ",".join(
-        str(layer) if equal else f"{layer}={weight:.6g}"
-        for layer, weight in weights.items()
-    )
+    if len(set(weights.values())) == 1:
+        return ",".join(map(str, weights))
+    return ",".join(f"{layer}={weight:.6g}" for layer, weight in weights.items())
 
 
 def linear_mixes(
@@ -91,7 +85,7 @@ def linear_mixes(
     seed: int = 0,
     share: Callable[..., Iterator[Any]] = map,
 ) -> Iterator[tuple[str, MixScore]]:
-    """Yield mixes by name, each judged by the classifier of `linear_probe`, or `token_probe` where `read` gives words.
+    """Yield mixes by name, each judged by the classifier of `linear_probe`.
 
     They are the fixed ones and `scalar mix`, softmax weights of all layers. `one layer` is their
     rival, the layer whose probe has the lowest log-loss over the other folds. The weights are those
@@ -113,20 +107,19 @@ def linear_mixes(
     1.0
     """
     data = _Data(read, layers, folds, seed)
-    alone = {
-        i: scored[i] if i in scored and scored[i].losses else data.probe({i: 1.0})
-        for i in layers
-        if i > 0
-    }
+    alone = {}
+    for layer in sorted({*layers} - {0}):
+        score = scored.get(layer)
+        if score is None or not score.losses:
+            score = data.probe({layer: 1.0})
+        alone[layer] = score
     losses = np.array([score.losses for score in alone.values()])
     rights = np.array([score.right for score in alone.values()])
     rival = rights[losses.argmin(0)[data.fold], np.arange(len(data.fold))]
 
     def against(score: ProbeScore, weights: Weights) -> MixScore:
         apart = np.asarray(score.right, dtype=np.float64) - rival
-        return MixScore(
-            score, float(apart.mean()), error_of(apart, data.groups), weights
-        )
+        return MixScore(score, float(apart.mean()), error_of(apart), weights)
 
     def fixed(weights: Weights) -> MixScore:
         return against(data.probe(weights), weights)
@@ -158,17 +151,11 @@ class _Data:
         self, read: Read, layers: Sequence[int], folds: int, seed: int
     ) -> None:
         self.read, self.layers, self.folds, self.seed = read, tuple(layers), folds, seed
-        _, labels, *sentences = read({self.layers[0]: 1.0}, False)
-        self.groups: Numbers | None = None
-        if sentences:
-            self.kept, self.classes, self.fold, self.groups = words_split(
-                labels, sentences[0], folds, seed
-            )
-        else:
-            self.kept, self.classes, _ = usable_classes(
-                labels, len(labels), folds, least=3
-            )
-            self.fold = stratified(self.classes, folds, seed)
+        _, labels = read({self.layers[0]: 1.0}, False)
+        self.kept, self.classes, self.skipped = usable_classes(
+            labels, len(labels), folds, least=3
+        )
+        self.fold = stratified(self.classes, folds, seed)
         self.few = thinned(self.classes, self.fold, seed, SAMPLES)
         sample = list[Tensor]()
         for layer in self.layers:
@@ -183,17 +170,13 @@ class _Data:
 
     def mixed(self, weights: Weights, finished: bool = True) -> Tensor:
         """Return the states of a mix `[n, D]`."""
-        return torch.as_tensor(self.read(weights, finished)[0])[
-            torch.from_numpy(self.kept)
-        ]
+        states = torch.as_tensor(self.read(weights, finished)[0])
+        return states[torch.from_numpy(self.kept)]
 
     def probe(self, weights: Weights) -> ProbeScore:
         """Return the score of a mix that nothing is learned for, as of a layer."""
-        states, *labels = self.read(weights, True)
-        probe: Callable[..., ProbeScore] = (
-            linear_probe if self.groups is None else token_probe
-        )
-        return probe(states, *labels, folds=self.folds, seed=self.seed)
+        states, labels = self.read(weights, True)
+        return linear_probe(states, labels, folds=self.folds, seed=self.seed)
 
     def judged(self, rows: Callable[[int], Tensor]) -> ProbeScore:
         """Return the score of states `[n, D]` that differ from fold to fold."""
@@ -201,26 +184,18 @@ class _Data:
 
     def score(self, right: Bools) -> ProbeScore:
         """Return the score of items, each `right` or not in its fold."""
-        about = right, self.fold, int((~self.kept).sum())
-        return (
-            score_of(*about)
-            if self.groups is None
-            else words_score(*about, (), (), groups=self.groups)
-        )
+        return score_of(right, self.fold, self.skipped)
 
     def learned(self, train: Bools) -> Weights:
         """Return the weights of layers, of sum 1, by the items marked in `train` `[n]`."""
         inside = train[self.few]
-        states, classes = (
-            self.sample[:, torch.from_numpy(inside)],
-            torch.from_numpy(self.classes[self.few][inside]),
-        )
+        states = self.sample[:, torch.from_numpy(inside)]
+        classes = torch.from_numpy(self.classes[self.few][inside])
         size = states.square().sum(2).mean(1).sqrt()
-        mixed = _scalar(
-            states / size.clamp_min(1e-30)[:, None, None],
-            nn.functional.one_hot(classes).float(),
-        )
-        weights = torch.where(size > 0, mixed / size.clamp_min(1e-30), 0).double()
+        divisor = size.clamp_min(1e-30)
+        targets = nn.functional.one_hot(classes).float()
+        mixed = _scalar(states / divisor[:, None, None], targets)
+        weights = torch.where(size > 0, mixed / divisor, 0).double()
         pairs = zip(self.layers, (weights / weights.sum()).tolist(), strict=True)
         return {layer: weight for layer, weight in pairs if weight}
 

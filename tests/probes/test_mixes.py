@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge
 from tiny import one_thread
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.probes import linear_probe, token_probe
+from layerscope.probes import linear_probe
 from layerscope.probes.linear import linearly_judged
 from layerscope.probes.mixes import _Data, _left_out, fixed_mixes, linear_mixes
 
@@ -121,23 +121,6 @@ def test_a_fixed_mix_scores_as_its_states_do_and_one_layer_as_the_folds_choose()
     one = linearly_judged(np.eye(200)[:, :50], data.classes, data.fold, 0, only=(3,))
     np.testing.assert_array_equal(one[0], right & (data.fold == 3))
     assert (one[1], one[2]) == (chosen[3:4], losses[3:4])
-
-
-def test_words_are_paired_by_sentences():
-    states, labels = layers_of(240)
-    sentences = np.arange(240) // 4
-    found = dict(linear_mixes(reader(states, labels, sentences), list(states), 4, {}))
-    assert found["scalar mix"].score.mean > 0.97
-    assert found["last 2"].score == token_probe(
-        (states[3] + states[4]) / 2, labels, sentences
-    )
-    apart = (
-        found["scalar mix"].score.right.astype(float) - found["one layer"].score.right
-    )
-    sums = apart.reshape(60, 4).sum(1) - 4 * apart.mean()
-    assert found["scalar mix"].gain_error == pytest.approx(
-        np.sqrt(60 / 59 * np.square(sums).sum()) / 240
-    )
 
 
 def test_fixed_mixes_are_those_whose_layers_are_there():

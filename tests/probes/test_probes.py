@@ -123,28 +123,6 @@ def test_the_strength_of_a_fold_has_about_the_lowest_loss_on_its_neighbours(clus
     assert linearly_judged(rows, other, fold, seed=0)[1][2] == found[2]
 
 
-def test_the_probe_prefers_the_layer_that_holds_more_not_the_one_that_suits_a_fixed_strength():
-    rng = np.random.default_rng(1)
-    truth = np.arange(300) % 2
-    # some are wrong: what fits them all, overfits
-    labels = np.where(rng.random(300) < 0.15, 1 - truth, truth)
-    signal = 2.0 * truth[:, None] - 1
-    # 77 % can be read
-    few = 1.2 * signal * np.eye(8)[0] + rng.standard_normal((300, 8))
-    # 85 %: the same evidence a hundred times, thinner
-    many = 0.3 * signal + rng.standard_normal((300, 100))
-    fixed = make_pipeline(
-        Normalizer(), StandardScaler(), LogisticRegression(max_iter=1000)
-    )
-    folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    narrow, wide = (
-        cross_val_score(fixed, rows, labels, cv=folds).mean() for rows in (few, many)
-    )
-    assert narrow > wide, "C = 1 takes the wrong layer"
-    narrow, wide = linear_probe(few, labels), linear_probe(many, labels)
-    assert wide.mean - narrow.mean > 2 * wide.stderr and max(wide.strengths) < 0.1
-
-
 def test_many_samples_choose_the_strength_by_an_even_share_of_every_class():
     rng = np.random.default_rng(0)
     classes = np.where(np.arange(6000) < 6, 2, rng.integers(0, 2, 6000))

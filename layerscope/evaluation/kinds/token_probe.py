@@ -9,7 +9,6 @@ KIND = ProbeKind(
     "token probe",
     Words,
     token_probe,
-    learns_mixes=True,
     reads="tokens and labels, two lists of equal length",
     score="accuracy over words, folds by sentence",
 )
