@@ -152,11 +152,15 @@ def without_bars() -> Iterator[None]:
 
     # with a level of its own, loading would check plans for many devices and warn of those
     reports = logging.get_logger("transformers.modeling_utils")
+    # checkpoints that follow each other within a second
+    trainer = logging.get_logger("transformers.trainer_utils")
     reports.addFilter(errors)
+    trainer.addFilter(errors)
     try:
         yield
     finally:
         reports.removeFilter(errors)
+        trainer.removeFilter(errors)
         if shown:
             logging.enable_progress_bar()
 

@@ -1,7 +1,7 @@
 """What stands beside a training: a guard that stops it before it spoils itself, and the history of its evaluations."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +92,9 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
 
 
 def _mend(args: Any) -> str:
-    saved = (
-        get_last_checkpoint(args.output_dir) if Path(args.output_dir).is_dir() else None
-    )
+    saved = None
+    if Path(args.output_dir).is_dir():
+        saved = get_last_checkpoint(args.output_dir)
     if saved is None:
         return f"no checkpoint was written; {MEND}, and train again"
     return f"nothing was written after the last good checkpoint, {saved!r}; {MEND}, and resume from it"
@@ -107,7 +107,7 @@ def _largest(value: Tensor) -> float:
 
 
 class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
-    """A run folder of the rows of each evaluation; of several evaluation sets each has one in a folder of its name.
+    """A run folder of the rows of each evaluation.
 
     A run that is there continues, without the rows after the step that a training starts at.
     """
@@ -121,7 +121,6 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         site: str,
         *,
         language_model: bool = False,
-        notes: Sequence[str] = (),
     ) -> None:
         """Take a folder, and what a Trainer with these arguments trains; raises where another run lies in it."""
         self.path, self.modality = Path(path), model.encoder.modality
@@ -140,65 +139,59 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
                 "metrics": [],
                 **{name: getattr(args, name, None) for name in CHOSEN},
             },
-            "notes": [*model.notes, *notes],
+            "notes": [*model.notes],
         }
-        for folder in self._folders():
-            self._refuse_another(folder)
+        if RunFolder.exists(self.path):
+            self._refuse_another(RunFolder(self.path).manifest)
 
-    def _refuse_another(self, folder: RunFolder) -> None:
-        there = folder.manifest
+    def _refuse_another(self, there: Mapping[str, Any]) -> None:
         for group, key in SAME:
             old, new = there[group].get(key), self.manifest[group].get(key)
             if old != new or there.get("kind") != KIND:
                 raise LayerscopeError(
-                    f"{str(folder.path)!r} holds another training ({key}: {old} there, {new} here): give another "
+                    f"{str(self.path)!r} holds another training ({key}: {old} there, {new} here): give another "
                     "folder, or delete it"
                 )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Drop what was measured after the step that a training starts at, in the process that writes."""
-        if not state.is_world_process_zero:
-            return
-        for folder in self._folders():
+        if state.is_world_process_zero and RunFolder.exists(self.path):
+            folder = RunFolder(self.path)
             rows = _rows(folder)
             if len(rows) and rows["step"].max() > state.global_step:
                 folder.write_table(KIND, rows[rows["step"] <= state.global_step])
 
-    def add(
-        self, step: int, rows: list[Row], data: Any, samples: int, which: str = ""
-    ) -> None:
-        """Add the rows of an evaluation on a data set, `which` of several; those of the same step are replaced."""
+    def add(self, step: int, rows: list[Row], data: Any, samples: int) -> None:
+        """Add the rows of an evaluation on a data set; those of the same step are replaced."""
         if not rows:
             return
-        path = self.path / which
-        if RunFolder.exists(path):
-            folder = RunFolder(path)
+        if RunFolder.exists(self.path):
+            folder = RunFolder(self.path)
         else:
-            name = data if isinstance(data, str) and data else "evaluation data"
-            about = {
-                "name": name,
-                "source": name,
-                "modality": self.modality,
-                "samples": samples,
-            }
-            manifest = self.manifest | {"data": about | {"labels": True}}
-            folder = RunFolder.create(
-                path, manifest, pd.DataFrame(columns=sorted(PLANNED))
-            )
-            folder.log("started")
+            folder = self._created(str(data or "evaluation data"), samples)
         part = self.manifest["model"]["part"]
         new = pd.DataFrame(rows, columns=list(COLUMNS)).assign(step=step, part=part)
         old = _rows(folder)
-        whole = pd.concat(
-            [old[old["step"] != step], new.astype(COLUMNS)], ignore_index=True
-        )
-        folder.write_table(
-            KIND, whole.sort_values("step", kind="stable", ignore_index=True)
-        )
+        others = old[old["step"] != step]
+        whole = pd.concat([others, new.astype(COLUMNS)])
+        whole = whole.sort_values("step", kind="stable", ignore_index=True)
+        folder.write_table(KIND, whole)
 
-    def _folders(self) -> list[RunFolder]:
-        files = (*self.path.glob("run.json"), *self.path.glob("*/run.json"))
-        return [RunFolder(file.parent) for file in sorted(files)]
+    def _created(self, name: str, samples: int) -> RunFolder:
+        data = {
+            "name": name,
+            "source": name,
+            "modality": self.modality,
+            "samples": samples,
+            "labels": True,
+        }
+        folder = RunFolder.create(
+            self.path,
+            self.manifest | {"data": data},
+            pd.DataFrame(columns=sorted(PLANNED)),
+        )
+        folder.log("started")
+        return folder
 
 
 def _rows(folder: RunFolder) -> pd.DataFrame:

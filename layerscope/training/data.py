@@ -3,22 +3,22 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from layerscope.core.errors import LayerscopeError, count, listed
+from layerscope.core.errors import LayerscopeError, count, listed, near
 from layerscope.core.files import existing
-from layerscope.evaluation.kinds.sts import similarity_scores
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.columns import missing
 from layerscope.inputs.corpus import Digests, kept_digests
 from layerscope.inputs.pairs import SECOND, Pair, encoded, paired
 from layerscope.inputs.tables import table_of
 from layerscope.inputs.tagged import first_tokens, tagged_rows
-from layerscope.scores.files import refuse_columns, refuse_rows
 from layerscope.training.examples import (
     Examples,
     batched,
@@ -56,11 +56,9 @@ def read(
         raise LayerscopeError(
             f"{corpus.name} holds {corpus.modality} samples, and the task {task} reads {modality}"
         )
-    return (
-        paired(corpus, data, text_column)
-        if task in ("auto", "classification")
-        else corpus
-    )
+    if task in ("auto", "classification"):
+        return paired(corpus, data, text_column)
+    return corpus
 
 
 def read_pairs(data: Any, score_column: str | None) -> Corpus:
@@ -85,19 +83,42 @@ def read_pairs(data: Any, score_column: str | None) -> Corpus:
             f"{source} has no pairs of texts: it needs text_a and text_b, or anchor and positive, and has "
             f"{', '.join(frame)}"
         )
-    column = score_column or (SCORE if SCORE in frame else None)
-    refuse_columns(frame, [*pair, column] if column else pair, source)
     for side in pair:
-        empty = pd.Series(missing(frame[side].tolist()))
-        refuse_rows(empty, frame[side], source, "fill it in, or leave the row out")
-    scores = None
-    note = "no scores: a pair's second text is to be found among those of its batch (in-batch negatives)"
-    if column:
-        rows = similarity_scores(frame.rename(columns={column: SCORE}), source)
-        scores = tuple(rows[SCORE].tolist())
+        _refuse_rows(missing(frame[side].tolist()), side, source)
+    texts = frame[[*pair]].astype(str).itertuples(index=False)
+    samples = tuple(map(Pair._make, texts))
+    numbers = _numbers(len(frame))
+    column = score_column or SCORE
+    if column in frame:
         note = f"scores: column {column!r}, learnt as an order (CoSENT)"
-    samples = tuple(map(Pair._make, frame[[*pair]].astype(str).itertuples(index=False)))
-    return Corpus(name, "text", samples, _numbers(len(frame)), scores, (note,))
+        scores = _scores(frame[column], source)
+        return Corpus(name, "text", samples, numbers, scores, (note,))
+    if score_column is not None:
+        hint = near(score_column, list(frame)) or ":"
+        raise LayerscopeError(
+            f"{source} has no column {score_column!r}{hint} it has {', '.join(frame)}"
+        )
+    note = "no scores: a pair's second text is to be found among those of its batch (in-batch negatives)"
+    return Corpus(name, "text", samples, numbers, None, (note,))
+
+
+def _scores(column: pd.Series, source: str) -> Any:
+    """Return the scores of pairs as numbers, of which two must differ."""
+    scores = pd.to_numeric(column, errors="coerce").astype("float64")
+    _refuse_rows(~np.isfinite(scores.to_numpy()), "number as its score", source)
+    if scores.nunique() < 2:
+        raise LayerscopeError(
+            f"every score of {source} is {scores.iloc[0]:g}: give two different ones"
+        )
+    return tuple(scores.tolist())
+
+
+def _refuse_rows(wrong: NDArray[np.bool_], lacks: str, source: str) -> None:
+    """Raise where a row of a table lacks something."""
+    if wrong.any():
+        raise LayerscopeError(
+            f"{source}: row {wrong.argmax()} has no {lacks}: fill it in, or leave the row out"
+        )
 
 
 def choose_task(data: Corpus) -> str:
@@ -119,44 +140,31 @@ def prepare(
     # windows of the whole text are made, and held out, when it is encoded
     if task == LANGUAGE:
         return train, held or train, None, ()
-    classes = None
+    classes, notes = None, train.notes
     if task != SENTENCES:
-        for corpus in filter(None, (train, held)):
-            _refuse_unlabelled(corpus, task)
         # before the split, which may hold all of a rare class out
-        classes = _classes(train)
+        classes = _classes(train, task)
+        if held is not None:
+            _refuse_unknown(held, train, classes, task)
     if held is None:
-        train, held, note = _split(
-            train, seed, "pair" if task == SENTENCES else "sample"
-        )
-        return train, held, classes, (*train.notes, note)
-    if classes is None:
-        return train, held, None, train.notes
-    unknown = sorted(set(map(str, _labels(held))) - set(classes))
+        train, held, note = _split(train, seed)
+        notes = (*notes, note)
+    return train, held, classes, notes
+
+
+def _refuse_unknown(
+    held: Corpus, train: Corpus, classes: tuple[str, ...], task: str
+) -> None:
+    """Raise where a sample to evaluate on has a class that is not learnt."""
+    unknown = sorted(set(map(str, _labels(held, task))) - set(classes))
     if unknown:
         raise LayerscopeError(
             f"label {unknown[0]!r} of {held.name} is not in the training data {train.name} ({listed(classes, 8)}): a "
             "model cannot learn it, leave such samples out"
         )
-    return train, held, classes, (*train.notes, *_of_eval(held, train.notes))
 
 
-def _refuse_unlabelled(corpus: Corpus, task: str) -> None:
-    if corpus.labels is not None:
-        return
-    mend = "name their column with `label_column`, or learn the text itself with `task='causal-lm'`"
-    if task in MODALITIES:
-        mend = "give files in a folder for each class"
-    raise LayerscopeError(
-        f"{corpus.name} has no labels, which {task} learns from: {mend}"
-    )
-
-
-def _of_eval(held: Corpus, without: Sequence[str] = ()) -> list[str]:
-    return [f"eval: {note}" for note in held.notes if note not in without]
-
-
-def _split(corpus: Corpus, seed: int, unit: str) -> tuple[Corpus, Corpus, str]:
+def _split(corpus: Corpus, seed: int) -> tuple[Corpus, Corpus, str]:
     """Return a corpus without a seeded tenth of its samples, that tenth, and a note."""
     if len(corpus) < 2:
         raise LayerscopeError(
@@ -164,28 +172,34 @@ def _split(corpus: Corpus, seed: int, unit: str) -> tuple[Corpus, Corpus, str]:
         )
     order = np.random.default_rng(seed).permutation(len(corpus))
     held = max(1, round(len(corpus) * HELD_OUT))
-    note = f"without `eval`, a tenth of the training data is held out ({count(held, unit)}, seed {seed})"
+    note = f"without `eval`, a tenth of the training data is held out ({count(held, 'sample')}, seed {seed})"
     return corpus.take(sorted(order[held:])), corpus.take(sorted(order[:held])), note
 
 
-def _labels(corpus: Corpus) -> set[Any]:
+def _labels(corpus: Corpus, task: str) -> set[Any]:
     """Return the labels there are, those of words among them."""
-    labels: set[Any] = set()
-    for label in corpus.labels or ():
-        labels.update(label if isinstance(label, tuple) else (label,))
-    return labels
+    if corpus.labels is None:
+        mend = "name their column with `label_column`, or learn the text itself with `task='causal-lm'`"
+        if task in MODALITIES:
+            mend = "give files in a folder for each class"
+        raise LayerscopeError(
+            f"{corpus.name} has no labels, which {task} learns from: {mend}"
+        )
+    labels: Any = corpus.labels
+    if task == TAGGING:
+        labels = chain.from_iterable(labels)
+    return set(labels)
 
 
-def _classes(corpus: Corpus) -> tuple[str, ...]:
+def _classes(corpus: Corpus, task: str) -> tuple[str, ...]:
     """Return the classes of a corpus in order: by number where all are numbers, else by name."""
-    labels = _labels(corpus)
+    labels = _labels(corpus, task)
     if len(labels) < 2:
         raise LayerscopeError(
             f"every label of {corpus.name} is {next(iter(labels))!r}: give at least two classes"
         )
-    return tuple(
-        map(str, sorted(labels, key=lambda label: (isinstance(label, str), label)))
-    )
+    ordered = sorted(labels, key=lambda label: (isinstance(label, str), label))
+    return tuple(map(str, ordered))
 
 
 def _numbers(n: int) -> tuple[str, ...]:
@@ -204,14 +218,14 @@ def describe(corpus: Corpus) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Lessons:
-    """Examples to train and to evaluate on, what makes batches of them (None: sentence-transformers), and notes.
+    """Examples to train and to evaluate on, what makes batches of them for a transformers Trainer, and notes.
 
     `digests` are those of the samples that a classifier learns from.
     """
 
     train: Examples
     eval: Examples
-    collate: Callable[..., Any] | None
+    collate: Callable[..., Any]
     notes: tuple[str, ...]
     digests: Digests | None
 
@@ -224,28 +238,29 @@ def encode(
     settings: Settings,
 ) -> Lessons:
     """Return data as a Trainer takes them: texts tokenised once, images and sounds read when a batch is made."""
-    seed, notes, collate, digests = settings.seed, tuple[str, ...](), None, None
-    if classes is not None:
-        digests = kept_digests(train) if settings.task != TAGGING else None
-        labelled = partial(
-            _classified, classes=classes, encoder=encoder, task=settings.task
-        )
+    task, seed = settings.task, settings.seed
+    notes, digests = tuple[str, ...](), None
+    label = class_labels
+    if task == LANGUAGE:
+        label = next_tokens
+        train, held, notes = _windows(train, held, encoder, seed)
+    if classes is not None and task != TAGGING:
+        digests = kept_digests(train)
+    examples = []
+    labels: Sequence[Any] | None
+    for corpus in (train, held):
+        samples, labels = corpus.samples, corpus.labels
+        if classes is not None:
+            samples, labels = _classified(corpus, classes, encoder, task)
         augment = bool(settings.augment)
-        learnt, judged = (
-            Examples(corpus.name, *labelled(corpus), seed, augment=augment)
-            for corpus in (train, held)
-        )
-        collate = partial(batched, encoder=encoder, label=class_labels)
-    else:
-        if settings.task == LANGUAGE:
-            train, held, notes = _windows(train, held, encoder, seed)
-            collate = partial(batched, encoder=encoder, label=next_tokens)
-        learnt, judged = (
-            Examples(corpus.name, corpus.samples, corpus.labels, seed)
-            for corpus in (train, held)
-        )
+        examples.append(Examples(corpus.name, samples, labels, seed, augment=augment))
+    learnt, judged = examples
     return Lessons(
-        learnt, judged.drawn(settings.eval_samples, seed), collate, notes, digests
+        learnt,
+        judged.drawn(settings.eval_samples, seed),
+        partial(batched, encoder=encoder, label=label),
+        notes,
+        digests,
     )
 
 
@@ -258,11 +273,11 @@ def _windows(
         windows = pack(replace(corpus, notes=()), encoder.tokenizer, encoder.max_length)
         return replace(windows, labels=None)
 
-    if held is train:
-        train, held, note = _split(packed(train), seed, "window")
-        return train, held, (*train.notes, note)
-    train, held = packed(train), packed(held)
-    return train, held, (*train.notes, *_of_eval(held))
+    whole = packed(train)
+    if held is not train:
+        return whole, packed(held), whole.notes
+    train, held, note = _split(whole, seed)
+    return train, held, (*whole.notes, note)
 
 
 def _classified(
@@ -272,11 +287,9 @@ def _classified(
     number = {name: i for i, name in enumerate(classes)}
     labels: Any = corpus.labels
     if task != TAGGING:
-        samples = (
-            encoded(corpus.samples, encoder)
-            if corpus.modality == "text"
-            else corpus.samples
-        )
+        samples = corpus.samples
+        if corpus.modality == "text":
+            samples = encoded(samples, encoder)
         return samples, [number[str(label)] for label in labels]
     windows, rows = [], []
     tokens = first_tokens(encoder, corpus.samples, corpus.name)

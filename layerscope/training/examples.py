@@ -1,7 +1,6 @@
 """Labelled samples as a Trainer takes them: examples, the order of a pass over them, and batches of each task."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,9 @@ PADDING, FLIPPED, DEGREES = 1 / 8, 0.5, 15.0
 """Augmented images: shift as a share of each side (4 of 32 pixels), probability of a flip, largest rotation."""
 
 
-@dataclass(frozen=True)
-class Example:
-    """A sample with its label (a class, a row of them, one a token, or None), and a seed of its own."""
-
-    sample: Any
-    label: Any
-    seed: tuple[int, int, int]
-
-
-Label = Callable[[dict[str, Tensor], Sequence[Example], Any], Tensor]
+Example = tuple[Any, Any]
+"""A sample with its label: a class, a row of them, one a token, or None."""
+Label = Callable[[dict[str, Tensor], list[Any]], Tensor]
 
 
 class Examples(Dataset[Example]):
@@ -54,22 +46,19 @@ class Examples(Dataset[Example]):
         return len(self.samples)
 
     def __getitem__(self, index: int) -> Example:
-        seed = (self.seed, self.epoch, index)
         sample = self.samples[index]
         if self.augment:
-            sample = augmented(sample, np.random.default_rng(seed))
-        return Example(
-            sample, None if self.labels is None else self.labels[index], seed
-        )
+            rng = np.random.default_rng((self.seed, self.epoch, index))
+            sample = augmented(sample, rng)
+        return sample, self.labels and self.labels[index]
 
     def drawn(self, n: int | None, seed: int) -> "Examples":
         """Return `n` of these at most, drawn with a seed and never augmented, to evaluate on."""
         rows = list(range(len(self)))
         if n is not None and n < len(self):
-            rows = sorted(
-                np.random.default_rng(seed).choice(len(self), n, replace=False).tolist()
-            )
-        labels = None if self.labels is None else [self.labels[row] for row in rows]
+            rng = np.random.default_rng(seed)
+            rows = sorted(rng.choice(len(self), n, replace=False).tolist())
+        labels = self.labels and pick(self.labels, rows)
         return Examples(self.name, pick(self.samples, rows), labels)
 
     def lengths(self) -> np.ndarray[Any, Any] | None:
@@ -127,25 +116,21 @@ def batched(
     examples: Sequence[Example], encoder: Any, label: Label
 ) -> dict[str, Tensor]:
     """Return a batch as a model's encoder makes it, with the `labels` [B] or [B, T] that a function gives it."""
-    inputs = encoder.batch([example.sample for example in examples])
+    samples, labels = zip(*examples, strict=True)
+    inputs = encoder.batch(list(samples))
     batch = dict(inputs.named) or {"inputs": inputs.positional}
-    return batch | {"labels": label(batch, examples, encoder)}
+    return batch | {"labels": label(batch, list(labels))}
 
 
-def class_labels(
-    batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any
-) -> Tensor:
+def class_labels(batch: dict[str, Tensor], labels: list[Any]) -> Tensor:
     """Return the class of each sample, or of each token, those of padding ignored."""
-    labels = [example.label for example in examples]
-    return (
-        torch.tensor(labels) if isinstance(labels[0], int) else padded(labels, IGNORED)
-    )
+    if isinstance(labels[0], int):
+        return torch.tensor(labels)
+    return padded(labels, IGNORED)
 
 
-def next_tokens(
-    batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any
-) -> Tensor:
+def next_tokens(batch: dict[str, Tensor], labels: list[Any]) -> Tensor:
     """Return the tokens themselves, for causal language models; the first, which nothing predicts, is ignored."""
-    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
-    labels[:, 0] = IGNORED
-    return labels
+    tokens = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
+    tokens[:, 0] = IGNORED
+    return tokens

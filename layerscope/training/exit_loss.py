@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts
 from layerscope.models.weights import ExitHeads, heads_of
 from layerscope.training.exits import Exits
-from layerscope.training.loss import IGNORED, aligned_loss
+from layerscope.training.loss import IGNORED, aligned_loss, check_classes
 from layerscope.training.objectives import Objective
 
 Head = Callable[[Tensor], Tensor]
@@ -41,8 +40,10 @@ class ExitLoss:
         self.on = False
         self.score: Score | None = None
         self.module: Any = exits.module
-        every = len(exits.layers) == exits.stack.depth
-        self.every = exits if every else Exits(exits.model, inputs)
+        self.classes = exits.classes
+        self.every = exits
+        if len(exits.layers) < exits.stack.depth:
+            self.every = Exits(exits.model, inputs)
         self.shift = _shifts(self.module, inputs)
         if objective.name == "classifiers":
             if exits.head is None:
@@ -52,11 +53,6 @@ class ExitLoss:
             heads = nn.ModuleList(copy.deepcopy(exits.head) for _ in exits.layers[:-1])
             self.module.add_module(HEADS, heads)
         self._plain = self.module.forward
-        kinds = {
-            parameter.kind
-            for parameter in inspect.signature(self._plain).parameters.values()
-        }
-        self._takes_items = inspect.Parameter.VAR_KEYWORD in kinds
 
         # the Trainer reads from the signature which columns a model takes
         @functools.wraps(self._plain)
@@ -73,9 +69,8 @@ class ExitLoss:
     @property
     def heads(self) -> dict[int, nn.Module]:
         """The heads of the layers before the last exit, none where all read one."""
-        return dict(
-            zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False)
-        )
+        heads = getattr(self.module, HEADS, ())
+        return dict(zip(self.exits.layers, heads, strict=False))
 
     def exit_heads(self) -> ExitHeads | None:
         """Return the weights of these heads as they are now."""
@@ -101,19 +96,15 @@ class ExitLoss:
             return bare()
         if self.module.training:
             return ModelOutput(loss=self._loss(bare, labels, items))
-        more = (
-            {"num_items_in_batch": items}
-            if items is not None and self._takes_items
-            else {}
-        )
-        call = partial(bare, labels=labels, **more)
+        call = partial(bare, labels=labels)
         if self.score is None:
             return call()
+        # before the model's own loss, which fails in its own way
+        check_classes(labels[labels != IGNORED], self.classes)
         output, read = self.every.reading(call, bare)
         head = self.every.head or nn.Identity()
-        self.score(
-            read, [self.heads.get(layer, head) for layer in self.every.layers], labels
-        )
+        heads = [self.heads.get(layer, head) for layer in self.every.layers]
+        self.score(read, [*heads], labels)
         return output
 
     def _loss(self, call: Callable[[], Any], labels: Tensor, items: Any) -> Tensor:
@@ -151,17 +142,15 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     kind = type(module).__name__
     with evaluating(module):
         logits: Tensor = module(**named).logits
-        shape = logits.shape[:-1]
+        *shape, classes = logits.shape
         generator = torch.Generator().manual_seed(0)
-        labels = torch.randint(0, logits.shape[-1], shape, generator=generator).to(
-            logits.device
-        )
+        labels = torch.randint(classes, shape, generator=generator).to(logits.device)
         try:
             loss: Tensor = module(**named, labels=labels).loss
         except Exception as error:
             raise LayerscopeError(
-                f"{kind} takes no class of each {'token' if len(shape) > 1 else 'sample'} as labels "
-                f"({type(error).__name__}): aligned training takes models of classes or tokens"
+                f"{kind} takes no class of each sample or token as labels ({type(error).__name__}): aligned training "
+                "takes models of classes or tokens"
             ) from error
         shift = False
         if len(shape) > 1 and shape[1] > 1:

@@ -1,7 +1,7 @@
 """What every exit of a model gives its one head, with gradients, out of a single forward."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -41,13 +41,13 @@ class Exits:
             logits = logits_of(forward(self.module, inputs))
             if logits is not None and bool(logits.isnan().any()):
                 raise LayerscopeError(
-                    f"{name} gives logits that are NaN before any training: its weights are corrupt, take an earlier "
-                    f"checkpoint or another model"
+                    f"{name} gives logits that are NaN before any training: its weights are corrupt, take another model"
                 )
             if logits is None or model.lens is None:
                 raise LayerscopeError(
                     f"{name} has no head over its {self.stack.part}: give a model with one"
                 )
+            self.classes = model.lens.classes
             calls = trace(self.module, "", inputs)
             self.head_path = _linear(calls, logits)
             self._at_once = self._agrees(inputs, logits)
@@ -63,22 +63,16 @@ class Exits:
     def __call__(self, call: Call) -> list[Tensor]:
         """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model."""
         if self._at_once:
-            reads = self.last(call, self.layers)
-            if len(reads) % len(self.layers):
-                raise RuntimeError("the code after the blocks did not read every exit")
+            with recorded(self.module, self.stack.blocks, self.layers):
+                reads = self.last(call)
             return list(reads.chunk(len(self.layers)))
         with self._headless(), recorded(self.module, self.stack.blocks) as states:
             call()
         return [self._alone(call, states[layer - 1]) for layer in self.layers]
 
-    def last(self, call: Call, stacked: Sequence[int] = ()) -> Tensor:
-        """Return what the model's last layer, or those `stacked` in its stead, give `head`, or their logits."""
-        record = (
-            recorded(self.module, self.stack.blocks, stacked)
-            if stacked
-            else nullcontext()
-        )
-        with self._headless() as reads, record:
+    def last(self, call: Call) -> Tensor:
+        """Return what the model's last layer gives `head`, or its logits."""
+        with self._headless() as reads:
             output = call()
         read = reads[-1] if reads else logits_of(output)
         assert read is not None
@@ -121,21 +115,24 @@ class Exits:
 
     def _agrees(self, inputs: Inputs, logits: Tensor) -> bool:
         """Return whether stacked exits are read as each is alone, the last one as the model itself reads it."""
-        call, self._at_once = partial(forward, self.module, inputs), True
-        try:
-            stacked = self(call)
-        # the code after the blocks fails in its own way on another batch size
-        except Exception:
-            return False
+        call = partial(forward, self.module, inputs)
         self._at_once = False
-        pairs = [*zip(stacked, self(call), strict=True)]
-        if self.layers[-1] == self.stack.depth:
-            last = stacked[-1] if self.head is None else self.head(stacked[-1])
-            pairs.append((last, logits.to(last.dtype)))
-        return all(
-            one.shape == two.shape and torch.allclose(one, two, rtol=1e-4, atol=1e-4)
-            for one, two in pairs
-        )
+        alone = self(call)
+        self._at_once = True
+        # the code after the blocks fails in its own way on another batch size
+        with suppress(Exception):
+            pairs = [*zip(self(call), alone, strict=True)]
+            if self.layers[-1] == self.stack.depth:
+                last = pairs[-1][0]
+                if self.head is not None:
+                    last = self.head(last)
+                pairs.append((last, logits.to(last.dtype)))
+            return all(one.shape == two.shape and _near(one, two) for one, two in pairs)
+        return False
+
+
+def _near(one: Tensor, two: Tensor) -> bool:
+    return torch.allclose(one, two, rtol=1e-4, atol=1e-4)
 
 
 @contextmanager
@@ -161,7 +158,9 @@ def recorded(
 
 def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
     """Return the depths of exits, None is every layer from 1 on; raises `LayerscopeError` for others."""
-    exits = tuple(range(1, model.stack.depth + 1) if layers is None else layers)
+    if layers is None:
+        layers = range(1, model.stack.depth + 1)
+    exits = tuple(layers)
     exit_weights(exits, model.stack.depth)  # which checks them
     return exits
 

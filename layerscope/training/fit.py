@@ -7,7 +7,6 @@ Trainer of transformers, which resumes by itself wherever it was stopped.
 import math
 import os
 import shutil
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -64,12 +63,8 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
     def __init__(
         self, reporter: Reporter, title: str, examples: Examples, stack: ExitStack
     ) -> None:
-        self.reporter, self.title, self.examples, self.stack = (
-            reporter,
-            title,
-            examples,
-            stack,
-        )
+        self.reporter, self.title = reporter, title
+        self.examples, self.stack = examples, stack
         self.loss = ""
         self.advance: Advance | None = None
 
@@ -91,29 +86,16 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
             control.should_evaluate = control.should_save = True
         return control
 
-    def on_log(
-        self,
-        args: Any,
-        state: Any,
-        control: Any,
-        logs: Mapping[str, Any] | None = None,
-        **_: Any,
-    ) -> None:
-        if logs and "loss" in logs:
+    def on_log(self, args: Any, state: Any, control: Any, **events: Any) -> None:
+        logs = events["logs"]
+        if "loss" in logs:
             self.loss = f"loss {float(logs['loss']):.3f}"
 
-    def on_evaluate(
-        self,
-        args: Any,
-        state: Any,
-        control: Any,
-        metrics: Mapping[str, float],
-        **_: Any,
-    ) -> None:
+    def on_evaluate(self, args: Any, state: Any, control: Any, **events: Any) -> None:
         """Show the loss, the whole model's score, and its effective depth."""
-        values = {key.removeprefix("eval_"): value for key, value in metrics.items()}
-        words = [f"step {state.global_step:,}"]
-        words += [f"{name} {values[name]:.3f}" for name in SHOWN if name in values]
+        metrics, words = events["metrics"], [f"step {state.global_step:,}"]
+        shown = [name for name in SHOWN if f"eval_{name}" in metrics]
+        words += [f"{name} {metrics[f'eval_{name}']:.3f}" for name in shown]
         if state.is_world_process_zero:
             self.reporter.say(" · ".join(words))
 
@@ -122,7 +104,8 @@ def check_reports(name: str) -> None:
     """Raise `LayerscopeError` where a Trainer cannot report to that name, for it is unknown or not installed."""
     from transformers.integrations import get_available_reporting_integrations
 
-    if name not in (there := ("none", "all", *get_available_reporting_integrations())):
+    there = ("none", "all", *get_available_reporting_integrations())
+    if name not in there:
         raise LayerscopeError(
             f"report_to {name!r} is not installed: choose one of {listed(there)}"
         )
@@ -138,18 +121,17 @@ def steps_of(settings: Settings, samples: int) -> int:
     if settings.max_steps is not None:
         return settings.max_steps
     batches = math.ceil(samples / (settings.batch_size * launched()))
-    return math.ceil(
-        settings.epochs * max(1, math.ceil(batches / settings.gradient_accumulation))
-    )
+    in_epoch = math.ceil(batches / settings.gradient_accumulation)
+    return math.ceil(settings.epochs * in_epoch)
 
 
-def evaluations_of(settings: Settings, steps: int, evaluated: int) -> tuple[int, bool]:
-    """Return the steps between evaluations, as set or within `SHARE`, and whether there is one before the first."""
+def evaluations_of(settings: Settings, steps: int, evaluated: int) -> int:
+    """Return the steps between evaluations, as set or within `SHARE`; there is one before the first, too."""
     if settings.eval_every is not None:
-        return settings.eval_every, True
+        return settings.eval_every
     trained = steps * settings.batch_size * settings.gradient_accumulation * launched()
-    most = int(SHARE * trained / max(1, evaluated))
-    return math.ceil(steps / min(EVALUATIONS, max(1, most - 1))), most > 1
+    most = int(SHARE * trained / evaluated) - 1
+    return math.ceil(steps / max(1, min(EVALUATIONS, most)))
 
 
 def fit(
@@ -164,7 +146,7 @@ def fit(
         reporter.say(f"{folder.path} is finished: nothing is left to train")
         return
     steps = steps_of(settings, len(lessons.train))
-    every, on_start = evaluations_of(settings, steps, len(lessons.eval))
+    every = evaluations_of(settings, steps, len(lessons.eval))
     samples, interval = count(len(lessons.eval), "sample"), count(every, "step")
     reporter.say(f"every layer is evaluated on {samples} after every {interval}")
     with without_bars(), ExitStack() as stack:
@@ -177,7 +159,7 @@ def fit(
         trainer.remove_callback(PrinterCallback)
         if settings.scheduler == "multistep":
             _step_down(trainer, steps)
-        trainer.args.eval_on_start = on_start and folder.last_checkpoint() is None
+        trainer.args.eval_on_start = folder.last_checkpoint() is None
         run_to_end(trainer, folder, reporter)
         heads = None
         if settings.task != SENTENCES:

@@ -1,7 +1,6 @@
 """The folder of a training: what is in it, whether it is the same training, and where it resumes."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,10 +28,8 @@ class TrainingFolder:
     @property
     def finished(self) -> bool:
         """Whether the training has come to its end."""
-        return bool(
-            (self.path / ABOUT).is_file()
-            and read_json(self.path / ABOUT).get("finished")
-        )
+        about = self.path / ABOUT
+        return about.is_file() and bool(read_json(about).get("finished"))
 
     @property
     def checkpoints(self) -> Path:
@@ -46,18 +43,12 @@ class TrainingFolder:
 
     def last_checkpoint(self) -> Path | None:
         """Return the last whole checkpoint, None where there is none."""
-        # the Trainer's state is written last, and may be cut short by a kill
-        for folder in sorted(
-            self.checkpoints.glob("checkpoint-*"), key=step_of, reverse=True
-        ):
+        checkpoints = self.checkpoints.glob("checkpoint-*")
+        for folder in sorted(checkpoints, key=step_of, reverse=True):
+            # the Trainer's state is written last, and may be cut short by a kill
             with suppress(OSError, ValueError):
-                if isinstance(
-                    json.loads(
-                        (folder / "trainer_state.json").read_text(encoding="utf-8")
-                    ),
-                    dict,
-                ):
-                    return folder
+                json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+                return folder
         return None
 
     def write(self, *, finished: bool) -> None:
@@ -65,57 +56,39 @@ class TrainingFolder:
         write_json(self.path / ABOUT, {**self.about, "finished": finished})
 
 
+@contextmanager
 def open_training(
     out: str | Path, about: Mapping[str, Any], *, main: bool
-) -> TrainingFolder:
-    """Return the folder of a training, new or begun before; `main` is the one process that writes.
+) -> Iterator[TrainingFolder]:
+    """Hold the folder of a training, new or begun before; `main` is the one process that writes.
 
-    Raises `LayerscopeError` for one that cannot be written, that another job writes to, or that
-    holds another training: what differs is named.
+    A start that fails before its first evaluation leaves nothing. Raises `LayerscopeError` for a
+    folder that cannot be written, that another job writes to, or that holds another training: what
+    differs is named.
     """
-    path = Path(out).expanduser()
-    folder = TrainingFolder(path, about)
-    if main:
-        # left by a job that was killed, or held by one that lives
-        if (path / LOCK).exists():
-            with locked(path):
-                pass
-        begun = (
-            not _unbegun(path)
-            and (own_folder(path, "training", ABOUT) / ABOUT).is_file()
-        )
+    folder = TrainingFolder(Path(out).expanduser(), about)
+    path = folder.path
+    if not main:
+        yield folder
+        return
+    own_folder(path, "training", ABOUT)
+    with locked(path):
+        if _begun(path):
+            _refuse_another(path, read_json(path / ABOUT), about)
+        else:
+            folder.write(finished=False)
         try:
-            if begun:
-                _refuse_another(path, read_json(path / ABOUT), about)
-            else:
-                path.mkdir(parents=True, exist_ok=True)
-                folder.write(finished=False)
-            if not os.access(path, os.W_OK):
-                raise PermissionError(13, "Permission denied")
-        except OSError as error:
-            raise LayerscopeError(
-                f"out {str(path)!r} cannot be written ({error.strerror}): name another folder"
-            ) from error
-    return folder
+            yield folder
+        except BaseException:
+            if not _begun(path):
+                shutil.rmtree(path, ignore_errors=True)
+            raise
 
 
-@contextmanager
-def nothing_left(folder: TrainingFolder, *, main: bool) -> Iterator[None]:
-    """Within, a start that fails before its first evaluation deletes the folder again, in the one main process."""
-    try:
-        yield
-    except BaseException:
-        if main and _unbegun(folder.path):
-            shutil.rmtree(folder.path, ignore_errors=True)
-        raise
-
-
-def _unbegun(path: Path) -> bool:
-    """Whether a folder names a training, or its baselines, and holds nothing of them."""
-    files = {file.name for file in path.rglob("*") if not file.is_dir()}.difference(
-        [LOCK]
-    )
-    return bool(files) and files <= {ABOUT, f".{ABOUT}.part"}
+def _begun(path: Path) -> bool:
+    """Whether a folder holds more than the name of a training."""
+    names = {file.name for file in path.rglob("*") if not file.is_dir()}
+    return not names <= {ABOUT, f".{ABOUT}.part", LOCK}
 
 
 def step_of(checkpoint: Path) -> int:
@@ -128,16 +101,14 @@ def _refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) 
     now = json.loads(json.dumps(new))
     differ = []
     for group in ("settings", "model", "data"):
-        there = old.get(group, {})
+        before = old[group]
         for name, value in now[group].items():
-            # an older training lacks an option's default
-            if name in there and name not in FREE and there[name] != value:
-                differ.append(
-                    f"{name} {_shown(there[name])} there, {_shown(value)} here"
-                )
+            if name not in FREE and before.get(name, value) != value:
+                there, here = _shown(before[name]), _shown(value)
+                differ.append(f"{name} {there} there, {here} here")
     if differ:
         raise LayerscopeError(
-            f"out {str(path)!r} holds another training ({'; '.join(differ[:4])}{'; …' if len(differ) > 4 else ''}): "
+            f"out {str(path)!r} holds another training ({'; '.join(differ[:4])}): "
             "name another folder, or give the same settings to resume it"
         )
 
@@ -145,5 +116,4 @@ def _refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):  # of data
         return f"{value['name']} ({value['samples']} samples, {value['digest'][:8]})"
-    text = json.dumps(value) if isinstance(value, list) else str(value)
-    return text if len(text) <= 40 else f"{text[:36]}…"
+    return str(value)

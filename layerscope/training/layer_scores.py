@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from operator import add
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import cosine_to, effective_depth, saturation_layer
@@ -38,7 +41,7 @@ class LayerScores:
     linear layer makes them. The cosine to the last layer is centred (footnote 2 of Tracing
     Representation Progression), on an even sample of the rows where they are many. With `shift`
     labels are the inputs, and position t predicts label t + 1. `collapse` is the number of classes
-    and the width of the states, for neural collapse; None leaves it out (see `no_collapse`).
+    and the width of the states, for neural collapse; None leaves it out.
     """
 
     def __init__(
@@ -65,7 +68,8 @@ class LayerScores:
         last one first. `heads` make logits `[n, K]` of states `[n, D]`, and are called on chunks of
         rows.
         """
-        labels = labels[..., 1:] if self.shift else labels
+        if self.shift:
+            labels = labels[..., 1:]
         counts = labels != IGNORED
         truth = labels[counts]
         if not len(truth):
@@ -76,7 +80,9 @@ class LayerScores:
         chosen = self.some.choose(len(truth)).to(last.device)
         states, tops, losses = [], [], []
         for index, head in enumerate(heads):
-            rows = last if index == self.depth - 1 else self._rows(read(index), counts)
+            rows = last
+            if index < self.depth - 1:
+                rows = self._rows(read(index), counts)
             top, loss = _judged(rows, head, truth)
             if self.classes:
                 finite = torch.isfinite(loss)
@@ -113,9 +119,7 @@ class LayerScores:
         self.total += other.total
         self.skipped += other.skipped
         self.sums += other.sums
-        self.classes = [
-            one + two for one, two in zip(self.classes, other.classes, strict=True)
-        ]
+        self.classes = list(map(add, self.classes, other.classes))
         if self.some is not None and other.some is not None:
             self.some.add(other.some.rows)
         self.some = self.some or other.some
@@ -125,44 +129,39 @@ class LayerScores:
         if not self.total:
             return []
         rows = [*self._means(), *self._cosines(), *self._collapses()]
-        accuracies = [row["value"] for row in rows if row["metric"] == "layer_accuracy"]
-        if all(map(math.isfinite, accuracies)):
-            shares = torch.tensor(accuracies, dtype=torch.float64)
-            for name, relative_to in (("last", "last"), ("all", None)):
-                depth = float(effective_depth(shares, EPSILON, relative_to))
-                rows.append(self._row("effective_depth", self.depth, depth))
-                rows[-1]["variant"] = depth_variant(name)
+        if self.total == self.skipped:
+            return rows
+        accuracies = self.sums[0, MEANS.index("layer_accuracy")]
+        shares = accuracies / (self.total - self.skipped)
+        for name, relative_to in (("last", "last"), ("all", None)):
+            depth = float(effective_depth(shares, EPSILON, relative_to))
+            row = self._row("effective_depth", self.depth, depth)
+            rows.append(row | {"variant": depth_variant(name)})
         return rows
 
     def _means(self) -> Iterator[Row]:
         """Yield mean and standard error of every layer; NaN where no row was finite, or no error of one."""
         n = self.total - self.skipped
         total, squares = self.sums
-        means = total / n if n else torch.full_like(total, math.nan)
-        errors = torch.full_like(total, math.nan)
-        if n > 1:
-            errors = ((squares - total * means) / (n - 1)).clamp_min(0).div(n).sqrt()
-        for name, values, stderrs in zip(
-            MEANS, means.tolist(), errors.tolist(), strict=True
-        ):
-            for layer, value in enumerate(values, start=1):
-                stderr = stderrs[layer - 1]
-                if name != "saturation_layer" or layer == self.depth:
-                    yield self._row(name, layer, value, stderr)
-                if name == "cross_entropy" and self.language_model:
-                    perplexity = math.exp(min(value, 700.0))
-                    yield self._row(
-                        "perplexity", layer, perplexity, perplexity * stderr
-                    )
+        means = total / n
+        errors = ((squares - total * means) / (n - 1)).clamp_min(0).div(n).sqrt()
+        for index, layer in np.ndindex(*means.shape):
+            name, number = MEANS[index], layer + 1
+            value, stderr = float(means[index, layer]), float(errors[index, layer])
+            if name != "saturation_layer" or number == self.depth:
+                yield self._row(name, number, value, stderr)
+            if name == "cross_entropy" and self.language_model:
+                perplexity = math.exp(min(value, 700.0))
+                yield self._row("perplexity", number, perplexity, perplexity * stderr)
 
     def _cosines(self) -> Iterator[Row]:
-        rows = torch.empty(0) if self.some is None else self.some.rows
-        if not len(rows):
+        if self.some is None or not len(self.some.rows):
             return
-        for layer, column in enumerate(cosine_to(rows).mT, start=1):
+        for layer, column in enumerate(cosine_to(self.some.rows).mT, start=1):
             cosines = column[torch.isfinite(column)]
-            n = len(cosines)
-            error = float(cosines.std()) / n**0.5 if n > 1 else math.nan
+            n, error = len(cosines), math.nan
+            if n > 1:
+                error = float(cosines.std()) / n**0.5
             row = self._row("cosine_similarity", layer, float(cosines.mean()), error)
             yield row | {"layer_b": self.depth, "site_b": SITE, "n": n}
 
@@ -179,7 +178,8 @@ class LayerScores:
         return row_of(name, layer, value, stderr, n, n_skipped=self.skipped)
 
     def _rows(self, state: Tensor, counts: Tensor) -> Tensor:
-        state = state[..., :-1, :] if self.shift else state
+        if self.shift:
+            state = state[..., :-1, :]
         if state.shape[:-1] != counts.shape:
             raise LayerscopeError(
                 f"states {tuple(state.shape)} and labels {tuple(counts.shape)}: give one label for each state"
@@ -191,34 +191,32 @@ def row_of(
     metric: str, layer: int, value: float, stderr: float, n: int, **more: Any
 ) -> Row:
     """Return a row of the long frame of a run."""
-    row: Row = {
-        "metric": metric,
-        "variant": None,
-        "pooling": None,
-        "layer": layer,
-        "site": SITE,
-    }
-    return row | {"value": value, "stderr": stderr, "n": n, "n_skipped": 0} | more
+    row: Row = {"metric": metric, "variant": None, "pooling": None, "layer": layer}
+    values = {"site": SITE, "value": value, "stderr": stderr, "n": n, "n_skipped": 0}
+    return row | values | more
 
 
-def score_options(
-    model: LayeredModel, exit_loss: ExitLoss
-) -> tuple[dict[str, Any], str | None]:
-    """Return the options of `LayerScores` for a model with a head, and why neural collapse is left out where it is."""
+def score_options(model: LayeredModel, exit_loss: ExitLoss) -> dict[str, Any]:
+    """Return the options of `LayerScores` for a model with a head."""
     head, depth = exit_loss.every.head, model.stack.depth
-    classes = 0 if model.lens is None else model.lens.classes
-    width = classes if head is None else head.in_features
+    classes = width = exit_loss.classes
+    if head is not None:
+        width = head.in_features
     config: Any = getattr(model.module, "config", None)
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    language_model = exit_loss.shift or getattr(text, "vocab_size", None) == classes
-    left_out = no_collapse(depth, classes, width, language_model)
-    options = {
+    if hasattr(config, "get_text_config"):
+        config = config.get_text_config()
+    language_model = exit_loss.shift or getattr(config, "vocab_size", None) == classes
+    collapse = None
+    size = 8 * (depth * width * (width + 2 * classes) + 3 * classes**2)
+    # the classes of a language model are its tokens
+    if not language_model and size <= MOST_BYTES:
+        collapse = classes, width
+    return {
         "depth": depth,
         "shift": exit_loss.shift,
         "language_model": language_model,
-        "collapse": None if left_out else (classes, width),
+        "collapse": collapse,
     }
-    return options, left_out
 
 
 def once(labels: Tensor, accelerator: Any) -> Tensor:
@@ -257,35 +255,22 @@ def over_processes(scores: LayerScores, accelerator: Any) -> LayerScores:
 
 def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
     """Return what a training log says of scores: flat names, those of single layers `NAME_layer_K`."""
-    values = {
-        (row["metric"], row["variant"], row["layer"]): row["value"] for row in rows
-    }
-    depth = max((layer for _, _, layer in values), default=0)
     score, metric = "accuracy", "layer_accuracy"
     if language_model:
         score = metric = "perplexity"
-    names = {
-        score: (metric, None, depth),
-        "saturation_layer": ("saturation_layer", None, depth),
-        "nc1": ("nc1", None, depth),
-        "effective_depth": ("effective_depth", depth_variant("last"), depth),
-    }
-    for layer in range(1, depth + 1):
-        names[f"{score}_layer_{layer}"] = metric, None, layer
-        names[f"cosine_layer_{layer}"] = "cosine_similarity", None, layer
-    return {name: values[key] for name, key in names.items() if key in values}
-
-
-def no_collapse(
-    depth: int, classes: int, width: int, language_model: bool
-) -> str | None:
-    """Return why neural collapse of such a model is not computed, None where it is."""
-    if language_model:
-        return "NC1 is left out: a language model's classes are its tokens"
-    size = 8 * (depth * width * (width + 2 * classes) + 3 * classes**2)
-    if size > MOST_BYTES:
-        return f"NC1 is left out: its sums take {size / 2**20:,.0f} MiB"
-    return None
+    flat = {}
+    # layers ascend, so the last one stays under a name without a layer
+    for row in rows:
+        name, layer, value = row["metric"], row["layer"], row["value"]
+        if name == metric:
+            flat[score] = flat[f"{score}_layer_{layer}"] = value
+        elif name == "cosine_similarity":
+            flat[f"cosine_layer_{layer}"] = value
+        elif name in ("saturation_layer", "nc1"):
+            flat[name] = value
+        elif row["variant"] == depth_variant("last"):
+            flat["effective_depth"] = value
+    return flat
 
 
 def depth_variant(relative_to: str) -> str:
@@ -295,18 +280,13 @@ def depth_variant(relative_to: str) -> str:
 
 def _judged(rows: Tensor, head: Head, truth: Tensor) -> tuple[Tensor, Tensor]:
     """Return top prediction and negative log-likelihood of each row, logits in chunks."""
+    classes = head(rows[:1]).shape[-1]
+    check_classes(truth, classes)
     tops, losses = [], []
-    size, start = 1, 0
-    while start < len(rows):
-        part, labels = rows[start : start + size], truth[start : start + size, None]
-        logits = wide(head(part))
-        if start == 0:
-            check_classes(truth, logits.shape[-1])
+    size = max(1, CHUNK // classes)
+    for start in range(0, len(rows), size):
+        chunk = slice(start, start + size)
+        logits = wide(head(rows[chunk]))
         tops.append(logits.argmax(-1))
-        losses.append(
-            (logits.logsumexp(-1, keepdim=True) - logits.gather(1, labels))[:, 0]
-        )
-        start += size
-        # the first row shows the number of classes
-        size = max(1, CHUNK // logits.shape[-1])
+        losses.append(cross_entropy(logits, truth[chunk], reduction="none"))
     return torch.cat(tops), torch.cat(losses)

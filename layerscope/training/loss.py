@@ -93,17 +93,12 @@ def exit_weights(
     >>> exit_weights([1, 2, 3, 4], weights="uniform")
     (0.25, 0.25, 0.25, 0.25)
     """
-    exits = [int(layer) for layer in layers]
-    last = exits[-1] if depth is None and exits else depth
-    if (
-        not exits
-        or exits != sorted(set(exits))
-        or exits[0] < 1
-        or last is None
-        or exits[-1] > last
-    ):
+    exits = list(map(int, layers))
+    last = depth or max(exits, default=0)
+    increasing = exits == sorted({*exits})
+    if not exits or not increasing or exits[0] < 1 or exits[-1] > last:
         raise LayerscopeError(
-            f"exits {list(layers)!r}: give increasing layers from 1 to {last or 'L'}, at least one"
+            f"exits {exits}: give increasing layers from 1 to {last or 'L'}, at least one"
         )
     plain = plain_weights(exits, weights)
     total = math.fsum(plain)
@@ -137,8 +132,6 @@ def counted(
 ) -> tuple[list[Tensor], Tensor, tuple[float, ...]]:
     """Return the states `[N, D]` of each exit whose labels count, these labels `[N]`, and the weight of each exit."""
     exits = list(states)
-    if not exits:
-        raise LayerscopeError("no exit is given: give the states of at least one layer")
     last = tuple(exits[-1].shape)
     for number, state in enumerate(exits):
         if tuple(state.shape) != last:
@@ -162,13 +155,13 @@ def counted(
         raise LayerscopeError(
             "every label of this batch is ignored: leave such batches out"
         )
-    if layers is not None and len(layers) != len(exits):
+    if layers is None:
+        layers = range(1, len(exits) + 1)
+    if len(layers) != len(exits):
         raise LayerscopeError(
             f"{len(exits)} exits and {len(layers)} layers: name the depth of each exit"
         )
-    shares = exit_weights(
-        layers if layers is not None else range(1, len(exits) + 1), weights=weights
-    )
+    shares = exit_weights(layers, weights=weights)
     return [state[counts] for state in exits], truth, shares
 
 
@@ -185,16 +178,16 @@ def logits_of(rows: Tensor, head: Callable[[Tensor], Tensor], truth: Tensor) -> 
 
 def wide(values: Tensor) -> Tensor:
     """Return values in float32 at least."""
-    return values if values.dtype == torch.float64 else values.float()
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def check_classes(truth: Tensor, classes: int) -> None:
     """Raise `LayerscopeError` where a label is none of the head's classes."""
-    for label in map(int, truth.aminmax()) if len(truth) else ():
-        if not 0 <= label < classes:
-            raise LayerscopeError(
-                f"label {label} is outside the head's {classes} classes, 0 to {classes - 1}"
-            )
+    wrong = truth[(truth < 0) | (truth >= classes)]
+    if len(wrong):
+        raise LayerscopeError(
+            f"label {wrong[0]} is outside the head's {classes} classes, 0 to {classes - 1}"
+        )
 
 
 def chunked_cross_entropy(
@@ -214,7 +207,8 @@ def chunked_cross_entropy(
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         rows, weight = [row.to(dtype) for row in rows], weight.to(dtype)
-        bias = None if bias is None else bias.to(dtype)
+        if bias is not None:
+            bias = bias.to(dtype)
     apply: Callable[..., Tensor] = _Chunked.apply  # torch has no types for it
     return apply(labels, tuple(shares), weight, bias, *rows)
 
@@ -229,24 +223,22 @@ class _Chunked(torch.autograd.Function):
         bias: Tensor | None,
         *rows: Tensor,
     ) -> Tensor:
-        dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        dtype = torch.promote_types(weight.dtype, torch.float32)
         needs = ctx.needs_input_grad
         total = torch.zeros((), dtype=dtype, device=weight.device)
-        of_rows = [torch.empty_like(row) if any(needs[4:]) else None for row in rows]
-        of_weight = torch.zeros_like(weight, dtype=dtype) if needs[2] else None
-        of_bias = None
-        if bias is not None and needs[3]:
-            of_bias = torch.zeros_like(bias, dtype=dtype)
+        of_rows = [torch.empty_like(row) for row in rows]
+        of_bias = torch.zeros(len(weight), dtype=dtype, device=weight.device)
+        of_weight = None
+        if needs[2]:
+            of_weight = torch.zeros_like(weight, dtype=dtype)
         # each chunk passes over the whole gradient of a head, so a large head takes rows in
         # proportion to its width
         size = max(1, CHUNK // len(weight), weight.shape[1] // 3)
         with torch.autocast(weight.device.type, enabled=False):
             for row, share, of_row in zip(rows, shares, of_rows, strict=True):
                 for start in range(0, len(row), size):
-                    part, truth = (
-                        row[start : start + size],
-                        labels[start : start + size, None],
-                    )
+                    chunk = slice(start, start + size)
+                    part, truth = row[chunk], labels[chunk, None]
                     logits = nn.functional.linear(part, weight, bias)
                     log_p = torch.log_softmax(logits, -1, dtype=dtype)
                     total -= share * log_p.gather(1, truth).sum()
@@ -256,20 +248,14 @@ class _Chunked(torch.autograd.Function):
                     slope = log_p.exp_().scatter_add_(
                         1, truth, log_p.new_full(truth.shape, -1.0)
                     )
-                    if of_bias is not None:
-                        of_bias.add_(slope.sum(0), alpha=share)
+                    of_bias.add_(slope.sum(0), alpha=share)
                     slope = slope.to(weight.dtype)
-                    if of_row is not None:
-                        torch.mul(
-                            slope @ weight, share, out=of_row[start : start + size]
-                        )
+                    torch.mul(slope @ weight, share, out=of_row[chunk])
                     if of_weight is not None:
                         _add_product(of_weight, slope.T, part, share)
-        ctx.save_for_backward(
-            None if of_weight is None else of_weight.to(weight.dtype),
-            None if of_bias is None or bias is None else of_bias.to(bias.dtype),
-            *of_rows,
-        )
+        if of_weight is not None:
+            of_weight = of_weight.to(weight.dtype)
+        ctx.save_for_backward(of_weight, None if bias is None else of_bias, *of_rows)
         return total
 
     @staticmethod

@@ -92,13 +92,8 @@ def linear_cka(one: Tensor, two: Tensor) -> Tensor:
     Source: Tracing Representation Progression, equation 3.
     """
     a, b = one - one.mean(0), two - two.mean(0)
-    if len(a) < a.shape[-1]:  # the cheaper of the Grams and the features
-        gram_a, gram_b = a @ a.T, b @ b.T
-        cross = (gram_a * gram_b).sum()
-        of_a, of_b = gram_a.square().sum(), gram_b.square().sum()
-    else:
-        cross = (a.T @ b).square().sum()
-        of_a, of_b = (a.T @ a).square().sum(), (b.T @ b).square().sum()
+    cross = (a.T @ b).square().sum()
+    of_a, of_b = (a.T @ a).square().sum(), (b.T @ b).square().sum()
     # clamped under the root, whose slope at 0 is infinite: one row alone is no variance
     return cross / (of_a * of_b).clamp_min(torch.finfo(one.dtype).tiny).sqrt()
 

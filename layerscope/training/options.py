@@ -1,6 +1,6 @@
-"""The options of `train`: the settings of a training, what presets set, and what a task decides or refuses."""
+"""The options of `train`: the settings of a training, and what a task decides or refuses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -26,44 +26,13 @@ TASKS = {
 """The tasks, and the class that has a head for each, or needs none."""
 MODALITIES = {IMAGES: "image", "audio-classification": "audio"}
 """What the samples of a task are; those of the other tasks are texts."""
-NOT_FOR_SENTENCES = ("preset", "schedule", "beta", "distillation", "head", "augment", "from_config", "processor",
+NOT_FOR_SENTENCES = ("schedule", "beta", "distillation", "head", "augment", "from_config", "processor",
                      "part", "text_column")  # fmt: skip
 WEIGHTS = ("linear", "uniform")
 Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
 Schedule = Literal["alternate", "always"]
 FINE_TUNED, FROM_SCRATCH = 2e-5, 5e-4
 """Learning rates where none is given."""
-PRESETS: dict[str, dict[str, Any]] = {
-    "tracing-glue": dict(
-        task="classification",
-        head="own",
-        schedule="always",
-        learning_rate=2e-5,
-        batch_size=32,
-        epochs=3,
-        max_length=256,
-    ),
-    "tracing-gpt2": dict(
-        task="causal-lm",
-        schedule="always",
-        learning_rate=2e-5,
-        batch_size=8,
-        max_steps=40_000,
-        max_length=256,
-    ),
-    # the paper prints a learning rate of 0.1, at which AdamW does not learn: this is DeiT's own
-    "tracing-deit": dict(
-        task=IMAGES,
-        schedule="alternate",
-        learning_rate=5e-4,
-        batch_size=256,
-        epochs=200,
-        weight_decay=1e-4,
-        scheduler="multistep",
-        augment=True,
-    ),
-}
-"""Published settings by name: Tracing Representation Progression, section 3.1 and appendices B and C.2."""
 
 
 @dataclass(frozen=True)
@@ -158,19 +127,8 @@ class TrainOptions(Options):
     label_column: str | None
     from_config: bool
     processor: Any
-    preset: str | None
     progress: bool
     settings: Settings
-
-
-def with_preset(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call of `train` with the settings of its preset, where the call does not set them itself."""
-    options = {**call, **call.get("settings", {})}
-    options.pop("settings", None)
-    preset = PRESETS.get(str(options.get("preset")), {})
-    return options | {
-        key: value for key, value in preset.items() if options.get(key) is None
-    }
 
 
 def settings_for(task: str, options: TrainOptions) -> Settings:

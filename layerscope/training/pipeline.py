@@ -1,12 +1,10 @@
 """The work of `train`: a model and data in, one checkpoint that is useful at every depth out."""
 
-from contextlib import nullcontext
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.folder_lock import locked
 from layerscope.core.progress import reporting
 from layerscope.inputs import Corpus
 from layerscope.models.encode import encoder_for
@@ -19,7 +17,6 @@ from layerscope.training.fit import check_reports, fit, is_main
 from layerscope.training.folder import (
     REPORT,
     TrainingFolder,
-    nothing_left,
     open_training,
 )
 from layerscope.training.loss import exit_weights
@@ -44,13 +41,14 @@ from layerscope.truncation.source import Whence, copy_terms, whereabouts
 
 def run_training(options: TrainOptions) -> Trained:
     """Train as the options say; return what every depth scores and costs, in the process that writes."""
-    reporter = reporting(options.progress and is_main())
+    main = is_main()
+    reporter = reporting(options.progress and main)
     check_reports(options.settings.report_to)
     origin = find(options.model, from_config=options.from_config)
-    task, train, held = _read(options, origin)
+    task, train, held = _read(options)
     settings = settings_for(task, options)
-    train, held, labels, data_notes = prepare(train, held, task, settings.seed)
-    begin = start(origin, task, labels, settings, options.processor)
+    train, held, classes, notes = prepare(train, held, task, settings.seed)
+    begin = start(origin, task, classes, settings, options.processor)
     layered = layered_model(begin.module, begin.processor, settings.part)
     depth = layered.stack.depth
     exit_weights(settings.layers or range(1, depth + 1), depth, settings.weights)
@@ -64,24 +62,22 @@ def run_training(options: TrainOptions) -> Trained:
         },
         "settings": asdict(settings),
     }
-    folder = open_training(options.out, about, main=is_main())
-    with locked(folder.path) if is_main() else nullcontext():
-        with nothing_left(folder, main=is_main()):
-            modality = (
-                "tensor" if train.modality == "tensor" else MODALITIES.get(task, "text")
-            )
-            encoder = encoder_for(
-                modality,
-                begin.processor,
-                layered.module,
-                max_length=settings.max_length,
-                prompt="",
-            )
-            lessons = encode(train, held, begin.classes, encoder, settings)
-            for note in (*data_notes, *begin.notes, *layered.notes, *lessons.notes):
-                reporter.say(note)
-            fit(begin, lessons, settings, folder, reporter)
-        if not is_main():
+    modality = MODALITIES.get(task, "text")
+    if train.modality == "tensor":
+        modality = "tensor"
+    with open_training(options.out, about, main=main) as folder:
+        encoder = encoder_for(
+            modality,
+            begin.processor,
+            layered.module,
+            max_length=settings.max_length,
+            prompt="",
+        )
+        lessons = encode(train, held, begin.classes, encoder, settings)
+        for note in (*notes, *begin.notes, *layered.notes, *lessons.notes):
+            reporter.say(note)
+        fit(begin, lessons, settings, folder, reporter)
+        if not main:
             return Trained(folder.path, folder.history, (), "")
         trained = compare_depths(folder, reporter)
         _describe(trained, folder, begin.module, _whence(origin))
@@ -93,24 +89,25 @@ def run_training(options: TrainOptions) -> Trained:
         return trained
 
 
-def _read(options: TrainOptions, origin: Origin) -> tuple[str, Corpus, Corpus | None]:
+def _read(options: TrainOptions) -> tuple[str, Corpus, Corpus | None]:
     """Return the task, by default the one that the data suggest, with the data to train and to evaluate on."""
     columns = options.text_column, options.label_column
     task = options.settings.task
     train = read(options.train, task, *columns)
     if task == "auto":
         task = choose_task(train)
-    held = None if options.eval is None else read(options.eval, task, *columns)
-    return task, train, held
+    if options.eval is None:
+        return task, train, None
+    return task, train, read(options.eval, task, *columns)
 
 
 def _whence(origin: Origin) -> Whence:
     """Return where the weights that were trained came from, for the card."""
     if origin.from_config:
         return None, None
-    return whereabouts(
-        origin.source if origin.module is not None else str(origin.given), None
-    )
+    if origin.module is None:
+        return whereabouts(str(origin.given), None)
+    return whereabouts(origin.source, None)
 
 
 def _describe(
@@ -119,11 +116,13 @@ def _describe(
     """Write the card of a trained model."""
     about, settings, last = folder.about, folder.about["settings"], trained.lines[-1]
     task, held = settings["task"], about["data"]["eval"]["name"]
-    library, work = "transformers", pipeline_of(TASKS[task])
+    library, work, auto = "transformers", pipeline_of(TASKS[task]), ""
     if task == SENTENCES:
         library, work = "sentence-transformers", SENTENCES
     elif isinstance(module, PlainClassifier):
         library = "pytorch"
+    else:
+        auto = auto_class(module)
     top = head(whence, library, work, [settings["objective"]], same=False)
     copy_terms(whence[1], folder.path)
     write_card(
@@ -141,7 +140,7 @@ def _describe(
         dims=[*trained.dims.columns[::-1]],
         format=library,
         modality=MODALITIES.get(task, "text"),
-        mean=library == "transformers" and is_mean_head(module.config),
+        mean=is_mean_head(getattr(module, "config", None)),
         processor=any(folder.path.glob("*processor_config.json")),
-        auto=auto_class(module) if library == "transformers" else "",
+        auto=auto,
     )

@@ -7,10 +7,12 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings
 
 import numpy as np
 import torch
 from datasets import Dataset
+from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.evaluation import SentenceEvaluator
 from sentence_transformers.losses import CoSENTLoss, MultipleNegativesRankingLoss
@@ -19,7 +21,6 @@ from torch.nn.functional import normalize
 
 from layerscope.metrics import effective_depth
 from layerscope.models.capture import evaluating
-from layerscope.scores.statistics import spearman
 from layerscope.training.callbacks import Guard, History
 from layerscope.training.examples import Examples
 from layerscope.training.layer_scores import EPSILON, Row, depth_variant, row_of
@@ -92,12 +93,8 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
         self, loss: AlignedLoss, pairs: Examples, history: History, batch_size: int
     ) -> None:
         super().__init__()
-        self.loss, self.pairs, self.history, self.batch_size = (
-            loss,
-            pairs,
-            history,
-            batch_size,
-        )
+        self.loss, self.pairs = loss, pairs
+        self.history, self.batch_size = history, batch_size
 
     @torch.no_grad()
     def __call__(
@@ -112,13 +109,11 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
             rows = [*self._rows()]
         if output_path is not None:
             self.history.add(steps, rows, self.pairs.name, len(self.pairs))
-        *scores, depth = rows
-        name = scores[0]["metric"].removeprefix("pair_")
-        metrics = {"effective_depth": depth["value"]}
-        for row in scores:
+        metrics = {"effective_depth": rows[-1]["value"]}
+        for row in rows[:-1]:
+            name = row["metric"].removeprefix("pair_")
             if row["variant"] is None:
-                metrics[f"{name}_layer_{row['layer']}"] = row["value"]
-                metrics[name] = row["value"]
+                metrics[name] = metrics[f"{name}_layer_{row['layer']}"] = row["value"]
         return metrics
 
     def _rows(self) -> Iterator[Row]:
@@ -131,65 +126,45 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
             score, metric = self._accuracy, "pair_accuracy"
         whole: list[float] = []
         for dims in sorted({*self.loss.dims, width}, reverse=True):
-            scores = score(
-                normalize(one[..., :dims], dim=-1), normalize(two[..., :dims], dim=-1)
-            )
+            sides = [normalize(side[..., :dims], dim=-1) for side in (one, two)]
             variant = None if dims == width else f"dims={dims}"
-            for layer, (value, stderr) in zip(layers, scores, strict=True):
-                yield row_of(
-                    metric, layer, value, stderr, n, site=SITE, variant=variant
-                )
+            for layer, (value, error) in zip(layers, score(*sides), strict=True):
+                row = row_of(metric, layer, value, error, n, site=SITE)
+                yield row | {"variant": variant}
                 if variant is None:
                     whole.append(value)
         shares = torch.tensor(whole).nan_to_num().clamp(0, 1)
         depth = float(effective_depth(shares, EPSILON, "last"))
-        variant = depth_variant("last")
-        yield row_of(
-            "effective_depth",
-            layers[-1],
-            depth,
-            math.nan,
-            n,
-            site=SITE,
-            variant=variant,
-        )
+        row = row_of("effective_depth", layers[-1], depth, math.nan, n, site=SITE)
+        yield row | {"variant": depth_variant("last")}
 
     def _embedded(self, texts: Sequence[str]) -> Tensor:
         """Return what every layer makes of texts, `[L, N, D]`, in batches of like lengths."""
         order = np.argsort([-len(text) for text in texts], kind="stable")
+        starts = range(self.batch_size, len(order), self.batch_size)
         parts = []
-        for rows in np.split(
-            order, range(self.batch_size, len(order), self.batch_size)
-        ):
+        for rows in np.split(order, starts):
             features = features_of(self.loss.model, [texts[row] for row in rows])
             parts.append(self.loss.embeddings(features).float().cpu())
         return torch.cat(parts, 1)[:, np.argsort(order)]
 
     def _spearman(self, one: Tensor, two: Tensor) -> Iterator[tuple[float, float]]:
         """Yield the correlation at each layer with its standard error (Bonett and Wright 2000)."""
-        n, cosines = len(self.pairs), (one * two).sum(-1).double().numpy()
-        for r in map(
-            float, spearman(cosines, np.asarray(self.pairs.labels, dtype=float))
-        ):
-            error = (
-                (1 - r**2) * math.sqrt((1 + r**2 / 2) / (n - 3)) if n > 3 else math.nan
-            )
-            yield r, error
+        n = len(self.pairs)
+        for cosines in (one * two).sum(-1).double().numpy():
+            with catch_warnings(action="ignore"):  # of embeddings that are all alike
+                r = float(spearmanr(cosines, self.pairs.labels).statistic)
+            variance = (1 + r**2 / 2) / (n - 3) if n > 3 else math.nan
+            yield r, (1 - r**2) * math.sqrt(variance)
 
     def _accuracy(self, one: Tensor, two: Tensor) -> Iterator[tuple[float, float]]:
         """Yield how often the nearest second text at each layer is the pair's, or the same text."""
         seconds = np.array([second for _, second in self.pairs.samples])
         for queries, texts in zip(one, two, strict=True):
-            nearest = torch.cat(
-                [(part @ texts.T).argmax(-1) for part in queries.split(CHUNK)]
-            )
-            right = seconds[nearest.numpy()] == seconds
-            error = (
-                float(right.std(ddof=1)) / len(right) ** 0.5
-                if len(right) > 1
-                else math.nan
-            )
-            yield float(right.mean()), error
+            parts = [(part @ texts.T).argmax(-1) for part in queries.split(CHUNK)]
+            right = seconds[torch.cat(parts).numpy()] == seconds
+            variance = right.var() / (len(right) - 1) if len(right) > 1 else math.nan
+            yield float(right.mean()), math.sqrt(variance)
 
 
 def _table(pairs: Examples) -> Any:

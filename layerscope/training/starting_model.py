@@ -1,6 +1,5 @@
 """The model a training starts from: a checkpoint with the head of the task, or random weights of a config."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,6 @@ from layerscope.models.loading import (
 from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.training.options import SENTENCES, TAGGING, TASKS, Settings
-from layerscope.training.sentence import prefixes
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,9 @@ class PlainClassifier(torch.nn.Module):
     ) -> ModelOutput:
         """Return the logits `[B, K]` of rows `[B, D]`, with the cross-entropy of labels `[B]`, if any."""
         logits = self.module(inputs)
-        loss = (
-            None
-            if labels is None
-            else torch.nn.functional.cross_entropy(logits, labels)
-        )
+        if labels is None:
+            return ModelOutput(logits=logits)
+        loss = torch.nn.functional.cross_entropy(logits, labels)
         return ModelOutput(loss=loss, logits=logits)
 
 
@@ -86,10 +82,15 @@ def find(model: Any, *, from_config: bool) -> Origin:
     if path.name == "config.json":
         name = path.resolve().parent.name
     if from_config:
-        source = str(_config_file(path))
+        if not path.is_file() and not (path / "config.json").is_file():
+            raise LayerscopeError(
+                f"{source!r} holds no config.json{near_folder(path)}: with `from_config=True` give a folder with one, "
+                "or a JSON file"
+            )
+        source = str(path)
     elif path.exists() or source.startswith((".", "/", "~")):
         check_folder(path, allow_pickle=False)
-        source = str(_transformer_in(path))
+        source = str(path)
     else:
         go_offline_without_hub()
     from transformers import AutoConfig
@@ -98,30 +99,6 @@ def find(model: Any, *, from_config: bool) -> Origin:
         config = AutoConfig.from_pretrained(source)
     name = EMBEDDED if model == EMBEDDED else name
     return Origin(model, name, source, config, from_config=from_config)
-
-
-def _config_file(path: Path) -> Path:
-    file = path / "config.json" if path.is_dir() else path
-    if not file.is_file():
-        what = (
-            "holds no config.json"
-            if path.is_dir()
-            else f"does not exist{near_folder(path)}"
-        )
-        raise LayerscopeError(
-            f"{str(path)!r} {what}: with `from_config=True` give a folder with config.json, or a JSON file"
-        )
-    return file
-
-
-def _transformer_in(folder: Path) -> Path:
-    """Return the folder of the transformer, which is the first module of a SentenceTransformer."""
-    modules = folder / "modules.json"
-    if not modules.is_file():
-        return folder
-    return folder / str(
-        json.loads(modules.read_text(encoding="utf-8"))[0].get("path", "")
-    )
 
 
 def _of_object(model: Any, *, from_config: bool) -> Origin:
@@ -147,7 +124,7 @@ def _of_object(model: Any, *, from_config: bool) -> Origin:
 def start(
     origin: Origin,
     task: str,
-    classes: Sequence[str] | None,
+    classes: tuple[str, ...] | None,
     settings: Settings,
     processor: Any,
 ) -> Start:
@@ -156,13 +133,13 @@ def start(
         encoder = open_encoder(origin, settings)
         return Start(encoder, encoder.tokenizer)
     if isinstance(origin.module, PlainClassifier):
-        return Start(origin.module, None, None if classes is None else tuple(classes))
+        return Start(origin.module, None, classes)
     notes: list[str] = []
-    module = origin.module
+    module, order = origin.module, None
     if module is None:
         module, order = _made(origin, task, classes, settings, notes)
-    else:
-        order = _classes_of(module.config, classes, origin.name) if classes else None
+    elif classes is not None:
+        order = _classes_of(module.config, classes, origin.name)
     if processor is None or isinstance(processor, (str, Path)):
         processor = _processor(str(processor or origin.source), module)
     _pad(module, processor, notes)
@@ -192,8 +169,6 @@ def open_encoder(origin: Origin, settings: Settings) -> Any:
         )
     if settings.max_length is not None:
         encoder.max_seq_length = settings.max_length
-    if settings.dims is not None:
-        prefixes(encoder, settings.dims)
     encoder[0].auto_model.config._name_or_path = origin.name  # the name in the history
     return encoder
 
@@ -213,7 +188,7 @@ def _keep_every_layer(module: Any, notes: list[str]) -> None:
 def _made(
     origin: Origin,
     task: str,
-    classes: Sequence[str] | None,
+    classes: tuple[str, ...] | None,
     settings: Settings,
     notes: list[str],
 ) -> tuple[Any, tuple[str, ...] | None]:
@@ -221,14 +196,19 @@ def _made(
     config, order = origin.config, None
     mean = _takes_mean(origin, task, settings.head)
     auto = _auto(config, TAGGING if mean else task, origin.name)
+    kinds = auto._model_mapping[type(config)]
+    if not isinstance(kinds, tuple):
+        kinds = (kinds,)
     trained = (
         not origin.from_config
         and settings.head != "new"
         and mean == is_mean_head(config)
-        and _architecture(config) in _names(auto._model_mapping[type(config)])
+        and _architecture(config) in [kind.__name__ for kind in kinds]
     )
     if classes is not None:
-        order = _classes_of(config, classes, origin.name) if trained else tuple(classes)
+        order = classes
+        if trained:
+            order = _classes_of(config, classes, origin.name)
         per_sample = not mean and task != TAGGING
         config.problem_type = "single_label_classification" if per_sample else None
         config.num_labels = len(order)
@@ -264,17 +244,8 @@ def _loaded(auto: Any, origin: Origin) -> tuple[Any, set[str]]:
             output_loading_info=True,
             ignore_mismatched_sizes=True,
         )
-    fresh = {str(key) for key in info["missing_keys"]}
-    for key in info["mismatched_keys"]:
-        fresh.add(str(key[0] if isinstance(key, tuple) else key))
-    return module, fresh
-
-
-def _names(kinds: Any) -> set[str]:
-    return {
-        kind.__name__
-        for kind in (kinds if isinstance(kinds, (list, tuple)) else (kinds,))
-    }
+    mismatched = [name for name, *_ in info["mismatched_keys"]]
+    return module, {*info["missing_keys"], *mismatched}
 
 
 def _renewed(module: Any) -> set[str]:
@@ -298,11 +269,8 @@ def _auto(config: Any, task: str, name: str) -> Any:
         raise LayerscopeError(
             f"{name} ({config.model_type}) has no head for {task} in transformers: choose another `task`, or model"
         )
-    if (
-        task == "causal-lm"
-        and sees_both_sides(config)
-        and not getattr(config, "is_decoder", False)
-    ):
+    decodes = not sees_both_sides(config) or getattr(config, "is_decoder", False)
+    if task == "causal-lm" and not decodes:
         raise LayerscopeError(
             f"{name} ({config.model_type}) sees both sides of a token and cannot learn to predict the next one"
         )
@@ -327,19 +295,15 @@ def _takes_mean(origin: Origin, task: str, head: str) -> bool:
 
     config = origin.config
     possible = task == "classification" and type(config) in TOKENS
-    if head == "mean":
-        if not possible:
-            raise LayerscopeError(
-                f"head 'mean' is for classification of texts, and {origin.name} ({config.model_type}) has none for the "
-                f"task {task}: try `head='own'`"
-            )
-        return True
+    if head == "mean" and not possible:
+        raise LayerscopeError(
+            f"head 'mean' is for classification of texts, and {origin.name} ({config.model_type}) has none for the "
+            f"task {task}: try `head='own'`"
+        )
     if head != "auto" or not possible or not sees_both_sides(config):
-        return False
-    fresh = origin.from_config or not _architecture(config).endswith(
-        "SequenceClassification"
-    )
-    return fresh or is_mean_head(config)
+        return head == "mean"
+    trained = _architecture(config).endswith("SequenceClassification")
+    return origin.from_config or not trained or is_mean_head(config)
 
 
 def _architecture(config: Any) -> str:
@@ -364,9 +328,10 @@ def _classes_of(config: Any, classes: Sequence[str], name: str) -> tuple[str, ..
 def _processor(source: str, module: Any) -> Any:
     """Return what reads the model's inputs; images without a processor are resized to its size, scaled to -1 … 1."""
     file = Path(source)
-    folder = str(file.parent.resolve()) if file.is_file() else source
+    if file.is_file():
+        source = str(file.parent.resolve())
     try:
-        processor = load_processor(folder, module, {})
+        processor = load_processor(source, module, {})
     except LayerscopeError as error:
         raise LayerscopeError(f"{error}, or name one with `processor`") from error
     if processor is not None or getattr(module.config, "num_channels", 3) != 3:
@@ -374,9 +339,10 @@ def _processor(source: str, module: Any) -> Any:
     from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
     size = getattr(module.config, "image_size", 224)
-    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    if isinstance(size, int):
+        size = size, size
     return ViTImageProcessorPil(
-        size={"height": height, "width": width},
+        size=dict(zip(("height", "width"), size, strict=True)),
         image_mean=[0.5] * 3,
         image_std=[0.5] * 3,
     )

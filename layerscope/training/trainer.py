@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedModel, Trainer
 
@@ -30,9 +29,6 @@ from layerscope.training.layer_scores import (
 )
 from layerscope.training.objectives import Objective
 
-EVALUATION = "Evaluation"
-"""What the Trainer calls the loop of `evaluate`, unlike that of `predict`."""
-
 
 class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not typed
     """`transformers.Trainer` with an objective over exits; everything else is the Trainer's.
@@ -50,8 +46,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         layers: the exits; by default every layer from 1 on.
         part: which stack, where a model has several.
         history: a run folder for the scores of every layer at every evaluation, by step, which
-            `open_run` and `report` read. With several evaluation sets, each has a folder of its own
-            name in it.
+            `open_run` and `report` read; of one evaluation set.
         **options: the Trainer's own by name.
 
     Raises:
@@ -94,11 +89,15 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         self.exit_loss = ExitLoss(
             Exits(self.layered, inputs, layers), self.objective, inputs
         )
-        self.scoring, self.left_out = score_options(self.layered, self.exit_loss)
+        self.scoring = score_options(self.layered, self.exit_loss)
         self.guard = Guard(self.readings)
         self.add_callback(self.guard)
         self.history: History | None = None
         if history is not None:
+            if isinstance(self.eval_dataset, dict):
+                raise LayerscopeError(
+                    "a history is of one evaluation set: leave it out, or give one data set"
+                )
             self.history = History(
                 history,
                 self.layered,
@@ -106,7 +105,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
                 self.args,
                 SITE,
                 language_model=self.scoring["language_model"],
-                notes=[self.left_out] if self.left_out else (),
             )
             self.add_callback(self.history)
         # the exits' loss divides by the number of items, whatever the model's own does
@@ -165,26 +163,14 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         without an error.
         """
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        model, checkpoint = (
-            self.model if model is None else model,
-            Path(resume_from_checkpoint),
-        )
-        saved: set[str] = set()
-        for path in checkpoint.glob("model*.safetensors"):
-            with safe_open(path, framework="pt") as file:
-                saved |= set(file.keys())
-        missing = {name for name in model.state_dict() if name not in saved}
-        if not isinstance(model, PreTrainedModel) or not saved or not missing:
-            return
-        loaded = (
-            standard_class(type(model))
-            .from_pretrained(checkpoint, dtype="auto", local_files_only=True)
-            .state_dict()
-        )
-        model.load_state_dict(
-            {name: loaded[name] for name in missing if name in loaded}, strict=False
-        )
-        model.tie_weights()
+        model = model or self.model
+        checkpoint = Path(resume_from_checkpoint)
+        whole = any(checkpoint.glob("model*.safetensors"))
+        if isinstance(model, PreTrainedModel) and whole:
+            loaded = standard_class(type(model)).from_pretrained(
+                checkpoint, dtype="auto", local_files_only=True
+            )
+            model.load_state_dict(loaded.state_dict(), strict=False)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Say nothing of names of older releases, which `_load_from_checkpoint` reads after the Trainer."""
@@ -215,19 +201,12 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
             # what compute_metrics gave stays
             output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
         if (
-            description == EVALUATION
-            and self.history is not None
+            self.history is not None
+            and metric_key_prefix == "eval"
             and self.is_world_process_zero()
         ):
-            data_set = (
-                ""
-                if metric_key_prefix == "eval"
-                else metric_key_prefix.removeprefix("eval_")
-            )
             data = getattr(dataloader.dataset, "name", None)
-            self.history.add(
-                self.state.global_step, rows, data, output.num_samples, data_set
-            )
+            self.history.add(self.state.global_step, rows, data, output.num_samples)
         return output
 
 
@@ -235,9 +214,9 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
 def generators_kept(device: torch.device) -> Iterator[None]:
     """Within, what is random is drawn from copies: how often a model is evaluated does not change its training."""
     python, array = random.getstate(), np.random.get_state()
-    kind, devices = (
-        (device.type, [device]) if device.type not in ("cpu", "mps") else ("cuda", [])
-    )
+    kind, devices = device.type, [device]
+    if kind in ("cpu", "mps"):
+        kind, devices = "cuda", []
     with torch.random.fork_rng(devices, device_type=kind):
         try:
             yield

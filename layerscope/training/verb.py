@@ -2,15 +2,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from layerscope.core.option_kinds import IN_CODE, Folder, OneOf
+from layerscope.core.option_kinds import IN_CODE, Folder
 from layerscope.core.options import DATA, MODEL, OUTPUT, checked
-from layerscope.training.options import (
-    OBJECTIVE,
-    PRESETS,
-    Settings,
-    TrainOptions,
-    with_preset,
-)
+from layerscope.training.options import Settings, TrainOptions
 
 if TYPE_CHECKING:
     from layerscope.training.depths import Trained
@@ -26,7 +20,6 @@ def train(
     label_column: Annotated[str | None, DATA] = None,
     from_config: Annotated[bool, MODEL] = False,
     processor: Annotated[Any, MODEL] = None,
-    preset: Annotated[str | None, OneOf(tuple(PRESETS)), OBJECTIVE] = None,
     progress: Annotated[bool, IN_CODE] = True,
     **settings: Annotated[Any, Settings],
 ) -> Path:
@@ -50,9 +43,8 @@ def train(
         label_column: column of the labels; by default the one with a usual name, such as label.
         from_config: start from random weights of the model's config.
         processor: tokenizer or processor, if the model has none.
-        preset: published settings; options override them.
         progress: show progress on standard error.
-        **settings: fields of `Settings`, which override a preset.
+        **settings: fields of `Settings`.
 
     Raises:
         LayerscopeError: for every wrong input; nothing that was trained is lost.
@@ -68,7 +60,7 @@ def train(
 
 def trained(call: Mapping[str, Any]) -> "Trained":
     """Train as `train` does; return what every depth scores and costs, in the process that writes."""
-    options = checked(train, with_preset(call), TrainOptions)
+    options = checked(train, {**call, **call.get("settings", {})}, TrainOptions)
     from layerscope.training.pipeline import run_training
 
     return run_training(options)

@@ -108,8 +108,10 @@ def head(
 
 def _kept_of(beside: Path | None) -> dict[str, Any]:
     """Return what the source's card says of the model at every depth."""
+    if beside is None:
+        return {}
     with suppress(Exception):  # none, or written by hand, and broken in as many ways
-        card = ModelCard.load(Path(beside or "") / CARD, ignore_metadata_errors=True)
+        card = ModelCard.load(beside / CARD, ignore_metadata_errors=True)
         theirs = card.data.to_dict()
         return {key: theirs[key] for key in KEPT if theirs.get(key)}
     return {}

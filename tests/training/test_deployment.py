@@ -102,9 +102,7 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(
         "min_speedup": 0.01,
         "exits": [1],
     }
-    left = layerscope.exits(
-        ExitModel(out), held, out=tmp_path / "exits", progress=False, **loose
-    )
+    left = layerscope.exits(out, held, out=tmp_path / "exits", progress=False, **loose)
     accuracy = left.depths.set_index("layer")["accuracy"]
     assert accuracy.loc[[1, 2]].tolist() == pytest.approx([reported[1], reported[2]])
     early = ExitModel.from_pretrained(left.path).leave([1], 0.0)

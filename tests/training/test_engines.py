@@ -1,7 +1,6 @@
 """Engines around the trainer: two processes, mixed precision, adapters, checkpointed activations."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,6 @@ from commands import Forks
 from tiny import one_thread
 from torch import nn
 from torch.testing import assert_close
-
-from layerscope.training import aligned_loss
-from layerscope.training.objectives import linear_cka, mean_cosine, similarity_loss
 
 __all__ = ["one_thread"]
 NEAR = 1e-5
@@ -64,45 +60,12 @@ MIXED = 0.02
 """Relative distance of a loss in bfloat16 to float32; a product keeps 8 bits."""
 
 
-@pytest.mark.parametrize("name", ["tokens, always", "classes, alternate"])
-@pytest.mark.parametrize("pure", [False, True], ids=["autocast", "pure"])
-def test_bfloat16_trains_near_to_float32(
-    tmp_path: Path, name: str, pure: bool, monkeypatch
-):
+def test_bfloat16_trains_near_to_float32(tmp_path: Path):
+    name = "tokens, always"
     wide, _ = engines.train(name, tmp_path, engines.BATCH)
-    make, objective = engines.RUNS[name]
-    if pure:
-        monkeypatch.setitem(engines.RUNS, name, (lambda: make().bfloat16(), objective))
-    losses, model = engines.train(name, tmp_path, engines.BATCH, bf16=not pure)
+    losses, model = engines.train(name, tmp_path, engines.BATCH, bf16=True)
     assert losses == pytest.approx(wide, rel=MIXED) and losses != wide
-    assert {p.dtype for p in model.parameters()} == {
-        torch.bfloat16 if pure else torch.float32
-    }
-
-
-def test_logits_that_overflow_in_half_precision_stay_finite():
-    states = [
-        torch.full((4, 8), 60.0, dtype=torch.float16, requires_grad=True)
-        for _ in range(2)
-    ]
-    head = nn.Linear(8, 5, dtype=torch.float16)
-    # logits of 28,800: their exponentials and sums do not fit
-    nn.init.constant_(head.weight, 60.0)
-    labels = torch.arange(4)
-    for reader in (head, lambda x: head(x)):
-        loss = aligned_loss(states, labels, reader)
-        assert loss.dtype == torch.float32 and loss.item() == pytest.approx(
-            math.log(5), abs=0.1
-        )
-        assert all(
-            torch.isfinite(slope).all() for slope in torch.autograd.grad(loss, states)
-        )
-    far = [
-        s.detach() * torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None].half()
-        for s in states
-    ]
-    for similarity in (mean_cosine, linear_cka):
-        assert torch.isfinite(similarity_loss(far, labels, head, similarity))
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
 def adapted(model: nn.Module, task: str, targets: list[str]) -> Any:
@@ -112,7 +75,6 @@ def adapted(model: nn.Module, task: str, targets: list[str]) -> Any:
 
 ADAPTERS = {
     "classes": ("classes, always", "SEQ_CLS", ["query", "value"]),
-    "tokens": ("tokens, always", "CAUSAL_LM", ["c_attn"]),
     "an adapted head": ("tokens, alternate", "CAUSAL_LM", ["c_attn", "lm_head"]),
 }
 
@@ -140,8 +102,8 @@ def test_an_adapter_trains_at_every_layer(tmp_path: Path, kind: str, monkeypatch
     assert_close(again(**batch).logits, model.eval()(**batch).logits)
 
 
-@pytest.mark.parametrize("name", ["tokens, alternate", "classes, alternate"])
-def test_checkpointed_activations_change_nothing(tmp_path: Path, name: str):
+def test_checkpointed_activations_change_nothing(tmp_path: Path):
+    name = "tokens, alternate"
     plain, _ = engines.train(name, tmp_path, engines.BATCH)
     kept, _ = engines.train(name, tmp_path, engines.BATCH, gradient_checkpointing=True)
     assert kept == pytest.approx(plain, rel=1e-6)

@@ -70,11 +70,7 @@ def check(
 
 HEADS: dict[str, Callable[[Any], Head]] = {
     "bert": lambda m: m.cls,
-    "modernbert": lambda m: lambda h: m.decoder(m.head(m.model.final_norm(h))),
     "gpt2": lambda m: lambda h: m.lm_head(m.transformer.ln_f(h)),
-    "gpt_neox": lambda m: (
-        lambda h: m.get_output_embeddings()(m.gpt_neox.final_layer_norm(h))
-    ),
     "llama": lambda m: lambda h: m.lm_head(m.model.norm(h)),
     "mamba": lambda m: lambda h: m.lm_head(m.backbone.norm_f(h)),
 }

@@ -24,12 +24,8 @@ class Breaks(hf.TrainerCallback):
     def __init__(
         self, step: int, weight: nn.Parameter, value: float, gradient: bool
     ) -> None:
-        self.step, self.weight, self.value, self.gradient = (
-            step,
-            weight,
-            value,
-            gradient,
-        )
+        self.step, self.weight = step, weight
+        self.value, self.gradient = value, gradient
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step + 1 == self.step and not self.gradient:
@@ -50,8 +46,9 @@ def run(
     return trainer(folder, model, data, objective, **how)
 
 
-@pytest.mark.parametrize("schedule", ["always", "alternate"])
-@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("schedule", "value"), [("always", math.nan), ("alternate", math.inf)]
+)
 def test_a_broken_loss_stops_before_the_weights_take_it(
     tmp_path, schedule: str, value: float
 ):

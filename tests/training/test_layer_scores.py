@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
 from layerscope import LayerscopeError
 from layerscope.metrics import cosine_similarity
@@ -119,36 +118,6 @@ def test_of_many_rows_an_even_sample_has_the_cosine(monkeypatch):
     for start in range(0, 40, 8):
         some.add((start + some.choose(8))[:, None])
     assert some.rows[:, 0].tolist() == [0, 8, 16, 24, 32]
-
-
-def test_merged_halves_are_the_whole():
-    given, heads = batches()
-    whole, half = (scored(part, heads, collapse=(K, D)) for part in (given, given[:2]))
-    half.merge(scored(given[2:], heads, collapse=(K, D)))
-    half.merge(LayerScores(L, collapse=(K, D)))
-    for one, two in zip(whole.compute(), half.compute(), strict=True):
-        assert one["metric"] == two["metric"]
-        assert one["value"] == pytest.approx(two["value"], rel=1e-10)
-
-
-def test_tokens_are_shifted_and_ignored_ones_left_out():
-    torch.manual_seed(1)
-    states = torch.randn(L, 2, 5, D, dtype=torch.float64)
-    labels = torch.tensor([[0, 1, 2, -100, 3], [3, 2, -100, -100, -100]])
-    head = torch.nn.Linear(D, K, dtype=torch.float64)
-    options = {"shift": True, "language_model": True}
-    rows = scored([(states, labels)], [head] * L, **options).compute()
-    # sample, position that predicts
-    read = states[:, [0, 0, 0, 1], [0, 1, 3, 0]]
-    wanted = [
-        cross_entropy(head(one), torch.tensor([1, 2, 3, 2])).exp().item()
-        for one in read
-    ]
-    assert values(rows, "perplexity") == pytest.approx(wanted, rel=1e-9)
-    assert entry(rows, "perplexity", 1)["n"] == 4
-    flat = logged(rows, language_model=True)
-    assert flat["perplexity"] == flat["perplexity_layer_3"] == pytest.approx(wanted[-1])
-    assert "accuracy" not in flat and "nc1" not in flat
 
 
 def test_states_that_are_not_finite_are_skipped_and_counted():

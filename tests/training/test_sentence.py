@@ -85,9 +85,9 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize(
-    "make", [tiny.bert, tiny.llama], ids=["bert", "llama, a final norm"]
+    ("kind", "make"),
+    [*((kind, tiny.bert) for kind in LOSSES), ("ranking", tiny.llama)],
 )
 def test_loss_and_gradients_are_those_of_models_cut_after_each_layer(
     tmp_path, kind, make
@@ -179,7 +179,7 @@ def ranking(model: Any) -> nn.Module:
     return MultipleNegativesRankingLoss(model)
 
 
-DIMS = r": give different whole numbers from 1 to 8, the model's width"
+DIMS = r": give whole numbers from 1 to 8, the model's width"
 WRONG = [
     (CachedMultipleNegativesRankingLoss, {}, "CachedMultipleNegativesRankingLoss chooses its layers or runs"),
     (lambda m: MatryoshkaLoss(m, ranking(m), [8]), {"dims": [4]},
