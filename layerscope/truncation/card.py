@@ -54,6 +54,8 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
         like = f"that of the full model with {spans(made.dropped, 'block')} bypassed"
     if source.mix is not None:
         like = f"the mix of the full model's {mix_in_words(source.mix)}"
+    if made.healed:
+        like = "that of the healed model"
     write_card(
         "truncated",
         folder,

@@ -54,7 +54,8 @@ class Truncated:
 
     `layer` is how many layers it has; `dropped` are the blocks it lacks, counted from 1, where it
     does not merely end earlier; `mix` names layers that it mixes, with their weights; `dim` is how
-    many dimensions its vectors keep, None for all. `dtype` is that of its weights, `difference` the
+    many dimensions its vectors keep, None for all; `healed` says what
+    healing changed. `dtype` is that of its weights, `difference` the
     largest between its output and the full model's layer. `megabytes` are those of its weights on
     disk (of the full model: what they would be), `milliseconds` a sample's share of a forward of
     torch, `speedup` that of the full model over its own, `measured` on what.
@@ -79,6 +80,7 @@ class Truncated:
     dropped: tuple[int, ...] = ()
     mix: str = ""
     dim: int | None = None
+    healed: str = ""
 
     @property
     def cut(self) -> str:
@@ -124,11 +126,16 @@ class Truncated:
         size = self.megabytes / self.full_megabytes
         answer = f"{self.model}, {self.cut}: {self.speedup:.2f}× as fast, {size:.0%} of the size"
         notes = (REBUILD,) * self.gives_vectors
-        commands = (HEAL.format(shlex.quote(self.path)),) * bool(self.dropped)
+        commands = (HEAL.format(shlex.quote(self.path)),)
+        if self.healed:
+            return Document(answer, reasons=(self.healed,), parts=(table,), notes=notes)
+        commands *= bool(self.dropped)
         return Document(answer, parts=(table,), notes=notes, commands=commands)
 
 
-def measure(source: Source, made: Made, format: str) -> Truncated:
+def measure(
+    source: Source, made: Made, format: str, healed: str = ""
+) -> Truncated:
     """Return the figures of a model that was written; its speed is measured in turns with the full model's."""
     stack, work = source.model.stack, workload(source)
     full = made.depth.build(source.module, range(stack.depth))
@@ -163,6 +170,7 @@ def measure(source: Source, made: Made, format: str) -> Truncated:
         dropped=dropped,
         mix=mix,
         dim=source.dim,
+        healed=healed,
     )
 
 

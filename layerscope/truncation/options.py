@@ -24,6 +24,8 @@ class TruncateOptions(Options):
     mix: Mapping[Any, float] | None
     dim: int | None
     pooling: str | None
+    heal: Any
+    minutes: float
     processor: Any
     progress: bool
     load: LoadOptions

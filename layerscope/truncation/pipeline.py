@@ -4,6 +4,7 @@
 which format, and what is said of them.
 """
 
+import shutil
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,7 +14,10 @@ from typing import Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside, own_folder
 from layerscope.core.option_kinds import Weights
-from layerscope.core.progress import reporting
+from layerscope.core.progress import Reporter, reporting
+from layerscope.healing.healing import Plan
+from layerscope.healing.lessons import lessons_of
+from layerscope.inputs import open_corpus
 from layerscope.models.loading import without_bars
 from layerscope.truncation.card import describe
 from layerscope.truncation.checkpoint import (
@@ -25,6 +29,7 @@ from layerscope.truncation.checkpoint import (
 from layerscope.truncation.costs import Made, Truncated, measure
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without
+from layerscope.truncation.healed import Healed, Healing, heal_cut, open_cut
 from layerscope.truncation.mixing import mix_of
 from layerscope.truncation.onnx_file import write_onnx
 from layerscope.truncation.options import TruncateOptions
@@ -54,11 +59,18 @@ def cut(options: TruncateOptions) -> Truncated:
         reporter.say(
             f"layer {depth} is the last of {source.name}: all its blocks are kept"
         )
+    healing = _healing(options, source, format, folder)
     with without_bars(), folder_aside(folder) as aside:
-        made = write_cut(source, kept, aside, format)
-        truncated = measure(source, made, format)
+        if healing is None:
+            made, healed = write_cut(source, kept, aside, format), ""
+        else:
+            made, change = write_healed(source, kept, aside, format, healing, reporter)
+            healed = change.text
+        truncated = measure(source, made, format, healed)
         describe(source, truncated, aside)
         copy_terms(source.beside, aside)
+    if healing is not None:
+        shutil.rmtree(healing.room, ignore_errors=True)
     return replace(truncated, path=str(folder))
 
 
@@ -100,6 +112,41 @@ def write_cut(
     if heads is not None and format == "transformers" and len(kept) == layer:
         heads.below(layer).save(folder)
     return Made(tuple(kept), depth, folder, apart)
+
+
+def write_healed(
+    source: Source,
+    kept: Sequence[int],
+    folder: Path,
+    format: str,
+    healing: Healing,
+    reporter: Reporter,
+) -> tuple[Made, Healed]:
+    """Write a checkpoint of some blocks of a model that is healed first; return what healing changed, too."""
+    cut_folder = healing.room / "cut"
+    shutil.rmtree(cut_folder, ignore_errors=True)
+    cut_folder.parent.mkdir(parents=True, exist_ok=True)
+    made = write_cut(source, kept, cut_folder, format)
+    cut = open_cut(cut_folder, source)
+    healed = heal_cut(cut, source, healing, reporter)
+    again = write_cut(cut, range(cut.model.stack.depth), folder, format)
+    return replace(made, folder=folder, difference=again.difference), healed
+
+
+def _healing(
+    options: TruncateOptions, source: Source, format: str, folder: Path
+) -> Healing | None:
+    """Return how the model is healed, None where it is not; raise for what cannot be healed."""
+    if options.heal is None:
+        return None
+    options.refuse(("mix", "dim"), "cannot be healed")
+    if format == "onnx":
+        raise LayerscopeError(
+            "a model is healed in transformers or sentence-transformers: leave `format` out"
+        )
+    lessons = lessons_of(open_corpus(options.heal), source.model, seed=0)
+    room = folder.with_name(f"{folder.name}.healing")
+    return Healing(lessons, Plan(options.minutes), room)
 
 
 def _refuse_contradictions(options: TruncateOptions) -> None:

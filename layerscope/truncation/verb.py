@@ -2,9 +2,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Weights, Whole
+from layerscope.core.option_kinds import IN_CODE, Folder, Number, OneOf, Several, Weights, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
 from layerscope.truncation.options import FORMATS, POOLINGS, TruncateOptions
+
+HEALING = "Healing"
 
 
 def truncate(
@@ -19,6 +21,8 @@ def truncate(
     ] = None,
     dim: Annotated[int | None, Whole(1)] = None,
     pooling: Annotated[str | None, OneOf(POOLINGS)] = None,
+    heal: Annotated[Any, HEALING] = None,
+    minutes: Annotated[float, Number(above=0), HEALING] = 10.0,
     processor: Annotated[Any, IN_CODE] = None,
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[Loading],
@@ -41,8 +45,8 @@ def truncate(
         out: new or empty folder for the model.
         format: format to write; auto is the model's own, or the one that a selection was made for.
         drop: blocks to leave out, such as 4-7,9, numbered like layers (block 4 outputs layer 4);
-            `select` with `drop` finds those that matter least, and `train` heals the shortened
-            model.
+            `select` with `drop` finds those that matter least, and `heal` takes most of the loss
+            back.
         mix: layers to mix instead of one layer, such as 3,6, or with weights 3=0.4,6=0.6; the model
             ends at the deepest. It is written as a SentenceTransformer with WeightedLayerPooling if
             the model has no final norm, else as ONNX.
@@ -50,6 +54,10 @@ def truncate(
             Dense module before a final Normalize; by default all.
         pooling: pooling of a sentence-transformers model; by default the model's own, or that of
             the scores.
+        heal: samples without labels, in any form that `profile` reads, from which the model learns to
+            give what the full model gives. What that changes is measured on samples held out. A
+            call that was killed resumes from OUT.healing.
+        minutes: minutes that healing takes, about.
         processor: tokenizer, image processor or feature extractor of a transformers model given as
             an object.
         progress: show progress on standard error.

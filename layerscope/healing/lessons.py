@@ -1,0 +1,60 @@
+"""The samples of a healing: most to learn from, some that say which weights are best, some that judge."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.inputs import Corpus, pack
+from layerscope.models import LayeredModel
+
+WINDOW = 128
+"""Tokens of a window of running text, of which a language model learns."""
+FEWEST = 50
+"""Distinct samples that a healing needs."""
+SHARE, MOST = 5, 512
+"""One in so many samples judges, and as many choose; and the most of each."""
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Samples to `learn` from, for `validation`, and `held` out of both; no sample is in two of them."""
+
+    learn: Sequence[Any]
+    validation: Sequence[Any]
+    held: Sequence[Any]
+
+
+def distinct_samples(corpus: Corpus, model: LayeredModel, seed: int) -> list[Any]:
+    """Return each sample of a corpus that gives the model something to learn from once, in a seeded order.
+
+    A language model reads running text in windows. Raises `LayerscopeError` for too few samples.
+    """
+    if corpus.running and model.is_language_model:
+        tokenizer, longest = model.encoder.tokenizer, model.max_length or WINDOW  # type: ignore[attr-defined]  # it reads texts
+        corpus = pack(corpus, tokenizer, min(WINDOW, longest))
+    rows = np.random.default_rng(seed).permutation(np.flatnonzero(~corpus.copies))
+    samples = [corpus.samples[row] for row in rows]
+    least = 1
+    if model.is_language_model:
+        least = 2
+    lengths = model.encoder.lengths(samples)
+    samples = [
+        sample
+        for sample, length in zip(samples, lengths, strict=True)
+        if length >= least
+    ]
+    if len(samples) < FEWEST:
+        raise LayerscopeError(
+            f"{corpus.name} has {len(samples)} distinct samples, and healing needs {FEWEST}: give more of them"
+        )
+    return samples
+
+
+def lessons_of(corpus: Corpus, model: LayeredModel, seed: int) -> Lessons:
+    """Return the samples of a corpus in three parts."""
+    samples = distinct_samples(corpus, model, seed)
+    part = min(MOST, len(samples) // SHARE)
+    return Lessons(samples[2 * part :], samples[:part], samples[part : 2 * part])

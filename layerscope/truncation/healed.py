@@ -1,0 +1,87 @@
+"""A cut model that is healed before it is written: it learns from the full model on samples without labels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from layerscope.core.errors import count
+from layerscope.core.margin import error_of
+from layerscope.core.progress import Reporter
+from layerscope.healing.healing import Plan, heal
+from layerscope.healing.lessons import Lessons
+from layerscope.healing.outputs import (
+    MEASURES,
+    Pupil,
+    distances_on,
+    reads_logits,
+)
+from layerscope.models import LoadOptions, Override
+from layerscope.truncation.source import Source, open_source
+
+
+@dataclass(frozen=True)
+class Healing:
+    """How a cut model is healed: its samples, its plan, and the `room` that holds its state, where it is resumed."""
+
+    lessons: Lessons
+    plan: Plan
+    room: Path
+
+
+@dataclass(frozen=True)
+class Healed:
+    """What healing changed: the mean distance from the full model on held-out samples, `before` and `after` it.
+
+    `error` is the standard error of their difference, `measure` what the distance is; `learned`
+    samples were learned from in `steps`, and `held` others judge.
+    """
+
+    measure: str
+    before: float
+    after: float
+    error: float
+    steps: int
+    learned: int
+    held: int
+    stopped: str = ""
+
+    @property
+    def text(self) -> str:
+        """The change in words."""
+        apart = f"{self.before:.3f} to {self.after:.3f} (±{self.error:.3f})"
+        judged = f"on {count(self.held, 'sample')} held out"
+        learned = f"{self.steps:,} steps on {count(self.learned, 'other')}"
+        text = f"healed: {self.measure} from {apart} {judged}, after {learned}"
+        if self.stopped:
+            text += f"; stopped because {self.stopped}"
+        return text
+
+
+def open_cut(folder: Path, source: Source) -> Source:
+    """Return a cut model from its checkpoint, on the device of the full one."""
+    options = LoadOptions(device=str(source.model.device))
+    return open_source(folder, None, Override(), options)
+
+
+def heal_cut(
+    cut: Source, source: Source, healing: Healing, reporter: Reporter
+) -> Healed:
+    """Heal the model of a cut source in place, and return what that changed."""
+    pupil = Pupil(cut.model, source.model, source.pooled_by)
+    lessons, dtype = healing.lessons, cut.dtype
+    before = distances_on(lessons.held, pupil)
+    samples = lessons.learn, lessons.validation
+    progress = heal(pupil, *samples, healing.plan, healing.room, reporter)
+    cut.module.to(dtype)
+    after = distances_on(lessons.held, pupil)
+    healed = Healed(
+        MEASURES["logits" if reads_logits(source.model) else "vectors"],
+        float(before.mean()),
+        float(after.mean()),
+        error_of(after - before),
+        progress.step,
+        len(lessons.learn),
+        len(lessons.held),
+        progress.stopped,
+    )
+    reporter.say(healed.text)
+    return healed
