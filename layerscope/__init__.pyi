@@ -44,6 +44,7 @@ from .selection import (
     open_selection as open_selection,
     select as select,
 )
+from .shrinking import Shrunk as Shrunk, open_shrunk as open_shrunk, shrink as shrink
 from .training.verb import train as train
 from .truncation import truncate as truncate
 

@@ -37,6 +37,7 @@ COMMANDS = {
         "select": "Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.",
     },
     "Use": {
+        "shrink": "Make a model smaller within a budget: a standard checkpoint, healed, and judged on held-out data.",
         "truncate": "Write a model that ends at a layer or lacks blocks: a standard checkpoint, checked and measured.",
         "train": "Train a model so that every layer can be its last; the result is a standard checkpoint.",
         "exits": "Let easy samples leave early, or early layers draft text, and see what that gains on your machine.",

@@ -19,6 +19,15 @@ Figures = Annotated[
 ]
 
 
+@command(layerscope.shrink)
+def shrink(options: Options, printing: Printing) -> None:
+    """Print what was kept, or what was nearest, and write its page."""
+    shrunk = layerscope.shrink(**options)
+    output.result(shrunk, printing, options["out"])
+    if not shrunk.met:
+        sys.exit(1)
+
+
 @command(layerscope.truncate, argument="MODEL_OR_RUN")
 def truncate(options: Options, printing: Printing) -> None:
     """Print what the model costs."""

@@ -21,6 +21,7 @@ from layerscope.show.notebook import Shown
 from layerscope.show.page.content import Named
 from layerscope.show.plain import plain
 from layerscope.show.written import write_page
+from layerscope.shrinking import shrunk
 
 DECISIVE = {
     ("data", "fingerprint"): "their data",
@@ -37,6 +38,7 @@ KEPT = (
     (reading.STORE, reading.open_reading),
     (selection.STORE, selection.open_selection),
     (removal.STORE, removal.open_removal),
+    (shrunk.STORE, shrunk.open_shrunk),
 )
 
 

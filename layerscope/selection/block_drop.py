@@ -73,7 +73,7 @@ def remove(
         least = np.sort(np.argsort(influence, kind="stable")[:n]) + 1
         first = int(np.argmin(angles)) + 1
         ways: dict[str, Blocks] = {
-            "greedy removal": _greedy(choosing, n),
+            "greedy removal": greedy_removal(choosing, n),
             "block influence": tuple(least.tolist()),
             "angular distance": tuple(range(first, first + n)),
             "the last blocks": tuple(range(depth - n + 1, depth + 1)),
@@ -146,7 +146,7 @@ def _fault(source: Source, blocks: Blocks) -> str:
     return ""
 
 
-def _greedy(meter: "Meter", n: int) -> Blocks:
+def greedy_removal(meter: "Meter", n: int) -> Blocks:
     """Return n blocks, each the one that costs least once those before it are gone."""
     gone: Blocks = ()
     for _ in range(n):

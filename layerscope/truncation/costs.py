@@ -126,16 +126,16 @@ class Truncated:
         size = self.megabytes / self.full_megabytes
         answer = f"{self.model}, {self.cut}: {self.speedup:.2f}× as fast, {size:.0%} of the size"
         notes = (REBUILD,) * self.gives_vectors
-        commands = (HEAL.format(shlex.quote(self.path)),)
+        commands = (HEAL.format(shlex.quote(self.path)),) * bool(self.dropped)
+        reasons: tuple[str, ...] = ()
         if self.healed:
-            return Document(answer, reasons=(self.healed,), parts=(table,), notes=notes)
-        commands *= bool(self.dropped)
-        return Document(answer, parts=(table,), notes=notes, commands=commands)
+            reasons, commands = (self.healed,), ()
+        return Document(
+            answer, reasons=reasons, parts=(table,), notes=notes, commands=commands
+        )
 
 
-def measure(
-    source: Source, made: Made, format: str, healed: str = ""
-) -> Truncated:
+def measure(source: Source, made: Made, format: str, healed: str = "") -> Truncated:
     """Return the figures of a model that was written; its speed is measured in turns with the full model's."""
     stack, work = source.model.stack, workload(source)
     full = made.depth.build(source.module, range(stack.depth))

@@ -2,7 +2,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-from layerscope.core.option_kinds import IN_CODE, Folder, Number, OneOf, Several, Weights, Whole
+from layerscope.core.option_kinds import (
+    IN_CODE,
+    Folder,
+    Number,
+    OneOf,
+    Several,
+    Weights,
+    Whole,
+)
 from layerscope.core.options import OUTPUT, Loading, checked
 from layerscope.truncation.options import FORMATS, POOLINGS, TruncateOptions
 

@@ -24,7 +24,7 @@ from layerscope.truncation.pipeline import write_cut
 from layerscope.truncation.source import open_source
 
 one_thread = tiny.one_thread
-TEXTS = tiny.texts(300)
+TEXTS = tiny.texts(200)
 MODELS = {"bert": tiny.bert, "gpt2": tiny.gpt2, "classifier": tiny.classifier}
 PLAN = Plan(minutes=10, learning_rate=5e-3)
 
@@ -65,7 +65,7 @@ def test_the_distance_falls_on_samples_held_out(name: str, tmp_path: Path) -> No
     pair = pupil(name, tmp_path)
     lessons = lessons_of(open_corpus(TEXTS), pair.teacher, seed=0)
     parts = [set(part) for part in (lessons.learn, lessons.validation, lessons.held)]
-    assert sum(map(len, parts)) == len(set.union(*parts)) > 250
+    assert sum(map(len, parts)) == len(set.union(*parts)) > 150
     before = distances_on(lessons.held, pair)
     heal(pair, lessons.learn, lessons.validation, PLAN, tmp_path, Reporter())
     after = distances_on(lessons.held, pair)
@@ -138,7 +138,6 @@ def test_truncate_heals_what_it_writes(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"heal": TEXTS[:20]}, "healing needs 50"),
-        ({"heal": TEXTS, "layers": [1, 2]}, "`layers` cannot be healed"),
         ({"heal": TEXTS, "format": "onnx"}, "leave `format` out"),
     ],
 )
@@ -146,8 +145,6 @@ def test_what_cannot_be_healed(
     options: dict[str, object], words: str, tmp_path: Path
 ) -> None:
     folder = tiny.saved(tiny.bert().base_model, tmp_path / "full", special=True)
-    if "layers" not in options:
-        options["layer"] = 2
     with pytest.raises(LayerscopeError, match=words):
-        layerscope.truncate(folder, out=tmp_path / "out", progress=False, **options)
+        layerscope.truncate(folder, 2, out=tmp_path / "out", progress=False, **options)
     assert {path.name for path in tmp_path.iterdir()} == {"full"}

@@ -1,0 +1,332 @@
+"""The work of `shrink`: which blocks matter least, how many may go, healing, and the judgement on samples held out.
+
+Each phase keeps what it found in the folder, so that a killed call goes on after the last one. The
+parts of the data are kept apart: blocks and weights are chosen by the validation part, the result
+is judged by the held-out part, once.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.files import (
+    folder_aside,
+    own_folder,
+    read_json,
+    write_json,
+    writing,
+)
+from layerscope.core.folder_lock import locked
+from layerscope.core.margin import error_of
+from layerscope.core.progress import Reporter, reporting
+from layerscope.healing.healing import Plan
+from layerscope.healing.lessons import Lessons
+from layerscope.inputs import open_corpus
+from layerscope.models.capture import evaluating
+from layerscope.models.lens import skipping
+from layerscope.models.loading import without_bars
+from layerscope.selection.block_drop import Meter, greedy_removal
+from layerscope.selection.options import Budget
+from layerscope.shrinking.options import ShrinkOptions
+from layerscope.shrinking.shrunk import STORE, Offer, Shrunk, open_shrunk
+from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, Floats, Task, task_of
+from layerscope.truncation.card import describe
+from layerscope.truncation.costs import Made, costs_by_depth, measure
+from layerscope.truncation.depth import depth_of
+from layerscope.truncation.expected import kept_without
+from layerscope.truncation.healed import Healing, open_cut
+from layerscope.truncation.pipeline import write_cut, write_healed
+from layerscope.truncation.source import Source, copy_terms, open_source
+
+ABOUT, WORK, MODEL = "shrink.json", "work", "model"
+"""The file that says what a folder is of, the folder of what the phases made, and that of the smaller model."""
+CHOOSING = 128
+"""Samples by which blocks are chosen."""
+REACH = 4.0
+"""A depth is tried whose loss before healing is at most this many times the largest loss: healing takes most back."""
+FEW = 5000
+"""Texts of the user below which the built-in texts are learned from, too."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One shrinking: its model, what judges it, its folder, and its budget."""
+
+    source: Source
+    task: Task
+    folder: Path
+    budget: Budget
+    options: ShrinkOptions
+    reporter: Reporter
+
+    @property
+    def format(self) -> str:
+        """The format of the checkpoint."""
+        served = self.source.model.loaded.served is not None
+        return "sentence-transformers" if served else "transformers"
+
+    @property
+    def max_loss(self) -> float:
+        """The largest loss, in points."""
+        if self.budget.max_loss is None:
+            return self.task.max_loss
+        return self.budget.max_loss
+
+    @cached_property
+    def full_values(self) -> Floats:
+        """The full model's values on the validation part."""
+        return self.task.values(self.source.model, VALIDATION)
+
+    def loss(self, values: Floats) -> tuple[float, float]:
+        """Return the loss of values on the validation part, and its standard error."""
+        return paired(self.full_values, values)
+
+    def phase(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what a phase found: as it was kept, or made now and kept."""
+        path = self.folder / WORK / f"{name}.json"
+        if not path.is_file():
+            write_json(path, make())
+        return read_json(path)
+
+
+def paired(full: Floats, values: Floats) -> tuple[float, float]:
+    """Return the mean loss and its standard error, paired by sample."""
+    lost = full - values
+    return float(lost.mean()), error_of(lost)
+
+
+def run_shrink(options: ShrinkOptions) -> Shrunk:
+    """Shrink a model as the options say."""
+    folder = own_folder(options.out, STORE.what, ABOUT)
+    reporter = reporting(options.progress)
+    with without_bars():
+        source = open_source(options.model, None, options.override, options.load)
+        if source.model.stack.depth == 1:
+            raise LayerscopeError(f"{source.name} has one block: none can be left out")
+        columns = options.text_column, options.label_column
+        task = task_of(
+            options.data, *columns, source.model, source.pooled_by, options.seed
+        )
+        budget = Budget(options.max_loss, None, options.speed, options.max_mb)
+        job = Job(source, task, folder, budget, options, reporter)
+        with locked(folder), writing(folder):
+            _same_or_new(job)
+            if STORE.is_in(folder):
+                return open_shrunk(folder)
+            (folder / WORK).mkdir(exist_ok=True)
+            shrunk = _shrunk(job)
+            shrunk.save(folder)
+            shutil.rmtree(folder / WORK)
+    return replace(shrunk, folder=folder)
+
+
+def _same_or_new(job: Job) -> None:
+    """Write what the folder is of; raise where it is of something else."""
+    options = job.options
+    about = {
+        "model": job.source.name,
+        "samples": len(job.task.samples),
+        "seed": options.seed,
+        "minutes": options.minutes,
+        **asdict(job.budget),
+    }
+    path = job.folder / ABOUT
+    if not path.is_file():
+        write_json(path, about)
+        return
+    there = read_json(path)
+    for name, value in about.items():
+        if there.get(name) != value:
+            raise LayerscopeError(
+                f"`out={str(job.folder)!r}` holds another call ({name} {there.get(name)} there, {value} here): name "
+                "a new folder"
+            )
+
+
+def _shrunk(job: Job) -> Shrunk:
+    """Try depths, the one first that is likely to be the smallest within the budget, and judge the first that is."""
+    depth = job.source.model.stack.depth
+    offers = _priced(job)
+    allowed = [
+        blocks for blocks in range(1, depth) if _within(job.budget, offers[blocks])
+    ]
+    for blocks in _order(job, offers, allowed):
+        offers[blocks] = offer = _trial(job, offers[blocks])
+        job.reporter.say(offer.text)
+        if offer.loss is not None and offer.loss <= job.max_loss:
+            return _judged(job, offer, tuple(offers.values()))
+    return replace(_answer(job, tuple(offers.values())), met=False)
+
+
+def _within(budget: Budget, offer: Offer) -> bool:
+    return all(
+        bound.allows(offer)  # type: ignore[arg-type]  # it has the fields of a cost that are bound
+        for bound in budget.bounds
+    )
+
+
+def _priced(job: Job) -> dict[int, Offer]:
+    """Return for each number of blocks those to keep, chosen by measurement, with their speed and size."""
+    source, depth = job.source, job.source.model.stack.depth
+
+    def chosen() -> dict[str, Any]:
+        samples = job.task.texts(LEARN)[:CHOOSING]
+        models = depth * (depth + 1) // 2
+        with (
+            evaluating(source.module),
+            job.reporter.bar("blocks", models, "models") as advance,
+        ):
+            meter = Meter(source.model, samples, source.pooled_by, advance)
+            dropped = [greedy_removal(meter, n) for n in range(1, depth)]
+        return {"dropped": dropped}
+
+    def costs() -> dict[str, Any]:
+        measured = costs_by_depth(source, range(1, depth)).layers
+        return {
+            str(layer): [cost.speedup, cost.megabytes]
+            for layer, cost in measured.items()
+        }
+
+    dropped = job.phase("blocks", chosen)["dropped"]
+    prices = job.phase("costs", costs)
+    offers = {}
+    for blocks in reversed(dropped):
+        kept = tuple(block + 1 for block in kept_without(blocks, depth))
+        offers[len(kept)] = Offer(kept, *prices[str(len(kept))])
+    return offers
+
+
+def _order(job: Job, offers: dict[int, Offer], allowed: list[int]) -> list[int]:
+    """Return the numbers of blocks to try, in order.
+
+    A bound on speed or size leaves one: the most blocks within it, which lose least. Else it is the
+    fewest whose loss healing may take back, then more and more.
+    """
+    if job.budget.bounds:
+        return allowed[-1:]
+    first = allowed[-1]
+    for blocks in reversed(allowed):
+        loss = _cut_loss(job, offers[blocks])
+        if loss > REACH * job.max_loss:
+            break
+        first = blocks
+    return [blocks for blocks in allowed if blocks >= first]
+
+
+def _cut_loss(job: Job, offer: Offer) -> float:
+    """Return the loss of a model that only lacks blocks."""
+    source, depth = job.source, job.source.model.stack.depth
+    dropped = set(range(1, depth + 1)) - set(offer.kept)
+
+    def measured() -> dict[str, Any]:
+        # before blocks are left out
+        full = job.full_values
+        with skipping(source.module, source.model.stack, dropped):
+            values = job.task.values(source.model, VALIDATION)
+        return {"loss": paired(full, values)[0]}
+
+    return float(job.phase(f"cut-{len(offer.kept)}", measured)["loss"])
+
+
+def _room(job: Job, offer: Offer) -> Path:
+    return job.folder / WORK / f"blocks-{len(offer.kept)}"
+
+
+def _trial(job: Job, offer: Offer) -> Offer:
+    """Write and heal a model of some blocks, and return it with its loss on the validation part."""
+    room, kept = _room(job, offer), [block - 1 for block in offer.kept]
+    minutes = job.options.minutes
+
+    def tried() -> dict[str, Any]:
+        room.mkdir(exist_ok=True)
+        shutil.rmtree(room / MODEL, ignore_errors=True)
+        if minutes == 0:
+            healed, made = "", write_cut(job.source, kept, room / MODEL, job.format)
+        else:
+            plan = Plan(minutes, seed=job.options.seed)
+            healing = Healing(_lessons(job), plan, room)
+            job_of_it = job.source, kept, room / MODEL, job.format, healing
+            made, change = write_healed(*job_of_it, job.reporter)
+            healed = change.text
+        model = open_cut(room / MODEL, job.source).model
+        loss, error = job.loss(job.task.values(model, VALIDATION))
+        facts = {"loss": loss, "error": error, "difference": made.difference}
+        return facts | {"healed": healed}
+
+    cut_loss = _cut_loss(job, offer)
+    facts = job.phase(f"trial-{len(kept)}", tried)
+    return replace(
+        offer,
+        cut_loss=cut_loss,
+        loss=facts["loss"],
+        error=facts["error"],
+        healed=minutes > 0,
+    )
+
+
+def _lessons(job: Job) -> Lessons:
+    """Return what is learned from: the user's own samples, with others; nothing of the parts that choose or judge."""
+    task, encoder = job.task, job.source.model.encoder
+    learn, more = task.texts(LEARN), job.options.heal
+    apart = [task.texts(part) for part in (VALIDATION, HELD)]
+    if more is None and encoder.modality == "text" and len(learn) < FEW:
+        more = "stdlib-docs"
+    if more is not None:
+        others = open_corpus(more).samples
+        if encoder.modality == "text":
+            seen = {*learn, *apart[0], *apart[1]}
+            others = [text for text in others if text not in seen]
+        learn += others
+    return Lessons(learn, apart[0], apart[0])
+
+
+def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
+    """Put the model into its folder, and judge what lies there on the samples held out."""
+    source, path = job.source, job.folder / MODEL
+    kept = [block - 1 for block in offer.kept]
+    facts = read_json(job.folder / WORK / f"trial-{len(kept)}.json")
+    shutil.rmtree(path, ignore_errors=True)
+    with folder_aside(path) as aside:
+        shutil.copytree(_room(job, offer) / MODEL, aside, dirs_exist_ok=True)
+        depth = depth_of(source.model, source.samples, kept)
+        made = Made(tuple(kept), depth, aside, facts["difference"])
+        entry = measure(source, made, job.format, facts["healed"])
+        describe(source, entry, aside)
+        copy_terms(source.beside, aside)
+    small = open_cut(path, source).model
+    full = job.task.values(source.model, HELD)
+    loss, error = paired(full, job.task.values(small, HELD))
+    loader = "SentenceTransformer({})"
+    if job.format == "transformers":
+        loader = f"{entry.auto}.from_pretrained({{}})"
+    return replace(
+        _answer(job, offers),
+        kept=offer.kept,
+        loss=loss,
+        error=error,
+        full_score=float(full.mean()),
+        samples=len(full),
+        speedup=entry.speedup,
+        megabytes=entry.megabytes,
+        full_megabytes=entry.full_megabytes,
+        measured=entry.measured,
+        healed=facts["healed"],
+        load=loader.format(repr(str(path))),
+    )
+
+
+def _answer(job: Job, offers: tuple[Offer, ...]) -> Shrunk:
+    budget = f"at most {job.max_loss:g} points lost{job.budget.within}"
+    return Shrunk(
+        job.source.name,
+        job.source.model.stack.depth,
+        True,
+        budget,
+        job.task.measure,
+        str(job.options.data) if isinstance(job.options.data, (str, Path)) else "data",
+        offers,
+    )

@@ -1,0 +1,276 @@
+"""What a model is judged by: a value of each sample, in points, whose mean is the score.
+
+Differences of these values are paired: each sample is its own control.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, cross_entropy
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.evaluation.sample_values import spearman_by_sample
+from layerscope.healing.lessons import distinct_samples
+from layerscope.healing.outputs import Outputs, outputs_of, reads_logits
+from layerscope.inputs import Corpus, open_corpus
+from layerscope.inputs.corpus import Judged
+from layerscope.inputs.tables import table_of
+from layerscope.models import LayeredModel
+from layerscope.models.batching import batches_of
+from layerscope.models.capture import evaluating
+from layerscope.models.forward import Inputs
+from layerscope.models.layered import class_numbers
+from layerscope.probes.linear import APART, linearly_judged
+from layerscope.probes.scores import stratified
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+PAIRS = ("text_a", "text_b", "score")
+FEWEST = 100
+"""Samples that are needed."""
+FOLDS = 5
+LEARN, VALIDATION, HELD = 0, 1, 2
+"""The parts of the data: what is learned from, what choices are made by, and what judges the result."""
+PARTS = {VALIDATION: (0.2, 500), HELD: (0.25, 1000)}
+"""The share of the samples in a part, and the most of them."""
+
+
+def split(n: int, seed: int) -> Rows:
+    """Return the part of each of n samples `[n]`."""
+    part = np.full(n, LEARN)
+    order = np.random.default_rng(seed).permutation(n)
+    start = 0
+    for number, (share, most) in PARTS.items():
+        end = start + min(most, int(share * n))
+        part[order[start:end]] = number
+        start = end
+    return part
+
+
+Read = Callable[[Outputs, Inputs], Tensor]
+
+
+@torch.no_grad()
+def read(model: LayeredModel, samples: Sequence[Any], pooling: str, of: Read) -> Floats:
+    """Return what a function reads of a model's outputs for each sample, `[n, …]`."""
+    values: list[Any] = [None] * len(samples)
+    with evaluating(model.module):
+        for rows in batches_of(model, model.encoder.lengths(samples)):
+            batch = model.encoder.batch([samples[row] for row in rows])
+            inputs = batch.to(model.device)
+            given = of(outputs_of(model, inputs, pooling), inputs).double().cpu()
+            for row, value in zip(rows, given.numpy(), strict=True):
+                values[row] = value
+    return np.stack(values)
+
+
+def given(outputs: Outputs, _: Inputs) -> Tensor:
+    """Return a model's vectors or logits."""
+    return outputs.given
+
+
+def next_token(outputs: Outputs, inputs: Inputs) -> Tensor:
+    """Return minus the mean loss of the next token of each sample [B]."""
+    ids, mask = inputs.named["input_ids"][:, 1:], outputs.mask
+    assert mask is not None
+    logits = outputs.given[:, :-1].transpose(1, 2)
+    real = mask[:, 1:].float()
+    losses = cross_entropy(logits, ids, reduction="none")
+    return -(losses * real).sum(1) / real.sum(1)
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """Samples in three parts, and how a model is judged on them; `full` is the model that is to be smaller."""
+
+    full: LayeredModel
+    pooling: str
+    samples: Sequence[Any]
+    part: Rows
+    measure: ClassVar[str]
+    max_loss: ClassVar[float] = 1.0
+
+    @abstractmethod
+    def values(self, model: LayeredModel, part: int) -> Floats:
+        """Return the value of each sample of a part, in points."""
+
+    def rows(self, part: int) -> Rows:
+        """Return the rows of a part."""
+        return np.flatnonzero(self.part == part)
+
+    def texts(self, part: int) -> list[Any]:
+        """Return the samples of a part that a model can learn from, without labels."""
+        return [self.samples[row] for row in self.rows(part)]
+
+    def read(self, model: LayeredModel, part: int, of: Read = given) -> Floats:
+        """Return what is read of a model on the samples of a part."""
+        return read(model, self.texts(part), self.pooling, of)
+
+
+class NextToken(Task):
+    """The loss of the next token."""
+
+    measure = "loss of the next token, in hundredths of a nat"
+
+    def values(self, model: LayeredModel, part: int) -> Floats:
+        """Return the values: minus the loss."""
+        return 100 * self.read(model, part, next_token)
+
+
+class Agreement(Task):
+    """Agreement with the full model: equal predictions, or the cosine of the vectors."""
+
+    measure = "agreement with the full model"
+    max_loss = 5.0
+
+    def values(self, model: LayeredModel, part: int) -> Floats:
+        """Return the values."""
+        ours, theirs = (self.read(each, part) for each in (model, self.full))
+        if reads_logits(model):
+            return np.asarray(100.0 * (ours.argmax(-1) == theirs.argmax(-1)))
+        vectors = torch.from_numpy(ours), torch.from_numpy(theirs)
+        return np.asarray(100 * cosine_similarity(*vectors).numpy())
+
+
+@dataclass(frozen=True)
+class Labelled(Task):
+    """A task on samples with a class each."""
+
+    classes: Rows = field(kw_only=True)
+
+
+class Accuracy(Labelled):
+    """The accuracy of a classifier's predictions."""
+
+    measure = "accuracy"
+
+    def values(self, model: LayeredModel, part: int) -> Floats:
+        """Return the values: which predictions are right."""
+        right = self.read(model, part).argmax(-1) == self.classes[self.rows(part)]
+        return np.asarray(100.0 * right)
+
+
+class Probe(Labelled):
+    """The accuracy of a linear probe of the vectors, fitted on the part that is learned from."""
+
+    measure = "accuracy of a linear probe"
+
+    def values(self, model: LayeredModel, part: int) -> Floats:
+        """Return the values: which predictions of the probe are right."""
+        vectors = [self.read(model, each) for each in (LEARN, part)]
+        rows = np.concatenate(vectors)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        learned, judged = (self.classes[self.rows(each)] for each in (LEARN, part))
+        fold = np.full(len(rows), APART)
+        fold[: len(learned)] = stratified(learned, FOLDS, 0)
+        classes = np.concatenate([learned, judged])
+        right, _, _ = linearly_judged(rows, classes, fold, 0)
+        return np.asarray(100.0 * right[len(learned) :])
+
+
+@dataclass(frozen=True)
+class Pairs(Task):
+    """Spearman's correlation of the cosine of two texts with their score; the samples are pairs."""
+
+    scores: Floats = field(kw_only=True)
+    measure = "Spearman's correlation"
+
+    def texts(self, part: int) -> list[Any]:
+        """Return both texts of every pair, each text once."""
+        pairs = super().texts(part)
+        return [*dict.fromkeys(text for pair in pairs for text in pair)]
+
+    def values(self, model: LayeredModel, part: int) -> Floats:
+        """Return the values, by the influence of each pair."""
+        texts = self.texts(part)
+        vectors = self.read(model, part)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        number = {text: i for i, text in enumerate(texts)}
+        pairs = np.array(
+            [[number[text] for text in self.samples[row]] for row in self.rows(part)]
+        )
+        cosines = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).sum(1)
+        return 100 * spearman_by_sample(self.scores[self.rows(part)], cosines)
+
+
+def task_of(
+    data: Any,
+    text_column: str | None,
+    label_column: str | None,
+    full: LayeredModel,
+    pooling: str,
+    seed: int,
+) -> Task:
+    """Return what a model is judged by on data of any kind; raises `LayerscopeError` for too little of it."""
+    frame = table_of(data)
+    if frame is not None and set(PAIRS) <= set(frame.columns):
+        return _pairs(frame, full, pooling, seed)
+    corpus = open_corpus(data, text_column=text_column, label_column=label_column)
+    if corpus.labels is None or full.is_language_model:
+        samples = distinct_samples(corpus, full, seed)
+        _check(len(samples), corpus.name)
+        part = split(len(samples), seed)
+        if full.is_language_model:
+            return NextToken(full, pooling, samples, part)
+        return Agreement(full, pooling, samples, part)
+    return _labelled(corpus, full, pooling, seed)
+
+
+def _check(n: int, name: str) -> None:
+    if n < FEWEST:
+        raise LayerscopeError(
+            f"{name} has {n} distinct samples, and shrink needs {FEWEST}: give more of them"
+        )
+
+
+def _pairs(frame: pd.DataFrame, full: LayeredModel, pooling: str, seed: int) -> Task:
+    """Return the task on pairs; a pair that shares a text with a later part leaves the earlier one."""
+    frame = frame.dropna(subset=list(PAIRS)).drop_duplicates(["text_a", "text_b"])
+    _check(len(frame), "the table of pairs")
+    scores = pd.to_numeric(frame["score"], errors="coerce").to_numpy(np.float64)
+    if np.isnan(scores).any() or np.ptp(scores) == 0:
+        raise LayerscopeError("the column score needs numbers that differ: correct it")
+    pairs = list(zip(frame["text_a"], frame["text_b"], strict=True))
+    part = split(len(pairs), seed)
+    seen: set[str] = set()
+    for number in (HELD, VALIDATION, LEARN):
+        rows = np.flatnonzero(part == number)
+        shared = [row for row in rows if seen & {*pairs[row]}]
+        part[shared] = -1
+        seen.update(text for row in rows for text in pairs[row])
+    return Pairs(full, pooling, pairs, part, scores=scores)
+
+
+def _labelled(corpus: Corpus, full: LayeredModel, pooling: str, seed: int) -> Task:
+    """Return the task on labelled samples: of a classifier's own classes, or of a probe of the vectors."""
+    corpus = corpus.take(np.flatnonzero(~corpus.copies).tolist())
+    _check(len(corpus), corpus.name)
+    labels = corpus.labels or ()
+    part = split(len(corpus), seed)
+    task: Any = (full, pooling, corpus.samples, part)
+    if reads_logits(full):
+        numbers = class_numbers(labels, full)
+        if None in numbers:
+            label = labels[numbers.index(None)]
+            raise LayerscopeError(
+                f"label {label!r} is not a class of {full.loaded.name}: rename it, or leave the labels out"
+            )
+        return Accuracy(*task, classes=np.array(numbers))
+    learned = pd.Series(labels)[part == LEARN].value_counts()
+    usable = learned.index[learned >= FOLDS]
+    judged = Judged.of(labels)
+    if len(usable) < 2 or judged.lacking:
+        raise LayerscopeError(
+            f"a probe needs at least two classes with {FOLDS} samples each ({judged.text}): "
+            "name another `label_column`, or give samples without labels"
+        )
+    classes = pd.Categorical(labels, categories=usable).codes.astype(np.int64)
+    part[classes < 0] = -1
+    return Probe(*task, classes=classes)

@@ -1,0 +1,77 @@
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
+
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number
+from layerscope.core.options import DATA, OUTPUT, Loading, checked
+from layerscope.shrinking.options import ShrinkOptions
+
+if TYPE_CHECKING:
+    from layerscope.shrinking.shrunk import Shrunk
+
+BUDGET = "Budget"
+HEALING = "Healing"
+
+
+def shrink(
+    model: Any,
+    data: Annotated[Any, DATA],
+    *,
+    out: Annotated[str | Path, Folder(), OUTPUT],
+    max_loss: Annotated[float | None, Number(0), BUDGET] = None,
+    speed: Annotated[float | None, Number(above=0), BUDGET] = None,
+    max_mb: Annotated[float | None, Number(above=0), BUDGET] = None,
+    heal: Annotated[Any, HEALING] = None,
+    minutes: Annotated[float, Number(0), HEALING] = 10.0,
+    text_column: Annotated[str | None, DATA] = None,
+    label_column: Annotated[str | None, DATA] = None,
+    seed: Annotated[int, SEED] = 0,
+    progress: Annotated[bool, IN_CODE] = True,
+    **shared: Unpack[Loading],
+) -> "Shrunk":
+    """Make a model smaller within a budget: a standard checkpoint, healed, and judged on held-out data.
+
+    Blocks that matter least are left out; what is left learns from the full model to give what
+    that gives. A quarter of the data is held out before anything else happens, and judges the model
+    that was written. Repeating the call resumes it.
+
+    The loss is in points, hundredths of the score: the accuracy of a linear probe where the data
+    have labels (of a classifier, that of its predictions), Spearman's correlation where they are
+    pairs of texts with a score, and agreement with the full model where they are samples alone: the
+    cosine of the vectors, or the share of equal predictions. Of a language model it is the loss of
+    the next token, in hundredths of a nat, about the percent by which perplexity rises.
+
+    Args:
+        model: hub name, local folder, or minilm.
+        data: samples like those that the model will read, in any form that `profile` reads, or a
+            table with the columns text_a, text_b and score; 100 or more.
+        out: folder of everything; the smaller model is OUT/model. Repeating the call resumes it.
+        max_loss: largest loss, in points; by default 1, or 5 where the loss is agreement with the
+            full model.
+        speed: smallest speed-up, such as 2 for twice as fast.
+        max_mb: largest size of the weights, in megabytes.
+        heal: more samples without labels to learn from, beside those of the data.
+        minutes: minutes of healing for each depth that is tried; 0 heals nothing.
+        text_column: column of the texts; by default the one with a usual name, such as text.
+        label_column: column of the labels; by default the one with a usual name, such as label.
+        seed: random seed.
+        progress: show progress on standard error.
+        **shared: how the model is loaded: `Loading`.
+
+    Returns:
+        What `open_shrunk(out)` reads. Where no depth meets the budget, `met` is False, there is no
+        model, and `offers` says what was nearest.
+
+    Raises:
+        LayerscopeError: for every wrong input; nothing that was computed is lost.
+
+    Example:
+        >>> budget = {"max_loss": 100, "minutes": 0}
+        >>> shrunk = layerscope.shrink("tiny-bert", "tickets.csv", out="shrunk", progress=False, **budget)
+        >>> shrunk.kept, shrunk.depth
+        ((1,), 3)
+
+    """
+    options = checked(shrink, locals(), ShrinkOptions)
+    from layerscope.shrinking.pipeline import run_shrink
+
+    return run_shrink(options)

@@ -1,0 +1,227 @@
+"""`shrink`: a smaller model within a budget, judged on samples that had no part in anything, also after a kill."""
+
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import transformers as hf
+from sentence_transformers import SentenceTransformer, models
+from typed import cli
+
+import layerscope
+from layerscope import LayerscopeError
+from layerscope.models import LoadOptions, Override
+from layerscope.shrinking import open_shrunk, pipeline
+from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, split, task_of
+from layerscope.truncation import costs
+from layerscope.truncation.source import open_source
+
+__all__ = ["cli"]
+one_thread = tiny.one_thread
+TEXTS = tiny.texts(300)
+QUIET = {"progress": False, "minutes": 0.02, "heal": tiny.texts(60, seed=9)}
+
+
+@pytest.fixture(autouse=True)
+def _timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "FEWEST", 1)
+    monkeypatch.setattr(costs, "SECONDS", 0.0)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("encoder")
+    tiny.saved(tiny.bert().base_model, folder / "plain", special=True)
+    transformer = models.Transformer(str(folder / "plain"))
+    parts = [transformer, models.Pooling(32), models.Normalize()]
+    full = SentenceTransformer(modules=parts, device="cpu")
+    full.save_pretrained(str(folder / "full"))
+    return folder / "full"
+
+
+def labelled() -> pd.DataFrame:
+    """Return texts whose label is whether they hold a certain word."""
+    labels = ["w7" in text.split() or "w8" in text.split() for text in TEXTS]
+    return pd.DataFrame({"text": TEXTS, "label": np.where(labels, "yes", "no")})
+
+
+def pairs() -> pd.DataFrame:
+    """Return pairs of texts whose score is the share of words that they have in common."""
+    first, second = TEXTS[:150], TEXTS[150:]
+    words = [[set(text.split()) for text in half] for half in (first, second)]
+    scores = [len(a & b) / len(a | b) for a, b in zip(*words, strict=True)]
+    return pd.DataFrame({"text_a": first, "text_b": second, "score": scores})
+
+
+DATA = {"labels": labelled, "pairs": pairs, "texts": lambda: TEXTS}
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_an_encoder(kind: str, encoder: Path, tmp_path: Path) -> None:
+    shrunk = layerscope.shrink(
+        encoder, DATA[kind](), out=tmp_path / "out", max_loss=60, **QUIET
+    )
+    assert shrunk.met and 0 < len(shrunk.kept) < shrunk.depth == 3
+    assert shrunk.samples <= 0.25 * 300 and shrunk.error > 0
+    assert open_shrunk(tmp_path / "out").as_dict() == shrunk.as_dict()
+    small = SentenceTransformer(str(tmp_path / "out" / "model"), device="cpu")
+    assert len(small[0].auto_model.encoder.layer) == len(shrunk.kept)
+    if kind == "texts":  # the loss again, by sentence-transformers alone
+        full = SentenceTransformer(str(encoder), device="cpu")
+        task = _task(DATA[kind](), encoder)
+        held = task.texts(HELD)
+        cosines = (full.encode(held) * small.encode(held)).sum(1)
+        assert shrunk.loss == pytest.approx(100 - 100 * cosines.mean(), abs=1e-3)
+
+
+def _task(data: object, folder: Path) -> object:
+    source = open_source(folder, None, Override(), LoadOptions())
+    return task_of(data, None, None, source.model, source.pooled_by, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "auto", "data", "measure"),
+    [
+        (tiny.gpt2, hf.AutoModelForCausalLM, TEXTS, "loss of the next token"),
+        (
+            tiny.classifier,
+            hf.AutoModelForSequenceClassification,
+            TEXTS,
+            "agreement",
+        ),
+    ],
+)
+def test_models_with_a_head(
+    make: object, auto: type, data: object, measure: str, tmp_path: Path
+) -> None:
+    folder = tiny.saved(make(), tmp_path / "full", special=make is not tiny.gpt2)
+    shrunk = layerscope.shrink(
+        folder, data, out=tmp_path / "out", speed=0.01, max_loss=1000, **QUIET
+    )
+    assert shrunk.met and len(shrunk.kept) == 2 and measure in shrunk.measure
+    small = auto.from_pretrained(tmp_path / "out" / "model")
+    assert small.config.num_hidden_layers == 2
+    assert shrunk.load.startswith(auto.__name__)
+
+
+def test_nothing_that_is_held_out_is_learned_from(
+    encoder: Path, tmp_path: Path
+) -> None:
+    """A version that learned from what judges, or judged by what it learned from, fails here."""
+    learned: list[object] = []
+    judged: list[object] = []
+    write, judge = pipeline.write_healed, pipeline.paired
+    task = _task(pairs(), encoder)
+    held, validation = set(task.texts(HELD)), set(task.texts(VALIDATION))
+
+    def spy(*arguments: object) -> object:
+        lessons = arguments[4].lessons
+        learned.extend(lessons.learn)
+        assert set(lessons.validation) == validation
+        return write(*arguments)
+
+    def spied(full: np.ndarray, values: np.ndarray) -> tuple[float, float]:
+        judged.append(len(values))
+        return judge(full, values)
+
+    with (
+        patch.object(pipeline, "write_healed", spy),
+        patch.object(pipeline, "paired", spied),
+    ):
+        # the file that is learned from holds the held-out texts, too
+        shrunk = layerscope.shrink(
+            encoder,
+            pairs(),
+            out=tmp_path / "out",
+            max_loss=90,
+            **QUIET | {"heal": TEXTS},
+        )
+    assert learned and not {*learned} & (held | validation)
+    assert judged[-1] == shrunk.samples == (task.part == HELD).sum()
+
+
+def test_parts_share_no_sample() -> None:
+    part = split(1000, seed=3)
+    assert [int((part == one).sum()) for one in (LEARN, VALIDATION, HELD)] == [
+        550,
+        200,
+        250,
+    ]
+
+
+def test_a_killed_call_goes_on_and_ends_as_one_that_was_not(
+    encoder: Path, tmp_path: Path
+) -> None:
+    options = {"max_loss": 60, "progress": False, "minutes": 0}
+    whole = layerscope.shrink(encoder, labelled(), out=tmp_path / "whole", **options)
+    phase, names = pipeline.Job.phase, []
+
+    def killed(job: pipeline.Job, name: str, make: object) -> object:
+        found = phase(job, name, make)
+        if name not in names:
+            names.append(name)
+            raise KeyboardInterrupt
+        return found
+
+    out = tmp_path / "killed"
+    with patch.object(pipeline.Job, "phase", killed):
+        for _ in range(20):
+            try:
+                shrunk = layerscope.shrink(encoder, labelled(), out=out, **options)
+                break
+            except KeyboardInterrupt:
+                continue
+    assert {"blocks", "costs"} < {*names} and len(names) >= 4
+    assert (shrunk.kept, shrunk.loss, shrunk.error) == (
+        whole.kept,
+        whole.loss,
+        whole.error,
+    )
+    with pytest.raises(LayerscopeError, match="max_loss 60"):
+        layerscope.shrink(encoder, labelled(), out=out, **{**options, "max_loss": 50})
+
+
+def test_the_command_says_no_with_offers(cli, encoder: Path, tmp_path: Path) -> None:
+    labelled().to_csv(tmp_path / "data.csv", index=False)
+    call = "shrink", encoder, "--data", tmp_path / "data.csv", "--minutes", "0"
+    printed = cli(*call, "--speed", "50", "--out", tmp_path / "no")
+    assert printed.status == 1 and "nothing is within the budget" in printed.out
+    assert "× as fast" in printed.out and not (tmp_path / "no" / "model").exists()
+    printed = cli(*call, "--max-loss", "60", "--out", tmp_path / "yes")
+    assert printed.status == 0, printed.err
+    for words in ("blocks are kept", "held out", "as fast", "SentenceTransformer("):
+        assert words in printed.out
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (TEXTS[:10], "shrink needs 100|healing needs 50"),
+        (labelled().assign(label="one"), "at least two classes"),
+        (
+            labelled().assign(label=[f"id{i}" for i in range(300)]),
+            "at least two|different",
+        ),
+        (pairs().assign(score=1.0), "numbers that differ"),
+        (pairs()[:20], "shrink needs 100"),
+    ],
+)
+def test_data_that_are_too_little(
+    data: object, words: str, encoder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(LayerscopeError, match=words):
+        layerscope.shrink(encoder, data, out=tmp_path / "out", **QUIET)
+    assert not (tmp_path / "out" / "shrunk.json").exists()
+
+
+def test_a_model_of_one_block_and_a_folder_with_something_in_it(
+    encoder: Path, tmp_path: Path
+) -> None:
+    one = layerscope.truncate(encoder, 1, tmp_path / "one", progress=False)
+    with pytest.raises(LayerscopeError, match="one block"):
+        layerscope.shrink(one, TEXTS, out=tmp_path / "out", **QUIET)
+    with pytest.raises(LayerscopeError, match="holds no shrunk model"):
+        layerscope.shrink(encoder, TEXTS, out=tmp_path / "one", **QUIET)
