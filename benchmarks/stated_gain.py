@@ -30,7 +30,7 @@ from layerscope.selection.choice import Case, choose_layer
 from layerscope.selection.scored import of_samples
 
 SETS = {"trec": "train.csv", "sst2": "train.csv", "ag_news": "test.csv"}
-RULES = ("best-if-clear", "best", "one-standard-error")
+RULES = ("best-if-clear", "best")
 SEED, FOLDS = 1000, 5
 
 

@@ -17,7 +17,6 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.built_in import BUILT_IN
-from layerscope.metrics import angular_distance
 from layerscope.models import LayeredModel
 from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
@@ -65,17 +64,15 @@ def remove(
         model = replace(model, encoder=replace(model.encoder, **reading))
     samples, name = _samples(_corpus(run, data), model, seed)
     half = min(CHOOSE, len(samples) // 2)
-    models = n * depth - n * (n - 1) // 2 + 7
+    models = n * depth - n * (n - 1) // 2 + 6
     with evaluating(model.module), reporter.bar("blocks", models, "models") as advance:
         choosing = Meter(model, samples[:half], pooling, advance)
         judging = Meter(model, samples[half:], pooling, advance)
-        influence, angles = choosing.of_blocks(n)
+        influence = choosing.influence()
         least = np.sort(np.argsort(influence, kind="stable")[:n]) + 1
-        first = int(np.argmin(angles)) + 1
         ways: dict[str, Blocks] = {
             "greedy removal": greedy_removal(choosing, n),
             "block influence": tuple(least.tolist()),
-            "angular distance": tuple(range(first, first + n)),
             "the last blocks": tuple(range(depth - n + 1, depth + 1)),
         }
         choices = []
@@ -92,11 +89,8 @@ def remove(
         name,
         half,
         len(samples) - half,
-        tuple(
-            sorted(choices, key=lambda choice: (choice.fault != "", choice.chosen_on))
-        ),
+        tuple(sorted(choices, key=lambda each: (each.fault != "", each.chosen_on))),
         tuple(influence.tolist()),
-        tuple(angles.tolist()),
         str(run.path),
     )
 
@@ -191,7 +185,7 @@ class Meter:
         else:
             score = cosine_similarity(cut, full, dim=-1)
             cost = 1 - score
-        return *mean_of(cost.numpy(), None), float(score.mean())
+        return *mean_of(cost.numpy()), float(score.mean())
 
     @torch.inference_mode()
     def _outputs(self, blocks: Blocks) -> Tensor:
@@ -239,39 +233,30 @@ class Meter:
         by_sample = torch.split(torch.cat(losses), real.sum(1).tolist())
         return torch.stack([sample.mean() for sample in by_sample])
 
-    def _layers(self, inputs: Inputs) -> list[Tensor]:
-        states: list[Tensor] = []
-        self.model.run(
-            inputs,
-            lambda _, site, tokens: (
-                states.append(tokens.clone()) if site == "raw" else None
-            ),
-        )
-        return states
-
     @torch.inference_mode()
-    def of_blocks(self, n: int) -> tuple[Floats, Floats]:
-        """Return each block's influence, over all tokens, and the angular distance over n blocks from each on.
+    def influence(self) -> Floats:
+        """Return how much each block turns its input, 1 less the mean cosine over all tokens, `[blocks]`.
 
-        Source: Men et al. 2024, ShortGPT, equation 1; Gromov et al. 2024, The Unreasonable
-        Ineffectiveness of the Deeper Layers, equation 7, whose vectors are the last token's: so
-        they are here for language models.
+        Source: Men et al. 2024, ShortGPT, equation 1.
         """
-        model, how = self.model, "last" if self.kind == "tokens" else self.pooling
+        model = self.model
 
-        def read(inputs: Inputs) -> tuple[Tensor, Tensor]:
-            raw = self._layers(inputs)
-            mask = model.mask(inputs, raw[0])
-            real = ... if mask is None else mask.bool()
-            pairs = pairwise(states.double() for states in raw)
-            cosines = [
-                cosine_similarity(*pair, dim=-1)[real].flatten() for pair in pairs
-            ]
-            pooled = [pool(states, mask, how) for states in raw]
-            return torch.stack(cosines).cpu(), torch.stack(pooled).double().cpu()
+        def cosines(inputs: Inputs) -> Tensor:
+            layers: list[Tensor] = []
 
-        batches = [*processes.team().each(read, self.batches)]
+            def visit(layer: int, site: str, tokens: Tensor) -> None:
+                if site == "raw":
+                    # a block may change its input in place
+                    layers.append(tokens.clone())
+
+            model.run(inputs, visit)
+            mask = model.mask(inputs, layers[0])
+            pairs = pairwise(states.double() for states in layers)
+            by_block = torch.stack([cosine_similarity(*pair, dim=-1) for pair in pairs])
+            if mask is None:
+                return by_block.flatten(1).cpu()
+            return by_block[:, mask.bool()].cpu()
+
+        batches = [*processes.team().each(cosines, self.batches)]
         self.advance(1)
-        cosines, layers = (torch.cat(parts, 1) for parts in zip(*batches, strict=True))
-        angles = angular_distance(layers[:-n], layers[n:], center=False).mean(-1)
-        return (1 - cosines.mean(1)).numpy(), angles.numpy()
+        return np.asarray(1 - torch.cat(batches, 1).mean(1).numpy())

@@ -8,7 +8,7 @@ gain is that of layer 4 on the samples of four folds, and of layer 3 on those of
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,31 +59,34 @@ class Case:
         return self.depth or self.layers[-1]
 
     @property
+    def candidates(self) -> tuple[int, ...]:
+        """The layers that may be chosen: all but layer 0, what the first block reads."""
+        return tuple(layer for layer in self.layers if layer > 0)
+
+    @property
     def baseline(self) -> int:
         """Column of the model as shipped, behind the layers."""
         return len(self.layers)
 
     def columns(self) -> list[int]:
         """Return the columns within the bounds on cost; raises where no layer is."""
-        costs = {} if self.costs is None else self.costs.layers
-        # layer 0, what the first block reads, is no candidate
-        candidates = [layer for layer in self.layers if layer > 0]
-        return [
-            self.layers.index(layer) for layer in self.budget.layers(candidates, costs)
-        ]
+        candidates = self.candidates
+        if self.costs is not None:
+            candidates = self.budget.layers(candidates, self.costs.layers)
+        return [*map(self.layers.index, candidates)]
 
     def fits_as_shipped(self) -> bool:
         """Return whether the model as shipped is within the bounds."""
-        return self.budget.allows(None if self.costs is None else self.costs.full)
+        return self.costs is None or self.budget.allows(self.costs.full)
 
     def candidate(self, column: int) -> Candidate:
         """Return what is known of one layer, or in the last column of the model as shipped."""
-        is_baseline = column == self.baseline
-        layer = self.last if is_baseline else self.layers[column]
+        layer = (*self.layers, self.last)[column]
         facts: dict[str, Any] = {}
-        if self.costs is not None:
-            cost = self.costs.full if is_baseline else self.costs.layers.get(layer)
-            facts |= {} if cost is None else vars(cost)
+        if self.costs is not None and column == self.baseline:
+            facts |= vars(self.costs.full)
+        elif self.costs is not None and layer in self.costs.layers:
+            facts |= vars(self.costs.layers[layer])
         if self.scored is not None:
             difference, error = self.scored.difference(column, self.scored.baseline)
             facts["score"] = float(self.scored.means[column])
@@ -103,7 +106,9 @@ def choose_layer(case: Case, rule: str | None = None) -> Selection:
         return _without_scores(case)
     if scored.lacking:
         return _selection(case, scored.baseline, "none", scored.lacking)
-    name = rule or (DEFAULT if most is None else MAX_LOSS)
+    name = rule or DEFAULT
+    if rule is None and most is not None:
+        name = MAX_LOSS
     columns = case.columns()
     if case.fits_as_shipped():
         columns.append(scored.baseline)
@@ -112,13 +117,26 @@ def choose_layer(case: Case, rule: str | None = None) -> Selection:
         allowed = columns
         if most is not None:
             allowed = within_loss(scores, columns, most / scores.points)
-        return allowed[0] if name == MAX_LOSS else BY_SCORE[name](scores, allowed)
+        if name == MAX_LOSS:
+            return allowed[0]
+        return BY_SCORE[name](scores, allowed)
 
     chosen = choose(scored)
     why = _why(case, scored, name, chosen, columns)
-    apart = None if chosen == scored.baseline else _by_block(scored, choose)
-    within = _within(case, scored, columns) if name == DEFAULT else ()
-    return _selection(case, chosen, name, why, apart=apart, within=within)
+    selection = _selection(case, chosen, name, why)
+    if name == DEFAULT:
+        selection = replace(selection, within=_within(case, scored, columns))
+    if chosen == scored.baseline:
+        return selection
+    return _with_expected_gain(selection, _by_block(scored, choose))
+
+
+def _with_expected_gain(selection: Selection, apart: Apart | None) -> Selection:
+    """Return a choice whose gain is that of data that had no part in choosing, where there are any."""
+    if apart is None or selection.as_shipped:
+        return replace(selection, apart=apart)
+    gain, error = apart.difference, apart.difference_error
+    return replace(selection, apart=apart, gain=gain, gain_error=error)
 
 
 def _without_scores(case: Case) -> Selection:
@@ -126,9 +144,9 @@ def _without_scores(case: Case) -> Selection:
 
     Of a language model it is the layer nearest to `SHARE` of the depth.
     """
-    layers = [layer for layer in case.layers if layer > 0]
+    wanted = SHARE * case.last
     nearest = case.layers.index(
-        min(layers, key=lambda layer: abs(layer - SHARE * case.last))
+        min(case.candidates, key=lambda layer: abs(layer - wanted))
     )
     if case.is_language_model and nearest in case.columns():
         gains = ", ".join(f"{points} ({model})" for model, points in GAINS.items())
@@ -158,22 +176,20 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     """Return what the choice scores where every block is judged at the layer that the others choose."""
     if scored.blocks is None:
         return None
-    blocks, block_of = np.unique(scored.blocks, return_inverse=True)
+    values = scored.values.copy()
+    names = np.unique(scored.blocks)
     try:
-        columns = np.array([choose(scored.without(block)) for block in blocks])
+        for block in names:
+            units = scored.blocks == block
+            values[units, -1] = scored.values[units, choose(scored.without(block))]
     # without some block no layer is within the loss that is allowed
     except LayerscopeError:
         return None
-    values = np.take_along_axis(scored.values, columns[block_of][:, None], 1)[:, 0]
-    score, error = mean_of(values, scored.weights)
-    is_sample = scored.unit == "sample"
-    return Apart(
-        score,
-        error if is_sample else None,
-        *mean_of(values - scored.values[:, scored.baseline], scored.weights),
-        len(blocks),
-        "fold" if is_sample else "task",
-    )
+    score, error = mean_of(values[:, -1])
+    gain, gain_error = mean_of(values[:, -1] - scored.values[:, -1])
+    if scored.unit == "task":
+        return Apart(score, None, gain, gain_error, len(names), "task")
+    return Apart(score, error, gain, gain_error, len(names), "fold")
 
 
 def _why(
@@ -184,71 +200,58 @@ def _why(
     if most is not None:
         columns = within_loss(scored, columns, most / scored.points)
     best, baseline = best_of(scored, columns), scored.name(scored.baseline)
+    if name == MAX_LOSS and chosen == scored.baseline:
+        return f"no shallower layer loses at most {in_points(most or 0)}{within}; {baseline} loses nothing"
     if name == MAX_LOSS:
-        bound = f"loses at most {in_points(most or 0)}{within}"
-        if chosen == scored.baseline:
-            return f"no shallower layer {bound}; {baseline} loses nothing"
-        return f"the shallowest layer that {bound}"
-    if name == "one-standard-error" and chosen != best:
-        return f"the shallowest layer within one standard error of the best, {scored.name(best)}{within}"
+        return f"the shallowest layer that loses at most {in_points(most or 0)}{within}"
     if name == DEFAULT and chosen == scored.baseline:
         return f"no layer is measurably better than {baseline}"
-    if name == DEFAULT and scored.baseline in columns:
-        error = scored.difference(best, scored.baseline)[1]
-        is_known = math.isfinite(error)
-        sure = (
-            f", measurably above {baseline}"
-            if is_known
-            else "; the error of its difference is unknown"
-        )
-        return f"the best score{within}{sure}"
-    return f"the best score{within}"
+    if name != DEFAULT or scored.baseline not in columns:
+        return f"the best score{within}"
+    _, error = scored.difference(best, scored.baseline)
+    if math.isfinite(error):
+        return f"the best score{within}, measurably above {baseline}"
+    return f"the best score{within}; the error of its difference is unknown"
 
 
-def _selection(
-    case: Case,
-    chosen: int,
-    rule: str,
-    why: str,
-    apart: Apart | None = None,
-    within: tuple[int, ...] = (),
-) -> Selection:
-    scored, is_shipped = case.scored, chosen == case.baseline
-    *rows, baseline = (case.candidate(column) for column in range(case.baseline + 1))
-    candidate = (*rows, baseline)[chosen]
-    if candidate.layer == case.last and (
-        scored is None or scored.equals_baseline(chosen)
-    ):
-        is_shipped = True
+def _selection(case: Case, chosen: int, rule: str, why: str) -> Selection:
+    scored = case.scored
+    *layers, baseline = map(case.candidate, range(case.baseline + 1))
+    candidate = (*layers, baseline)[chosen]
+    is_shipped = candidate.layer == case.last
     facts: dict[str, Any] = {"baseline_name": SHIPPED}
     if scored is not None:
-        considered = [i for i, layer in enumerate(case.layers) if layer > 0]
+        is_shipped = is_shipped and scored.equals_baseline(chosen)
+        columns = [*map(case.layers.index, case.candidates)]
         facts = {
-            "best": case.layers[best_of(scored, considered)],
+            "best": case.layers[best_of(scored, columns)],
             "scored_on": scored.title,
             "share": scored.share,
             "basis": scored.basis,
             "lacking": scored.lacking,
             "baseline_name": scored.baseline_name,
         }
-    judged = apart or candidate
+    if case.costs is not None:
+        facts["measured"] = case.costs.measured
+    gain, error = candidate.difference, candidate.difference_error
+    if is_shipped:
+        gain, error = 0.0, 0.0
     return Selection(
         layer=candidate.layer,
         depth=case.last,
         as_shipped=is_shipped,
         rule=rule,
         why=why,
-        gain=0.0 if is_shipped else judged.difference,
-        gain_error=0.0 if is_shipped else judged.difference_error,
+        gain=gain,
+        gain_error=error,
         baseline=baseline,
-        layers=tuple(rows),
-        measured=None if case.costs is None else case.costs.measured,
-        apart=apart,
-        within=within,
+        layers=tuple(layers),
         **case.about,
         **facts,
     )
 
 
 def _finite(value: Any) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    if math.isfinite(value):
+        return float(value)
+    return None

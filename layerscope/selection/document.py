@@ -29,11 +29,9 @@ LEAD = "What every layer scores and costs, and which one was chosen."
 def document(selection: "Selection") -> Document:
     """Return a choice as it is shown."""
     command, reason = ship(selection)
-    tables: tuple[Table, ...] = ()
-    if any(
-        fact is not None for c in selection.layers for fact in (c.score, c.parameters)
-    ):
-        tables = (_layers(selection),)
+    last, tables = selection.layers[-1], list[Table]()
+    if last.score is not None or last.parameters is not None:
+        tables.append(_layers(selection))
     reasons = []
     if not selection.lacking:
         reasons.append(f"{selection.rule}: {selection.why}")
@@ -41,25 +39,23 @@ def document(selection: "Selection") -> Document:
             reasons.append(judged_on(selection))
     if line := offer(selection):
         reasons.append(line)
-    about = (
-        selection.site,
-        selection.pooling and f"{selection.pooling} pooling",
-        selection.scored_on,
-    )
-    names = ("rule", "site", "pooling", "scores", "costs", "write this model")
-    facts = zip(
-        names, (selection.rule, *about, selection.measured, command), strict=True
-    )
+    pooling = selection.pooling and f"{selection.pooling} pooling"
+    facts = selection.site, pooling, selection.scored_on
+    details = [("rule", selection.rule)]
+    if selection.measured:
+        details.append(("costs", selection.measured))
+    if command:
+        details.append(("write this model", command))
     return Document(
         answer(selection),
         title=(selection.model,),
-        facts=tuple(filter(None, about)),
+        facts=tuple(filter(None, facts)),
         reasons=tuple(reasons),
-        parts=tables,
-        notes=(*selection.notes, *([reason] if reason else [])),
-        commands=(command,) if command else (),
-        sections=(Section("selection", "Layers to choose from", LEAD, tables),),
-        details=(Facts(tuple((name, fact) for name, fact in facts if fact)),),
+        parts=tuple(tables),
+        notes=tuple(filter(None, (*selection.notes, reason))),
+        commands=tuple(filter(None, (command,))),
+        sections=(Section("selection", "Layers to choose from", LEAD, tuple(tables)),),
+        details=(Facts(tuple(details)),),
         warnings=selection.notes,
         kind="selections",
         depth=selection.depth,
@@ -73,10 +69,8 @@ def answer(selection: "Selection") -> str:
     chosen = selection.chosen
     facts = [selection.what]
     if selection.as_shipped and selection.within:
-        candidates = [
-            candidate.layer for candidate in selection.layers if candidate.layer > 0
-        ]
-        facts = [tied(candidates, selection.within, selection.baseline_name)]
+        candidates = {candidate.layer for candidate in selection.layers} - {0}
+        facts = [tied(sorted(candidates), selection.within, selection.baseline_name)]
     if chosen.score is not None:
         facts += _scored(selection)
     elif not selection.as_shipped:
@@ -124,14 +118,14 @@ def offer(selection: "Selection") -> str:
     shallower = [layer for layer in selection.within if layer < selection.layer]
     if not shallower or selection.mix:
         return ""
-    layer = next(
-        candidate for candidate in selection.layers if candidate.layer == shallower[0]
-    )
+    offered = replace(selection, layer=shallower[0], as_shipped=False)
+    layer = offered.chosen
     facts = [f"layer {layer.layer}, the shallowest within the margin"]
     facts.append(f"{_difference(layer, selection)} against {selection.baseline_name}")
-    facts += [f"{layer.speedup:.2f}× as fast"] if layer.speedup is not None else []
-    command = ship(replace(selection, layer=layer.layer, as_shipped=False))[0]
-    return f"on offer: {' · '.join(facts)}" + (f": {command}" if command else "")
+    if layer.speedup is not None:
+        facts.append(f"{layer.speedup:.2f}× as fast")
+    command, _ = ship(offered)
+    return ": ".join(filter(None, ("on offer", " · ".join(facts), command)))
 
 
 def ship(selection: "Selection") -> tuple[str, str]:
@@ -139,31 +133,27 @@ def ship(selection: "Selection") -> tuple[str, str]:
     if selection.lacking or selection.as_shipped:
         return "", f"nothing to truncate: {selection.baseline_name} is the choice"
     if selection.source == "":
-        return (
-            "",
-            "nothing to truncate: the run was made without a model that a command can open",
-        )
+        reason = "the run was made without a model that a command can open"
+        return "", f"nothing to truncate: {reason}"
     if selection.raw_only:
-        return (
-            "",
-            "nothing to truncate: no model gives states before its final norm; choose by `site='normed'`",
+        reason = (
+            "no model gives states before its final norm; choose by `site='normed'`"
         )
+        return "", f"nothing to truncate: {reason}"
     how = []
     mixes_normed = selection.mix and "normed" in selection.sites
     is_pooled = selection.pooled and not mixes_normed
     if is_pooled and lacking("sentence-transformers") is None:
         how = ["--format", "sentence-transformers", "--pooling", str(selection.pooling)]
-    what = (
-        ["--mix", selection.weights]
-        if selection.mix
-        else ["--layer", str(selection.layer)]
-    )
-    what += ["--part", selection.part] if selection.part else []
+    what = ["--layer", str(selection.layer)]
+    if selection.mix:
+        what = ["--mix", selection.weights]
+    if selection.part:
+        what += ["--part", selection.part]
     source = selection.source or selection.model
     name = f"{selection.model.split('/')[-1]}-layer{selection.layer}"
-    return shlex.join(
-        ["layerscope", "truncate", source, *what, *how, "--out", name]
-    ), ""
+    words = ["layerscope", "truncate", source, *what, *how, "--out", name]
+    return shlex.join(words), ""
 
 
 def _layers(selection: "Selection") -> Table:

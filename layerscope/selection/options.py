@@ -12,38 +12,7 @@ from layerscope.core.options import Options
 if TYPE_CHECKING:
     from layerscope.truncation.costs import Cost
 
-RULES = ("best-if-clear", "best", "one-standard-error")
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A limit on one field of a `Cost`, by the name of its option: the most there may be, or the least."""
-
-    option: str
-    field: str
-    unit: str
-    is_least: bool
-    limit: float
-
-    def allows(self, cost: "Cost") -> bool:
-        """Return whether a cost is on the right side of the limit."""
-        value: float = getattr(cost, self.field)
-        return value >= self.limit if self.is_least else value <= self.limit
-
-    def refuse(self, costs: "Sequence[Cost]") -> None:
-        """Raise where none of these costs is allowed."""
-        if any(map(self.allows, costs)):
-            return
-        values = [getattr(cost, self.field) for cost in costs]
-        if self.is_least:
-            is_beyond = "is above what every layer that may be chosen reaches"
-            best = f"the most is {max(values, default=0):.4g}"
-        else:
-            is_beyond = "is below what every layer that may be chosen takes"
-            best = f"the least is {min(values, default=math.inf):.4g}"
-        raise LayerscopeError(
-            f"{self.option} {self.limit:g} {is_beyond}: {best} {self.unit}"
-        )
+RULES = ("best-if-clear", "best")
 
 
 @dataclass(frozen=True)
@@ -56,28 +25,16 @@ class Budget:
     max_mb: float | None = None
 
     @property
-    def bounds(self) -> list[Bound]:
-        """The bounds on time, speed and size."""
-        bounds = []
-        if self.max_ms is not None:
-            bounds.append(Bound("max_ms", "milliseconds", "ms", False, self.max_ms))
-        if self.min_speedup is not None:
-            bounds.append(
-                Bound("min_speedup", "speedup", "× as fast", True, self.min_speedup)
-            )
-        if self.max_mb is not None:
-            bounds.append(Bound("max_mb", "megabytes", "MB", False, self.max_mb))
-        return bounds
-
-    @property
     def within(self) -> str:
         """The bounds on time, speed and size, as they end a sentence; empty where there are none."""
-        most = [
-            f"{bound.limit:g} {bound.unit}"
-            for bound in self.bounds
-            if not bound.is_least
-        ]
-        text = f" within {' and '.join(most)}" if most else ""
+        bounds = []
+        if self.max_ms is not None:
+            bounds.append(f"{self.max_ms:g} ms")
+        if self.max_mb is not None:
+            bounds.append(f"{self.max_mb:g} MB")
+        text = ""
+        if bounds:
+            text = f" within {' and '.join(bounds)}"
         if self.min_speedup is not None:
             text += f" at least {self.min_speedup:g} × as fast"
         return text
@@ -85,21 +42,27 @@ class Budget:
     def allows(self, cost: "Cost | None") -> bool:
         """Return whether a depth of this cost is within the bounds on time, speed and size."""
         if cost is None:
-            return not self.bounds
-        return all(bound.allows(cost) for bound in self.bounds)
+            return not self.within
+        return (
+            cost.milliseconds <= (self.max_ms or math.inf)
+            and cost.megabytes <= (self.max_mb or math.inf)
+            and cost.speedup >= (self.min_speedup or 0)
+        )
 
     def layers(
         self, layers: Sequence[int], costs: "Mapping[int, Cost]"
     ) -> tuple[int, ...]:
         """Return the layers within the bounds on time, speed and size; raises with what is possible where none is."""
         kept = tuple(layer for layer in layers if self.allows(costs.get(layer)))
-        if not kept:
-            for bound in self.bounds:
-                bound.refuse([costs[layer] for layer in layers if layer in costs])
-            raise LayerscopeError(
-                f"no layer that may be chosen is{self.within}: allow more of one of them"
-            )
-        return kept
+        if kept:
+            return kept
+        measured = [costs[layer] for layer in layers]
+        raise LayerscopeError(
+            f"no layer that may be chosen is{self.within}: they take "
+            f"{min(cost.milliseconds for cost in measured):.4g} ms and "
+            f"{min(cost.megabytes for cost in measured):.4g} MB or more, and are up to "
+            f"{max(cost.speedup for cost in measured):.4g} × as fast"
+        )
 
 
 @dataclass(frozen=True)
@@ -124,7 +87,7 @@ class SelectOptions(Options):
     data: Any
     seed: int
     variant: Variant
-    tasks: Mapping[str, float] | None
+    tasks: Sequence[str] | None
     cost: bool
     device: str
     out: Path | None

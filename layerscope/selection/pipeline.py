@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
@@ -11,14 +12,20 @@ from layerscope.scores.evaluation import Evaluation, ModelOrigin
 from layerscope.scores.opening import open_run_or_scores
 from layerscope.selection.block_drop import remove
 from layerscope.selection.choice import Case, choose_layer
-from layerscope.selection.cost_model import CostModel, found_by_name
+from layerscope.selection.cost_model import (
+    costs_of,
+    found_by_name,
+    is_pooled_by_us,
+    open_model,
+)
 from layerscope.selection.mixes import with_mix
 from layerscope.selection.options import SelectOptions
 from layerscope.selection.removal import STORE as BLOCKS, Removal
 from layerscope.selection.run_scores import has_labels, probed
 from layerscope.selection.selection import STORE, Selection
-from layerscope.selection.task_scores import by_beginning, grid_of, judged
+from layerscope.selection.task_scores import grid_of, judged, whole_names
 from layerscope.truncation.costs import Costs
+from layerscope.truncation.source import Source
 
 OF_LAYERS = (
     "labels", "rule", "max_loss", "max_ms", "min_speedup", "max_mb", "tasks", "model",
@@ -29,14 +36,17 @@ OF_LAYERS = (
 
 def run_select(options: SelectOptions) -> Selection | Removal:
     """Return the choice of a layer, or with `drop` of blocks, and save it where a folder is named."""
+    store = STORE
     if options.drop is not None:
         options.refuse(OF_LAYERS, "chooses a layer, and `drop` chooses blocks")
-    if options.budget.bounds and not options.cost:
+        store = BLOCKS
+    if options.budget.within and not options.cost:
         raise LayerscopeError(
             "a bound on ms, speed or MB needs measured costs: do not switch them off"
         )
-    store = STORE if options.drop is None else BLOCKS
-    folder = None if options.out is None else store.folder(options.out)
+    folder = None
+    if options.out is not None:
+        folder = store.folder(options.out)
     leads = processes.team().leads
     reporter = reporting(options.progress and leads)
     scores = options.given
@@ -44,15 +54,7 @@ def run_select(options: SelectOptions) -> Selection | Removal:
         scores = open_run_or_scores(scores)
     selection: Selection | Removal
     if options.drop is not None:
-        if not isinstance(scores, Run):
-            raise LayerscopeError(
-                "`drop` runs the model on the samples of a run: give the folder of one"
-            )
-        source = CostModel(scores, options.device, reporter).source
-        pooling = _pooling(scores, options)
-        selection = remove(
-            scores, source, pooling, options.drop, options.data, options.seed, reporter
-        )
+        selection = _blocks(scores, options, options.drop, reporter)
     elif isinstance(scores, Evaluation):
         selection = _of_evaluation(scores, options, reporter)
     elif isinstance(scores, Run):
@@ -67,12 +69,22 @@ def run_select(options: SelectOptions) -> Selection | Removal:
     return selection
 
 
+def _blocks(run: Any, options: SelectOptions, n: int, reporter: Reporter) -> Removal:
+    if not isinstance(run, Run):
+        raise LayerscopeError(
+            "`drop` runs the model on the samples of a run: give the folder of one"
+        )
+    pooling = _pooling(run, options)
+    source = open_model(run, options.device)
+    return remove(run, source, pooling, n, options.data, options.seed, reporter)
+
+
 def _of_evaluation(
     evaluation: Evaluation, options: SelectOptions, reporter: Reporter
 ) -> Selection:
-    tasks = options.tasks
-    if tasks is not None:
-        tasks = by_beginning(tasks, list(map(str, evaluation.scores["task"].unique())))
+    tasks = None
+    if options.tasks is not None:
+        tasks = whole_names(options.tasks, evaluation.scores["task"].unique().tolist())
     grid = grid_of(evaluation, options.variant, tasks)
     scored, notes = judged(grid, tasks)
     if tasks is None and grid.rows["shifted_from"].any():
@@ -81,42 +93,37 @@ def _of_evaluation(
         )
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
-    model = found_by_name(name, origin)
-    cost_model = CostModel(model, options.device, reporter, origin.part, origin.tokens)
-    cost_model.refuse(options.budget, [layer for layer in scored.layers if layer > 0])
-    costs, no_costs = _costs(cost_model, scored.layers, options)
+    given = found_by_name(name, origin)
+    source, costs, no_costs = _costs(given, scored.layers, options, reporter, origin)
     sites = evaluation.scores["site"].dropna().unique()
-    if costs is not None:
-        sites = cost_model.source.model.sites
+    if source is not None:
+        sites = source.model.sites
     about = {
         "model": name,
-        "source": model or name,
+        "source": given or name,
         "site": grid.about["site"],
         "pooling": pooling,
-        "pooled": origin.modality == "text" and cost_model.is_pooled_by_us(pooling),
+        "pooled": origin.modality == "text" and is_pooled_by_us(pooling, source),
         "sites": tuple(map(str, sites)),
         "notes": (*notes, *no_costs),
         "part": origin.part,
     }
     case = Case(about, scored.layers, origin.depth, scored, costs, options.budget)
     selection = choose_layer(case, options.rule)
-    # a rule or loss that is given, and tasks of unlike weight, choose among layers alone
+    # a rule or loss that is given chooses among layers alone
     chooses_layer = options.rule is not None or options.budget.max_loss is not None
-    weighed = len(set((tasks or {}).values())) > 1
-    if selection.lacking or chooses_layer or weighed or grid.gains_of_mixes.empty:
+    if selection.lacking or chooses_layer or grid.gains_of_mixes.empty:
         return selection
     return with_mix(selection, grid, case)
 
 
 def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
-    cost_model = CostModel(run, options.device, reporter)
     pooling = _pooling(run, options)
     has_scores = options.labels is not None or has_labels(run)
     if not has_scores:
         options.refuse(("rule", "max_loss"), "needs scores, and this run has no labels")
-    # a model that is not here is refused before the long part, as wrong labels are
-    cost_model.refuse(options.budget, [layer for layer in run.layers if layer > 0])
-    notes: list[str] = []
+    # bounds that no layer meets are refused before the probes
+    source, costs, notes = _costs(run, run.layers, options, reporter)
     scored = None
     if has_scores:
         scored = probed(run, options.labels, pooling, reporter)
@@ -124,17 +131,18 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
         notes.append(
             "the run's labels give no two classes of five samples to probe: they are left out"
         )
-    costs, no_costs = _costs(cost_model, run.layers, options)
+    model_source = ""
+    if run.names_model:
+        model_source = str(run.path)
     is_text = run.info["data"]["modality"] == "text"
     about = {
         "model": str(run.info["model"]["name"]),
-        "source": str(run.path) if run.names_model else "",
+        "source": model_source,
         "site": run.final,
         "pooling": pooling,
-        "pooled": is_text and cost_model.is_pooled_by_us(pooling),
-        "notes": (*notes, *no_costs),
+        "pooled": is_text and is_pooled_by_us(pooling, source),
+        "notes": tuple(notes),
     }
-    is_language_model = bool(run.info["model"].get("language_model"))
     case = Case(
         about,
         tuple(run.layers),
@@ -142,7 +150,7 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
         scored,
         costs,
         options.budget,
-        is_language_model,
+        bool(run.info["model"].get("language_model")),
     )
     return choose_layer(case, options.rule)
 
@@ -163,14 +171,25 @@ def _pooling(run: Run, options: SelectOptions) -> str:
 
 
 def _costs(
-    cost_model: CostModel, layers: Sequence[int], options: SelectOptions
-) -> tuple[Costs | None, tuple[str, ...]]:
-    """Return what every depth costs, or None and the line that says why not; an error where a bound needs them."""
+    given: Any,
+    layers: Sequence[int],
+    options: SelectOptions,
+    reporter: Reporter,
+    origin: ModelOrigin | None = None,
+) -> tuple[Source | None, Costs | None, list[str]]:
+    """Return the model and what every depth costs, or None and the line that says why not.
+
+    Raises where bounds need the costs, or none of the depths meets them.
+    """
     if not options.cost:
-        return None, ()
+        return None, None, []
+    candidates = [layer for layer in layers if layer > 0]
     try:
-        return cost_model.costs([layer for layer in layers if layer > 0]), ()
+        source = open_model(given, options.device, origin)
+        costs = costs_of(source, candidates, reporter)
     except LayerscopeError as error:
-        if options.budget.bounds:
+        if options.budget.within:
             raise
-        return None, (f"no costs: {error}",)
+        return None, None, [f"no costs: {error}"]
+    options.budget.layers(candidates, costs.layers)
+    return source, costs, []

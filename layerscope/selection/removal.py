@@ -56,8 +56,7 @@ class Removal(Stored):
     `choices` begin with the recommended one: that of the lowest cost on the `chosen_on` samples
     that chose, among those a checkpoint can lack; `judged_on` others judge them. `measure` is
     tokens, pooled or vectors: cost is added loss, KL divergence or 1 − cosine. `influence` is each
-    block's, `angles` those over as many blocks as are dropped, by the first of them. `source` is
-    what `truncate` takes.
+    block's. `source` is what `truncate` takes.
     """
 
     STORE = STORE
@@ -70,7 +69,6 @@ class Removal(Stored):
     judged_on: int
     choices: tuple[Choice, ...]
     influence: tuple[float, ...]
-    angles: tuple[float, ...]
     source: str
     folder: Path | None = None
     """Where it was opened from."""

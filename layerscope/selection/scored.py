@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.margin import differs
+from layerscope.core.margin import differs, error_of
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -36,9 +36,8 @@ class Scored:
     """Scores `[units, layers + 1]`; units are the same for all, samples or tasks, the last column is the baseline.
 
     `errors` `[layers + 1]` are standard errors of the means, NaN where unknown. `blocks` `[units]`
-    numbers what is held out together, None where nothing can be; `weights` `[units]` are those of
-    the means, None where all are equal. `basis` says how much was judged, `lacking` what is missing
-    for a choice.
+    numbers what is held out together, None where nothing can be. `basis` says how much was judged,
+    `lacking` what is missing for a choice.
     """
 
     layers: tuple[int, ...]
@@ -47,18 +46,15 @@ class Scored:
     unit: Literal["sample", "task"]
     title: str
     blocks: npt.NDArray[np.int64] | None = None
-    weights: Floats | None = None
     basis: str = ""
     lacking: str = ""
     baseline_name: str = SHIPPED
 
     def name(self, column: int) -> str:
         """Return what a column is called in a sentence."""
-        return (
-            self.baseline_name
-            if column == self.baseline
-            else f"layer {self.layers[column]}"
-        )
+        if column == self.baseline:
+            return self.baseline_name
+        return f"layer {self.layers[column]}"
 
     @property
     def baseline(self) -> int:
@@ -68,26 +64,24 @@ class Scored:
     @property
     def means(self) -> Floats:
         """Mean score by column."""
-        return np.asarray(
-            np.average(self.values, axis=0, weights=self.weights), dtype=np.float64
-        )
+        return np.asarray(self.values.mean(0))
 
     def without(self, block: int) -> "Scored":
         """Return the scores of all units but those of one block."""
         kept = self.blocks != block
-        weights = None if self.weights is None else self.weights[kept]
-        return replace(self, values=self.values[kept], blocks=None, weights=weights)
+        return replace(self, values=self.values[kept], blocks=None)
 
     @property
     def share(self) -> bool:
         """Whether scores are shares, shown in percent; the values of single samples may lie beyond."""
-        scores = self.means if self.unit == "sample" else self.values
-        return bool(np.abs(scores).max() <= 1)
+        return bool(np.abs(self.means).max() <= 1)
 
     @property
     def points(self) -> int:
         """How many points one unit of the scores is: 100 for shares, else 1."""
-        return 100 if self.share else 1
+        if self.share:
+            return 100
+        return 1
 
     def difference(self, one: int, two: int) -> tuple[float, float]:
         """Return the mean difference of two columns, and its standard error.
@@ -95,15 +89,15 @@ class Scored:
         It is paired over units where that `is_paired`; else it is that of independent scores, which
         is too large where both were judged on the same items; NaN where no error is known.
         """
-        if one == two or (
-            self.baseline in (one, two) and self._is_shipped(min(one, two))
-        ):
+        if one == two:
+            return 0.0, 0.0
+        if self.baseline in (one, two) and self._is_shipped(min(one, two)):
             return 0.0, 0.0
         differences = self.values[:, one] - self.values[:, two]
         if self.is_paired:
-            return mean_of(differences, self.weights)
-        mean = float(np.average(differences, weights=self.weights))
-        return mean, float(np.hypot(self.errors[one], self.errors[two]))
+            return mean_of(differences)
+        error = np.hypot(self.errors[one], self.errors[two])
+        return float(differences.mean()), float(error)
 
     def _is_shipped(self, column: int) -> bool:
         """Return whether a column is the model as shipped: its last layer, with the same score on every unit."""
@@ -122,20 +116,13 @@ class Scored:
     @property
     def is_paired(self) -> bool:
         """Whether differences are paired over units: two tasks have no spread worth the name."""
-        return len(self.values) > (1 if self.unit == "sample" else 2)
+        fewest = {"sample": 2, "task": 3}
+        return len(self.values) >= fewest[self.unit]
 
 
-def mean_of(values: Floats, weights: Floats | None) -> tuple[float, float]:
-    """Return the mean of two values or more, and its standard error, with weights where these are given."""
-    shares = (
-        np.full(len(values), 1 / len(values))
-        if weights is None
-        else weights / weights.sum()
-    )
-    mean, n = float(shares @ values), len(values)
-    return mean, math.sqrt(
-        n / (n - 1) * float(np.square(shares) @ np.square(values - mean))
-    )
+def mean_of(values: Floats) -> tuple[float, float]:
+    """Return the mean of two values or more, and its standard error."""
+    return float(values.mean()), error_of(values)
 
 
 def best_of(scored: Scored, columns: Sequence[int]) -> int:
@@ -143,58 +130,37 @@ def best_of(scored: Scored, columns: Sequence[int]) -> int:
     return columns[int(np.argmax(scored.means[list(columns)]))]
 
 
-def one_standard_error(scored: Scored, columns: Sequence[int]) -> int:
-    """Return the shallowest column whose score is within one standard error of the best; `columns` by depth.
-
-    The error is that of the paired difference to the best, where there are two units or more: a
-    layer that is worse on nearly every sample counts as worse though both have wide errors of their
-    own. Of one or two tasks it is the standard error of the best score, so far as that is known.
-
-    Source: Breiman et al. 1984, Classification and regression trees, section 3.4.3, with the
-    difference paired.
-    """
-    best = best_of(scored, columns)
-    for column in columns:
-        difference, error = scored.difference(column, best)
-        if not scored.is_paired:
-            error = float(scored.errors[best])
-        margin = error if math.isfinite(error) else 0.0
-        if -difference <= margin + 1e-12:
-            return column
-    return best
-
-
 def best_if_clear(scored: Scored, columns: Sequence[int]) -> int:
     """Return the column of the highest mean score, or the baseline where that does not differ measurably from it."""
     best = best_of(scored, columns)
-    is_tie = scored.baseline in columns and scored.is_within(scored.baseline, best)
-    return scored.baseline if is_tie else best
+    if scored.baseline in columns and scored.is_within(scored.baseline, best):
+        return scored.baseline
+    return best
 
 
 BY_SCORE: dict[str, Callable[[Scored, Sequence[int]], int]] = {
     "best-if-clear": best_if_clear,
     "best": best_of,
-    "one-standard-error": one_standard_error,
 }
 
 
 def in_points(most: float) -> str:
     """Return `1 point`, `0.5 points`."""
-    return "1 point" if most == 1 else f"{most:g} points"
+    if most == 1:
+        return "1 point"
+    return f"{most:g} points"
 
 
 def within_loss(scored: Scored, columns: Sequence[int], most: float) -> list[int]:
     """Return the columns that lose at most `most` against the baseline; raises where there is none."""
-    losses = {
-        column: -scored.difference(column, scored.baseline)[0] for column in columns
-    }
-    kept = [column for column, loss in losses.items() if loss <= most + 1e-12]
-    if kept:
-        return kept
-    nearest = best_of(scored, columns)
+    means = scored.means
+    losses = means[-1] - means[list(columns)]
+    kept = np.flatnonzero(losses <= most + 1e-12)
+    if len(kept):
+        return [columns[i] for i in kept.tolist()]
     raise LayerscopeError(
         f"no layer that may be chosen loses at most {in_points(most * scored.points)}: the least is "
-        f"{losses[nearest] * scored.points:.2f} ({scored.name(nearest)})"
+        f"{losses.min() * scored.points:.2f} ({scored.name(best_of(scored, columns))})"
     )
 
 

@@ -1,7 +1,6 @@
 """Scores of an evaluation's layers: on tasks, or of one or two tasks on their samples."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,40 +15,42 @@ from layerscope.scores.grids import Grid, grids, where
 from layerscope.scores.naming import VARIANT
 from layerscope.scores.shifts import hits_of
 from layerscope.selection.options import Variant
-from layerscope.selection.scored import LAST, SHIPPED, Floats, Scored, of_samples
+from layerscope.selection.scored import LAST, SHIPPED, Scored, of_samples
 
-Tasks = Mapping[str, float] | None
-"""Weights of the tasks that count; None is all of them alike."""
+Tasks = Sequence[str] | None
+"""Names of the tasks that count; None is all of them."""
 
 
-def by_beginning(
-    weights: Mapping[str, float], names: Sequence[str]
-) -> dict[str, float]:
-    """Return the weights of tasks by their whole names: a beginning stands for the only one that begins so.
+def whole_names(beginnings: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the whole names of tasks: a beginning stands for the only one that begins so.
 
-    >>> from layerscope.selection.task_scores import by_beginning
-    >>> by_beginning({"trec": 2.0}, ["TREC (linear probe)", "STS12"])
-    {'TREC (linear probe)': 2.0}
+    >>> from layerscope.selection.task_scores import whole_names
+    >>> whole_names(["trec"], ["TREC (linear probe)", "STS12"])
+    ['TREC (linear probe)']
     """
-    whole = {}
-    for beginning, weight in weights.items():
+    whole = []
+    for beginning in beginnings:
         begun = [name for name in names if name.lower().startswith(beginning.lower())]
-        is_whole = beginning in names or len(begun) != 1
-        whole[beginning if is_whole else begun[0]] = weight
+        if beginning in names:
+            begun = [beginning]
+        if len(begun) != 1:
+            raise LayerscopeError(
+                f"task {beginning!r} is not in this evaluation{choices(beginning, names, 'it has')}"
+            )
+        whole += begun
     return whole
 
 
 def grid_of(evaluation: Evaluation, variant: Variant, tasks: Tasks) -> Grid:
     """Return the scores of one model of an evaluation on these tasks, None for all."""
-    scores = evaluation.scores
-    rows = _of_tasks(scores, tasks)
-    about = _one(
-        rows.loc[rows["kind"] == "layer", list(VARIANT)].drop_duplicates(), variant
-    )
-    of_model = scores[where(scores, {key: about[key] for key in ("model", "revision")})]
+    rows = evaluation.scores
+    if tasks is not None:
+        rows = rows[rows["task"].isin(tasks)]
+    layers = rows.loc[rows["kind"] == "layer", list(VARIANT)]
+    about = _one(layers.drop_duplicates(), variant)
+    of_model = rows[where(rows, {key: about[key] for key in ("model", "revision")})]
     depths = {name: origin.depth for name, origin in evaluation.origins.items()}
-    candidates = grids(_of_tasks(of_model, tasks), depths)
-    return next(grid for grid in candidates if grid.about == about)
+    return next(grid for grid in grids(of_model, depths) if grid.about == about)
 
 
 def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
@@ -69,47 +70,45 @@ def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
             raise LayerscopeError(
                 f"task {task!r} has no score at every layer: evaluate it, or leave it out of `tasks`"
             )
-    layers = tuple(map(int, complete.index))
-    is_shipped = bool(grid.baseline.reindex(names).notna().all())
-    if not is_shipped:
-        if grid.depth not in complete.index:
+    baseline, baseline_name = None, SHIPPED
+    if not grid.baseline.reindex(names).notna().all():
+        baseline, baseline_name = grid.depth, LAST
+        if baseline not in complete.index:
             raise LayerscopeError(
-                f"neither the model as shipped nor its last layer, {grid.depth}, has enough scores: "
+                f"neither the model as shipped nor its last layer, {baseline}, has enough scores: "
                 "evaluate one"
             )
         notes.append(
-            f"the model as shipped was not scored: its last layer, {grid.depth}, stands in for it"
+            f"the model as shipped was not scored: its last layer, {baseline}, stands in for it"
         )
-    columns = (*layers, None if is_shipped else grid.depth)
-    weights = np.array([(tasks or {}).get(task, 1.0) for task in names])
-    scored = _by_samples(grid, names, columns, weights) if len(names) < 3 else None
+    columns = (*map(int, complete.index), baseline)
+    scored = None
+    if len(names) < 3:
+        scored = _by_samples(grid, names, columns)
     if scored is None:
-        scored = _by_tasks(grid, names, columns, weights)
-    return replace(scored, baseline_name=SHIPPED if is_shipped else LAST), notes
+        scored = _by_tasks(grid, names, columns)
+    return replace(scored, baseline_name=baseline_name), notes
 
 
 def _by_tasks(
-    grid: Grid, tasks: Sequence[str], columns: Sequence[int | None], weights: Floats
+    grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]
 ) -> Scored:
     """Return the scores of each task in each column, a layer, or None for the model as shipped."""
-    layers = grid.complete.index
-    values = np.array(
-        [[grid.at(column, task).value for column in columns] for task in tasks]
-    )
-    errors = np.array(
-        [[grid.at(column, task).error for column in columns] for task in tasks]
-    )
-    shares = weights / weights.sum()
-    few = ", which decide little" if len(tasks) == 2 else ""
+    scores = np.array([[grid.at(column, task) for column in columns] for task in tasks])
+    values, errors = np.moveaxis(scores, -1, 0)
+    basis, blocks = count(len(tasks), "task"), None
+    if len(tasks) == 2:
+        basis += ", which decide little"
+    if len(tasks) > 2:
+        blocks = np.arange(len(tasks))
     return Scored(
-        tuple(map(int, layers)),
+        tuple(map(int, grid.complete.index)),
         values,
-        np.sqrt(np.square(shares) @ np.square(errors)),
+        np.sqrt(np.square(errors).sum(0)) / len(tasks),
         "task",
         _averaged(tasks),
-        blocks=np.arange(len(tasks)) if len(tasks) > 2 else None,
-        weights=None if np.ptp(weights) == 0 else weights,
-        basis=count(len(tasks), "task") + few,
+        blocks,
+        basis,
     )
 
 
@@ -117,59 +116,44 @@ def _averaged(tasks: Sequence[str]) -> str:
     """Name the task, or those that a score is the average of, as far as a line holds them."""
     if len(tasks) == 1:
         return tasks[0]
-    more = ", …" if len(tasks) > 3 else ""
-    return f"average of {len(tasks)} tasks ({', '.join(tasks[:3])}{more})"
+    names = ", ".join(tasks[:3])
+    if len(tasks) > 3:
+        names += ", …"
+    return f"average of {len(tasks)} tasks ({names})"
 
 
 def _by_samples(
-    grid: Grid, tasks: Sequence[str], columns: Sequence[int | None], weights: Floats
+    grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]
 ) -> Scored | None:
     """Return the scores of one or two tasks by their samples, in seeded blocks; None where not all are known.
 
-    Each task has its weight as a whole.
+    The tasks count alike: the samples of a large one count less than those of a small one.
     """
     hits = hits_of(grid, tasks, columns)
     if not hits:
         return None
-    layers = tuple(map(int, grid.complete.index))
     sizes = [len(right) for right in hits]
+    n, fewest = sum(sizes), min(sizes)
     order = np.random.default_rng(0)
     blocks = [order.permutation(size) % FOLDS for size in sizes]
-    lacking = ""
+    means = np.mean([right.mean(0) for right in hits], axis=0)
+    values = [
+        means + (right - right.mean(0)) * n / (len(hits) * len(right)) for right in hits
+    ]
     # a probe learns from the samples that it judges; the samples of mteb's tasks only measure
-    is_of_probes = all(bool(np.isin(right, (0, 1)).all()) for right in hits)
-    if is_of_probes and min(sizes) < LEAST:
+    is_of_probes = np.isin(np.concatenate(hits), (0, 1)).all()
+    lacking = ""
+    if is_of_probes and fewest < LEAST:
         lacking = (
-            f"only {min(sizes)} samples: {LEAST} judged samples are needed, label more"
+            f"only {fewest} samples: {LEAST} judged samples are needed, label more"
         )
-    shares = weights / weights.sum()
+    layers = tuple(map(int, grid.complete.index))
     return replace(
-        of_samples(np.concatenate(hits), _averaged(tasks), layers=layers),
-        errors=np.sqrt(
-            np.square(shares)
-            @ np.square([right.std(0) / math.sqrt(len(right)) for right in hits])
-        ),
+        of_samples(np.concatenate(values), _averaged(tasks), layers),
         blocks=np.concatenate(blocks),
-        weights=np.repeat(weights / sizes, sizes),
-        basis=f"{count(sum(sizes), 'sample')} of {count(len(tasks), 'task')}",
+        basis=f"{count(n, 'sample')} of {count(len(tasks), 'task')}",
         lacking=lacking,
     )
-
-
-def _of_tasks(rows: pd.DataFrame, tasks: Tasks) -> pd.DataFrame:
-    if tasks is None:
-        return rows
-    names = list(map(str, rows["task"].unique()))
-    for task, weight in tasks.items():
-        if task not in names:
-            raise LayerscopeError(
-                f"task {task!r} is not in this evaluation{choices(task, names, 'it has')}"
-            )
-        if not (math.isfinite(weight) and weight > 0):
-            raise LayerscopeError(
-                f"the weight of task {task!r} is {weight}: give a number above 0"
-            )
-    return rows[rows["task"].isin(list(tasks))]
 
 
 def _one(variants: pd.DataFrame, wanted: Variant) -> dict[str, Any]:
@@ -179,15 +163,16 @@ def _one(variants: pd.DataFrame, wanted: Variant) -> dict[str, Any]:
     for column in VARIANT:
         values = variants[column].fillna("").astype(str)
         names, name = list(values.unique()), getattr(wanted, column)
-        if name is None and len(names) > 1:
-            raise LayerscopeError(
-                f"this evaluation has several {column}s ({', '.join(names)}): name one, `{column}={names[0]!r}`"
-            )
-        if name is not None and name not in names:
+        if name is None:
+            if len(names) > 1:
+                raise LayerscopeError(
+                    f"this evaluation has several {column}s ({', '.join(names)}): name one, `{column}={names[0]!r}`"
+                )
+            continue
+        if name not in names:
             raise LayerscopeError(
                 f"{column} {name!r} is not in this evaluation{choices(name, names, 'it has')}"
             )
-        if name is not None:
-            variants = variants[values == name]
-    row = variants.iloc[0]
+        variants = variants[values == name]
+    row: dict[str, Any] = variants.iloc[0].to_dict()
     return {key: None if pd.isna(value) else value for key, value in row.items()}

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,9 +7,9 @@ from layerscope.core.option_kinds import (
     IN_CODE,
     SEED,
     Folder,
+    Names,
     Number,
     OneOf,
-    Weights,
     Whole,
 )
 from layerscope.core.options import OUTPUT, checked
@@ -42,9 +42,7 @@ def select(
     revision: Annotated[str | None, SCORES] = None,
     site: Annotated[str | None, SCORES] = None,
     pooling: Annotated[str | None, SCORES] = None,
-    tasks: Annotated[
-        Sequence[str] | Mapping[str, float] | None, Weights(), SCORES
-    ] = None,
+    tasks: Annotated[str | Sequence[str] | None, Names(), SCORES] = None,
     cost: Annotated[bool, COSTS] = True,
     device: Annotated[str, COSTS] = "auto",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
@@ -62,19 +60,18 @@ def select(
     of a language model, which nobody trained to embed, it is the layer at 80 % of the depth. Layer
     0 is not a candidate.
 
-    With `drop`, that many blocks are chosen in four ways: by repeatedly removing the one that costs
-    least, by how little a block turns its input (ShortGPT), by the angle over a row of blocks
-    (Gromov et al. 2024), and as the last ones. Half of the samples choose; the others show what the
-    model loses by each choice: loss of the next token, divergence of its predictions, or angle of
-    the vector it serves.
+    With `drop`, that many blocks are chosen in three ways: by repeatedly removing the one that costs
+    least, by how little a block turns its input (ShortGPT), and as the last ones. Half of the
+    samples choose; the others show what the model loses by each choice: loss of the next token,
+    divergence of its predictions, or angle of the vector it serves.
 
     Args:
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an
             evaluation itself.
         labels: of a run's samples, one each in their order, instead of its own.
         rule: rule to choose by: best-if-clear (the best layer, or the model as shipped if none is
-            measurably better), best, or one-standard-error (the shallowest within it); by default
-            the first, or with `max_loss` the shallowest layer within that loss.
+            measurably better) or best; by default the first, or with `max_loss` the shallowest
+            layer within that loss.
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
         max_ms: largest acceptable time per sample, in milliseconds, measured on this machine in
             batches of 8 texts as long as those of the run or evaluation are on average.
@@ -87,8 +84,8 @@ def select(
         revision: revision of the model, if an evaluation has several.
         site: where layers are read, raw or normed; by default normed, if it was scored.
         pooling: pooling to judge layers by, if there are several.
-        tasks: tasks that count, separated by commas, with optional weights, such as STS12=2,trec;
-            an unambiguous prefix is enough; by default all count equally.
+        tasks: tasks that count, separated by commas, such as STS12,trec; an unambiguous prefix is
+            enough; by default all.
         cost: measure the size and speed of every depth.
         device: device to measure on: auto, cpu or cuda:0.
         out: folder for the choice, and from the command line a page; by default nothing is saved.

@@ -1,6 +1,5 @@
 """What truncated models cost beside the full one: weights and milliseconds, as a table too."""
 
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -188,9 +187,9 @@ class Cost:
 
     parameters: int
     megabytes: float
-    milliseconds: float = math.nan
-    speedup: float = math.nan
-    milliseconds_error: float = math.nan
+    milliseconds: float
+    speedup: float
+    milliseconds_error: float
 
 
 @dataclass(frozen=True)
@@ -271,11 +270,6 @@ def _texts_that_fit(source: Source, encoder: Any, size: int, length: int) -> Inp
             length //= 2
 
 
-def sizes_by_depth(source: Source, layers: Sequence[int]) -> list[Cost]:
-    """Return what is known of a model that ends at each of these layers, 1 … L, before it runs: no time."""
-    return [_cost(source, model) for model in _cut_models(source, layers)]
-
-
 def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     """Return what a model costs that ends at each of these layers, 1 … L, speeds measured in turns with its own."""
     deepest = source.model.stack.depth
@@ -286,11 +280,12 @@ def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     full_time = float(times[ends.index(deepest)])
     costs: dict[int, Cost] = {}
     for layer, model, time, error in zip(ends, models, times, errors, strict=True):
-        costs[layer] = replace(
-            _cost(source, model),
-            milliseconds=float(time),
-            speedup=full_time / float(time),
-            milliseconds_error=float(error),
+        costs[layer] = Cost(
+            parameters(model),
+            megabytes(model, source.dtype),
+            float(time),
+            full_time / float(time),
+            float(error),
         )
     return Costs(
         costs[deepest], {layer: costs[layer] for layer in layers}, work.measured
@@ -300,10 +295,6 @@ def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
 def _cut_models(source: Source, ends: Sequence[int]) -> list[nn.Module]:
     depth = depth_of(source.model, source.samples)
     return [depth.build(source.module, range(layer)) for layer in ends]
-
-
-def _cost(source: Source, model: nn.Module) -> Cost:
-    return Cost(parameters(model), megabytes(model, source.dtype))
 
 
 def parameters(module: nn.Module) -> int:

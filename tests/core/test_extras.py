@@ -55,7 +55,7 @@ def test_in_python_a_verb_names_it_too(monkeypatch):
 
 
 def test_a_model_that_was_in_memory_is_not_what_a_command_opens(labelled):
-    choice = layerscope.select(labelled, rule="one-standard-error", progress=False)
+    choice = layerscope.select(labelled, max_loss=100, progress=False)
     assert choice.layer == 1 and not choice.document().commands
     assert (
         "nothing to truncate: the run was made without a model that a command can open"
@@ -75,8 +75,8 @@ def test_a_folder_is_written_without_the_package_of_its_page(
     printed: Printed = cli(
         "select",
         labelled.path,
-        "--rule",
-        "one-standard-error",
+        "--max-loss",
+        "100",
         "--out",
         tmp_path / "choice",
     )

@@ -10,15 +10,17 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from frames import scored
 from torch import nn
 
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.runs import Run
+from layerscope.scores import Evaluation
 from layerscope.selection import Removal, block_drop
 from layerscope.selection.removal import open_removal
 
-TEXTS = list(dict.fromkeys(tiny.texts(60, longest=12)))
+TEXTS = list(dict.fromkeys(tiny.texts(24, longest=9)))
 IDLE = 2
 """The block of every model here that hardly does anything."""
 
@@ -143,33 +145,16 @@ def test_every_number_against_a_walk_of_its_own(
     assert isinstance(found, Removal) and found.measure == kind and found.depth == 5
     model, (choosing, judging) = make().double(), halves(2 if kind == "tokens" else 1)
     assert (found.chosen_on, found.judged_on) == (len(choosing), len(judging))
-    influence, states = [], [[] for _ in range(6)]
+    influence = []
     for text in choosing:
         raw = given(model, text, ())[1]
         pairs = zip(raw, raw[1:], strict=False)
-        influence.append(
-            torch.stack(
-                [nn.functional.cosine_similarity(a, b, dim=-1)[0] for a, b in pairs]
-            )
-        )
-        for layer, state in enumerate(raw):
-            states[layer].append(
-                state[0].mean(0) if kind == "vectors" else state[0, -1]
-            )
+        cosines = [nn.functional.cosine_similarity(a, b, dim=-1)[0] for a, b in pairs]
+        influence.append(torch.stack(cosines))
     wanted = 1 - torch.cat(influence, 1).mean(1)
     np.testing.assert_allclose(found.influence, wanted.numpy(), rtol=1e-4, atol=1e-5)
-    vectors = [torch.stack(layer) for layer in states]
-    cosines = [
-        nn.functional.cosine_similarity(vectors[i], vectors[i + 2], dim=-1)
-        for i in range(4)
-    ]
-    np.testing.assert_allclose(
-        found.angles, [(c.arccos() / np.pi).mean() for c in cosines], rtol=1e-4
-    )
     by_way = {choice.way: choice for choice in found.choices}
     assert by_way["the last blocks"].blocks == (4, 5)
-    start = int(np.argmin(found.angles)) + 1
-    assert by_way["angular distance"].blocks == (start, start + 1)
     assert by_way["block influence"].blocks == tuple(
         sorted(np.argsort(wanted.numpy())[:2] + 1)
     )
@@ -298,14 +283,9 @@ def test_too_few_samples_shared_blocks_and_scores(
         layerscope.select(
             labelled, drop=1, data=str(tmp_path / "few.csv"), progress=False
         )
-    pd.DataFrame(
-        [{"model": "m", "revision": "", "layer": 1, "task": "t", "main_score": 1}]
-    ).to_csv(tmp_path / "s.csv")
-    with pytest.raises(
-        LayerscopeError,
-        match="`drop` runs the model on the samples of a run: give the folder of one",
-    ):
-        layerscope.select(tmp_path / "s.csv", drop=1, progress=False)
+    scores = Evaluation(scored({"t": [0.1, 0.2]}))
+    with pytest.raises(LayerscopeError, match="`drop` runs the model on the samples"):
+        layerscope.select(scores, drop=1, progress=False)
     config = hf.AlbertConfig(
         **tiny.COMMON, embedding_size=16, max_position_embeddings=64
     )

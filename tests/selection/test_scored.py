@@ -1,4 +1,4 @@
-"""The one-standard-error rule on cases made by hand, and a loss that is allowed."""
+"""Differences, the best if it is clear, and a loss that is allowed, on cases made by hand."""
 
 import math
 
@@ -10,8 +10,6 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.selection.scored import (
     Scored,
     best_if_clear,
-    best_of,
-    one_standard_error,
     within_loss,
 )
 
@@ -39,65 +37,16 @@ def test_a_paired_difference_is_that_of_a_t_test():
     assert mean / error == pytest.approx(test.statistic)
 
 
-def test_within_one_error_of_the_best_the_shallowest():
-    # layer 1 is .01 below layer 2 on average, by task +.02, -.04, -.01: error .0173
-    case = scored(
-        [[0.1, 0.52, 0.50, 0.4], [0.1, 0.46, 0.50, 0.4], [0.1, 0.49, 0.50, 0.4]]
-    )
-    assert best_of(case, [1, 2, 3]) == 2
-    assert one_standard_error(case, [1, 2, 3]) == 1
-    assert one_standard_error(case, [2, 3]) == 2
-
-
-def test_pairing_tells_a_layer_that_is_always_a_little_worse():
-    # tasks differ by far more than layers do: errors of the means would hide it
-    tasks = np.linspace(0.1, 0.9, 9)[:, None]
-    case = scored(
-        (tasks + [[0, 0.01, 0.03, 0.03]] + 0.001 * np.arange(9)[:, None] % 2).tolist()
-    )
-    assert one_standard_error(case, [0, 1, 2, 3]) == 2
-
-
-def test_one_task_takes_the_error_of_the_best_score():
-    assert (
-        one_standard_error(
-            scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.021, 0.05]), [0, 1, 2]
-        )
-        == 1
-    )
-    assert (
-        one_standard_error(
-            scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.019, 0.05]), [0, 1, 2]
-        )
-        == 2
-    )
-    # no error is known: the best
-    assert one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]]), [0, 1, 2]) == 2
-
-
 def test_two_tasks_have_no_spread_to_choose_by():
     # one task prefers layer 0 by a little, the other layer 1 by a lot: paired, the error would be
     # 20 points
     tasks = [[0.61, 0.60, 0.60], [0.30, 0.70, 0.70]]
-    assert (
-        math.isnan(scored(tasks).difference(0, 1)[1])
-        and one_standard_error(scored(tasks), [0, 1]) == 1
-    )
-    # with errors of their own samples these count
+    assert math.isnan(scored(tasks).difference(0, 1)[1])
     known = scored(tasks, [0.01, 0.02, 0.02])
     assert known.difference(0, 1) == pytest.approx((-0.195, math.hypot(0.01, 0.02)))
-    assert one_standard_error(known, [0, 1]) == 1
-    # three have a spread
-    assert one_standard_error(scored([*tasks, [0.61, 0.60, 0.60]]), [0, 1]) == 0
-
-
-def test_equal_scores_are_a_tie_that_the_shallowest_wins():
-    assert (
-        one_standard_error(
-            scored([[0.5, 0.5, 0.5, 0.5], [0.7, 0.7, 0.7, 0.7]]), [1, 2, 3]
-        )
-        == 1
-    )
+    three = np.array([*tasks, [0.61, 0.60, 0.60]])
+    error = stats.sem(three[:, 0] - three[:, 1])
+    assert scored(three.tolist()).difference(0, 1)[1] == pytest.approx(error)
 
 
 def test_loss_that_is_allowed():

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 import layerscope
 from layerscope import LayerscopeError
+from layerscope.core.progress import Reporter
 from layerscope.inputs.corpus import Judged
 from layerscope.scores import Evaluation
 from layerscope.selection import cost_model, pipeline
@@ -25,8 +26,13 @@ def quick(given: object, **options: object) -> layerscope.Selection:
     return layerscope.select(given, **{"cost": False, "progress": False} | options)
 
 
-def test_scores_of_a_run_are_those_of_its_probe(labelled):
-    found = quick(labelled)
+@pytest.fixture(scope="module")
+def of_run(labelled) -> layerscope.Selection:
+    return quick(labelled)
+
+
+def test_scores_of_a_run_are_those_of_its_probe(labelled, of_run):
+    found = of_run
     probe = labelled.metric("linear_probe")
     assert [row.score for row in found.layers] == pytest.approx(probe.tolist())
     assert found.baseline.score == probe[labelled.depth] and found.site == "normed"
@@ -35,7 +41,7 @@ def test_scores_of_a_run_are_those_of_its_probe(labelled):
     assert [row.stderr for row in found.layers] == pytest.approx(errors.tolist())
 
 
-def test_difference_of_a_run_is_paired_by_sample(labelled):
+def test_difference_of_a_run_is_paired_by_sample(labelled, of_run):
     states = [labelled.pooled(layer, "normed") for layer in (1, 3)]
     labels = (
         labelled.folder.plan.query("view == 0")
@@ -52,18 +58,18 @@ def test_difference_of_a_run_is_paired_by_sample(labelled):
         for rows in states
     )
     apart = one.astype(float) - last
-    row = quick(labelled).layers[1]
+    row = of_run.layers[1]
     assert row.difference == pytest.approx(apart.mean())
     assert row.difference_error == pytest.approx(
         apart.std(ddof=1) / math.sqrt(len(apart))
     )
 
 
-def test_labels_may_be_given(labelled, bare):
+def test_labels_may_be_given(labelled, bare, of_run):
     labels = (
         labelled.folder.plan.query("view == 0").sort_values("sample")["label"].tolist()
     )
-    assert quick(bare, labels=labels).layers == quick(labelled).layers
+    assert quick(bare, labels=labels).layers == of_run.layers
     with pytest.raises(LayerscopeError, match="one label for each of the 60 samples"):
         quick(bare, labels=labels[:7])
     with pytest.raises(
@@ -129,8 +135,6 @@ def test_published_scores_of_one_of_two_models(shared: Path):
         match=r"\(Pythia-160m, Pythia-410m\): name one, `model='Pythia-160m'`",
     ):
         layerscope.select(scores, progress=False)
-    with pytest.raises(LayerscopeError, match="did you mean Pythia-410m"):
-        layerscope.select(scores, model="Pythia-41m", progress=False)
 
 
 def test_normed_is_what_is_chosen_among_and_raw_cannot_be_truncated():
@@ -144,25 +148,10 @@ def test_normed_is_what_is_chosen_among_and_raw_cannot_be_truncated():
     assert raw.layer == 1 and raw.raw_only and not raw.document().commands
 
 
-def test_a_size_that_no_layer_has_is_refused_before_anything_is_measured(
-    labelled, model, monkeypatch
-):
-    for module, step in ((cost_model, "costs_by_depth"), (pipeline, "probed")):
-        monkeypatch.setattr(
-            module, step, lambda *_, step=step: pytest.fail(f"{step} came first")
-        )
-    scores = Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3]}))
-    with pytest.raises(
-        LayerscopeError, match=r"max_mb 0\.001 is below what every layer"
-    ):
-        layerscope.select(labelled, max_mb=0.001, progress=False)
-    with pytest.raises(
-        LayerscopeError, match="the model itself is not on this machine"
-    ):
-        layerscope.select(scores, max_mb=0.001, progress=False)
-
-
-def test_costs_by_depth_and_bounds_on_them(labelled, model):
+def test_costs_by_depth_and_bounds_on_them(labelled, model, monkeypatch):
+    source = cost_model.open_model(labelled, "cpu")
+    costs = cost_model.costs_of(source, labelled.layers[1:], Reporter())
+    monkeypatch.setattr(pipeline, "costs_of", lambda *_: costs)
     found = layerscope.select(labelled, progress=False)
     weights = [row.parameters for row in found.layers[1:]]
     from transformers import AutoModelForCausalLM
@@ -180,10 +169,8 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
     assert (
         layerscope.select(labelled, max_mb=two, rule="best", progress=False).layer <= 2
     )
-    with pytest.raises(
-        LayerscopeError,
-        match=rf"max_mb 0.001 is below what every layer .* least is {weights[0] * 4e-6:.4g} MB",
-    ):
+    least = rf"is within 0.001 MB: they take .* and {weights[0] * 4e-6:.4g} MB or more"
+    with pytest.raises(LayerscopeError, match=least):
         layerscope.select(labelled, max_mb=0.001, progress=False)
     fast = layerscope.select(labelled, min_speedup=1.0001, rule="best", progress=False)
     assert (
@@ -191,11 +178,9 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
         and fast.chosen.speedup > 1
         and "at least 1.0001 × as fast" in fast.why
     )
-    with pytest.raises(
-        LayerscopeError,
-        match="min_speedup 1000 is above what every layer .* reaches: the most is",
-    ):
-        layerscope.select(labelled, min_speedup=1000, progress=False)
+    scores = Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3]}))
+    with pytest.raises(LayerscopeError, match="itself is not on this machine"):
+        layerscope.select(scores, max_mb=0.001, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -230,29 +215,15 @@ def test_the_gain_is_of_tasks_that_did_not_choose():
     assert repr(found) == "Selection('m': layer 1 of 3 by best, gain +0.03333 ±0.033)"
 
 
-def test_tasks_that_count_and_their_weights():
+def test_tasks_that_count():
     rows = scored(
         {"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]}
     )
     evaluation = Evaluation(rows)
     assert quick(evaluation, rule="best", tasks=["y", "z"]).layer == 2
-    found = quick(evaluation, rule="best", tasks={"x": 1, "y": 4, "z": 4})
-    assert found.layer == 2 and found.layers[2].score == pytest.approx(
-        (0.5 + 4 * 0.6 + 4 * 0.6) / 9
-    )
-    apart = np.repeat([0.1, 0.2, 0.2], [1, 4, 4])
-    assert found.layers[2].difference == pytest.approx(apart.mean())
-    equal = quick(evaluation, rule="best", tasks={"x": 3, "y": 3, "z": 3})
-    plain = quick(evaluation, rule="best")
-    assert [row.difference_error for row in equal.layers] == pytest.approx(
-        [r.difference_error for r in plain.layers]
-    )
+    assert quick(evaluation, rule="best", tasks=["x"]).layer == 1
     with pytest.raises(LayerscopeError, match="task 'w' is not in this evaluation"):
         quick(evaluation, tasks=["w"])
-    with pytest.raises(
-        LayerscopeError, match="weight of task 'x' is 0: give a number above 0"
-    ):
-        quick(evaluation, tasks={"x": 0})
 
 
 def test_too_little_chooses_nothing(bare):
@@ -300,12 +271,6 @@ def test_the_command_that_is_printed_writes_the_model_that_was_scored(
     assert np.allclose(own, scored_states, atol=1e-4)
 
 
-def test_a_shallow_layer_within_one_standard_error_is_taken_and_layer_0_never():
-    tie = {task: [0.7, 0.3, 0.7, 0.4] for task in "abc"}
-    found = quick(Evaluation(scored(tie)), rule="one-standard-error")
-    assert (found.layer, found.why) == (2, "the best score")
-
-
 def test_a_task_is_known_by_a_beginning_that_no_other_has():
     rows = scored(
         {
@@ -314,7 +279,7 @@ def test_a_task_is_known_by_a_beginning_that_no_other_has():
             "STS13": [0.1] * 4,
         }
     )
-    for given, best in (({"TREC": 1.0}, 2), ({"STS12": 1.0}, 1)):
-        assert quick(Evaluation(rows), rule="best", tasks=given).layer == best
+    for task, best in (("TREC", 2), ("STS12", 1)):
+        assert quick(Evaluation(rows), rule="best", tasks=[task]).layer == best
     with pytest.raises(LayerscopeError, match="task 'STS' is not in this evaluation"):
-        quick(Evaluation(rows), tasks={"STS": 1.0})
+        quick(Evaluation(rows), tasks=["STS"])

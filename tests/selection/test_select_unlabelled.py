@@ -88,15 +88,7 @@ def test_what_four_fifths_gained_is_what_the_released_scores_say():
     ("name", "value", "mend"),
     [
         ("evidence", "rules.json", "no rule without labels earned trust; give labels"),
-        ("rule", "half-text", "no rule without labels earned trust; give labels"),
-        ("rule", "shift", "few target labels choose worse than none"),
-        ("target_labels", 50, "few target labels choose worse than none"),
-        ("max_dim", 32, "truncate --dim writes a model of fewer dimensions"),
-        (
-            "holdout",
-            0.3,
-            "the gain is of folds: each fold is judged at the layer that the others choose",
-        ),
+        ("rule", "one-standard-error", "best-if-clear offers the shallowest layer"),
     ],
 )
 def test_what_is_gone_is_answered_in_one_line(bare, cli, name, value, mend):
