@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.sample_values import add_values, measure_of
+from layerscope.evaluation.sample_values import add_values
 
 BATCH = 256
 """Samples that mteb hands over at once; how they are batched for the model is the store's."""
@@ -41,7 +41,6 @@ def judge(task: Any, encoder: Any) -> Any:
     where = "the model as shipped" if name is None else f"layer {name}"
     try:
         with _undisturbed(task), tempfile.TemporaryDirectory() as folder:
-            has_values = measure_of(task) is not None
             results = mteb.evaluate(
                 encoder,
                 task,
@@ -49,7 +48,7 @@ def judge(task: Any, encoder: Any) -> Any:
                 co2_tracker=False,
                 show_progress_bar=False,
                 encode_kwargs={"batch_size": BATCH, "show_progress_bar": False},
-                prediction_folder=Path(folder) if has_values else None,
+                prediction_folder=Path(folder),
             )
             for result in results.task_results:
                 add_values(task, result, Path(folder) / task.prediction_file_name)
@@ -85,52 +84,31 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed(task: Any) -> Iterator[None]:
-    """Keep the bars of datasets off the screen, judge every layer on the same draws, and read labels and files once.
+    """Keep the bars of datasets off the screen, judge every layer on the same draws, and read labels once.
 
     mteb hands a lazy column of datasets to each score of a classification, and scikit-learn reads
-    that row by row, again and again: for two classes it takes longer than all the probes. Images
-    are handed over undecoded: a store knows them by their bytes, and decodes those that it has not
-    embedded.
+    that row by row, again and again: for two classes it takes longer than all the probes.
     """
     import datasets
     from mteb.abstasks import AbsTaskClassification
 
-    draws, hidden = (
-        copy.deepcopy((task.rng_state, task.np_rng)),
-        datasets.are_progress_bars_disabled(),
-    )
-    data = task.dataset
-    scores = (
-        getattr(task, "_calculate_scores", None)
-        if isinstance(task, AbsTaskClassification)
-        else None
-    )
-    if scores is not None:
+    draws = copy.deepcopy((task.rng_state, task.np_rng))
+    were_hidden = datasets.are_progress_bars_disabled()
+    is_classification = isinstance(task, AbsTaskClassification)
+    if is_classification:
+        scores = task._calculate_scores
         task._calculate_scores = lambda labels, *more, **named: scores(
             labels[:], *more, **named
         )
     datasets.disable_progress_bars()
     try:
-        task.dataset = data if task.metadata.modalities == ["text"] else undecoded(data)
         yield
     finally:
-        task.dataset, (task.rng_state, task.np_rng) = data, draws
-        if scores is not None:
+        task.rng_state, task.np_rng = draws
+        if is_classification:
             del task._calculate_scores
-        if not hidden:
+        if not were_hidden:
             datasets.enable_progress_bars()
-
-
-def undecoded(data: Any) -> Any:
-    """Return the data of a task with the images of its tables as their files."""
-    import datasets
-
-    if isinstance(data, dict):
-        return type(data)({name: undecoded(part) for name, part in data.items()})
-    for column, feature in getattr(data, "features", {}).items():
-        if isinstance(feature, datasets.Image):
-            data = data.cast_column(column, datasets.Image(decode=False))
-    return data
 
 
 def line_of(error: Exception) -> str:

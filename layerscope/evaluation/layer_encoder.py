@@ -4,7 +4,6 @@ import copy
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,14 @@ from torch import nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.stored_texts import Floats, TextStates
-from layerscope.inputs.media import to_rgb
 from layerscope.models import Loaded
 from layerscope.probes.mixes import Weights
-
-ROWS_AT_ONCE = 4096
 
 
 class Serving:
     """What a model's makers put around its transformer: prompts, the modules after the pooling, the similarity.
 
-    Raises `LayerscopeError` for a SentenceTransformer with modules between transformer and pooling.
+    Raises `LayerscopeError` for a SentenceTransformer that does not pool its transformer by mean, cls or last.
     """
 
     def __init__(self, loaded: Loaded) -> None:
@@ -34,17 +30,9 @@ class Serving:
         if self.served is None:
             return
         kinds = [type(child).__name__ for child in self.served]
-        if loaded.pooling is None and kinds[1:2] == ["Pooling"]:
+        if loaded.pooling is None or kinds[1:2] != ["Pooling"]:
             raise LayerscopeError(
-                f"{loaded.name} pools in a way of its own: evaluate takes models that pool by mean, cls or last"
-            )
-        if "Pooling" not in kinds:
-            raise LayerscopeError(
-                f"{loaded.name} has no pooling: its layers give no vector for a text"
-            )
-        if kinds[1] != "Pooling":
-            raise LayerscopeError(
-                f"{loaded.name} has a {kinds[1]} between transformer and pooling"
+                f"{loaded.name} is {', '.join(kinds)}: evaluate takes a transformer, then mean, cls or last pooling"
             )
         _, self.pooling, *tail = self.served
         self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in tail]
@@ -67,10 +55,9 @@ class Serving:
             names = {"query": ("query",), "document": ("document", "passage", "corpus")}
             fitting = names.get(getattr(prompt_type, "value", ""), ())
             default = self.served.default_prompt_name
-            named = [
-                name for name in (*fitting, default) if name in self.served.prompts
-            ]
-            prompt = self.served.prompts[named[0]] if named else ""
+            prompt = ""
+            for name in (default, *reversed(fitting)):
+                prompt = self.served.prompts.get(name, prompt)
         if prompt and not getattr(self.pooling, "include_prompt", True):
             raise LayerscopeError(
                 "this model leaves the prompt's tokens out of its pooling, which is not supported for layers: "
@@ -83,35 +70,21 @@ class Serving:
         """Return pooled vectors [n, D] as the model's own modules after the pooling (Dense, Normalize) turn them."""
         if not (self.tail or self.cut) or not len(vectors):
             return vectors
-        parts = []
-        for start in range(0, len(vectors), ROWS_AT_ONCE):
-            features: Any = {
-                "sentence_embedding": torch.from_numpy(
-                    vectors[start : start + ROWS_AT_ONCE]
-                )
-            }
-            for module in self.tail:
-                features = module(features)
-            parts.append(features["sentence_embedding"][:, : self.cut].numpy())
-        return np.concatenate(parts)
+        features: Any = {"sentence_embedding": torch.from_numpy(vectors)}
+        for module in self.tail:
+            features = module(features)
+        finished: Floats = features["sentence_embedding"][:, : self.cut].numpy()
+        return finished
 
 
 def wrapped(served: Any) -> Any:
     """Return a SentenceTransformer as mteb evaluates it."""
     from mteb.models import SentenceTransformerEncoderWrapper
 
-    with (
-        warnings.catch_warnings()
-    ):  # mteb reads the width by a method that sentence-transformers has renamed
+    # mteb reads the width by a method that sentence-transformers has renamed
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return SentenceTransformerEncoderWrapper(served)
-
-
-def image_of(cell: Any) -> Any:
-    """Return an image that mteb hands over: an undecoded file as its bytes or path, or decoded."""
-    if isinstance(cell, dict):
-        return cell["bytes"] if cell["bytes"] is not None else Path(cell["path"])
-    return to_rgb(cell)
 
 
 @dataclass(frozen=True)
@@ -137,19 +110,15 @@ class LayerEncoder:
         prompt_type: Any = None,
         **options: Any,
     ) -> Floats:
-        """Return the vectors [n, D] of all samples in mteb's batches, which the store embeds where it can and must."""
+        """Return the vectors [n, D] of all texts in mteb's batches, which the store embeds where it must."""
         prompt = self.serving.prompt(task_metadata, prompt_type)
-        modality = self.states.modality
-        cells = [cell for batch in inputs for cell in batch[modality]]
-        samples = [
-            prompt + cell if modality == "text" else image_of(cell) for cell in cells
-        ]
-        keys = self.states.keys(samples)
-        parts = [
-            np.float32(weight)
-            * self.states.vectors(keys, (layer, self.site, self.pooling))
-            for layer, weight in (self.weights or {self.layer: 1.0}).items()
-        ]
+        texts = [prompt + text for batch in inputs for text in batch["text"]]
+        keys = self.states.keys(texts)
+        weights = self.weights or {self.layer: 1.0}
+        parts = []
+        for layer, weight in weights.items():
+            vectors = self.states.vectors(keys, (layer, self.site, self.pooling))
+            parts.append(np.float32(weight) * vectors)
         return self.serving.finish(sum(parts[1:], parts[0]))
 
     def similarity(
@@ -160,14 +129,16 @@ class LayerEncoder:
         if measure == "cosine":
             from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 
-            return (pairwise_cos_sim if pairwise else cos_sim)(embeddings1, embeddings2)
+            if pairwise:
+                return pairwise_cos_sim(embeddings1, embeddings2)
+            return cos_sim(embeddings1, embeddings2)
         from sentence_transformers import SimilarityFunction
 
         named: Any = SimilarityFunction
-        function = (
-            named.to_similarity_pairwise_fn if pairwise else named.to_similarity_fn
-        )
-        return function(measure)(embeddings1, embeddings2)
+        function = named.to_similarity_fn(measure)
+        if pairwise:
+            function = named.to_similarity_pairwise_fn(measure)
+        return function(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarities [n] of pairs of vectors."""

@@ -70,25 +70,19 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         override_bs: int | None = None,
     ) -> list[Answer]:
         """Return the answers to (texts, context ids, continuation ids)."""
-        requests_of: dict[
-            tuple[int, ...], list[int]
-        ] = {}  # several may read the same row of tokens
-        most = self.max_length
+        # several may read the same row of tokens
+        requests_of: dict[tuple[int, ...], list[int]] = {}
         for i, (_, context, continuation) in enumerate(requests):
-            if not 0 < len(continuation) <= most:
-                raise LayerscopeError(
-                    f"a continuation has {len(continuation):,} tokens: {self.layered.loaded.name} takes 1 to {most:,}"
-                )
-            row = tuple((context + continuation)[-most - 1 : -1])
+            n = len(continuation)
+            assert 0 < n <= self.max_length, f"a continuation has {n} tokens"
+            row = tuple((context + continuation)[-self.max_length - 1 : -1])
             requests_of.setdefault(row, []).append(i)
         rows = list(requests_of)
 
         def answer(batch: list[int]) -> Any:
-            spans = [
-                (place, requests[i][2])
-                for place, n in enumerate(batch)
-                for i in requests_of[rows[n]]
-            ]
+            spans = []
+            for place, n in enumerate(batch):
+                spans += [(place, requests[i][2]) for i in requests_of[rows[n]]]
             return self._batch([rows[n] for n in batch], spans)
 
         batches = batches_of(self.layered, [*map(len, rows)])

@@ -18,7 +18,7 @@ from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.judging import line_of, quiet
 from layerscope.evaluation.layer_lm import LayerLM
-from layerscope.evaluation.probe_states import Shared
+from layerscope.evaluation.probe_states import TOKENS, Shared
 from layerscope.evaluation.probe_tasks import ProbeKind, ProbeTask
 from layerscope.inputs import Corpus
 from layerscope.models import LayeredModel
@@ -31,8 +31,6 @@ FEW_SHOT_SEED = 1234
 BOOTSTRAPS = 1000
 SCORED = ("loglikelihood", "multiple_choice")
 """Types of tasks that are judged by the likelihood of continuations, which one forward gives at every layer."""
-POOLING = "tokens"
-"""Stands for the pooling of layers that a head reads token by token: no vector of a text is made."""
 
 
 class Answers(Shared):
@@ -46,8 +44,8 @@ class Answers(Shared):
             raise LayerscopeError(
                 f"lm tasks read layers at the site {site}: include it in `sites`"
             )
-        self.slots = [(layer, site, POOLING) for layer in layers]
-        self.last = depth, site, POOLING
+        self.slots = [(layer, site, TOKENS) for layer in layers]
+        self.last = depth, site, TOKENS
         self.lm = LayerLM(model, sorted({*layers, depth}))
 
     def compute(
@@ -76,12 +74,9 @@ def _harness(fault: str) -> Iterator[None]:
         raise
     except Exception as error:  # YAML, jinja, datasets, the hub and a task's own code fail in many ways
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        away = isinstance(error, ConnectionError)
-        reason = (
-            "its data are not cached and the hub cannot be reached"
-            if away
-            else line_of(cause)
-        )
+        reason = line_of(cause)
+        if isinstance(error, ConnectionError):
+            reason = "its data are not cached and the hub cannot be reached"
         raise LayerscopeError(f"{fault}: {reason}") from error
 
 

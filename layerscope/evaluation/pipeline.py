@@ -1,7 +1,7 @@
 """The work of `evaluate`: every layer of a model on tasks, each sample embedded once."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -33,10 +33,8 @@ from layerscope.scores.probe_results import Slot, has_probes, refuse_other_data
 def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     """Score every layer and the model as shipped on the tasks, and return what lies in the folder then."""
     team, positions = processes.team(), options.positions
-    reporter, out = (
-        reporting(options.progress and team.leads),
-        _folder(options.out, team.size),
-    )
+    reporter = reporting(options.progress and team.leads)
+    out = _folder(options.out, team.size)
     if positions.mixes and options.shift is not None:
         raise LayerscopeError(
             "`mixes` are not judged under a `shift`: leave one of them out"
@@ -44,11 +42,8 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     tasks, probes = open_tasks(
         options.tasks, options.samples, options.seed, options.shift
     )
-    model_or_path, load_options, override = (
-        options.model_or_run,
-        options.load,
-        options.override,
-    )
+    model_or_path, override = options.model_or_run, options.override
+    load_options = options.load
     run = run_of(model_or_path)
     if run is not None:
         model_or_path, override, load_options = model_of(run, override, load_options)
@@ -58,11 +53,16 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     loaded = load(model_or_path, load_options, options.processor)
     with ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        studies = list(
-            _studies(probes, loaded, override, positions, folder, options.seed)
+        make_study = partial(
+            Study, folder=folder, seed=options.seed, mixes=positions.mixes, run=run
         )
-        model = reader_of(loaded, override, tasks) if tasks else studies[0].model
-        slots = slots_of(model, positions, projects=True) if tasks else []
+        studies = list(_studies(probes, loaded, override, positions, make_study))
+        slots: list[Slot] = []
+        if tasks:
+            model = reader_of(loaded, override)
+            slots = slots_of(model, positions)
+        else:
+            model = studies[0].model
         if run is not None:
             check_unchanged(run, model)
         for task, data in _data_by_task(tasks, studies).items():
@@ -75,7 +75,6 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
             model.stack.depth,
             model.encoder.modality,
             _part(model, loaded),
-            planned=_planned(tasks, slots, studies),
         )
         team.lead(partial(add_origin, folder, loaded.name, origin))
         failed, lengths = dict[str, str](), list[int]()
@@ -102,8 +101,7 @@ def _studies(
     loaded: Loaded,
     override: Override,
     positions: Positions,
-    folder: Path,
-    seed: int,
+    make_study: Callable[..., Study],
 ) -> Iterator[Study]:
     """Yield the probes by the data that they share: a linear and a kNN probe read the same states."""
     groups: dict[Any, list[ProbeTask]] = {}
@@ -116,8 +114,8 @@ def _studies(
             if probe.shift is not None:
                 target = replace(probe, data=probe.shift, shift=None)
                 target_states = states_of(target, loaded, override, positions)
-                shift = Study([target], target_states, folder, seed, positions.mixes)
-        yield Study(group, states, folder, seed, positions.mixes, shift)
+                shift = make_study([target], target_states)
+        yield make_study(group, states, shift=shift)
 
 
 def _data_by_task(tasks: Sequence[Any], studies: Sequence[Study]) -> dict[str, str]:
@@ -126,15 +124,6 @@ def _data_by_task(tasks: Sequence[Any], studies: Sequence[Study]) -> dict[str, s
     for study in studies:
         data |= {probe.name: study.data_of(probe) for probe in study.tasks}
     return data
-
-
-def _planned(
-    tasks: Sequence[Any], slots: Sequence[Slot], studies: Sequence[Study]
-) -> dict[str, list[int]]:
-    """Return by task the layers that are to be judged."""
-    planned = {probe.name: study.layers for study in studies for probe in study.tasks}
-    layers = sorted({layer for layer, *_ in slots})
-    return planned | {task.metadata.name: layers for task in tasks}
 
 
 def _part(model: LayeredModel, loaded: Loaded) -> str | None:

@@ -30,24 +30,22 @@ from layerscope.runs import Run
 from layerscope.runs.states import Column
 from layerscope.scores.probe_results import Slot
 
+TOKENS = "tokens"
+"""Stands for the pooling of layers that are read token by token: no vector of a sample is made."""
+
 
 def labelled(data: Any, samples: int | None, seed: int) -> Corpus:
     """Return labelled samples of any kind that `profile` reads."""
     corpus = open_corpus(data)
-    source = data if isinstance(data, (str, Path)) else f"the data of {corpus.name}"
     if corpus.labels is None:
         raise LayerscopeError(
-            f"{source} has no labels to probe: give a column label, or a sub-folder for each class"
+            f"{corpus.name} has no labels to probe: give a column label, or a sub-folder for each class"
         )
     corpus = draw(corpus, samples, seed)
     sizes = Counter(corpus.labels)
-    if len(sizes) < 2:
-        raise LayerscopeError(
-            f"{source}: every sample has the label {next(iter(sizes))!r}: give two classes or more"
-        )
     if sum(size >= WHOLE for size in sizes.values()) < 2:
         raise LayerscopeError(
-            f"{source}: fewer than 2 classes have {WHOLE} samples: give more of each"
+            f"{corpus.name}: fewer than 2 classes have {WHOLE} samples: give more of each"
         )
     return corpus
 
@@ -59,9 +57,6 @@ class Shared(ABC):
     `slots` what is judged, and `last` the slot where the model as shipped takes its vector.
     """
 
-    items = "samples"
-    pools = True
-    """Whether a score depends on the pooling; where it does not, the same score stands beside each."""
     poolings: tuple[str, ...] = ()
     kept: tuple[Any, ...] = ()
     read: Any = staticmethod(labelled)
@@ -81,11 +76,23 @@ class Shared(ABC):
     ) -> None:
         """Run the model over the data, or what is missing of it."""
 
+    def read_run(self, run: Run, manifest: dict[str, Any], job: Job) -> bool:
+        """Take the states of a run where it has these of the same data, and return whether it has."""
+        return False
+
     @abstractmethod
     def layer(
         self, slot: Slot, weights: Weights | None = None, finished: bool = True
     ) -> tuple[Any, ...]:
         """Return what a probe takes of a layer, or a mix; unless `finished` before what follows the pooling."""
+
+
+SAME = {
+    "model": ("weights", "dtype", "device", "part", "blocks", "norm"),
+    "data": ("fingerprint", "tokens"),
+    "options": ("prompt", "max_length", "keep_states", "store_dtype"),
+}
+"""What a run must share with an evaluation for its states to be those of its probes, by where a manifest has it."""
 
 
 class Pooled(Shared):
@@ -106,9 +113,22 @@ class Pooled(Shared):
         team: Team,
     ) -> None:
         """Run the model over the data, or what is missing; what is kept is a run folder without tables."""
-        self.run = shared_run(path, manifest, job, reporter, team)
+        self._take(shared_run(path, manifest, job, reporter, team), job)
+
+    def read_run(self, run: Run, manifest: dict[str, Any], job: Job) -> bool:
+        """Take the states of a run where it has these of the same data, and return whether it has."""
+        for group, keys in SAME.items():
+            for key in keys:
+                if run.info[group].get(key) != manifest[group].get(key):
+                    return False
+        has_poolings = set(self.poolings) <= set(run.info["pooling"])
+        if has_poolings:
+            self._take(run, job)
+        return has_poolings
+
+    def _take(self, run: Run, job: Job) -> None:
         # as a run of `profile` is probed
-        self.rows = Source(self.run, job.options).distinct
+        self.run, self.rows = run, Source(run, job.options).distinct
 
     def layer(
         self, slot: Slot, weights: Weights | None = None, finished: bool = True
@@ -116,12 +136,14 @@ class Pooled(Shared):
         """Return vectors [N, D] of a layer, or a mix of layers, and labels; unless `finished` those before the tail."""
         layer, site, pooling = slot
         labels = self.run.folder.plan.iloc[self.rows]["label"].to_numpy()
-        parts = [
-            weight * self.run.states(pooling, (Column(site, i),), self.rows)[:][:, 0]
-            for i, weight in (weights or {layer: 1.0}).items()
-        ]
-        states = sum(parts[1:], parts[0]).numpy()
-        return self.finish(states) if finished else states, labels
+        parts = []
+        for number, weight in (weights or {layer: 1.0}).items():
+            states = self.run.states(pooling, (Column(site, number),), self.rows)
+            parts.append(weight * states[:][:, 0])
+        vectors = sum(parts[1:], parts[0]).numpy()
+        if finished:
+            vectors = self.finish(vectors)
+        return vectors, labels
 
 
 class TokenMeasure:
@@ -187,7 +209,6 @@ def stored_tokens(
 class Words(Shared):
     """The first token of every word, and the labels of the words."""
 
-    items, pools = "words", False
     read = staticmethod(read_tagged)
 
     def __init__(
@@ -197,10 +218,10 @@ class Words(Shared):
         name = model.loaded.name
         if model.rank == 2:
             raise LayerscopeError(f"the states of {name} have no tokens to probe")
-        columns = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
-        self.kept = tuple(
-            sorted(columns, key=lambda column: (column.site, column.layer))
-        )
+        self.slots = [*dict.fromkeys((*slot[:2], TOKENS) for slot in slots)]
+        self.last = *self.last[:2], TOKENS
+        places = {(site, layer) for layer, site, _ in [*self.slots, self.last]}
+        self.kept = tuple(Column(*place) for place in sorted(places))
         # a decoder beside an encoder reads the text shifted by one
         shift = int(
             model.stack.part == "decoder" and accepts(model.module, "decoder_input_ids")

@@ -55,9 +55,7 @@ class ProbeKind:
         task = ProbeTask(self, samples)
         if draw.shift is None or not self.takes_shift:
             return [task]
-        # a draw may lack a label of its file
-        whole = samples if draw.samples is None else read(data, None, draw.seed)
-        return [task, replace(task, shift=_shifted(draw.shift, samples, whole, draw))]
+        return [task, replace(task, shift=_shifted(draw.shift, samples, draw))]
 
 
 @dataclass(frozen=True)
@@ -76,12 +74,11 @@ class ProbeTask:
         return f"{self.data.name}{shift} ({self.kind.title})"
 
 
-def _shifted(data: Any, source: Corpus, whole: Corpus, draw: Draw) -> Corpus:
-    """Return labelled samples to judge probes of `source`, drawn from `whole`, on: none that is in it too."""
+def _shifted(data: Any, source: Corpus, draw: Draw) -> Corpus:
+    """Return labelled samples to judge probes of `source` on: none that is in it too."""
     target = labelled(data, draw.samples, draw.seed)
-    unknown = sorted(
-        set(map(str, target.labels or ())) - set(map(str, whole.labels or ()))
-    )
+    names = set(map(str, source.labels or ()))
+    unknown = sorted(set(map(str, target.labels or ())) - names)
     if unknown:
         raise LayerscopeError(
             f"{target.name} has labels that {source.name} lacks ({listed(unknown)}): leave these samples out, or add "
@@ -92,14 +89,9 @@ def _shifted(data: Any, source: Corpus, whole: Corpus, draw: Draw) -> Corpus:
         raise LayerscopeError(
             f"every sample of {target.name} is in {source.name} too: give other data as `shift`"
         )
-    copies, notes = len(target) - len(new), list(target.notes)
-    if copies:
+    notes = list(target.notes)
+    if len(new) < len(target):
         notes.append(
-            f"{copies:,} of {len(target):,} samples of {target.name} are in {source.name} too: left out"
-        )
-    classes, of = len(set(target.labels or ())), len(set(source.labels or ()))
-    if 2 * classes < of:
-        notes.append(
-            f"{target.name} has {classes:,} of the {of:,} classes of {source.name}: scores on it cover only these"
+            f"{len(target) - len(new):,} of {len(target):,} samples of {target.name} are in {source.name} too: left out"
         )
     return replace(target.take(new.tolist()), notes=tuple(notes))

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from layerscope.evaluation.probe_states import Shared
 from layerscope.evaluation.probe_tasks import ProbeTask
 from layerscope.models import Loaded, Override, Vectors, find_layers
 from layerscope.models.identity import (
+    dtype_of,
     revision_of,
     tokens_fingerprint,
     weights_fingerprint,
@@ -37,9 +39,10 @@ from layerscope.probes.mixes import as_text, linear_mixes, mix_names
 from layerscope.profiling.identity import describe
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.plan import Job
+from layerscope.runs import Run
 from layerscope.scores.probe_results import ProbeScores, Slot
 
-FORMAT = 5
+FORMAT = 6
 """Raised when the same weights, data and options would give another score, or more is kept of one."""
 PROBED = 8
 """Samples by which the layers of a model are found."""
@@ -63,7 +66,8 @@ def states_of(
 class Study:
     """Probes that share one pass of a model over one data set.
 
-    `shift` reads the states of the samples that judge the probes under a shift.
+    `shift` reads the states of the samples that judge the probes under a shift. A `run` of the same
+    model and data has the states already.
     """
 
     def __init__(
@@ -73,26 +77,20 @@ class Study:
         folder: Path,
         seed: int,
         mixes: bool,
+        run: Run | None = None,
         shift: "Study | None" = None,
     ) -> None:
-        self.tasks, self.states, self.folder, self.shift = (
-            tuple(tasks),
-            states,
-            folder,
-            shift,
-        )
+        self.tasks, self.states, self.folder = tuple(tasks), states, folder
+        self.run, self.shift, self.mixes = run, shift, mixes
         self.model, self.loaded = states.model, states.model.loaded
         self.team = processes.team()
         # the pass keeps nothing but states for a metric of labels, and no views
         self.options = PassOptions(
             metrics=("linear_probe",), views=0, samples=None, seed=seed
         )
-        self.rows = [
-            ("baseline", states.last),
-            *(("layer", slot) for slot in states.slots),
-        ]
+        self.rows = [("baseline", states.last)]
         """Kind and slot of every row: the model as shipped, then the layers."""
-        self.mixes = mixes
+        self.rows += [("layer", slot) for slot in states.slots]
         self.layers = sorted({layer for layer, *_ in states.slots})
         self.fingerprint = tasks[0].data.fingerprint()
         self.both: dict[Slot, tuple[ProbeScore, ...]] = {}
@@ -100,21 +98,19 @@ class Study:
 
     def data_of(self, task: ProbeTask) -> str:
         """Name the samples and labels of a task, with the seed that they are split by."""
-        other = (
-            ""
-            if task.shift is None or self.shift is None
-            else f"{self.shift.fingerprint}-"
-        )
-        return f"{self.fingerprint}-{other}{self.options.seed}"
+        names = [self.fingerprint, str(self.options.seed)]
+        if task.shift is not None and self.shift is not None:
+            names.insert(1, self.shift.fingerprint)
+        return "-".join(names)
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
         """All that the states depend on, but for where they are taken."""
         model = self.model
-        dtype = str(next((p.dtype for p in model.module.parameters()), ""))
-        weights = revision_of(self.loaded), weights_fingerprint(model.module), dtype
+        weights = weights_fingerprint(model.module), dtype_of(model)
         tokens = tokens_fingerprint(model, self.states.corpus)
-        return *weights, model.stack, model.max_length, self.fingerprint, tokens
+        data = model.max_length, self.fingerprint, tokens
+        return revision_of(self.loaded), *weights, model.stack, *data
 
     @property
     def path(self) -> Path:
@@ -131,25 +127,25 @@ class Study:
         unfinished: list[tuple[ProbeTask, ProbeScores]] = []
         for task in self.tasks:
             scores = self._scores_of(task)
-            if self._lacks(task, scores):
+            if self._missing(scores) or self._unmixed(task, scores):
                 unfinished.append((task, scores))
             else:
                 reporter.say(f"{task.name}: {len(self.rows)} results are there already")
-        failed = {}
-        self.team.meet()  # all have read what is there before one adds to it
+        failed: dict[str, str] = {}
+        # all have read what is there before one adds to it
+        self.team.meet()
         try:
             if unfinished:
                 self._compute(reporter)
-            for task, scores in unfinished:
-                self._fit(task, scores, reporter)
+            while unfinished:
+                self._fit(*unfinished[0], reporter)
+                del unfinished[0]
         except LayerscopeError as error:
-            lacking = [
-                task.name for task, scores in unfinished if self._lacks(task, scores)
-            ]
-            failed = dict.fromkeys(lacking, str(error))
-            for name in failed:
-                reporter.say(f"{name} is left out: {error}")
-        self.team.meet()  # and all have read the states
+            for task, _ in unfinished:
+                failed[task.name] = str(error)
+                reporter.say(f"{task.name} is left out: {error}")
+        # and all have read the states
+        self.team.meet()
         if self.team.leads and not failed:
             self._drop_states()
         return failed
@@ -157,16 +153,11 @@ class Study:
     def _scores_of(self, task: ProbeTask) -> ProbeScores:
         """Return the scores of a task that are there of the same weights, data and options."""
         # all a score depends on, but for its slot and its task's name
-        about: tuple[Any, ...] = (
-            FORMAT,
-            task.kind.name,
-            self.identity,
-            self.options.seed,
-        )
+        about = [FORMAT, task.kind.name, self.identity, self.options.seed]
         source = None
         if task.shift is not None and self.shift is not None:
             source = replace(task, shift=None).name
-            about += (self.shift.identity,)
+            about.append(self.shift.identity)
         facts = {
             "model": self.loaded.name,
             "revision": revision_of(self.loaded),
@@ -179,26 +170,18 @@ class Study:
 
     def _missing(self, scores: ProbeScores) -> list[tuple[str, Slot]]:
         """Return the rows that have no score yet."""
-        return [
-            (kind, slot) for kind, slot in self.rows if scores.find(slot, kind) is None
-        ]
+        return [row for row in self.rows if not scores.has(*row)]
 
     def _unmixed(self, task: ProbeTask, scores: ProbeScores) -> list[tuple[str, str]]:
-        """Return the sites and poolings at which a mix of layers has no score yet, where mixes are wanted."""
+        """Return the sites and poolings to mix layers at, none where no mix is wanted, or all have their scores."""
         if not (self.mixes and task.kind.learns_mixes):
             return []
         names = mix_names(self.layers, self.model.stack.depth)
-        places = dict.fromkeys(
-            (site, pooling) for _, site, pooling in self.states.slots
-        )
-        return [
-            place
-            for place in places
-            if any(scores.find((name, *place), "mix") is None for name in names)
-        ]
-
-    def _lacks(self, task: ProbeTask, scores: ProbeScores) -> bool:
-        return bool(self._missing(scores) or self._unmixed(task, scores))
+        places = dict.fromkeys(slot[1:] for slot in self.states.slots)
+        slots = [(name, *place) for name, place in product(names, places)]
+        if all(scores.has("mix", slot) for slot in slots):
+            return []
+        return [*places]
 
     def _drop_states(self) -> None:
         for study in filter(None, (self, self.shift)):
@@ -207,74 +190,61 @@ class Study:
             self.path.parent.rmdir()
 
     def _compute(self, reporter: Reporter) -> None:
-        """Run the model over the data, or what is missing of it."""
+        """Run the model over the data, or what is missing of it, unless a run has the states."""
         if self.shift is not None:
             self.shift._compute(reporter)
-        job = Job(
-            self.model, self.states.corpus, self.options, Vectors(self.states.poolings)
-        )
+        vectors = Vectors(self.states.poolings)
+        job = Job(self.model, self.states.corpus, self.options, vectors)
         tasks = [task.name for task in self.tasks]
         command = f"layerscope.evaluate({self.loaded.name!r}, {tasks!r})"
         manifest = describe(job, self.loaded.name, job.corpus.name, command)
-        self.states.compute(job, self.path, manifest, reporter, self.team)
+        if self.run is not None and self.states.read_run(self.run, manifest, job):
+            reporter.say(f"states: those of run {str(self.run.path)!r}")
+        else:
+            self.states.compute(job, self.path, manifest, reporter, self.team)
 
     def _fit(self, task: ProbeTask, scores: ProbeScores, reporter: Reporter) -> None:
-        """Fit the probe at every row that lacks a score; where poolings give the same states, at one of them."""
-        states = self.states
+        """Fit the probe at every row that lacks a score, and the mixes that do."""
         missing, places = self._missing(scores), self._unmixed(task, scores)
-        find = partial(scores.find, any_pooling=not states.pools)
-        new: dict[Any, Slot] = {}
-        for _, slot in missing:
-            if find(slot) is None:
-                new[slot if states.pools else slot[:2]] = slot
-        fits = self.team.each(partial(self._probe, task), new.values())
+        slots = dict.fromkeys(slot for _, slot in missing)
+        fits = self.team.each(partial(self._probe, task), slots)
         by_slot: dict[Slot, ProbeScore] = {}
-        skipped = 0
         with reporter.bar(task.name, len(missing) + len(places), "layers") as advance:
             for kind, slot in missing:
-                row = find(slot)
-                if row is None:
+                if slot not in by_slot:
                     self.both[slot] = next(fits)
-                    score = by_slot[slot] = self.both[slot][task.shift is not None]
-                    row = asdict(score) | {"score": score.mean}
-                    skipped = max(skipped, score.n_skipped)
-                scores.add(kind, slot, row)
+                    by_slot[slot] = self.both[slot][task.shift is not None]
+                score = by_slot[slot]
+                scores.add(kind, slot, asdict(score) | {"score": score.mean})
                 advance(1)
             for place in places:
-                by_layer = {
-                    slot[0]: score
-                    for slot, score in by_slot.items()
-                    if slot[1:] == place
-                }
-                self._mix(scores, place, by_layer)
+                self._mix(scores, place, by_slot)
                 advance(1)
-        if skipped:
-            reporter.say(
-                f"{task.name}: {skipped:,} {states.items} of rare labels are left out"
-            )
 
     def _probe(self, task: ProbeTask, slot: Slot) -> tuple[ProbeScore, ...]:
         """Return the score of a layer, and that under a shift: one probe is judged on both data."""
         if self.shift is not None and slot in self.both:
             return self.both[slot]
+        seed = self.options.seed
         with _naming(task, slot):
             states = self.states.layer(slot)
             if self.shift is None:
-                return (task.kind.probe(*states, seed=self.options.seed),)
-            return shifted_probe(
-                *states, *self.shift.states.layer(slot), seed=self.options.seed
-            )
+                return (task.kind.probe(*states, seed=seed),)
+            return shifted_probe(*states, *self.shift.states.layer(slot), seed=seed)
 
     def _mix(
         self,
         scores: ProbeScores,
         place: tuple[str, str],
-        by_layer: dict[int, ProbeScore],
+        by_slot: dict[Slot, ProbeScore],
     ) -> None:
         """Add the scores of the mixes of layers at a site and pooling."""
-        read = partial(self.states.layer, (self.layers[-1], *place))
+        by_layer = {}
+        for (layer, *where), score in by_slot.items():
+            if tuple(where) == place:
+                by_layer[layer] = score
         mixes = linear_mixes(
-            read,
+            partial(self.states.layer, (self.layers[-1], *place)),
             self.layers,
             self.model.stack.depth,
             by_layer,
@@ -283,14 +253,12 @@ class Study:
         )
         for name, mix in mixes:
             # it was killed between two of them
-            if scores.find((name, *place), "mix") is None:
-                row = asdict(mix.score) | {
-                    "score": mix.score.mean,
-                    "gain": mix.gain,
-                    "gain_error": mix.gain_error,
-                    "weights": as_text(mix.weights),
-                }
-                scores.add("mix", (name, *place), row)
+            if not scores.has("mix", (name, *place)):
+                row = asdict(mix.score) | {"score": mix.score.mean}
+                row |= {"gain": mix.gain, "gain_error": mix.gain_error}
+                scores.add(
+                    "mix", (name, *place), row | {"weights": as_text(mix.weights)}
+                )
 
 
 @contextmanager

@@ -86,21 +86,12 @@ def _ndcg(_: Any, predictions: Mapping[str, Mapping[str, float]], rows: Any) -> 
 
 Measure = Callable[[Any, Any, Any], Floats]
 """What computes values from a task, from what mteb predicted, and from the rows of a split."""
-MEASURES: dict[tuple[str, str], Measure] = {
-    ("AbsTaskClassification", "accuracy"): _accuracy,
-    ("AbsTaskSTS", "cosine_spearman"): _spearman,
-    ("AbsTaskRetrieval", "ndcg_at_10"): _ndcg,
+MEASURES: dict[str, Measure] = {
+    "accuracy": _accuracy,
+    "cosine_spearman": _spearman,
+    "ndcg_at_10": _ndcg,
 }
-"""Measures by mteb's class of a task and the main score."""
-
-
-def measure_of(task: Any) -> Measure | None:
-    """Return what computes the values of a task's samples, None where its score has none."""
-    classes = [each.__name__ for each in type(task).__mro__]
-    for (name, score), measure in MEASURES.items():
-        if name in classes and score == task.metadata.main_score:
-            return measure
-    return None
+"""Measures by the main score of a task of mteb."""
 
 
 def add_values(task: Any, result: Any, path: Path) -> None:
@@ -109,7 +100,7 @@ def add_values(task: Any, result: Any, path: Path) -> None:
     Only values whose mean is mteb's own score are added: a task that is laid out or scored in
     another way has none.
     """
-    measure = measure_of(task)
+    measure = MEASURES.get(task.metadata.main_score)
     if measure is None or not path.is_file():
         return
     predictions = json.loads(path.read_text(encoding="utf-8"))

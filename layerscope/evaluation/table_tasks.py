@@ -13,7 +13,7 @@ import pandas as pd
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.extras import require
 from layerscope.core.files import existing
-from layerscope.inputs.tables import is_a, is_frame, table_of, table_suffix
+from layerscope.inputs.tables import is_frame, table_of, table_suffix
 from layerscope.scores.files import refuse_columns, refuse_rows
 
 Splits = dict[str, pd.DataFrame]
@@ -99,15 +99,14 @@ class TableKind:
 
 def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> Any:
     """Return an mteb task of a kind made of a table; a file, a folder with test.* or a frame."""
-    tables: dict[str, Any] = _in_memory(path)
-    if tables:
-        source, name = "the data frame", "frame"
-    elif isinstance(path, (str, Path)):
+    source, name = "the data frame", "frame"
+    tables: dict[str, Any] = {"test": path}
+    if isinstance(path, (str, Path)):
         file = existing(path, "task file")
         source, name, tables = str(file), task_name(file), _files(file, kind)
-    else:
+    elif not is_frame(path):
         raise LayerscopeError(
-            f"{kind.name} reads a pandas frame, a datasets.Dataset or a file, not a {type(path).__name__}"
+            f"{kind.name} reads a pandas frame or a file, not a {type(path).__name__}"
         )
     splits = {}
     for split, table in tables.items():
@@ -123,33 +122,20 @@ def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> An
         rows = kind.check(rows.astype(dict.fromkeys(kind.texts, str)), source)
         splits[split] = rows.reset_index(drop=True)
     splits = kind.arrange(splits, samples, seed, source)
-    return _task(
-        kind,
-        name,
-        {
-            split: rows.rename(columns=dict(kind.renamed))
-            for split, rows in splits.items()
-        },
-    )
-
-
-def _in_memory(data: Any) -> Splits:
-    """Return the frame of data in memory, none for a file."""
-    if is_a(data, "datasets.Dataset"):
-        return {"test": data.to_pandas()}
-    return {"test": data} if is_frame(data) else {}
+    for split, rows in splits.items():
+        splits[split] = rows.rename(columns=dict(kind.renamed))
+    return _task(kind, name, splits)
 
 
 def _files(path: Path, kind: TableKind) -> dict[str, Path]:
     """Return the file of each split."""
     if not path.is_dir():
         return {"test": path}
-    tables = [
-        file for file in sorted(path.iterdir()) if file.is_file() and table_suffix(file)
-    ]
-    splits = {
-        task_name(file): file for file in tables if task_name(file) in kind.splits
-    }
+    splits = {}
+    for file in sorted(path.iterdir()):
+        name = task_name(file)
+        if table_suffix(file) and name in kind.splits:
+            splits[name] = file
     if "test" not in splits:
         raise LayerscopeError(
             f"folder {str(path)!r} holds no test.csv (.jsonl, .parquet): name the file itself"

@@ -9,8 +9,6 @@ from layerscope.evaluation.kinds import kind_names, kind_of
 from layerscope.evaluation.probe_tasks import Draw, ProbeTask
 
 LAYER_BY_LAYER = "layer-by-layer"
-READ = ("text", "image")
-"""Modalities of mteb's tasks that models are run on."""
 PAPER_TASKS = (
     "AmazonCounterfactualClassification", "AmazonReviewsClassification", "ArxivClusteringS2S", "AskUbuntuDupQuestions",
     "BIOSSES", "Banking77Classification", "BiorxivClusteringS2S", "EmotionClassification", "MTOPDomainClassification",
@@ -105,11 +103,12 @@ def _of_mteb(task: Any) -> Iterator[Any]:
 
 
 def _refuse_inputs(about: Any) -> None:
-    """Raise where a task has inputs that no encoder of one modality takes."""
-    if len(about.modalities) > 1 or about.modalities[0] not in READ:
+    """Raise where a task does not read texts alone."""
+    if about.modalities != ["text"]:
         reads = " and ".join(about.modalities)
         raise LayerscopeError(
-            f"task {about.name} reads {reads}: evaluate takes tasks of mteb on texts or images alone"
+            f"task {about.name} reads {reads}: evaluate takes tasks of mteb on texts, and of others probes, such as "
+            "linear-probe:FOLDER"
         )
 
 

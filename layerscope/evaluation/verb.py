@@ -41,8 +41,8 @@ def evaluate(
         model_or_run: hub name, local folder, PEFT adapter folder, minilm, or the folder of a run,
             whose model, revision, part, blocks, norm and pooling apply unless they are given here;
             in Python also what `profile` takes.
-        tasks: names of mteb tasks, separated by commas, on texts or images; layer-by-layer stands for
-            the paper's 32, all in English. In Python a list of names, mteb task objects, and
+        tasks: names of mteb tasks, separated by commas, on texts; layer-by-layer stands for the
+            paper's 32, all in English. In Python a list of names, mteb task objects, and
             `KIND:PATH` of your own files; for data in memory `{KIND: data}`, a pandas frame or a
             `datasets.Dataset` with the columns of such a file. Kinds for texts are classification,
             clustering (columns text, label), sts (text_a, text_b, score), pair-classification
@@ -62,8 +62,7 @@ def evaluate(
             fitted only on its own data, is judged as well; the scores form a task beside the
             cross-validated one.
         sites: where layers are read: raw, normed, or both, separated by a comma; by default normed
-            if there is a final norm. For mteb tasks also projected, the space that two towers
-            share.
+            if there is a final norm.
         layers: layers to score: all, or some, such as 0,3 or 1-6; 0 is the embedding output.
         pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls,
             last, first, separated by commas.

@@ -22,8 +22,8 @@ MixSlot = tuple[str, str, str]
 VALUES = ("score", "stderr", "low", "high", "n")
 BY_SAMPLE = "by_sample"
 """Where a score in a result of mteb has the values of its samples, packed."""
-OF_MIXES = ("mix", "gain", "gain_error", "weights")
-"""What a mix of layers has beside: its name, and `a=weight,b=weight` as text."""
+OF_MIXES = ("gain", "gain_error", "weights")
+"""What a mix of layers has beside; its weights are `a=weight,b=weight` as text."""
 
 
 class ProbeScores:
@@ -44,40 +44,27 @@ class ProbeScores:
         self.about, self.writes = dict(facts), writes
         self.rows: list[dict[str, Any]] = self._there()
 
-    def find(
-        self,
-        slot: Slot | MixSlot,
-        kind: str | None = None,
-        *,
-        any_pooling: bool = False,
-    ) -> dict[str, Any] | None:
-        """Return the score of a layer or mix, site and pooling, of one kind of row or of any."""
+    def has(self, kind: str, slot: Slot | MixSlot) -> bool:
+        """Return whether the score of a layer or mix, site and pooling, is there, of this kind of row."""
         for row in self.rows:
             name = row.get("mix", row["layer"])
-            is_there = (name, row["site"]) == slot[:2] and kind in (None, row["kind"])
-            is_pooled = any_pooling or row["pooling"] == slot[2]
-            if is_there and is_pooled:
-                return row
-        return None
+            if (row["kind"], name, row["site"], row["pooling"]) == (kind, *slot):
+                return True
+        return False
 
     def add(self, kind: str, slot: Slot | MixSlot, values: dict[str, Any]) -> None:
         """Take in a score of kind `layer`, `mix` or `baseline`, and write the file."""
-        row = {
-            "kind": kind,
-            **dict(zip(("layer", "site", "pooling"), slot, strict=True)),
-        }
-        row |= {name: values[name] for name in VALUES}
-        if values.get("strengths"):
+        name, site, pooling = slot
+        row: dict[str, Any] = {"kind": kind, "layer": name}
+        row |= {"site": site, "pooling": pooling}
+        row |= {key: values[key] for key in VALUES}
+        if values["strengths"]:
             row["strengths"] = list(values["strengths"])
-        right = values.get("right")
-        # a text is that of another row
-        if right is not None and not isinstance(right, str):
-            right = packed(right)
-        if right is not None:
-            row["right"] = right
+        if values["right"] is not None:
+            row["right"] = packed(values["right"])
         if kind == "mix":
-            row |= {"mix": slot[0], "layer": None}
-            row |= {name: values.get(name) for name in OF_MIXES[1:]}
+            row |= {"mix": name, "layer": None}
+            row |= {key: values[key] for key in OF_MIXES}
         self.rows.append(row)
         if self.writes:
             self.path.parent.mkdir(parents=True, exist_ok=True)

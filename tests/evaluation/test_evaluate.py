@@ -73,9 +73,8 @@ def test_all_layers_with_every_text_embedded_once(
     assert len(counted) == len(set(counted))  # nothing is left to do
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, UnjudgedError])
-def test_stopped_in_the_second_task_nothing_is_embedded_twice(
-    model, tasks, counted, tmp_path, monkeypatch, stop
+def test_failed_in_the_second_task_nothing_is_embedded_twice(
+    model, tasks, counted, tmp_path, monkeypatch
 ):
     judged = []
 
@@ -88,22 +87,16 @@ def test_stopped_in_the_second_task_nothing_is_embedded_twice(
                 hf_split="",
                 hf_subset="",
             )
-            raise stop("stopped")
+            raise UnjudgedError("stopped")
         return judge(task, encoder)
 
     monkeypatch.setattr(judges, "judge", stopping)
-    if stop is KeyboardInterrupt:
-        with pytest.raises(KeyboardInterrupt):
-            layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
-    else:
-        first = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
-        assert first.failed == {"pairs": "stopped"} and first.table().shape == (4, 2)
+    first = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
+    assert first.failed == {"pairs": "stopped"} and first.table().shape == (4, 2)
     before = len(counted)
     monkeypatch.setattr(judges, "judge", judge)
     found = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
     assert len(counted) == before and found.missing == 0
-    whole = layerscope.evaluate(model, tasks, tmp_path / "whole", progress=False)
-    assert found.table().equals(whole.table())
 
 
 @pytest.mark.parametrize("kind", ["sts", "linear-probe"])
@@ -137,34 +130,32 @@ def test_an_evaluation_knows_where_its_model_is_and_how_deep(
     assert choice.depth == 3 == choice.baseline.layer and choice.source == model
 
 
-def test_minilm_and_a_truncated_one_score_as_mteb_scores_them(
-    shared: Path, tmp_path: Path
-):
+def test_a_model_and_a_truncated_one_score_as_mteb_scores_them(tasks, tmp_path: Path):
     mteb = pytest.importorskip("mteb")
     from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
 
-    from layerscope.models.checks import embedded
+    body = Transformer(str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True)))
+    modules = [body, Pooling(32, pooling_mode="mean")]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "whole"))
 
-    def tasks() -> list[object]:
-        files = [("classification", "trec"), ("sts", "stsbenchmark")]
-        return open_tasks(
-            [f"{kind}:{shared}/data/{name}" for kind, name in files], 100
-        )[0]
-
-    def scores_of(model: object) -> dict[str, float]:
+    def scores_of(model: Path) -> dict[str, float]:
         plain = SentenceTransformer(str(model), device="cpu")
         how = {"cache": None, "co2_tracker": False, "show_progress_bar": False}
-        results = mteb.evaluate(plain, tasks(), **how).task_results
+        results = mteb.evaluate(plain, open_tasks(tasks)[0], **how).task_results
         return {result.task_name: result.get_score() for result in results}
 
     found = layerscope.evaluate(
-        "minilm", tasks(), layers=[3, 6], device="cpu", progress=False
+        str(tmp_path / "whole"), tasks, layers=[2, 3], device="cpu", progress=False
     )
-    whole = scores_of(embedded("minilm"))
-    assert found.baseline().iloc[0].to_dict() == pytest.approx(whole, abs=1e-3)
-    assert found.table().loc[6].to_dict() == pytest.approx(whole, abs=1e-3)
-    cut = layerscope.truncate("minilm", 3, tmp_path / "small", progress=False)
-    assert found.table().loc[3].to_dict() == pytest.approx(scores_of(cut), abs=1e-3)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    layerscope.truncate(str(whole), 2, cut, progress=False)
+    # one of 200 predictions may flip: the vectors of a random model are much alike
+    reference = pytest.approx(scores_of(whole), abs=6e-3)
+    assert found.baseline().iloc[0].to_dict() == reference
+    assert found.table().loc[3].to_dict() == reference
+    reference = pytest.approx(scores_of(cut), abs=6e-3)
+    assert found.table().loc[2].to_dict() == reference
 
 
 def written(folder: Path, **columns: list[object]) -> str:
@@ -192,11 +183,6 @@ def written(folder: Path, **columns: list[object]) -> str:
             "row 1 has no text_b: fill it in",
         ),
         (
-            "pair-classification",
-            {"text_a": list("abc"), "text_b": list("abc"), "label": [0, 2, 2]},
-            "has the label '2': give",
-        ),
-        (
             "clusters",
             {"text": ["a"]},
             "task kind 'clusters' does not exist, did you mean clustering",
@@ -222,10 +208,10 @@ def test_wrong_files_are_refused_in_one_line(
 def test_wrong_names_are_refused_in_one_line(
     cli: Callable, model, tasks, tmp_path: Path
 ):
-    assert (
-        "did you mean STSBenchmark?"
-        in cli("evaluate", "minilm", "--tasks", "STSBenchmrk").line
-    )
+    wrong = cli("evaluate", "minilm", "--tasks", "STSBenchmrk").line
+    assert "did you mean STSBenchmark?" in wrong
+    images = cli("evaluate", "minilm", "--tasks", "CIFAR10").line
+    assert "task CIFAR10 reads image: evaluate takes tasks of mteb on texts" in images
     assert "no task is named" in cli("evaluate", "minilm").line
     with pytest.raises(
         LayerscopeError,
@@ -241,9 +227,7 @@ def test_wrong_names_are_refused_in_one_line(
         )
 
 
-def test_a_side_that_must_be_named_and_places_that_are_no_folder(
-    cli: Callable, tasks, tmp_path: Path
-):
+def test_a_side_that_must_be_named(cli: Callable, tasks, tmp_path: Path):
     config = transformers.T5Config(
         vocab_size=94,
         d_model=32,
@@ -268,29 +252,34 @@ def test_a_side_that_must_be_named_and_places_that_are_no_folder(
     )
     found = layerscope.evaluate(str(t5), tasks[1], part="encoder", progress=False)
     assert list(found.table().index) == [0, 1, 2] and found.failed == {}
-    file = tmp_path / "topics.csv"
-    assert cli("evaluate", t5, "--data", tasks[1], "--out", file).line.endswith(
-        "is a file): name a folder"
-    )
 
 
 def test_the_model_of_a_run(model, tasks, tmp_path: Path):
+    out, metrics = tmp_path / "run", "effective_rank"
     run = layerscope.profile(
-        model,
-        tiny.texts(12),
-        out=tmp_path / "run",
-        metrics="effective_rank",
-        pooling="last",
-        progress=False,
+        model, tiny.texts(12), out=out, metrics=metrics, pooling="last", progress=False
     )
-    found = layerscope.evaluate(run, tasks[1], progress=False)
-    named = layerscope.evaluate(
-        str(tmp_path / "run"), tasks[1], layers=[2], pooling="mean", progress=False
+    found = layerscope.evaluate(run, tasks[1], layers=[2], progress=False)
+    direct = layerscope.evaluate(
+        model, tasks[1], layers=[2], pooling="last", progress=False
     )
-    direct = layerscope.evaluate(model, tasks[1], pooling="mean,last", progress=False)
-    assert set(found.scores.loc[found.scores["kind"] == "layer", "pooling"]) == {"last"}
-    assert found.table().equals(direct.table(pooling="last"))
-    assert named.table().loc[2, "pairs"] == direct.table(pooling="mean").loc[2, "pairs"]
+    assert set(found.scores["pooling"].dropna()) == {"last"}
+    assert found.table().equals(direct.table())
+
+
+def test_the_states_of_a_run_are_read(model, tasks, forwards, tmp_path: Path):
+    data = tasks[0].partition(":")[2]
+    run = layerscope.profile(
+        model, data, out=tmp_path / "run", metrics="effective_rank", progress=False
+    )
+    probes = [f"linear-probe:{data}", f"knn-probe:{data}"]
+    direct = layerscope.evaluate(model, probes, progress=False)
+    before = len(forwards)
+    found = layerscope.evaluate(str(run.path), probes, progress=False)
+    assert len(forwards) == before
+    assert found.table().equals(direct.table())
+    layerscope.evaluate(run, probes[0], pooling="first", layers=[1], progress=False)
+    assert len(forwards) > before, "a pooling that the run has not"
 
 
 def test_the_tasks_of_the_paper(published: Path):
@@ -350,32 +339,14 @@ def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(
     assert layerscope.open_evaluation(tmp_path / "o").table().shape == (4, 1)
 
 
-def test_clustering_and_pairs_of_a_file(model, tmp_path: Path):
-    texts = tiny.texts(24)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    groups = written(tmp_path / "a", text=texts, label=list("abc") * 8)
-    twins = written(
-        tmp_path / "b",
-        text_a=texts,
-        text_b=texts[:12] + texts[:12],
-        label=[1] * 12 + [0] * 12,
-    )
+def test_clusters_of_a_file(model, tmp_path: Path):
+    groups = written(tmp_path, text=tiny.texts(24), label=list("abc") * 8)
     with pytest.raises(LayerscopeError, match="two tasks have the name 'rows'"):
-        layerscope.evaluate(
-            model,
-            [f"clustering:{groups}", f"pair-classification:{twins}"],
-            progress=False,
-        )
-    clusters = layerscope.evaluate(model, f"clustering:{groups}", progress=False)
-    pairs = layerscope.evaluate(
-        model, f"pair-classification:{twins}", layers=[1, 3], progress=False
-    )
-    assert (
-        clusters.table().shape == (4, 1)
-        and clusters.table()["rows"].between(0, 1).all()
-    )
-    assert list(pairs.table().index) == [1, 3] and (pairs.table()["rows"] > 0.9).all()
+        tasks = [f"clustering:{groups}", f"classification:{groups}"]
+        layerscope.evaluate(model, tasks, progress=False)
+    found = layerscope.evaluate(model, f"clustering:{groups}", progress=False)
+    assert found.table().shape == (4, 1)
+    assert found.table()["rows"].between(0, 1).all()
 
 
 def test_a_full_disk_is_one_line(

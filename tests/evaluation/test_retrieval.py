@@ -9,7 +9,6 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.tasks import open_tasks
 
 __all__ = ["cli", "one_thread"]
@@ -20,7 +19,7 @@ mteb = pytest.importorskip("mteb")
 @pytest.fixture
 def answers(shared: Path, tmp_path: Path) -> Path:
     """Paraphrases of STS as queries and answers, the unlike ones as documents that are none."""
-    rows = pd.read_csv(shared / "data" / "stsbenchmark" / "test.csv")[:150]
+    rows = pd.read_csv(shared / "data" / "stsbenchmark" / "test.csv")[:60]
     rows = rows.rename(columns={"text_a": "query", "text_b": "document"})
     rows.assign(score=(rows["score"] >= 3.5).astype(int)).to_csv(
         tmp_path / "answers.csv", index=False
@@ -85,19 +84,11 @@ def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(
     ("columns", "line"),
     [
         (
-            {"query": ["a", "b"], "document": ["x", "x"]},
-            "holds a single document for all queries",
-        ),
-        (
             {"query": ["a", "b"], "document": ["x", "y"], "score": [0, 0]},
             "no document has a score above 0",
         ),
         (
             {"query": ["a", "b"], "document": ["x", "y"], "score": [1, 0.5]},
-            "row 1 has the score",
-        ),
-        (
-            {"query": ["a", "b"], "document": ["x", "y"], "score": [1, -1]},
             "row 1 has the score",
         ),
         (
@@ -119,11 +110,3 @@ def test_a_file_of_answers_that_cannot_be_judged_is_refused_in_one_line(
             "evaluate", "minilm", "--data", f"retrieval:{written(tmp_path, **columns)}"
         ).line
     )
-
-
-def test_a_column_twice_is_refused(tmp_path):
-    (tmp_path / "sts.csv").write_text("text_a,text_b,text_b,score\na,b,b,1\nc,d,d,2\n")
-    with pytest.raises(
-        LayerscopeError, match="has two columns named 'text_b': rename one"
-    ):
-        open_tasks({"sts": tmp_path / "sts.csv"})

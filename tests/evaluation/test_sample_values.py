@@ -55,13 +55,13 @@ def test_the_error_of_a_paired_difference_is_that_of_a_bootstrap() -> None:
     two = one + 0.3 * np.random.default_rng(2).standard_normal(n)
     apart = spearman_by_sample(labels, one) - spearman_by_sample(labels, two)
     rng, differences = np.random.default_rng(3), list[float]()
-    for _ in range(400):
+    for _ in range(200):
         rows = rng.integers(0, n, n)
         scores = [
             spearman_by_sample(labels[rows], each[rows]).mean() for each in (one, two)
         ]
         differences.append(float(scores[0] - scores[1]))
-    assert stats.sem(apart) == pytest.approx(np.std(differences), rel=0.15)
+    assert stats.sem(apart) == pytest.approx(np.std(differences), rel=0.2)
 
 
 def frames() -> dict[str, pd.DataFrame]:

@@ -150,7 +150,7 @@ def test_what_is_no_shift_is_one_line(
         "new has labels that topics lacks (c, d): leave these samples out, or add some to topics"
     )
     assert line(written("bare.csv", text=list("klmn"))) == (
-        f"{tmp_path / 'bare.csv'} has no labels to probe: give a column label, or a sub-folder for each class"
+        "bare has no labels to probe: give a column label, or a sub-folder for each class"
     )
     assert (
         line(texts)

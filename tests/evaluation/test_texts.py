@@ -8,11 +8,9 @@ import tiny
 import torch
 from tiny import one_thread
 
-from layerscope.evaluation.encoders import layered
+from layerscope.evaluation.encoders import reader_of
 from layerscope.evaluation.stored_texts import TextStates
-from layerscope.inputs.samples import key_of
 from layerscope.models import LayeredModel, LoadOptions, Override, load
-from layerscope.models.batching import batches_of
 
 __all__ = ["one_thread"]
 
@@ -24,9 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LayeredModel:
     folder = tiny.saved(
         tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False
     )
-    return layered(
-        load(str(folder), LoadOptions(device="cpu"), None), Override(), "text"
-    )
+    return reader_of(load(str(folder), LoadOptions(device="cpu"), None), Override())
 
 
 def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):
@@ -85,11 +81,3 @@ def test_a_text_without_tokens_is_a_zero_vector(model, tmp_path: Path):
     states = TextStates(model, [MEAN], tmp_path)
     found = states.vectors(states.keys(["", "w1 w2"]), MEAN)
     assert not found[0].any() and found[1].any()
-
-
-def test_batches_hold_every_row_once(model):
-    lengths = [3, 0, 40, 7, 7, 0, 1]
-    batches = list(batches_of(model, lengths))
-    assert sorted(sum(batches, [])) == list(range(7))
-    assert all(len({lengths[i] == 0 for i in rows}) == 1 for rows in batches)
-    assert key_of("a") != key_of("b")

@@ -29,26 +29,21 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
     ("kind", "columns", "line"),
     [
         (
-            "linear-probe",
-            ONE,
-            "{}: every sample has the label 'x': give two classes or more",
-        ),
-        (
             "knn-probe",
             OWN,
-            "{}: fewer than 2 classes have 5 samples: give more of each",
+            "rows: fewer than 2 classes have 5 samples: give more of each",
         ),
         (
             "knn-probe",
             BARE,
-            "{} has no labels to probe: give a column label, or a sub-folder for each class",
+            "rows has no labels to probe: give a column label, or a sub-folder for each class",
         ),
         (
             "linear-prob",
             ONE,
             "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
             "classification, clustering, knn-probe, linear-probe, lm, "
-            "pair-classification, retrieval, sts, token-probe)",
+            "retrieval, sts, token-probe)",
         ),
         (
             "token-probe",
@@ -84,7 +79,7 @@ def test_models_that_do_not_fit_are_refused_in_one_line(
         == "this model reads images and the data are texts: give images, or a model of texts"
     )
     assert line(vit, ["linear-probe:digits", f"classification:{texts}"]) == (
-        "topics: tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH"
+        "tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH"
     )
     assert (
         line(llama, probe, layers=[7])

@@ -12,10 +12,6 @@ from layerscope.scores.files import refuse_rows
 
 def relevance(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return rows with their relevance as a whole number: 0 is a document that is searched and does not answer."""
-    if rows["document"].nunique() < 2:
-        raise LayerscopeError(
-            f"{source} holds a single document for all queries: retrieval needs at least two"
-        )
     scores = pd.to_numeric(rows["score"], errors="coerce").astype("float64")
     wrong = ~np.isfinite(scores) | (scores < 0) | (scores % 1 != 0)
     refuse_rows(
