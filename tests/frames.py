@@ -30,6 +30,7 @@ def measured(
     rows: dict[str, list[float | None]], model: str = "m", **more: object
 ) -> pd.DataFrame:
     """Return a long frame of metrics, one list by layer for each metric."""
+    more = {"variant": None, "site": None, "pooling": None} | more
     return pd.DataFrame(
         [
             {

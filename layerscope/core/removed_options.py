@@ -57,6 +57,10 @@ GONE = {
     ("select", "rule='half-text'"): NO_RULES,
     ("select", "rule='fixed-share'"): NO_RULES,
     ("select", "rule='shift'"): NO_TARGET,
+    (
+        "select",
+        "rule='one-standard-error'",
+    ): "best-if-clear offers the shallowest layer that does not differ measurably",
     ("select", "target_labels"): NO_TARGET,
     (
         "select",
@@ -132,7 +136,7 @@ GONE = {
     (
         "scores",
         "variant",
-    ): "the raw variant of a metric counts; layerscope.scores.one_variant takes another",
+    ): "the raw variant of a metric counts; leave the others out of the file",
     ("scores", "first_layer"): "layer 0 is never a candidate",
     ("scores", "bootstrap"): "layerscope.scores.correlate takes it",
     ("scores", "seed"): "layerscope.scores.correlate takes it",

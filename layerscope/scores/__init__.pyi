@@ -2,7 +2,6 @@ from .correlation import correlate as correlate
 from .evaluation import Evaluation as Evaluation
 from .metric_values import (
     corpus_averages as corpus_averages,
-    impossible as impossible,
     line_on_impossible as line_on_impossible,
     one_variant as one_variant,
     open_metrics as open_metrics,

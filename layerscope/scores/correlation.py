@@ -95,37 +95,25 @@ def pairs(
     is_matched = False
     for grid in grids:
         scored = {f"scored_{key}": grid.about[key] for key in ("site", "pooling")}
+        scored["revision"] = grid.about["revision"]
         for about, rows in groups(frame, list(CURVE)):
-            if same_model(about, grid.about):
-                is_matched = True
-                measured_rows = rows[rows["value"].notna()].astype(
-                    {"layer": "int64", "value": "float64"}
-                )
-                curve = measured_rows.set_index("layer")["value"].sort_index()
-                yield (
-                    {**scored, **about, "revision": grid.about["revision"]},
-                    grid,
-                    curve,
-                )
+            if not same_model(about, grid.about):
+                continue
+            is_matched = True
+            curve = rows.astype({"layer": "int64"}).set_index("layer")["value"]
+            values = curve.dropna().astype("float64")
+            yield about | scored, grid, values.sort_index()
     if not is_matched:
-        scores = sorted(
-            {
-                f"{grid.about['model']} {grid.about['revision']}".strip()
-                for grid in grids
-            }
-        )
-        models = frame[["model", "revision"]].drop_duplicates().fillna("")
-        measured = sorted(
-            f"{row.model} {row.revision}".strip() for row in models.itertuples()
-        )
+        scored_models = sorted({grid.about["model"] for grid in grids})
+        measured_models = sorted(frame["model"].unique())
+        hint = near(measured_models[0], scored_models)
         raise LayerscopeError(
-            f"no model has both metrics ({', '.join(measured[:5])}) and scores ({', '.join(scores[:5])})"
-            f"{near(measured[0], scores) if measured else ''}: name models and revisions alike in both"
+            f"no model has both metrics ({', '.join(measured_models[:5])}) and scores "
+            f"({', '.join(scored_models[:5])}){hint}: name models and revisions alike in both"
         )
 
 
 def same_model(a: dict[str, Any], b: dict[str, Any]) -> bool:
     """Return whether two models are the same by name and revision; an empty revision fits any."""
-    return a["model"] == b["model"] and (
-        a["revision"] == b["revision"] or not a["revision"] or not b["revision"]
-    )
+    revisions = {a["revision"] or "", b["revision"] or ""} - {""}
+    return a["model"] == b["model"] and len(revisions) < 2

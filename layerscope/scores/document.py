@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.core.errors import spans
 from layerscope.core.margin import differs
 from layerscope.core.saved import jsonable
 from layerscope.scores.grids import Grid
@@ -46,14 +45,19 @@ def document(
     """
     grids = evaluation.grids()
     best = _best(grids)
-    summary, by_task = summary_table(grids), list[Table]()
+    summary, by_task, findings = summary_table(grids), list[Table](), tuple[str, ...]()
     if _one_model(grids):
-        by_task = [table for grid in grids for table in _tables(grid)]
-    related = [] if correlations is None else [correlation_table(correlations)]
-    ruled = [] if rules is None else [rule_table(rules, best.unit)]
-    pages = tuple(_of_grid(grid, grids) for grid in grids)
-    page, members = (pages[0], ()) if len(pages) == 1 else (Document(""), pages)
-    findings = score_findings(best) if _one_model(grids) else ()
+        by_task = [*chain.from_iterable(map(_tables, grids))]
+        findings = score_findings(best)
+    related = []
+    if correlations is not None:
+        related.append(correlation_table(correlations))
+    if rules is not None:
+        related.append(rule_table(rules, best.unit))
+    pages = tuple(map(_of_grid, grids))
+    page, members = Document(""), pages
+    if len(pages) == 1:
+        page, members = pages[0], ()
     return Document(
         _answer(grids),
         title=(
@@ -71,9 +75,8 @@ def document(
             summary,
             *by_task,
             *related,
-            *ruled,
         ),
-        lead=(*(by_task or [summary]), *related, *ruled),
+        lead=(*(by_task or [summary]), *related),
         sections=page.sections,
         details=page.details,
         warnings=tuple(
@@ -86,10 +89,11 @@ def document(
     )
 
 
-def _of_grid(grid: Grid, grids: Sequence[Grid]) -> Document:
+def _of_grid(grid: Grid) -> Document:
     """Return one series of scores as a page shows it."""
-    parts: list[Part] = [average_chart(grid)] if len(grid.average) else []
-    parts += [task_map(grid, grids), summary_table([grid]), *_tables(grid)]
+    parts: list[Part] = [task_map(grid), summary_table([grid]), *_tables(grid)]
+    if len(grid.average):
+        parts.insert(0, average_chart(grid))
     facts = [(key, str(grid.about[key] or "–")) for key in VARIANT[1:]]
     facts.append((f"tasks ({len(grid.tasks):,})", ", ".join(grid.tasks)))
     return Document(
@@ -104,7 +108,9 @@ def _of_grid(grid: Grid, grids: Sequence[Grid]) -> Document:
 
 
 def _tables(grid: Grid) -> list[Table]:
-    return [by_layer(grid), *([mixes_table(grid)] if len(grid.mixes) else [])]
+    if grid.mixes.empty:
+        return [by_layer(grid)]
+    return [by_layer(grid), mixes_table(grid)]
 
 
 def _one_model(grids: Sequence[Grid]) -> bool:
@@ -112,8 +118,10 @@ def _one_model(grids: Sequence[Grid]) -> bool:
 
 
 def _one_or_many(names: list[str], noun: str) -> str:
-    distinct = list(dict.fromkeys(names))
-    return distinct[0] if len(distinct) == 1 else f"{len(distinct):,} {noun}s"
+    distinct = set(names)
+    if len(distinct) == 1:
+        return names[0]
+    return f"{len(distinct):,} {noun}s"
 
 
 def as_dict(
@@ -139,7 +147,9 @@ def as_dict(
 
 
 def _answer(grids: Sequence[Grid]) -> str:
-    return best_in_words(_best(grids)) if _one_model(grids) else best_of_several(grids)
+    if _one_model(grids):
+        return best_in_words(_best(grids))
+    return best_of_several(grids)
 
 
 def _best(grids: Sequence[Grid]) -> Grid:
@@ -175,20 +185,16 @@ def best_in_words(grid: Grid) -> str:
     if len(shifts) == 1:
         return shifts[0].in_words(unit)
     tasks = list(map(str, grid.complete))
-    on = (
-        f"on the average of {len(tasks):,} tasks"
-        if len(tasks) > 1
-        else f"on {tasks[0]}"
-    )
-    where = f" ({grid.place})" if grid.place else ""
+    on = f"on {tasks[0]}"
+    if len(tasks) > 1:
+        on = f"on the average of {len(tasks):,} tasks"
+    where = ""
+    if grid.place:
+        where = f" ({grid.place})"
     score = unit.text(average[best], grid.error(best))
-    by_task = {layer for task in tasks if (layer := grid.best_on(task)) is not None}
-    others = "" if by_task == {best} else f"; best by task: {spans(by_task, 'layer')}"
+    others = ""
     if average.get(0, -math.inf) > average[best]:
-        embedded = unit.text(average[0])
-        others += (
-            f"; layer 0, the embedding output, has {embedded} and is not a candidate"
-        )
+        others = f"; layer 0, the embedding output, has {unit.text(average[0])} and is not a candidate"
     rival, rival_score, name = None, grid.shipped, "the model as shipped"
     if not math.isfinite(rival_score):
         rival, name = grid.depth, "the last layer"
@@ -206,20 +212,14 @@ def best_in_words(grid: Grid) -> str:
 
 def best_of_several(grids: Sequence[Grid]) -> str:
     """Return in one line for how many models a layer before the last scores best, and what it gains."""
-    compared = [
-        grid for grid in grids if grid.best is not None and grid.depth in grid.average
-    ]
-    gains = pd.Series(
-        {
-            grid.name: grid.average[grid.best] - grid.average[grid.depth]
-            for grid in compared
-        }
-    )
-    ahead = gains[[grid.best != grid.depth for grid in compared]]
+    gains = {}
+    for grid in grids:
+        if grid.best is not None and grid.depth in grid.average:
+            gains[grid.name] = grid.average[grid.best] - grid.average[grid.depth]
+    gain = pd.Series(gains, dtype="float64")
+    ahead = gain[gain > 0]
     if ahead.empty:
-        return (
-            f"The last layer scores best on average in each of {len(compared):,} models"
-        )
+        return f"The last layer scores best on average in each of {len(gain):,} models"
     show = grids[0].unit.difference
     most = f"{show(ahead.mean())} on average, most for {ahead.idxmax()}: {show(ahead.max())}"
-    return f"A layer before the last scores best on average in {len(ahead):,} of {len(compared):,} models: {most}"
+    return f"A layer before the last scores best on average in {len(ahead):,} of {len(gain):,} models: {most}"

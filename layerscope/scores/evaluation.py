@@ -1,9 +1,9 @@
 """Scores of layers on tasks."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,7 @@ class ModelOrigin:
     """What was given to load a model (None for one in memory), and L, its number of layers.
 
     `modality` is what the layers read, and `part` names them where the model has others. `tokens`
-    is the mean length of the texts that were judged, and `planned` has by task the layers that are
-    to be judged.
+    is the mean length of the texts that were judged.
     """
 
     source: str | None
@@ -55,7 +54,6 @@ class ModelOrigin:
     modality: str = "text"
     part: str | None = None
     tokens: int | None = None
-    planned: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 class Evaluation(Saved):
@@ -91,30 +89,19 @@ class Evaluation(Saved):
         """By model where it came from and how deep it is, as far as `evaluate` wrote it."""
 
     def __repr__(self) -> str:
-        models = count(
-            len(self.scores[["model", "revision"]].drop_duplicates()), "model"
-        )
-        layers, tasks = (
-            count(self.scores[one].nunique(), one) for one in ("layer", "task")
-        )
-        failed = f", not scored: {', '.join(self.failed)}" if self.failed else ""
-        return f"Evaluation({self.source!r}: {models}, {layers}, {tasks}, {self.missing} missing{failed})"
+        scores = self.scores
+        models = count(len(scores[["model", "revision"]].drop_duplicates()), "model")
+        layers = count(scores["layer"].nunique(), "layer")
+        tasks = count(scores["task"].nunique(), "task")
+        text = f"{self.source!r}: {models}, {layers}, {tasks}, {self.missing} missing"
+        if self.failed:
+            text += f", not scored: {', '.join(self.failed)}"
+        return f"Evaluation({text})"
 
     @property
     def missing(self) -> int:
-        """Number of (layer, task) pairs without a score, over all models, those that `evaluate` did not reach too."""
-        gaps = sum(grid.missing for grid in grids(self.scores))
-        judged = self.scores[
-            (self.scores["kind"] == "layer") & self.scores["score"].notna()
-        ]
-        done = set(zip(judged["model"], judged["task"], judged["layer"], strict=True))
-        planned = {
-            (model, task, layer)
-            for model, origin in self.origins.items()
-            for task, layers in origin.planned.items()
-            for layer in layers
-        }
-        return max(gaps, len(planned - done))
+        """Number of (layer, task) pairs without a score, over all models."""
+        return sum(grid.missing for grid in grids(self.scores))
 
     def table(
         self,
@@ -130,28 +117,23 @@ class Evaluation(Saved):
         layer), with site and pooling between where there are several. The baseline is not a layer:
         see `baseline`.
         """
-        rows = self.scores[self.scores["kind"] == "layer"]
-        wanted = {
-            "model": model,
-            "revision": revision,
-            "site": site,
-            "pooling": pooling,
-        }
-        for column, value in wanted.items():
-            values = [str(name) for name in rows[column].dropna().unique()] or ["none"]
-            rows = rows if value is None else rows[rows[column] == value]
-            if rows.empty:
+        rows = self.scores[self.scores["kind"] == "layer"].astype({"layer": "int64"})
+        for column, value in zip(
+            VARIANT, (model, revision, site, pooling), strict=True
+        ):
+            values = list(map(str, rows[column].dropna().unique()))
+            if value is None:
+                continue
+            if value not in values:
                 raise LayerscopeError(
-                    f"{column} {value!r} is not in this evaluation{choices(str(value), values, 'it has')}"
+                    f"{column} {value!r} is not in this evaluation{choices(value, values or ['none'], 'it has')}"
                 )
-        rows = rows.astype({"layer": "int64"})
-        several = [name for name in VARIANT if rows[name].nunique(dropna=False) > 1]
-        keys = [
-            name
-            for name in VARIANT
-            if several and name in (*several, "model", "revision")
-        ]
-        return wide(rows, [*keys, "layer"])
+            rows = rows[rows[column] == value]
+        distinct = rows[list(VARIANT)].nunique(dropna=False) > 1
+        if not distinct.any():
+            return wide(rows, ["layer"])
+        distinct[["model", "revision"]] = True
+        return wide(rows, [*distinct.index[distinct], "layer"])
 
     def baseline(self) -> pd.DataFrame:
         """Return the scores of the models as shipped: (model, revision) × task, without rows where none were given."""
@@ -221,36 +203,22 @@ def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
     """Write a model's origin into an evaluation's folder, beside those that are there."""
     origins = read_origins(folder)
     before = origins.get(name, origin)
-    planned = {**before.planned, **origin.planned}
-    origins[name] = replace(
-        origin, tokens=origin.tokens or before.tokens, planned=planned
-    )
-    text = json.dumps(
-        {model: asdict(entry) for model, entry in origins.items()},
-        indent=2,
-        ensure_ascii=False,
-    )
+    origins[name] = replace(origin, tokens=origin.tokens or before.tokens)
+    facts = {model: asdict(entry) for model, entry in origins.items()}
+    text = json.dumps(facts, indent=2, ensure_ascii=False)
     aside(folder / ORIGINS, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def read_origins(folder: Path) -> dict[str, ModelOrigin]:
     """Return origins by the model's name; none where the file is absent or damaged, as scores stand without it."""
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+    with suppress(OSError, ValueError, TypeError, AttributeError):
         return origins_from(json.loads((folder / ORIGINS).read_text(encoding="utf-8")))
     return {}
 
 
 def origins_from(facts: Mapping[str, Any]) -> dict[str, ModelOrigin]:
     """Return origins from what JSON held."""
-    more = ("modality", "part", "tokens", "planned")
-    return {
-        str(name): ModelOrigin(
-            entry["source"],
-            int(entry["depth"]),
-            **{key: entry[key] for key in more if key in entry},
-        )
-        for name, entry in facts.items()
-    }
+    return {name: ModelOrigin(**entry) for name, entry in facts.items()}
 
 
 def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
@@ -268,30 +236,26 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     frame = typed(frame, COLUMNS)
     frame["revision"] = frame["revision"].where(frame["revision"].notna(), "")
     layers = frame["kind"] == "layer"
-    if frame.loc[layers, "score"].notna().sum() == 0:
+    if not frame.loc[layers, "score"].notna().any():
         raise LayerscopeError(
             f"{source} has no score of any layer: give a score for each layer and task"
         )
-    if np.isinf(frame["score"].to_numpy()).any():
-        row = frame[np.isinf(frame["score"])].iloc[0]
+    infinite = frame[np.isinf(frame["score"])]
+    if len(infinite):
+        row = infinite.iloc[0]
         raise LayerscopeError(
             f"{source}: the score of {row['model']} on {row['task']} is infinite: leave it out"
         )
-    wrong = frame[
-        (layers & (frame["layer"].isna() | (frame["layer"] < 0)))
-        | (~layers & frame["layer"].notna())
-    ]
+    is_numbered = (frame["layer"] >= 0).fillna(False)
+    wrong = frame[is_numbered != layers]
     if len(wrong):
         row = wrong.iloc[0]
         raise LayerscopeError(
             f"{source}: a row of kind {row['kind']!r} has the layer {row['layer']}: layers count from 0, and only the "
             "baseline has none"
         )
+    baselines, mixes = frame["kind"] == "baseline", frame["kind"] == "mix"
     refuse_duplicates(frame[layers], (*VARIANT, "layer", "task"), source)
-    refuse_duplicates(
-        frame[frame["kind"] == "baseline"],
-        ("model", "revision", "kind", "task"),
-        source,
-    )
-    refuse_duplicates(frame[frame["kind"] == "mix"], (*VARIANT, "mix", "task"), source)
+    refuse_duplicates(frame[baselines], ("model", "revision", "kind", "task"), source)
+    refuse_duplicates(frame[mixes], (*VARIANT, "mix", "task"), source)
     return frame

@@ -104,11 +104,9 @@ class Grid:
     @cached_property
     def average(self) -> pd.Series:
         """Mean score by layer over the tasks that all layers have; layers that are left out are not in it."""
-        return (
-            pd.Series(dtype=np.float64)
-            if self.complete.empty
-            else self.complete.mean(axis=1)
-        )
+        if self.complete.empty:
+            return pd.Series(dtype=np.float64)
+        return self.complete.mean(axis=1)
 
     @property
     def best(self) -> int | None:
@@ -128,13 +126,16 @@ class Grid:
     @cached_property
     def _by_place(self) -> dict[tuple[Key, str], Score]:
         from_interval = (self.rows["high"] - self.rows["low"]) / (2 * INTERVAL)
-        rows = self.rows.assign(error=self.rows["stderr"].fillna(from_interval))
-        return {
-            (int(row.layer) if row.kind == "layer" else row.mix, str(row.task)): Score(
-                row.score, row.error
-            )
-            for row in rows.itertuples()
-        }
+        errors = self.rows["stderr"].fillna(from_interval)
+        # a layer, the name of a mix, or None
+        keys = (
+            self.rows["layer"]
+            .astype(object)
+            .where(self.rows["layer"].notna(), self.rows["mix"])
+        )
+        places = zip(keys, self.rows["task"], strict=True)
+        scores = map(Score, self.rows["score"], errors)
+        return dict(zip(places, scores, strict=True))
 
     def at(self, layer: Key, task: str) -> Score:
         """Return the score of a layer, or mix of layers, (None: of the model as shipped) on a task."""
@@ -165,7 +166,9 @@ def candidates(scores: Scores) -> Scores:
 def best_layer(scores: pd.Series) -> int | None:
     """Return the candidate of the highest score by layer, the shallowest of several; None where none has a score."""
     scored = candidates(scores).dropna()
-    return int(scored.idxmax()) if len(scored) else None
+    if scored.empty:
+        return None
+    return int(scored.idxmax())
 
 
 def groups(
@@ -188,9 +191,7 @@ def where(frame: pd.DataFrame, about: Mapping[str, Any]) -> pd.Series:
 def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return scores with the tasks as columns, in order of appearance."""
     tasks = list(rows["task"].unique())
-    table = rows.pivot(
-        index=keys if len(keys) > 1 else keys[0], columns="task", values="score"
-    )
+    table = rows.set_index([*keys, "task"])["score"].unstack("task")
     return table[tasks].sort_index()
 
 
@@ -201,14 +202,11 @@ def grids(scores: pd.DataFrame, depths: Mapping[str, int] | None = None) -> list
     many do not stand beside each other. `depths` are last layers by model; one that is not there
     has the last layer it has a score of.
     """
-    layers, mixes, shipped = (
-        scores[scores["kind"] == kind] for kind in ("layer", "mix", "baseline")
-    )
+    layers, mixes = scores[scores["kind"] == "layer"], scores[scores["kind"] == "mix"]
+    shipped = scores[scores["kind"] == "baseline"]
     unit = Unit(bool(scores["score"].abs().max() <= 1))
-    scored = layers[layers["score"].notna()].groupby(list(VARIANT), dropna=False)[
-        "task"
-    ]
-    most = scored.nunique().max() if len(scored) else 0
+    scored = layers[layers["score"].notna()].groupby(list(VARIANT), dropna=False)
+    most = scored["task"].nunique().max()
     made = []
     for about, rows in groups(layers, list(VARIANT)):
         model = {key: about[key] for key in ("model", "revision")}
@@ -238,9 +236,10 @@ def _names(about: Mapping[str, Any], layers: pd.DataFrame) -> tuple[str, str]:
     """Return a model's name, and site and pooling: what tells it from the others among these rows."""
     model, revision = str(about["model"]), str(about["revision"])
     if layers.loc[layers["model"] == model, "revision"].nunique() > 1:
-        model += (
-            f"@{revision[:7] if re.fullmatch('[0-9a-f]{40}', revision) else revision}"
-        )
+        # a commit is known by its first digits
+        if re.fullmatch("[0-9a-f]{40}", revision):
+            revision = revision[:7]
+        model += f"@{revision}"
     place = []
     if about["site"] and layers["site"].nunique(dropna=False) > 1:
         place.append(about["site"])
@@ -263,14 +262,9 @@ def _has_enough(by_layer: pd.DataFrame, needed: int) -> pd.Series:
 def summary(entries: list[Grid]) -> pd.DataFrame:
     """Return a row per grid with the columns of `SUMMARY`; raises `LayerscopeError` where no row could hold a score."""
     if all(grid.complete.empty for grid in entries):
-        if all(len(grid.left_out) == len(grid.scores) for grid in entries):
-            most = max(int(grid.scores.notna().sum(axis=1).max()) for grid in entries)
-            of = max(grid.scores.shape[1] for grid in entries)
-            raise LayerscopeError(
-                f"no layer has scores on enough tasks (at most {most} of {of}): evaluate more tasks on each"
-            )
         raise LayerscopeError(
-            "no task has a score at every layer: leave out the layers with gaps"
+            "no layer and task are left for an average: evaluate more tasks on each layer, or leave out the layers "
+            "with gaps"
         )
     frame = pd.DataFrame([summary_row(grid) for grid in entries], columns=list(SUMMARY))
     whole = [name for name in SUMMARY if name.endswith("_layer")]

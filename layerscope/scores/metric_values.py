@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import existing
 from layerscope.scores.files import is_csv, read_csv, refuse_duplicates
 
@@ -25,17 +25,7 @@ ENTROPIES = ("dataset_entropy", "prompt_entropy")
 DIVIDED = ("maxEntropy", "logN", "logD")
 """Variants of the authors' entropies that are divided by the largest there can be."""
 ROUNDING = 1e-3
-COLUMNS = (
-    "model",
-    "revision",
-    "dataset",
-    "metric",
-    "variant",
-    "site",
-    "pooling",
-    "layer",
-    "value",
-)
+COLUMNS = ("model", "revision", "dataset", "metric", "variant", "site", "pooling", "layer", "value")  # fmt: skip
 
 
 def open_metrics(path: "str | Path | Run") -> pd.DataFrame:
@@ -102,80 +92,52 @@ def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def one_variant(metrics: pd.DataFrame, variant: str | None = None) -> pd.DataFrame:
-    """Return one variant of each metric: the one named, where a metric has it, else `raw`, else its first.
+def one_variant(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return one variant of each metric: `raw` where a metric has it, else its first.
 
     >>> from layerscope.scores import one_variant
     >>> frame = pd.DataFrame({"metric": "prompt_entropy", "variant": ["maxEntropy", "raw"], "value": [0.4, 2.1]})
     >>> one_variant(frame)["value"].tolist()
     [2.1]
     """
-    if variant is not None and variant not in set(metrics["variant"]):
-        variants = [str(name) for name in metrics["variant"].dropna().unique()] or [
-            "none"
-        ]
-        raise LayerscopeError(
-            f"variant {variant!r} is not among these metrics{choices(variant, variants, 'they have')}"
-        )
-    chosen = {}
-    for metric, rows in metrics.groupby("metric", sort=False):
-        there = list(rows["variant"].unique())
-        chosen[metric] = next(
-            (name for name in (variant, PLAIN) if name in there), there[0]
-        )
-    wanted = metrics["metric"].map(chosen).astype(object)
-    return metrics[
-        (metrics["variant"] == wanted) | (metrics["variant"].isna() & wanted.isna())
-    ]
-
-
-def impossible(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the entropies of `open_metrics` that cannot be, those furthest beyond their `bound` first.
-
-    The entropy of N rows of D features is 0 … log min(N, D), and 0 … 1 where it was divided by
-    that. What it was divided by, the ratio of the two variants of one measurement, is the `bound`
-    of the one that was not. The authors of Layer by Layer clamp the entries of the Gram matrix, so
-    that some of their values lie beyond.
-
-    >>> from layerscope.scores import impossible
-    >>> about = {"model": "m", "revision": "", "dataset": "d", "metric": "dataset_entropy", "layer": 3}
-    >>> values = {"raw": 13.8, "maxEntropy": 2.0}
-    >>> frame = pd.DataFrame([about | {"variant": name, "value": value} for name, value in values.items()])
-    >>> impossible(frame.assign(site=None, pooling=None))[["variant", "value", "bound"]]
-          variant  value  bound
-    0         raw   13.8    6.9
-    1  maxEntropy    2.0    1.0
-    """
-    keys = ["model", "revision", "dataset", "metric", "layer", "site", "pooling"]
-    entropies = metrics[metrics["metric"].isin(ENTROPIES)]
-    divided = entropies[entropies["variant"].isin(DIVIDED)]
-    plain = entropies[entropies["variant"] == PLAIN].merge(
-        divided[[*keys, "value"]], on=keys, suffixes=("", "_divided")
-    )
-    plain = plain.assign(bound=plain["value"] / plain["value_divided"]).drop(
-        columns="value_divided"
-    )
-    bounded = pd.concat([plain, divided.assign(bound=1.0)], ignore_index=True)
-    beyond = bounded[
-        (bounded["value"] > bounded["bound"] * (1 + ROUNDING))
-        | (bounded["value"] < -ROUNDING)
-    ]
-    return beyond.sort_values("value", ascending=False, kind="stable").reset_index(
-        drop=True
-    )
+    # an empty variant is one, too
+    variants = metrics["variant"].fillna("")
+    by_metric = variants.groupby(metrics["metric"])
+    is_plain = variants == PLAIN
+    has_plain = is_plain.groupby(metrics["metric"]).transform("any")
+    return metrics[is_plain | (~has_plain & (variants == by_metric.transform("first")))]
 
 
 def line_on_impossible(metrics: pd.DataFrame) -> str:
     """Return a line on how many entropies are impossible, and the one furthest beyond its bound; empty if none is.
 
-    >>> line_on_impossible(open_metrics("metrics.csv"))
-    ''
+    The entropy of N rows of D features is 0 … log min(N, D), and 0 … 1 where it was divided by
+    that. What it was divided by, the ratio of the two variants of one measurement, is the bound
+    of the one that was not. The authors of Layer by Layer clamp the entries of the Gram matrix, so
+    that some of their values lie beyond.
+
+    >>> from layerscope.scores import line_on_impossible
+    >>> about = {"model": "m", "revision": "", "dataset": "d", "metric": "dataset_entropy", "layer": 3}
+    >>> values = {"raw": 13.8, "maxEntropy": 2.0}
+    >>> frame = pd.DataFrame([about | {"variant": name, "value": value} for name, value in values.items()])
+    >>> line_on_impossible(frame.assign(site=None, pooling=None))[:60]
+    'impossible values: 2, such as dataset_entropy (raw) 13.8 of '
     """
-    if (wrong := impossible(metrics)).empty:
+    keys = ["model", "revision", "dataset", "metric", "layer", "site", "pooling"]
+    entropies = metrics[metrics["metric"].isin(ENTROPIES)]
+    divided = entropies[entropies["variant"].isin(DIVIDED)].assign(bound=1.0)
+    plain = entropies[entropies["variant"] == PLAIN].merge(
+        divided[[*keys, "value"]], on=keys, suffixes=("", "_divided")
+    )
+    plain["bound"] = plain["value"] / plain["value_divided"]
+    bounded = pd.concat([plain, divided], ignore_index=True)
+    values = bounded["value"]
+    is_beyond = (values > bounded["bound"] * (1 + ROUNDING)) | (values < -ROUNDING)
+    if not is_beyond.any():
         return ""
-    most = wrong.iloc[0]
+    most = bounded.loc[values[is_beyond].idxmax()]
     return (
-        f"impossible values: {len(wrong):,}, such as {most['metric']} ({most['variant']}) {most['value']:.4g} of "
+        f"impossible values: {is_beyond.sum():,}, such as {most['metric']} ({most['variant']}) {most['value']:.4g} of "
         f"{most['model']} at layer {most['layer']} on {most['dataset']}, whose maximum is {most['bound']:.4g}; they "
         "are used as they are"
     )
@@ -187,23 +149,12 @@ def curves(metrics: "Metrics") -> pd.DataFrame:
         metrics = open_metrics(metrics)
     if "corpus" in metrics:
         return metrics
-    needed = [
-        name for name in ("model", "metric", "layer", "value") if name not in metrics
-    ]
-    if needed:
-        raise LayerscopeError(
-            f"the frame of metrics has no column {needed[0]!r}: give model, metric, layer and value"
-        )
-    absent = {
-        "revision": "",
-        "dataset": "",
-        "variant": None,
-        "site": None,
-        "pooling": None,
-    }
-    return corpus_averages(
-        metrics.assign(**{k: v for k, v in absent.items() if k not in metrics})
-    )
+    for name in COLUMNS:
+        if name not in metrics:
+            raise LayerscopeError(
+                f"the frame of metrics has no column {name!r}: give what open_metrics returns"
+            )
+    return corpus_averages(metrics)
 
 
 def _of_run(run: "Run") -> pd.DataFrame:

@@ -109,11 +109,6 @@ def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
     """
     if len(evaluations) == 1:
         return evaluations[0]
-    for i, one in enumerate(evaluations):
-        if any(one.scores.equals(other.scores) for other in evaluations[:i]):
-            raise LayerscopeError(
-                f"evaluation {one.source!r} is given twice: name each evaluation once"
-            )
     rows = pd.concat([one.scores for one in evaluations], ignore_index=True)
     whole = Evaluation(rows, " and ".join(one.source for one in evaluations))
     for one in evaluations:
@@ -156,28 +151,18 @@ def _about(path: Path) -> dict[str, Any]:
             f"{path} is not a {META} of mteb 2: write the results again with mteb"
         ) from error
     layer = options.get("layer")
-    if layer is not None and (
-        isinstance(layer, bool) or not isinstance(layer, int) or layer < 0
-    ):
+    if layer is not None and (type(layer) is not int or layer < 0):
         raise LayerscopeError(
             f"{path}: the layer in experiment_kwargs is {layer!r}: give a whole number of at least 0"
         )
-    about: dict[str, Any] = {
-        "model": str(name).removeprefix(LOCAL),
-        "revision": str(revision),
-    }
-    about |= {"kind": "baseline", "layer": layer, "site": None, "pooling": None}
-    if "mix" in options:
-        about |= {
-            "kind": "mix",
-            "mix": str(options["mix"]),
-            "weights": options.get("weights"),
-        }
-    elif layer is not None:
-        about["kind"] = "layer"
-    if about["kind"] != "baseline":
-        about |= {"site": options.get("site"), "pooling": options.get("pooling")}
-    return about
+    about = {"model": str(name).removeprefix(LOCAL), "revision": str(revision)}
+    if layer is None and "mix" not in options:
+        return about | {"kind": "baseline"}
+    kind = "layer"
+    if layer is None:
+        kind = "mix"
+    names = ("layer", "site", "pooling", "mix", "weights")
+    return about | {"kind": kind} | {name: options.get(name) for name in names}
 
 
 def _score(path: Path) -> dict[str, Any]:

@@ -1,17 +1,12 @@
 """The plots of scores: average by layer, every layer on every task."""
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import SHIPPED, decimal
 from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Series
-
-if TYPE_CHECKING:
-    pass
 
 EVALUATED = Meaning(
     "The main score of each task with the vectors of every layer, and its average over the tasks.",
@@ -50,15 +45,16 @@ def average_chart(grid: Grid) -> Chart:
     )
 
 
-def task_map(grid: Grid, grids: Sequence[Grid]) -> HeatMap:
-    """Return the score of every layer on every task, less one reference per task; all `grids` share the colours."""
-    apart = np.abs(np.concatenate([other.gains.to_numpy().ravel() for other in grids]))
-    apart = grid.unit.scale * apart[np.isfinite(apart)]
-    end = 1.0
-    if apart.any():
-        end = float(np.percentile(apart, BEYOND)) or float(apart.max())
+def task_map(grid: Grid) -> HeatMap:
+    """Return the score of every layer on every task, less one reference per task."""
     gains = grid.unit.scale * grid.gains.to_numpy()
-    best = [grid.best_on(task) for task in grid.tasks]
+    # 1 where no layer differs
+    end = float(np.nanpercentile(np.abs(gains), BEYOND)) or 1.0
+    number_of: dict[int | None, int] = {
+        layer: number for number, layer in enumerate(grid.layers)
+    }
+    rings = [number_of.get(grid.best_on(task)) for task in grid.tasks]
+    texts = [[decimal(gain, 1, sign=True) for gain in line] for line in gains]
     return HeatMap(
         title="Every layer on every task",
         summary="A heat map: the score of every layer on every task, as the difference from one reference per task.",
@@ -73,11 +69,7 @@ def task_map(grid: Grid, grids: Sequence[Grid]) -> HeatMap:
         high=end,
         down="task",
         across="layer",
-        rings=tuple(
-            None if layer is None else grid.layers.index(layer) for layer in best
-        ),
-        shown=tuple(
-            tuple(decimal(gain, 1, sign=True) for gain in line) for line in gains
-        ),
+        rings=tuple(rings),
+        shown=tuple(map(tuple, texts)),
         diverging=True,
     )

@@ -1,8 +1,6 @@
 """What rules without labels would have chosen: the layer at a metric's extremum, or at a fixed share of the depth."""
 
-import re
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -20,11 +18,9 @@ if TYPE_CHECKING:
 SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 """Shares of the depth that are tried; the last one is the last layer."""
 COLUMNS = (
-    "rule", "corpus", "metric", "variant", "site", "pooling", "extremum", "share", "family", "model", "revision",
+    "rule", "corpus", "metric", "variant", "site", "pooling", "extremum", "share", "model", "revision",
     "layer", "score", "gain", "regret",
 )  # fmt: skip
-SIZES = ("tiny", "mini", "small", "base", "medium", "large", "xl", "xxl")
-"""Words of a model's name that tell its size."""
 
 
 def rules_table(
@@ -65,35 +61,6 @@ def rules_table(
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"layer": "int64"})
 
 
-def by_family(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean gain and regret of each rule and family: over a model's revisions, then over the models.
-
-    >>> from layerscope.scores import open_evaluation, rules_table
-    >>> from layerscope.scores.rules import by_family
-    >>> by_family(rules_table(open_evaluation("scores.csv"))).loc["60 % of the depth"].round(2)
-            gain  regret
-    family
-    large   0.02     0.0
-    small   0.06     0.0
-    """
-    of_model = table.groupby(["rule", "family", "model"])[["gain", "regret"]].mean()
-    return of_model.groupby(level=["rule", "family"]).mean()
-
-
-def family_of(model: str) -> str:
-    """Return the family of a model: its name without organisation, and up to a size or a version.
-
-    >>> from layerscope.scores.rules import family_of
-    >>> family_of("EleutherAI/pythia-410m"), family_of("bert-base-uncased"), family_of("all-MiniLM-L6-v2")
-    ('pythia', 'bert', 'all-minilm')
-    """
-    first, *words = re.split(r"[-_ ]", model.rpartition("/")[2].lower())
-    kept = takewhile(
-        lambda word: word not in SIZES and not re.search(r"\d", word), words
-    )
-    return "-".join((first, *kept))
-
-
 def _is_whole(grid: Grid, deepest: Mapping[str, int]) -> bool:
     last = max(grid.depth, deepest.get(grid.about["model"], 0))
     return last in grid.complete.index and grid.complete.shape[1] >= grid.needed
@@ -108,8 +75,9 @@ def _extrema(
         name: about[name] for name in ("corpus", "metric", "variant", "site", "pooling")
     }
     name = " · ".join(filter(None, (measured_name(about), about["corpus"])))
-    for extremum in ("minimum", "maximum") if len(values) else ():
-        layer = values.idxmin() if extremum == "minimum" else values.idxmax()
+    if values.empty:
+        return
+    for extremum, layer in (("minimum", values.idxmin()), ("maximum", values.idxmax())):
         rule = {"rule": f"{extremum} {name}", "extremum": extremum, **measured}
         yield rule | _outcome(grid, averages, int(layer))
 
@@ -124,10 +92,9 @@ def _shares(grid: Grid) -> Iterator[dict[str, Any]]:
 
 
 def _outcome(grid: Grid, averages: pd.Series, layer: int) -> dict[str, Any]:
-    model, score = str(grid.about["model"]), float(averages[layer])
+    score = float(averages[layer])
     return {
-        "family": family_of(model),
-        "model": model,
+        "model": str(grid.about["model"]),
         "revision": grid.about["revision"],
         "layer": layer,
         "score": score,

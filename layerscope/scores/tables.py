@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.core.errors import count, listed, spans
-from layerscope.scores.grids import Grid, Score, summary_row
+from layerscope.core.errors import count, spans
+from layerscope.scores.grids import Grid, summary_row
 from layerscope.scores.naming import SHIPPED, VARIANT, Unit, decimal, measured_name
-from layerscope.scores.rules import by_family
 from layerscope.show.document import (
-    EMPTY,
     MARK,
     Cell,
     Column,
@@ -31,7 +30,6 @@ SHOWN = {
     "baseline": SHIPPED,
 }  # fmt: skip
 """Columns of a summary and their headings."""
-MOST_WEIGHTS = 3
 HEADER = ",".join([*VARIANT, "layer"])
 """What every CSV of scores begins with."""
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
@@ -45,28 +43,31 @@ CORRELATIONS = (
 )
 LEARNED = (
     "Gain: over one layer, the one of the lowest log-loss, which need not be the one of the highest score, mix and "
-    "layer both chosen on samples that do not judge them; ± its standard error, paired. Layers: those with the "
-    "largest weights, learned on all samples."
+    "layer both chosen on samples that do not judge them; ± its standard error, paired."
 )
 
 
 def summary_table(grids: Sequence[Grid]) -> Table:
     """Return a row for each model, site and pooling."""
-    unit, summaries = grids[0].unit, [summary_row(grid) for grid in grids]
-    shown = [
-        name
-        for name in SHOWN
-        if any(math.isfinite(values.get(name, math.nan)) for values in summaries)
-    ]
+    unit = grids[0].unit
+    summaries = pd.DataFrame([summary_row(grid) for grid in grids]).reindex(
+        columns=SHOWN
+    )
+    summaries = summaries.dropna(axis=1, how="all")
     rows, legend = [], [SUMMARY]
-    for grid, values in zip(grids, summaries, strict=True):
-        cells = []
-        for name in shown:
-            layer = f"({values.get('best_layer')})" if name == "best" else ""
-            cells.append(unit.cell(values.get(name), detail=layer))
+    for grid, (_, values) in zip(grids, summaries.iterrows(), strict=True):
+        details = {"best": f"({grid.best})"}
+        cells = [
+            unit.cell(value, detail=details.get(name, ""))
+            for name, value in values.items()
+        ]
         rows.append(row(words(grid.name), *cells))
-        legend += _gaps(grid)
-    titles = Column("model", "left"), *columns(SHOWN[name] for name in shown)
+        if grid.left_out:
+            needed, left_out = count(grid.needed, "task"), spans(grid.left_out, "layer")
+            legend.append(
+                f"{grid.name}: left out with scores on fewer than {needed}: {left_out}."
+            )
+    titles = Column("model", "left"), *columns(SHOWN[name] for name in summaries)
     return Table(
         f"Scores by layer{unit.title}",
         titles,
@@ -76,83 +77,49 @@ def summary_table(grids: Sequence[Grid]) -> Table:
     )
 
 
-def _gaps(grid: Grid) -> list[str]:
-    """Return the line on what a model's averages leave out, if they do."""
-    facts = []
-    if grid.left_out:
-        left_out = spans(grid.left_out, "layer")
-        facts.append(
-            f"left out with scores on fewer than {count(grid.needed, 'task')}: {left_out}"
-        )
-    if grid.missing:
-        facts.append(f"{grid.missing} of {grid.scores.size} scores missing")
-    return [f"{grid.name}: {'; '.join(facts)}."] if facts else []
-
-
 def by_layer(grid: Grid) -> Table:
     """Return a row for each layer, the best of each task marked, and one for the model as shipped."""
     unit, tasks = grid.unit, grid.tasks
-    has_average = len(tasks) > 1
-    best = {task: grid.best_on(task) for task in tasks}
+    best, best_on = grid.best, {task: grid.best_on(task) for task in tasks}
     rows = []
     for layer in grid.layers:
-        cells = [
-            _score_cell(unit, grid.at(layer, task), best[task] == layer)
-            for task in tasks
-        ]
-        if has_average:
-            mean = Score(grid.average.get(layer, math.nan), math.nan)
-            cells.insert(0, _score_cell(unit, mean, layer == grid.best))
+        cells = []
+        if len(tasks) > 1:
+            mean = unit.cell(grid.average.get(layer, math.nan))
+            cells.append(replace(mean, marked=layer == best))
+        for task in tasks:
+            cell = unit.cell(*grid.at(layer, task))
+            cells.append(replace(cell, marked=layer == best_on[task]))
         rows.append(Row((Cell(str(layer), value=layer), *cells)))
     if len(grid.baseline):
-        cells = [_score_cell(unit, grid.at(None, task)) for task in tasks]
-        if has_average:
+        cells = [unit.cell(*grid.at(None, task)) for task in tasks]
+        if len(tasks) > 1:
             cells.insert(0, unit.cell(grid.shipped))
         rows.append(Row((Cell(SHIPPED, value=grid.layers[-1] + 1), *cells), quiet=True))
-    has_error = grid.rows[["stderr", "low"]].notna().any(axis=1)
-    without = [task for task in tasks if not has_error[grid.rows["task"] == task].any()]
-    legend = [
-        f"{MARK} the best layer of a task, layer 0 aside, chosen on these scores; ± one standard error."
-    ]
-    if without:
-        legend.append(
-            f"No ± for {listed(without)}: what each sample contributes to the score is unknown."
-        )
-    heads = [AVERAGE] * has_average + tasks
-    titles = Column("layer"), *columns(heads, "decimal")
-    title = f"Layers by task{unit.title}"
+    heads = tasks
+    if len(tasks) > 1:
+        heads = [AVERAGE, *tasks]
+    title = "Layers by task"
     if grid.place:
-        title = f"Layers by task · {grid.place}{unit.title}"
-    return Table(title, titles, tuple(rows), tuple(legend), name="by-task")
-
-
-def _score_cell(unit: Unit, score: Score, marked: bool = False) -> Cell:
-    cell = unit.cell(*score)
-    return Cell(cell.text, cell.detail, cell.value, marked, more=cell.more)
+        title += f" · {grid.place}"
+    legend = f"{MARK} the best layer of a task, layer 0 aside, chosen on these scores; ± one standard error."
+    return Table(
+        f"{title}{unit.title}",
+        (Column("layer"), *columns(heads, "decimal")),
+        tuple(rows),
+        (legend,),
+        name="by-task",
+    )
 
 
 def mixes_table(grid: Grid) -> Table:
-    """Return a row for each task and mix of layers: score, gain over the best single layer, and its layers."""
+    """Return a row for each task and mix of layers: score and gain over the best single layer."""
     rows = []
     for mix in grid.mixes.to_dict(orient="records"):
-        gain = EMPTY
-        if math.isfinite(mix["gain"]):
-            gain = grid.unit.cell(mix["gain"], mix["gain_error"], sign=True)
-        score = _score_cell(grid.unit, grid.at(mix["mix"], mix["task"]))
-        rows.append(
-            row(
-                words(mix["task"]),
-                words(mix["mix"]),
-                score,
-                gain,
-                _weighed(mix["weights"]),
-            )
-        )
-    heads = (
-        *columns(("task", "mix"), "left"),
-        *columns(("score", "gain"), "decimal"),
-        Column("layers", "left"),
-    )
+        score = grid.unit.cell(*grid.at(mix["mix"], mix["task"]))
+        gain = grid.unit.cell(mix["gain"], mix["gain_error"], sign=True)
+        rows.append(row(words(mix["task"]), words(mix["mix"]), score, gain))
+    heads = *columns(("task", "mix"), "left"), *columns(("score", "gain"), "decimal")
     return Table(
         f"Mixes of layers{grid.unit.title}",
         heads,
@@ -160,18 +127,6 @@ def mixes_table(grid: Grid) -> Table:
         (LEARNED,),
         name="mixes",
     )
-
-
-def _weighed(weights: str | None) -> Cell:
-    """Return the layers of a mix, largest weights first: of `3=0.3,5=0.7` `5 (0.70), 3 (0.30)`."""
-    pairs = [text.partition("=") for text in (weights or "–").split(",")]
-    if not any(weight for *_, weight in pairs):  # all are equal
-        return words(", ".join(layer for layer, *_ in pairs))
-    largest = sorted(pairs, key=lambda pair: -float(pair[2]))
-    shown = [
-        f"{layer} ({float(weight):.2f})" for layer, _, weight in largest[:MOST_WEIGHTS]
-    ]
-    return words(", ".join(shown) + (" …" if len(pairs) > MOST_WEIGHTS else ""))
 
 
 def correlation_table(correlations: pd.DataFrame) -> Table:
@@ -187,10 +142,9 @@ def correlation_table(correlations: pd.DataFrame) -> Table:
     has_intervals = rows["model"].nunique() == 1 and rows["low"].notna().any()
     lines = []
     for (name, corpus), of_metric in means.groupby(["name", "corpus"], sort=False):
-        by_statistic = of_metric.droplevel(["name", "corpus"])
         cells = [
-            _correlation_cell(by_statistic.loc[each], has_intervals)
-            for each in statistics
+            _correlation_cell(values, has_intervals)
+            for _, values in of_metric.iterrows()
         ]
         lines.append(row(words(str(name)), words(str(corpus)), *cells))
     counted = f"{count(int(rows['tasks'].max()), 'task')}, {rows['layers'].max()} layers at most"
@@ -204,39 +158,33 @@ def correlation_table(correlations: pd.DataFrame) -> Table:
 
 def _correlation_cell(values: Any, has_interval: bool) -> Cell:
     estimate, low, high = (float(values[name]) for name in ("estimate", "low", "high"))
+    text = decimal(estimate, 2, sign=True)
     if not has_interval or not math.isfinite(low):
-        return Cell(decimal(estimate, 2, sign=True), value=estimate)
+        return Cell(text, value=estimate)
     between = f"({decimal(low, 2, sign=True)} … {decimal(high, 2, sign=True)})"
-    return Cell(
-        decimal(estimate, 2, sign=True),
-        between,
-        estimate,
-        more=(("low", low), ("high", high)),
-    )
+    return Cell(text, between, estimate, more=(("low", low), ("high", high)))
 
 
 def rule_table(table: pd.DataFrame, unit: Unit) -> Table:
     """Return a row for each rule without labels, those that gain most first."""
-    means = by_family(table).groupby(level="rule").mean()
+    of_model = table.groupby(["rule", "model"])[["gain", "regret"]].mean()
+    means = of_model.groupby(level="rule").mean()
     means = means.sort_values("gain", ascending=False, kind="stable")
-    lines = [
-        row(words(str(rule)), unit.cell(gain, sign=True), unit.cell(regret))
-        for rule, (gain, regret) in means.iterrows()
-    ]
+    rows = []
+    for rule, (gain, regret) in means.iterrows():
+        rows.append(
+            row(words(str(rule)), unit.cell(gain, sign=True), unit.cell(regret))
+        )
     legend = (
         "Gain: over the last layer. Regret: how much more the best layer scores. Means over the checkpoints of each "
-        f"model, over the models of each family, then over families ({listed(list(table['family'].unique()))}). "
-        f"Nothing was held out: the best of {len(means)} rules looks better here than it is."
+        f"model, then over {count(table['model'].nunique(), 'model')}. Nothing was held out: the best of {len(means)} "
+        "rules looks better here than it is."
     )
-    titles = Column("rule", "left"), *columns(("gain", "regret"))
-    in_points = ", in points" if unit.percent else ""
-    return Table(
-        f"Rules without labels{in_points}",
-        titles,
-        tuple(lines),
-        (legend,),
-        name="rules",
-    )
+    title = "Rules without labels"
+    if unit.percent:
+        title += ", in points"
+    heads = Column("rule", "left"), *columns(("gain", "regret"))
+    return Table(title, heads, tuple(rows), (legend,), name="rules")
 
 
 def wide_csv(evaluation: "Evaluation") -> str:

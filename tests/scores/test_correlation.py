@@ -56,12 +56,6 @@ def test_intervals_resample_tasks(noisy):
     assert [row.low, row.high] == pytest.approx(list(np.percentile(means, [2.5, 97.5])))
 
 
-def test_one_task_has_no_interval(noisy):
-    x, y = noisy
-    row = correlate(*frames(x, y[:, :1]), statistics=["spearman"]).iloc[0]
-    assert math.isfinite(row["estimate"]) and math.isnan(row["low"])
-
-
 def test_layers_without_a_value_are_left_out(noisy):
     x, y = noisy
     x, y = x.copy(), y.copy()
@@ -90,15 +84,6 @@ def test_too_few_layers_are_no_correlation():
     assert found["estimate"].isna().all() and found["layers"].tolist() == [2, 0]
 
 
-def test_a_constant_metric_has_no_correlation():
-    found = correlate(
-        measured({"lidar": [1.0] * 5}),
-        Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3, 0.2]})),
-        statistics=PLAIN,
-    )
-    assert found[["estimate", "low", "high"]].isna().all(axis=None)
-
-
 def test_models_are_matched_by_name_and_revision():
     scores = pd.concat([scored({"a": [0, 1, 2, 3]}), scored({"a": [0, 3, 2, 1]}, "n")])
     metrics = pd.concat(
@@ -113,7 +98,7 @@ def test_models_are_matched_by_name_and_revision():
     assert set(found["revision"]) == {"r"}
     with pytest.raises(
         LayerscopeError,
-        match=r"no model has both metrics \(m s\) and scores \(m r, n r\)",
+        match=r"no model has both metrics \(m\) and scores \(m, n\)",
     ):
         correlate(
             measured({"lidar": [0, 1, 2, 3]}).assign(revision="s"), Evaluation(scores)
@@ -140,15 +125,6 @@ DIRECTIONS = {
     "lidar": (-0.53, -0.38, -0.78, -0.91),
     "dime": (-0.52, -0.71, 0.55, 0.38),
 }
-# mean score of 32 tasks in percent at the metric's minimum, layer 0 left out
-AT_MINIMUM = {
-    "prompt_entropy": (46.3, 50.1, 47.1, 50.1),
-    "dataset_entropy": (46.2, 48.7, 45.9, 50.1),
-    "curvature": (46.3, 50.5, None, None),
-    "infonce": (43.5, 46.8, 46.5, 49.2),
-    "lidar": (45.9, 49.3, 47.1, 51.0),
-    "dime": (45.9, 49.0, 43.5, 44.9),
-}
 PLACES = [
     ("tasks", "Pythia-160m"),
     ("tasks", "Pythia-410m"),
@@ -163,22 +139,9 @@ def test_published_directions(published):
     curves = one_variant(corpus_averages(open_metrics(published / "metrics.csv.gz")))
     found = correlate(curves, evaluation, statistics=["spearman"], bootstrap=0)
     found = found.set_index(["metric", "corpus", "model"])["estimate"]
-    values = (
-        curves[curves["layer"] > 0]
-        .set_index(["metric", "corpus", "model", "layer"])["value"]
-        .dropna()
-        .sort_index()
-    )
     for metric, printed in DIRECTIONS.items():
-        for place, rho, score in zip(PLACES, printed, AT_MINIMUM[metric], strict=True):
+        for place, rho in zip(PLACES, printed, strict=True):
             if rho is None:
                 assert math.isnan(found[metric, *place])
-                continue
-            assert abs(found[metric, *place] - rho) <= 0.00505, (metric, place)
-            layer = values[metric, *place].idxmin()
-            assert (
-                round(100 * evaluation.table(place[1]).loc[layer].mean(), 1) == score
-            ), (
-                metric,
-                place,
-            )
+            else:
+                assert abs(found[metric, *place] - rho) <= 0.00505, (metric, place)

@@ -77,9 +77,6 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, two_models):
     assert (done.line, done.out) == (line, "")
 
 
-BOTH = ["{scores}", "--metrics", "{metrics}"]
-
-
 @pytest.mark.parametrize(
     ("options", "line"),
     [
@@ -89,11 +86,6 @@ BOTH = ["{scores}", "--metrics", "{metrics}"]
             "evaluation '{scores}x' does not exist, did you mean scores.csv?",
         ),
         (["{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
-        ([*BOTH, "--variant", "rew"], "option --variant is gone: "),
-        (
-            [*BOTH, "--save-rules", "x"],
-            "option --save-rules is gone: rules are not fitted any more; --metrics prints",
-        ),
     ],
 )
 def test_wrong_commands(cli, files, options, line):

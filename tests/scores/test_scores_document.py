@@ -19,11 +19,6 @@ def printed(evaluation: Evaluation, width: int = 120, **more: object) -> str:
     return console.file.getvalue()
 
 
-def test_scores_of_layer_0_alone_have_no_best_layer():
-    text = printed(Evaluation(scored({"a": [0.5]})))
-    assert "50.00" in text and "no layer has scores on enough tasks" in text
-
-
 def test_a_row_a_model_with_what_was_left_out(two_models):
     text = printed(two_models)
     rows = {
@@ -34,9 +29,7 @@ def test_a_row_a_model_with_what_was_left_out(two_models):
     # first, mean, best (layer), last, oracle; layer 0 is not a candidate
     assert rows["m"][1:7] == ["10.00", "47.50", "80.00", "(2)", "40.00", "80.00"]
     assert rows["n"][1:7] == ["90.00", "40.00", "20.00", "(2)", "–", "20.00"]
-    wanted = (
-        "n: left out with scores on fewer than 2 tasks: layer 3; 1 of 8 scores missing."
-    )
+    wanted = "n: left out with scores on fewer than 2 tasks: layer 3."
     assert wanted in text and "1 missing" in text
 
 
@@ -69,10 +62,6 @@ def test_one_model_has_its_layers_by_task():
     )
 
 
-def test_percents_have_two_decimals():
-    assert "46.83" in printed(Evaluation(scored({"a": [45.0, 46.834]})))
-
-
 def test_correlations_and_rules(two_models, lidar):
     whole = Evaluation(two_models.scores.fillna({"score": 0.4}))
     correlations = correlate(lidar, whole, statistics=["spearman", "pearson"])
@@ -86,7 +75,7 @@ def test_correlations_and_rules(two_models, lidar):
     (line,) = {
         line for line in text.splitlines() if line.startswith("minimum lidar · d")
     }
-    # 80 less 40 in one family, nothing in the other
+    # 80 less 40 in one model, nothing in the other
     assert line.split()[-2:] == ["+20.00", "0.00"]
     assert "best of 12 rules looks better here than it is" in " ".join(text.split())
 
@@ -125,36 +114,19 @@ def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
     )
     found = Evaluation(rows.assign(stderr=0.03))
     line = "scores best on the average of 2 tasks: 55.00 ±2.12 %, +20.00 ±3.00 points against the model as shipped"
-    assert found.document().answer == f"Layer 2 of 3 {line}; best by task: layers 2-3"
-    assert (
-        found.as_dict()["answer"]
-        == found.document().answer
-        == printed(found, 200).splitlines()[0]
-    )
+    answer = f"Layer 2 of 3 {line}"
+    assert found.document().answer == answer == found.as_dict()["answer"]
+    assert printed(found, 200).splitlines()[0] == answer
     one = Evaluation(scored({"a": M})).document().answer
-    assert (
-        one
-        == "Layer 2 of 3 scores best on a: 80.00 %, +40.00 points against the last layer"
+    wanted = (
+        "Layer 2 of 3 scores best on a: 80.00 %, +40.00 points against the last layer"
     )
-    last = (
-        Evaluation(pd.concat([scored({"a": [0.1, 0.2]}), shipped(a=0.2)]))
-        .document()
-        .answer
-    )
-    assert last.startswith(
-        "Layer 1 of 1 scores best on a: 20.00 %, +0.00 points against the model"
-    )
+    assert one == wanted
 
 
 @pytest.mark.parametrize(
     ("values", "baseline", "words"),
     [
-        (
-            [0.1, 0.2, 0.42, 0.4],
-            0.4,
-            "No layer is measurably better than the model as shipped on a; "
-            "the best one, 2, has 42.00 ±1.00 %, +2.00 ±1.41 points against the model as shipped",
-        ),
         (
             [0.9, 0.42, 0.43, 0.4],
             0.41,
@@ -182,18 +154,7 @@ def test_a_tie_is_called_one_by_the_judge_of_select(values, baseline, words):
     assert chosen.as_shipped == (not words.startswith("Layer 2"))
 
 
-def test_of_several_sites_the_first_line_names_the_best():
-    rows = [scored({"a": M}, site="raw"), scored({"a": [*M[:3], 0.9]}, site="normed")]
-    assert (
-        Evaluation(pd.concat(rows)).document().answer
-        == "Layer 3 of 3 (normed) scores best on a: 90.00 %"
-    )
-
-
 def test_of_several_models_the_first_line_counts_those_whose_best_layer_is_another():
-    rows = pd.concat([scored({"a": M}), scored({"a": [0.1, 0.2]}, "n")])
-    line = "best on average in 1 of 2 models: +40.00 points on average, most for m: +40.00 points"
-    assert Evaluation(rows).document().answer.endswith(line)
     many = pd.concat(
         [scored({"a": [0.1, 0.5 + i / 100, 0.4]}, f"m{i}") for i in range(5)]
     )

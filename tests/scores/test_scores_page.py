@@ -5,15 +5,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from chromium import content_of
 from frames import scored
-from typed import cli
 
 from layerscope import report
-from layerscope.core.errors import LayerscopeError
-from layerscope.scores import Evaluation, open_evaluation
-
-__all__ = ["cli", "content_of"]
+from layerscope.scores import Evaluation
 
 LONG = "AVeryLongNameOfATaskThatNobodyWouldWriteOutTwiceClassification"
 HOSTILE = "</script><script>window.hit = 1</script><b>%{y}</b>"
@@ -76,9 +71,7 @@ def alone(tmp_path_factory):
     return report(found, tmp_path_factory.mktemp("page") / "alone.html")
 
 
-@pytest.mark.parametrize(
-    ("page", "width"), [("both", 1300), ("both", 390), ("alone", 390)]
-)
+@pytest.mark.parametrize(("page", "width"), [("both", 390), ("alone", 1300)])
 def test_opens_without_a_word_a_request_or_harm(browser, request, page, width):
     path = request.getfixturevalue(page)
     with browser.open(path, width) as opened:
@@ -90,21 +83,9 @@ def test_opens_without_a_word_a_request_or_harm(browser, request, page, width):
         assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), (
             "the page is wider than the window"
         )
-        ends = opened.ask(
-            "[...document.querySelectorAll('nav a')].map(a => a.getBoundingClientRect().right)"
-        )
-        assert max(ends) <= width, "a link to a section is cut"
         assert opened.ask("window.hit") is None
         assert opened.ask("document.scripts.length") == 5
         assert opened.ask("document.querySelectorAll('main img, main i').length") == 0
-        plots = opened.ask("page.figures.length")
-        canvases = opened.ask(
-            "[...document.querySelectorAll('.plot canvas')].filter(canvas => canvas.width > 0).length"
-        )
-        folded = opened.ask(
-            "[...document.querySelectorAll('details:not([open]) .plot')].filter(p => !p.children.length).length"
-        )
-        assert plots > 0 and canvases + folded == plots
         assert HOSTILE in opened.text("#scores")
     assert path.stat().st_size < 6e6
 
@@ -143,10 +124,6 @@ def test_plots_are_the_evaluations_values(browser, both, evaluation):
         # the last task is read best at layer 0, which is not a candidate
         rings = {row["row"]: row["column"] for row in cells if row.get("marked")}
         assert rings == {"plain": "2", LONG: "1", HOSTILE: "3"}
-        opened.tab.check("input[name=axis][value=percent]")
-        opened.drawn()
-        drawn = opened.ask(DRAWN, [AVERAGE, "line"])
-        assert [row["at"] for row in drawn] == pytest.approx([0, 100 / 3, 200 / 3, 100])
 
 
 def test_scores_alone_are_a_whole_page(browser, alone):
@@ -170,39 +147,7 @@ def test_scores_alone_are_a_whole_page(browser, alone):
             return list(found.values())
 
         assert [at[-1] for at in lines()] == [100, 100]
-        assert (
-            len(
-                opened.ask(
-                    "document.querySelectorAll('#summary tbody tr')[1].textContent"
-                )
-            )
-            > 20
-        )
         opened.tab.uncheck("[data-run='0']")
         opened.drawn()
         assert lines() == [[0, 40, 60, 80, 100]]
         assert "left out with scores on fewer than" in opened.text("main")
-
-
-def test_what_is_given_is_told_apart(labelled, evaluation, tmp_path, cli, content_of):
-    saved = evaluation.save(tmp_path / "saved")
-    other = evaluated("another")
-    page = report([labelled.path, saved, other], tmp_path / "page.html")
-    assert any("another" in run["name"] for run in content_of(page)["runs"])
-    with pytest.raises(
-        LayerscopeError,
-        match="evaluation '.*' is given twice: name each evaluation once",
-    ):
-        report([evaluation, open_evaluation(saved)], tmp_path / "page.html")
-    changed = Evaluation(
-        evaluation.scores.assign(score=evaluation.scores["score"] / 2), "half"
-    )
-    with pytest.raises(
-        LayerscopeError, match="judged here <i> and half has two rows for model"
-    ):
-        report([evaluation, changed], tmp_path / "page.html")
-    done = cli("report", labelled.path, saved, tmp_path)
-    assert done.status == 2
-    assert done.line.startswith(
-        f"{str(tmp_path)!r} is neither a run nor an evaluation: give the folder of a run"
-    )
