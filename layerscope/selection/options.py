@@ -1,6 +1,5 @@
 """The options of `select`, and the bounds that a choice keeps to."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,11 +42,10 @@ class Budget:
         """Return whether a depth of this cost is within the bounds on time, speed and size."""
         if cost is None:
             return not self.within
-        return (
-            cost.milliseconds <= (self.max_ms or math.inf)
-            and cost.megabytes <= (self.max_mb or math.inf)
-            and cost.speedup >= (self.min_speedup or 0)
-        )
+        is_fast = self.max_ms is None or cost.milliseconds <= self.max_ms
+        is_small = self.max_mb is None or cost.megabytes <= self.max_mb
+        gains = self.min_speedup is None or cost.speedup >= self.min_speedup
+        return is_fast and is_small and gains
 
     def layers(
         self, layers: Sequence[int], costs: "Mapping[int, Cost]"
