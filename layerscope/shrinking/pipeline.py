@@ -163,10 +163,8 @@ def _shrunk(job: Job) -> Shrunk:
 
 
 def _within(budget: Budget, offer: Offer) -> bool:
-    return all(
-        bound.allows(offer)  # type: ignore[arg-type]  # it has the fields of a cost that are bound
-        for bound in budget.bounds
-    )
+    # it has the fields of a cost that are bound
+    return budget.allows(offer)  # type: ignore[arg-type]  # an offer is no Cost
 
 
 def _priced(job: Job) -> dict[int, Offer]:
@@ -206,7 +204,7 @@ def _order(job: Job, offers: dict[int, Offer], allowed: list[int]) -> list[int]:
     A bound on speed or size leaves one: the most blocks within it, which lose least. Else it is the
     fewest whose loss healing may take back, then more and more.
     """
-    if job.budget.bounds:
+    if job.budget.within:
         return allowed[-1:]
     first = allowed[-1]
     for blocks in reversed(allowed):
