@@ -25,6 +25,7 @@ from layerscope.core.margin import error_of
 from layerscope.core.progress import Reporter, reporting
 from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import Lessons
+from layerscope.healing.outputs import reads_logits
 from layerscope.inputs import open_corpus
 from layerscope.models.capture import evaluating
 from layerscope.models.lens import skipping
@@ -279,7 +280,7 @@ def _lessons(job: Job) -> Lessons:
             seen = {*learn, *apart[0], *apart[1]}
             others = [text for text in others if text not in seen]
         learn += others
-    return Lessons(learn, apart[0], apart[0])
+    return Lessons(learn, *apart)
 
 
 def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
@@ -298,6 +299,9 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     small = open_cut(path, source).model
     full = job.task.values(source.model, HELD)
     loss, error = paired(full, job.task.values(small, HELD))
+    recall = None
+    if not reads_logits(source.model):
+        recall = job.task.recall(small)
     loader = "SentenceTransformer({})"
     if job.format == "transformers":
         loader = f"{entry.auto}.from_pretrained({{}})"
@@ -313,6 +317,7 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
         full_megabytes=entry.full_megabytes,
         measured=entry.measured,
         healed=facts["healed"],
+        recall=recall,
         load=loader.format(repr(str(path))),
     )
 

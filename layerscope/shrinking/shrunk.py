@@ -11,6 +11,8 @@ from layerscope.show.pushed import Stored
 
 STORE = Store("shrunk model", "shrunk.json", "run layerscope shrink again", {})
 
+OLD_INDEX = "A new vector in an index of the full model's vectors"
+
 
 @dataclass(frozen=True)
 class Offer:
@@ -37,8 +39,8 @@ class Offer:
             return text
         how = "not healed"
         if self.healed:
-            how = f"healed, {-(self.cut_loss or 0.0):+.1f} before"
-        return f"{text}, {-self.loss:+.1f} ±{self.error:.1f} points ({how})"
+            how = f"healed, {0 - (self.cut_loss or 0.0):+.1f} before"
+        return f"{text}, {0 - self.loss:+.1f} ±{self.error:.1f} points ({how})"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ class Shrunk(Stored):
     `kept` are its blocks, counted from 1, of `depth`. `loss` in points and its standard error
     `error` are those of the model that was written, on `samples` held out, against the full model's
     score `full_score`, paired by sample; `measure` says of what. `speedup` and `megabytes` are
-    measured, `load` is the line that loads it. Where `met` is False nothing was within the budget,
+    measured, `load` is the line that loads it; `recall` is the share of a held-out sample's ten
+    nearest neighbours among the other samples that its new vector finds in an index of the full
+    model's vectors, None of models without vectors. Where `met` is False nothing was within the budget,
     and there is no model. `offers` are the depths that were tried or priced.
     """
 
@@ -72,6 +76,7 @@ class Shrunk(Stored):
     measured: str = ""
     healed: str = ""
     load: str = ""
+    recall: float | None = None
     folder: Path | None = None
 
     @classmethod
@@ -93,9 +98,14 @@ class Shrunk(Stored):
                 lead=(),
             )
         share = self.megabytes / self.full_megabytes
+        notes = [self.healed, self.measured]
+        if self.recall is not None:
+            notes.append(
+                f"{OLD_INDEX} finds {self.recall:.0%} of the ten nearest neighbours: rebuild your index for all."
+            )
         reasons = [
-            f"{-self.loss:+.1f} ±{self.error:.1f} points on {count(self.samples, 'sample')} held out ({self.measure}, "
-            f"full model {self.full_score:.1f})",
+            f"{0 - self.loss:+.1f} ±{self.error:.1f} points on {count(self.samples, 'sample')} held out "
+            f"({self.measure}, full model {self.full_score:.1f})",
             f"{self.speedup:.2f}× as fast, {self.megabytes:.1f} MB, {share:.0%} of the size",
             self.load,
         ]
@@ -104,7 +114,7 @@ class Shrunk(Stored):
             title=title,
             reasons=tuple(reasons),
             parts=(table,),
-            notes=tuple(filter(None, (self.healed, self.measured))),
+            notes=tuple(filter(None, notes)),
             kind="shrunk models",
         )
 

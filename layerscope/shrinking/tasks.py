@@ -38,6 +38,8 @@ FEWEST = 100
 FOLDS = 5
 LEARN, VALIDATION, HELD = 0, 1, 2
 """The parts of the data: what is learned from, what choices are made by, and what judges the result."""
+NEIGHBOURS, INDEXED = 10, 5000
+"""Neighbours that are looked for in an index of the full model's vectors, and the most vectors in it."""
 PARTS = {VALIDATION: (0.2, 500), HELD: (0.25, 1000)}
 """The share of the samples in a part, and the most of them."""
 
@@ -113,6 +115,24 @@ class Task(ABC):
         """Return what is read of a model on the samples of a part."""
         return read(model, self.texts(part), self.pooling, of)
 
+    def recall(self, small: LayeredModel) -> float:
+        """Return how many of the ten nearest neighbours new vectors find in an index of the full model's vectors.
+
+        The index holds the samples that are not held out; the share is a mean over those that are.
+        """
+        others = [*self.texts(LEARN), *self.texts(VALIDATION)][:INDEXED]
+        queries = [_unit(self.read(model, HELD)) for model in (self.full, small)]
+        index = _unit(read(self.full, others, self.pooling, given))
+        nearest = [
+            np.argsort(-(rows @ index.T), axis=1)[:, :NEIGHBOURS] for rows in queries
+        ]
+        shared = [np.isin(*pair).mean() for pair in zip(*nearest, strict=True)]
+        return float(np.mean(shared))
+
+
+def _unit(vectors: Floats) -> Floats:
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
 
 class NextToken(Task):
     """The loss of the next token."""
@@ -165,8 +185,7 @@ class Probe(Labelled):
     def values(self, model: LayeredModel, part: int) -> Floats:
         """Return the values: which predictions of the probe are right."""
         vectors = [self.read(model, each) for each in (LEARN, part)]
-        rows = np.concatenate(vectors)
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = _unit(np.concatenate(vectors))
         learned, judged = (self.classes[self.rows(each)] for each in (LEARN, part))
         fold = np.full(len(rows), APART)
         fold[: len(learned)] = stratified(learned, FOLDS, 0)
@@ -190,8 +209,7 @@ class Pairs(Task):
     def values(self, model: LayeredModel, part: int) -> Floats:
         """Return the values, by the influence of each pair."""
         texts = self.texts(part)
-        vectors = self.read(model, part)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = _unit(self.read(model, part))
         number = {text: i for i, text in enumerate(texts)}
         pairs = np.array(
             [[number[text] for text in self.samples[row]] for row in self.rows(part)]

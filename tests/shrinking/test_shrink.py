@@ -13,6 +13,7 @@ from typed import cli
 
 import layerscope
 from layerscope import LayerscopeError
+from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override
 from layerscope.shrinking import open_shrunk, pipeline
 from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, split, task_of
@@ -69,12 +70,18 @@ def test_an_encoder(kind: str, encoder: Path, tmp_path: Path) -> None:
     assert open_shrunk(tmp_path / "out").as_dict() == shrunk.as_dict()
     small = SentenceTransformer(str(tmp_path / "out" / "model"), device="cpu")
     assert len(small[0].auto_model.encoder.layer) == len(shrunk.kept)
-    if kind == "texts":  # the loss again, by sentence-transformers alone
+    if kind == "texts":  # the loss and the recall again, by sentence-transformers alone
         full = SentenceTransformer(str(encoder), device="cpu")
         task = _task(DATA[kind](), encoder)
-        held = task.texts(HELD)
-        cosines = (full.encode(held) * small.encode(held)).sum(1)
-        assert shrunk.loss == pytest.approx(100 - 100 * cosines.mean(), abs=1e-3)
+        held, others = task.texts(HELD), task.texts(LEARN) + task.texts(VALIDATION)
+        old, new = full.encode(held), small.encode(held)
+        assert shrunk.loss == pytest.approx(
+            100 - 100 * (old * new).sum(1).mean(), abs=1e-3
+        )
+        index = full.encode(others).T
+        nearest = [np.argsort(-(rows @ index))[:, :10] for rows in (old, new)]
+        hits = [np.isin(*pair).mean() for pair in zip(*nearest, strict=True)]
+        assert shrunk.recall == pytest.approx(np.mean(hits), abs=0.02)
 
 
 def _task(data: object, folder: Path) -> object:
@@ -82,25 +89,39 @@ def _task(data: object, folder: Path) -> object:
     return task_of(data, None, None, source.model, source.pooled_by, 0)
 
 
+def vision() -> object:
+    config = hf.ViTConfig(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        image_size=8,
+        patch_size=4,
+        num_channels=1,
+        num_labels=10,
+    )
+    return tiny.seeded(hf.ViTForImageClassification, config)
+
+
 @pytest.mark.parametrize(
     ("make", "auto", "data", "measure"),
     [
         (tiny.gpt2, hf.AutoModelForCausalLM, TEXTS, "loss of the next token"),
-        (
-            tiny.classifier,
-            hf.AutoModelForSequenceClassification,
-            TEXTS,
-            "agreement",
-        ),
+        (tiny.classifier, hf.AutoModelForSequenceClassification, TEXTS, "agreement"),
+        (vision, hf.AutoModelForImageClassification, "digits", "accuracy"),
     ],
 )
 def test_models_with_a_head(
     make: object, auto: type, data: object, measure: str, tmp_path: Path
 ) -> None:
     folder = tiny.saved(make(), tmp_path / "full", special=make is not tiny.gpt2)
-    shrunk = layerscope.shrink(
-        folder, data, out=tmp_path / "out", speed=0.01, max_loss=1000, **QUIET
-    )
+    options = QUIET | {"speed": 0.01, "max_loss": 1000}
+    if data == "digits":
+        data = open_corpus(data).take(range(150))
+        options["heal"] = None
+        for file in folder.glob("tokenizer*"):
+            file.unlink()
+    shrunk = layerscope.shrink(folder, data, out=tmp_path / "out", **options)
     assert shrunk.met and len(shrunk.kept) == 2 and measure in shrunk.measure
     small = auto.from_pretrained(tmp_path / "out" / "model")
     assert small.config.num_hidden_layers == 2
@@ -225,3 +246,19 @@ def test_a_model_of_one_block_and_a_folder_with_something_in_it(
         layerscope.shrink(one, TEXTS, out=tmp_path / "out", **QUIET)
     with pytest.raises(LayerscopeError, match="holds no shrunk model"):
         layerscope.shrink(encoder, TEXTS, out=tmp_path / "one", **QUIET)
+
+
+def test_a_process_that_is_killed_in_healing_goes_on(
+    forks, encoder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "data.txt").write_text("\n".join(TEXTS))
+    out = tmp_path / "out"
+    call = ["shrink", encoder, "--data", tmp_path / "data.txt", "--out", out]
+    call += ["--max-loss", 90, "--speed", "0.01", "--minutes", "0.05"]
+    state = out / "work" / "blocks-2" / "healing.pt"
+    forks.killed(*call, when=state.is_file)
+    assert not (out / "shrunk.json").exists()
+    ended = forks.run(*call)
+    assert ended.status == 0, ended.err
+    assert "healing resumes after step" in ended.err and "held out" in ended.out
+    assert open_shrunk(out).met and not (out / "work").exists()
