@@ -20,8 +20,8 @@ from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.early_exit.findings import judged
 from layerscope.early_exit.options import ExitsOptions
 from layerscope.early_exit.timing import speedup
-from layerscope.generation.decoder import check_room, ends_of, until_end
 from layerscope.generation.draft_report import AUTO, PLAIN, STORE, WAYS, DraftReport
+from layerscope.generation.language_model import check_room, ends_of, until_end
 from layerscope.generation.pipeline import from_data, open_texts
 from layerscope.generation.speculation import SelfSpeculation
 from layerscope.generation.speculative_rounds import Speculated

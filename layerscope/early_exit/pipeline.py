@@ -33,8 +33,8 @@ from layerscope.early_exit.saving import precision
 from layerscope.early_exit.timing import Raced, measure_costs, race_exits
 from layerscope.early_exit.validation import Validation, read_validation, record_all
 from layerscope.generation import draft_report
-from layerscope.generation.decoder import language_model
 from layerscope.generation.draft_report import DraftReport
+from layerscope.generation.language_model import language_model
 from layerscope.metrics import exit_speedup
 from layerscope.truncation.costs import parameters
 

@@ -15,14 +15,14 @@ from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.options import Reading
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import typed
-from layerscope.generation.decoder import (
+from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
+from layerscope.generation.language_model import (
     at_depth,
     check_room,
     layers_of,
     open_language_model,
     token_ids,
 )
-from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
 from layerscope.generation.options import GenerateOptions, Sampling
 from layerscope.generation.sampling import (
     continued,

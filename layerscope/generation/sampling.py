@@ -11,7 +11,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Advance
-from layerscope.generation.decoder import ends_of, until_end
+from layerscope.generation.language_model import ends_of, until_end
 from layerscope.generation.options import Sampling
 
 Processor = Callable[[Tensor, Tensor], Tensor]

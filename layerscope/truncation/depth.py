@@ -118,32 +118,27 @@ def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
     """The classes a checkpoint may have: of an encoder in an encoder–decoder its own class, where there is one."""
     from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING
 
-    alone = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(module.config), None)
-    if not getattr(module.config, "is_encoder_decoder", False) or not isinstance(
-        alone, type
-    ):
-        return [type(module)]
-    block = module.get_submodule(stack.blocks[0])
-    return [alone] * any(child is block for child in module.get_encoder().modules()) + [
-        type(module)
-    ]
+    kinds, config = [type(module)], module.config
+    alone = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(config), None)
+    if getattr(config, "is_encoder_decoder", False) and isinstance(alone, type):
+        block = module.get_submodule(stack.blocks[0])
+        if block in {*module.get_encoder().modules()}:
+            kinds.insert(0, alone)
+    return kinds
 
 
 def _candidates(kind: type[nn.Module], config: Any, stack: Stack) -> Iterator[Depth]:
-    depth, values = (
-        stack.depth,
-        {field: _get(config, field) for field in _fields(config)},
-    )
-    values = {
-        field: values[field]
-        for field in sorted(values, key=lambda field: "layer" not in field[-1])
-    }
-    lists = [field for field, value in values.items() if _is_of_blocks(value, depth)]
-    cuts = [cut for n in range(len(lists), -1, -1) for cut in combinations(lists, n)]
-    cuts = cuts if len(lists) <= MOST_LISTS else [tuple(lists), ()]
-    for field, value in values.items():
-        if isinstance(value, int) and not isinstance(value, bool) and value == depth:
-            yield from (Depth(kind, stack, field, cut) for cut in cuts)
+    fields = sorted(_fields(config), key=lambda field: "layer" not in field[-1])
+    values = {field: _get(config, field) for field in fields}
+    lists = [field for field in fields if _is_of_blocks(values[field], stack.depth)]
+    cuts = [tuple(lists), ()]
+    if len(lists) <= MOST_LISTS:
+        sizes = range(len(lists), -1, -1)
+        cuts = [*chain.from_iterable(combinations(lists, size) for size in sizes)]
+    for field in fields:
+        if type(values[field]) is int and values[field] == stack.depth:
+            for cut in cuts:
+                yield Depth(kind, stack, field, cut)
 
 
 def _fields(config: Any, above: Field = ()) -> Iterator[Field]:
@@ -165,14 +160,13 @@ def _get(config: Any, field: Field) -> Any:
 
 def _is_of_blocks(value: Any, depth: int) -> bool:
     """Whether a value may be a list with an entry for each block, or of some blocks' indices, which rise."""
-    if not isinstance(value, (list, tuple)) or len(value) == depth:
-        return isinstance(value, (list, tuple))
-    whole = bool(value) and all(
-        isinstance(entry, int) and not isinstance(entry, bool) for entry in value
-    )
-    return whole and all(
-        a < b for a, b in zip([-1, *value], [*value, depth], strict=True)
-    )
+    if not isinstance(value, (list, tuple)):
+        return False
+    if len(value) == depth:
+        return True
+    if not value or any(type(entry) is not int for entry in value):
+        return False
+    return [*value] == sorted({*value} & {*range(depth)})
 
 
 def _kept_of(value: Sequence[Any], kept: Sequence[int], depth: int) -> list[Any]:
@@ -191,25 +185,36 @@ def _misfit(
         empty = _empty(depth.kind, depth.config(module.config, kept))
     except Exception:  # a config that nothing can be made of
         return ""
-    shapes = _shapes(empty)
-    if odd := sorted(shapes.keys() ^ wanted.keys()):
-        return f"its blocks differ in their weights ({odd[0]})" if gaps_in(kept) else ""
-    if other := next((key for key in wanted if shapes[key] != wanted[key]), None):
-        return f"the size of its {other} depends on how many blocks it has"
+    misfit = _misshapen(_shapes(empty), wanted, kept)
+    if misfit is not None:
+        return misfit
     built = _filled(empty, module, moved(depth.stack, kept))
     if built is None:
         return "with fewer blocks it has buffers that the full one has not"
+    states = []
     try:
-        if any(
-            _executions(built, cut, inputs) != cut.depth for inputs in expected.inputs
-        ):
-            return ""
-        states = [last_states(built, cut, inputs) for inputs in expected.inputs]
+        for inputs in expected.inputs:
+            if _executions(built, cut, inputs) != cut.depth:
+                return ""
+            states.append(last_states(built, cut, inputs))
     except Exception as error:
         return f"with fewer blocks it does not run ({type(error).__name__}: {first_line(error)})"
     if all(map(agrees, states, expected.states)):
         return None
     return "its blocks compute something else than in the full model"
+
+
+def _misshapen(shapes: Shapes, wanted: Shapes, kept: Sequence[int]) -> str | None:
+    """Return None where the weights of a candidate are those wanted, else how they differ."""
+    odd = sorted(shapes.keys() ^ wanted.keys())
+    if odd and gaps_in(kept):
+        return f"its blocks differ in their weights ({odd[0]})"
+    if odd:
+        return ""
+    for name, shape in wanted.items():
+        if shapes[name] != shape:
+            return f"the size of its {name} depends on how many blocks it has"
+    return None
 
 
 def _wanted(
@@ -261,7 +266,9 @@ def _filled(empty: Any, module: Any, paths: Mapping[str, str | None]) -> Any | N
     buffers = renamed(dict(module.named_buffers()), paths)
     kept = {name: weights[name] for name in empty.state_dict()}
     empty.load_state_dict(kept, strict=True, assign=True)
-    for name in [name for name, buffer in empty.named_buffers() if buffer.is_meta]:
+    for name, buffer in [*empty.named_buffers()]:
+        if not buffer.is_meta:
+            continue
         if name not in buffers:  # one that is not saved, such as a table of frequencies
             return None
         owner, _, last = name.rpartition(".")
@@ -280,12 +287,12 @@ def _filled(empty: Any, module: Any, paths: Mapping[str, str | None]) -> Any | N
 
 def _executions(module: nn.Module, stack: Stack, inputs: Inputs) -> int:
     """How many times a forward runs the blocks of a stack."""
-    ran: list[None] = []
+    ran: list[Any] = []
     with ExitStack() as hooks:
-        for path in dict.fromkeys(stack.blocks):
+        for path in {*stack.blocks}:
             block = module.get_submodule(path)
             hooks.enter_context(
-                block.register_forward_hook(lambda *_: ran.append(None))
+                block.register_forward_hook(lambda *call: ran.append(None))
             )
         forward(module.get_submodule(stack.entry), inputs)
     return len(ran)

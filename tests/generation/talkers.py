@@ -15,7 +15,7 @@ from torch import nn
 
 from layerscope.core.progress import Reporter
 from layerscope.generation import generate
-from layerscope.generation.decoder import open_language_model, token_ids
+from layerscope.generation.language_model import open_language_model, token_ids
 from layerscope.generation.scoring import Scores, scores_of
 from layerscope.models import LoadOptions, Override
 
