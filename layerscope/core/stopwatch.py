@@ -1,6 +1,7 @@
 """How long something takes on this machine: warmed up, in turns, with the device waited for, as medians."""
 
 import platform
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -118,20 +119,11 @@ def machine(device: torch.device) -> str:
     """Return in words what the speed was measured on."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    try:
-        lines = (
-            Path("/proc/cpuinfo")
-            .read_text(encoding="utf-8", errors="replace")
-            .splitlines()
-        )
-    except OSError:
-        lines = []
-    named = (
-        line.partition(":")[2].strip()
-        for line in lines
-        if line.startswith("model name")
-    )
-    processor = next(named, "") or platform.processor() or platform.machine()
+    processor, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    if info.is_file():
+        text = info.read_text(encoding="utf-8", errors="replace")
+        for name in re.findall(r"^model name\s*: (.+)$", text, re.M)[:1]:
+            processor = name
     return f"{processor}, {count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}"
 
 
