@@ -99,8 +99,7 @@ def from_states() -> str:
         "states, pooled or of tokens": ("pooled", "path", "pairs"),
         "and labels": ("labels",),
         "states of tokens": ("tokens",),
-        "states of tokens and `--head`": ("lens",),
-        "only a model that runs": ("views",),
+        "only a model that runs": ("lens", "views"),
     }
     lines = ["| from | metrics |", "| --- | --- |"]
     for what, kinds in given.items():

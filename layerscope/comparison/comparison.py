@@ -36,7 +36,6 @@ class Member:
     pooling: str
     final: str
     """The site that is, at the last layer, the model's own output: raw where no norm follows."""
-    step: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,17 +84,17 @@ class Comparison(Stored):
     @cached_property
     def named(self) -> pd.DataFrame:
         """The long frame with names of the layers, `a` and `b`: their number, "final" after the norm."""
-        normed = {
-            (run.name, run.depth, run.final) for run in self.runs if run.final != "raw"
-        }
         frame = self.frame.copy()
         for name, end in (("a", ""), ("b", "_b")):
-            keys = zip(
-                *(frame[f"{key}{end}"] for key in ("run", "layer", "site")), strict=True
-            )
-            frame[name] = pd.Series(
-                ["final" if key in normed else key[1] for key in keys], dtype=object
-            )
+            layers = frame[f"layer{end}"].astype(object)
+            for run in self.runs:
+                if run.final == "raw":
+                    continue
+                is_final = frame[f"run{end}"] == run.name
+                is_final &= frame[f"layer{end}"] == run.depth
+                is_final &= frame[f"site{end}"] == run.final
+                layers = layers.mask(is_final, "final")
+            frame[name] = layers
         return frame
 
     @cached_property
@@ -103,11 +102,6 @@ class Comparison(Stored):
         """Names and variants of the similarities that were computed."""
         forms = self.table("similarity")[["metric", "variant"]].drop_duplicates()
         return tuple(forms.itertuples(index=False, name=None))
-
-    @property
-    def similarities(self) -> tuple[str, ...]:
-        """Names of the similarities that were computed."""
-        return tuple(dict.fromkeys(metric for metric, _ in self.forms))
 
     def similarity(
         self,
@@ -151,12 +145,8 @@ class Comparison(Stored):
         for number, member in enumerate(self.runs):
             if run in (number, member.name):
                 return member
-        numbered = ", ".join(
-            f"{i} ({member.name})" for i, member in enumerate(self.runs)
-        )
-        raise LayerscopeError(
-            f"run {run!r} is not in this comparison: it has {numbered}"
-        )
+        names = ", ".join(member.name for member in self.runs)
+        raise LayerscopeError(f"run {run!r} is not in this comparison: it has {names}")
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; null is what is not known."""

@@ -30,11 +30,10 @@ Cell = tuple[str, str | None, str | None, str, int]
 Values = npt.NDArray[np.floating[Any]]
 Curves = dict[Key, pd.DataFrame]
 """The rows of each metric by layer."""
-PLACE, NUMBERS = ("layer", "site", "pooling"), ("value", "stderr", "n", "n_skipped")
+PLACE = ("pooling", "site", "layer")
+NUMBERS = ("value", "stderr", "n", "n_skipped")
 FINAL = "final"
 """The last layer after the norm, as a partner of another run's."""
-KEPT = {"cosine_similarity": "cosine_to_last"}
-"""What each sample's values are called where that is not the metric's own name."""
 OF_TOKENS = ("perplexity", "layer_accuracy", "label_probability", "cross_entropy")
 """What a language model's head says of its own tokens: with other tokens it is another question."""
 
@@ -47,112 +46,80 @@ def chosen_metrics(
     `names` are those to compare, None for all. Raises `LayerscopeError` for one that is not in
     every run.
     """
-    by_run = [
-        {metric for metric, _ in of_run if not about(metric).setting}
-        for of_run in curves
-    ]
+    by_run = [{metric for metric, _ in of_run} for of_run in curves]
     shared = sorted(set.intersection(*by_run), key=rank)
-    for name in names or ():
+    if names is None:
+        names = shared
+    for name in names:
         if name not in shared:
             hint = choices(name, shared, "they share")
             raise LayerscopeError(f"metric {name!r} is not in all of these runs{hint}")
-    chosen, notes = list[Key](), list[str]()
-    different_tokens = _have_different_tokens(sides)
-    for name in shared:
-        if names is not None and name not in names:
-            continue
-        in_all = [
-            key for key in curves[0] if key[0] == name and all(key in c for c in curves)
-        ]
-        if different_tokens and name in OF_TOKENS:
-            notes.append(
-                f"{named(name)} is not compared: the models use different tokens"
-            )
-        elif in_all:
-            chosen += in_all
+    in_all = set.intersection(*map(set, curves))
+    tokens = set()
+    for side in sides:
+        if side.run.info["model"].get("language_model"):
+            tokens.add(side.run.info["data"].get("tokens"))
+    chosen: list[Key] = []
+    notes: list[str] = []
+    for name in sorted(set(names), key=rank):
+        keys = [key for key in curves[0] if key[0] == name and key in in_all]
+        why = ""
+        if len(tokens) > 1 and name in OF_TOKENS:
+            why = "the models use different tokens"
+        elif not keys:
+            why = "the runs measured it with different options"
         else:
-            notes.append(
-                f"{named(name)} is not compared: the runs measured it with different options"
-            )
-    others = sorted(set.union(*by_run) - set(shared), key=rank)
-    if names is None and others:
-        titles = ", ".join(map(named, others))
-        notes.append(f"not compared, as not every run has them: {titles}")
+            chosen += keys
+        if why:
+            notes.append(f"{named(name)} is not compared: {why}")
     return chosen, notes
 
 
-def _have_different_tokens(sides: Sequence[Side]) -> bool:
-    """Return whether the runs are of language models with different tokens."""
-    infos = [side.run.info for side in sides]
-    is_language = any(info["model"].get("language_model") for info in infos)
-    return is_language and len({info["data"].get("tokens") for info in infos}) > 1
+def curves_of(side: Side) -> Curves:
+    """Return a run's metrics by layer, each at one pooling and site.
 
-
-def curves_by_run(sides: Sequence[Side], pooling: str | None) -> list[Curves]:
-    """Return of each run its metrics by layer.
-
-    Where no `pooling` was chosen, metrics whose values by sample are kept of one pooling are taken
-    of it, if all runs keep the same.
+    `place` is the layer, or `FINAL` for the last one after its norm.
     """
-    kept = {
-        [*side.run.info["pair_pooling"], *side.run.info["pooling"]][0] for side in sides
-    }
-    common = kept.pop() if pooling is None and len(kept) == 1 else None
-    return [_curves(side, common) for side in sides]
-
-
-def _curves(side: Side, kept: str | None) -> Curves:
-    """Return a run's metrics by layer, each at one pooling and site, similarities to the last layer among them.
-
-    `place` is the layer, or the last one after its norm.
-    """
-    table, run = side.run.at(), side.run
-    to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
-    table = table[
-        (table["layer_b"].isna() | to_last.fillna(False)) & table["value"].notna()
-    ]
+    run = side.run
+    table = run.at()
+    table = table[table["layer_b"].isna() & table["value"].notna()]
+    table = table.astype({"pooling": object})
     curves: Curves = {}
     for (metric, variant), rows in table.groupby(
         ["metric", "variant"], sort=False, dropna=False
     ):
-        entry = about(str(metric))
-        poolings = list(rows["pooling"].dropna().unique())
-        preferred = [side.pooling, *poolings]
-        if metric in KEPT and kept is not None:
-            preferred.insert(0, kept)
-        pooling = next((name for name in preferred if name in poolings), None)
-        rows = rows[
-            rows["pooling"].isna() if pooling is None else rows["pooling"] == pooling
-        ]
-        sites = [
-            site for site in ("raw", run.final, PROJECTED) if site in set(rows["site"])
-        ]
-        if not sites:
+        pooled = rows[rows["pooling"].isna() | (rows["pooling"] == side.pooling)]
+        if pooled.empty:
+            pooled = rows[rows["pooling"] == rows["pooling"].iloc[0]]
+        entry, sites = about(str(metric)), set(pooled["site"])
+        if entry.setting or sites.isdisjoint(("raw", run.final, PROJECTED)):
             continue
-        is_last = (rows["site"] == run.final) & (rows["layer"] == run.depth)
-        is_normed = is_last & (rows["site"] != sites[0])
-        rows = rows.assign(place=rows["layer"].astype(object).mask(is_normed, FINAL))
-        # a layer's similarity to itself says nothing
-        is_itself = is_last & (entry.needs == "pairs")
-        rows = rows[((rows["site"] == sites[0]) | is_last) & ~is_itself]
+        site = next(s for s in ("raw", run.final, PROJECTED) if s in sites)
+        is_final = (pooled["site"] == run.final) & (pooled["layer"] == run.depth)
+        is_final &= pooled["site"] != site
+        place = pooled["layer"].astype(object).mask(is_final, FINAL)
+        pooling = pooled["pooling"].where(pooled["pooling"].notna(), None)
+        curve = pooled.assign(place=place, pooling=pooling)
+        curve = curve.loc[is_final | (curve["site"] == site)]
         # one number for all layers is no curve, and of another depth no number to subtract
-        if len(rows) >= (1 if entry.curve else 2):
-            key = str(metric), _text(variant)
-            curves[key] = rows.assign(pooling=pooling)[[*PLACE, *NUMBERS, "place"]]
+        if entry.curve or len(curve) > 1:
+            curves[str(metric), _text(variant)] = curve[[*PLACE, *NUMBERS, "place"]]
     return curves
 
 
 def partners(a: Side, b: Side) -> pd.DataFrame:
     """Return the layers to compare: those of the deeper run, each with the nearest of the other, and the last ones."""
-    depth, most = min(a.depth, b.depth), max(a.depth, b.depth)
-    pairs: list[tuple[int | str, int | str]] = []
-    for layer in range(most + 1):
-        near = math.ceil(layer * depth / most - 0.5)  # halves go down
-        pairs.append((near, layer) if a.depth <= b.depth else (layer, near))
-    ends = tuple(side.depth if side.run.final == "raw" else FINAL for side in (a, b))
-    if FINAL in ends:
-        pairs.append((ends[0], ends[1]))
-    return pd.DataFrame(pairs, columns=["place", "place_b"], dtype=object)
+    depth, most = sorted((a.depth, b.depth))
+    layers = np.arange(most + 1)
+    # halves go down
+    nearest = np.ceil(layers * depth / most - 0.5).astype(int)
+    pairs = pd.DataFrame({"place": nearest, "place_b": layers}, dtype=object)
+    if a.depth > b.depth:
+        pairs = pairs.set_axis(["place_b", "place"], axis=1)
+    last = [{"raw": side.depth}.get(side.run.final, FINAL) for side in (a, b)]
+    if FINAL in last:
+        pairs.loc[len(pairs), ["place", "place_b"]] = last
+    return pairs
 
 
 def difference_rows(
@@ -164,35 +131,20 @@ def difference_rows(
     samples_a = per_sample(a)
     for b, of_b in zip(others, of_others, strict=True):
         samples_b, pairs = per_sample(b), partners(a, b)
-        for metric, variant in keys:
-            one, two = (curve[metric, variant] for curve in (of_a, of_b))
-            rows = pairs.merge(one, on="place").merge(
-                two.add_suffix("_b"), on="place_b"
-            )
+        for key in keys:
+            rows = pairs.merge(of_a[key], on="place")
+            rows = rows.merge(of_b[key].add_suffix("_b"), on="place_b")
             for row in rows.to_dict(orient="records"):
-                which = (KEPT.get(metric, metric), variant)
-                values = samples_a.get(
-                    (*which, row["pooling"], row["site"], row["layer"])
-                )
-                values_b = samples_b.get(
-                    (*which, row["pooling_b"], row["site_b"], row["layer_b"])
-                )
-                if values is None or values_b is None:
-                    numbers = _independent(row)
-                else:
+                place = {name: row[name] for name in PLACE}
+                place_b = {f"{name}_b": row[f"{name}_b"] for name in PLACE}
+                values = samples_a.get((*key, *place.values()))
+                values_b = samples_b.get((*key, *place_b.values()))
+                numbers = _independent(row)
+                if values is not None and values_b is not None:
                     numbers = _paired(values, values_b, a.total)
-                places = {
-                    f"{name}{end}": row[f"{name}{end}"]
-                    for name in PLACE
-                    for end in ("", "_b")
-                }
-                about_both = {
-                    "run": a.name,
-                    "run_b": b.name,
-                    "metric": metric,
-                    "variant": variant,
-                }
-                yield {"kind": "difference", **about_both, **places, **numbers}
+                runs = {"run": a.name, "run_b": b.name}
+                metric = {"metric": key[0], "variant": key[1]}
+                yield {"kind": "difference"} | runs | metric | place | place_b | numbers
 
 
 def _independent(row: Row) -> Row:
@@ -210,17 +162,15 @@ def _independent(row: Row) -> Row:
 
 def _paired(a: Values, b: Values, total: int) -> Row:
     """Return the mean difference over the samples that have both values, and its standard error."""
-    both = ~(np.isnan(a) | np.isnan(b))
-    x, y, n = a[both].astype(np.float64), b[both].astype(np.float64), int(both.sum())
-    mean_a = float(x.mean()) if n else math.nan
-    mean_b = float(y.mean()) if n else math.nan
+    both = pd.DataFrame({"a": a, "b": b}, dtype="float64").dropna()
+    means = both.mean()
     return {
-        "value": mean_b - mean_a,
-        "stderr": float((y - x).std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan,
-        "n": n,
-        "n_skipped": total - n,
-        "value_a": mean_a,
-        "value_b": mean_b,
+        "value": means["b"] - means["a"],
+        "stderr": (both["b"] - both["a"]).sem(),
+        "n": len(both),
+        "n_skipped": total - len(both),
+        "value_a": means["a"],
+        "value_b": means["b"],
         "paired": True,
     }
 
@@ -238,33 +188,34 @@ def per_sample(side: Side) -> dict[Cell, Values]:
         if not name.startswith("samples."):
             continue
         table = folder.read_table(name)
-        keys = ["metric", "variant", "pooling", "site", "layer"]
+        keys = ["metric", "variant", *PLACE]
         for (metric, variant, pooling, site, layer), rows in table.groupby(
             keys, dropna=False
         ):
-            place = (_text(pooling), site, int(layer))
             values = rows.set_index("sample")["value"].reindex(order)
-            kept[(metric, _text(variant), *place)] = values.to_numpy(dtype=np.float64)
+            cell = metric, _text(variant), _text(pooling), site, int(layer)
+            kept[cell] = values.to_numpy(dtype=np.float64)
     return kept
 
 
 def _in_shards(side: Side) -> dict[str, Values]:
     """Return the scalars [layers, N] of the common samples that lie in a run's shards, by their keys."""
     folder, parts = side.run.folder, defaultdict[str, list[Tensor]](list)
-    rows = list[npt.NDArray[np.int64]]()
+    rows: list[int] = []
     for shard in folder.shards:
-        index = folder.rows(shard).index.to_numpy()
-        if not np.isin(index, side.rows).any():
+        index = folder.rows(shard).index
+        if index.intersection(side.rows).empty:
             continue
-        rows.append(index)
+        rows.extend(index)
         with folder.shard(shard) as file:
             for key in filter(is_scalar, file.keys()):
                 parts[key].append(file.get_tensor(key))
-    chosen = pd.Index(np.concatenate(rows)).get_indexer(side.rows)
-    return {
-        key: torch.cat(tensors, 1).numpy()[:, chosen] for key, tensors in parts.items()
-    }
+    chosen = pd.Index(rows).get_indexer(side.rows)
+    joined = {key: torch.cat(tensors, 1) for key, tensors in parts.items()}
+    return {key: values.numpy()[:, chosen] for key, values in joined.items()}
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    if isinstance(value, str):
+        return value
+    return None

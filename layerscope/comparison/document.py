@@ -1,5 +1,6 @@
 """A comparison as a document: the answer, a map of layers by layers, differences by depth, layers by checkpoints."""
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,13 @@ from layerscope.comparison.findings import (
     shown,
     signed,
 )
-from layerscope.comparison.plots import checkpoint_map, difference_chart, square_map
+from layerscope.comparison.plots import checkpoint_map, square_map
 from layerscope.runs.registry import named, scale
 from layerscope.show.document import (
     EMPTY,
     Cell,
     Column,
     Document,
-    Facts,
     Section,
     Table,
     columns,
@@ -50,20 +50,17 @@ def document(comparison: "Comparison") -> Document:
     if comparison.series:
         members.insert(0, _of_series(comparison))
     first, *others = members
-    single = not others
+    if others:
+        first = replace(first, sections=(), members=tuple(members))
+    sizes = (f"{run.name}: {_size(run)}" for run in comparison.runs)
     return replace(
         first,
         reasons=tuple(member.answer for member in others),
         title=(_name(comparison), comparison.data),
-        facts=(
-            f"{comparison.n:,} samples",
-            *(f"{run.name}: {_size(run)}" for run in comparison.runs),
-        ),
-        parts=tuple(part for member in members for part in member.parts),
+        facts=(f"{comparison.n:,} samples", *sizes),
+        parts=sum((member.parts for member in members), ()),
         lead=first.parts[:1],
         notes=tuple(f"Note: {note}" for note in comparison.notes),
-        sections=first.sections if single else (),
-        members=() if single else tuple(members),
         warnings=comparison.notes,
         kind="comparisons",
         depth=min(run.depth for run in comparison.runs),
@@ -72,10 +69,13 @@ def document(comparison: "Comparison") -> Document:
 
 def _name(comparison: "Comparison") -> str:
     """Return the names of two runs, or how many there are."""
-    runs = comparison.runs
-    if len(runs) == 2:
-        return " and ".join(run.name for run in runs)
-    return f"{len(runs)} {'checkpoints' if comparison.series else 'runs'}"
+    first, second, *more = comparison.runs
+    if not more:
+        return f"{first.name} and {second.name}"
+    kind = "runs"
+    if comparison.series:
+        kind = "checkpoints"
+    return f"{len(comparison.runs)} {kind}"
 
 
 def _of_series(comparison: "Comparison") -> Document:
@@ -99,39 +99,23 @@ def _of_series(comparison: "Comparison") -> Document:
         sections=(Section("checkpoints", "By checkpoint", COURSE, maps),),
         kind="series",
         depth=comparison.runs[0].depth,
-        details=_details(comparison, comparison.runs),
     )
 
 
 def _of_pair(pair: Pair) -> Document:
     maps = tuple(square_map(pair, *form) for form in pair.comparison.forms)
     table = _differences(pair)
-    charts = (
-        difference_chart(pair, metric, title, rows)
-        for metric, title, rows in by_metric(pair.differences)
-        if rows["value"].notna().any()
-    )
     return Document(
         headline(pair),
         title=(pair.name,),
         parts=(_nearest(pair), table),
         sections=(
             Section("compared", "Layers across runs", BESIDE, maps),
-            Section("differences", "Differences by depth", APART, (*charts, table)),
+            Section("differences", "Differences by depth", APART, (table,)),
         ),
         kind="pairs",
         depth=min(pair.a.depth, pair.b.depth),
-        details=_details(pair.comparison, (pair.a, pair.b)),
     )
-
-
-def _details(comparison: "Comparison", runs: "tuple[Member, ...]") -> tuple[Facts]:
-    entries = [("data", comparison.data), ("samples", f"{comparison.n:,}")]
-    entries.append(("left out", f"{comparison.left_out:,}"))
-    for run in runs:
-        revision = f", revision {run.revision}" if run.revision else ""
-        entries.append(("run", f"{run.name}: {_size(run)}{revision}; {run.path}"))
-    return (Facts(tuple(entries)),)
 
 
 def _size(member: "Member") -> str:
@@ -143,50 +127,43 @@ def _nearest(pair: Pair) -> Table:
     metric, variant = pair.comparison.forms[0]
     square = pair.square(metric, variant)
     rows = []
-    for number, ring in enumerate(most_alike(square, metric)):
+    for layer, ring in zip(square.index, most_alike(square, metric), strict=True):
         nearest = [EMPTY, EMPTY]
         if ring is not None:
-            value = float(square.iat[number, ring])
+            value = float(square.loc[layer].iloc[ring])
             nearest = [Cell(str(square.columns[ring])), Cell(shown(value), value=value)]
-        rows.append(row(str(square.index[number]), *nearest))
-    heads = columns(
-        (
-            f"layer of {pair.a.name}",
-            f"most like, of {pair.b.name}",
-            named(metric, variant),
-        )
-    )
-    return Table("Most alike layers", heads, tuple(rows), name="nearest")
+        rows.append(row(str(layer), *nearest))
+    heads = (f"layer of {pair.a.name}", f"most like, of {pair.b.name}")
+    titles = columns((*heads, named(metric, variant)))
+    return Table("Most alike layers", titles, tuple(rows), name="nearest")
 
 
 def _course(metric: str, title: str, values: pd.DataFrame) -> Table:
     """Return the first similarity of each layer by checkpoint."""
-    rows = (
-        row(str(layer), *(Cell(shown(value), value=value) for value in line))
-        for layer, line in zip(values.index, values.to_numpy().tolist(), strict=True)
-    )
-    return Table(
-        title, columns(("layer", *map(str, values.columns))), tuple(rows), name=metric
-    )
+    rows = []
+    for layer, numbers in values.iterrows():
+        cells = [Cell(shown(value), value=value) for value in numbers.tolist()]
+        rows.append(row(str(layer), *cells))
+    heads = columns(("layer", *map(str, values.columns)))
+    return Table(title, heads, tuple(rows), name=metric)
 
 
 def _differences(pair: Pair) -> Table:
     """Return a row for each layer, or pair of layers, and a column for each metric."""
-    titles, cells = [], dict[str, dict[str, Cell]]()
+    titles, cells = [], defaultdict[str, dict[str, Cell]](dict)
     for metric, title, rows in by_metric(pair.differences):
         titles.append(title)
         most = largest(rows)
         for index, entry in rows.iterrows():
             layers = " | ".join(map(str, dict.fromkeys((entry["a"], entry["b"]))))
-            value, stderr = (
-                scale(metric) * float(entry[name]) for name in ("value", "stderr")
-            )
+            value = scale(metric) * float(entry["value"])
+            stderr = scale(metric) * float(entry["stderr"])
             cell = Cell(signed(value), error(stderr), value, index == most)
-            cells.setdefault(layers, {})[title] = cell
-    lines = (
-        row(layers, *(of_layer.get(title, EMPTY) for title in titles))
-        for layers, of_layer in cells.items()
-    )
+            cells[layers][title] = cell
+    lines = []
+    for layers, of_layer in cells.items():
+        entries = [of_layer.get(title, EMPTY) for title in titles]
+        lines.append(row(layers, *entries))
     legend = (
         f"±: one standard error, by sample where both runs keep each sample's values. Marked: the largest difference "
         f"beyond {SURE:.0f} of them, layer 0 aside."

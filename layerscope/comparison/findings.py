@@ -57,36 +57,36 @@ def pairs(comparison: "Comparison") -> list[Pair]:
 
 def alike(square: pd.DataFrame, metric: str) -> Values:
     """Return numbers that are the larger the more alike two layers are: distances turned around."""
-    values: Values = square.to_numpy(dtype=np.float64)
-    return -values if about(metric).low else values
+    values: Values = square.to_numpy(dtype=np.float64, copy=True)
+    if about(metric).low:
+        return -values
+    return values
 
 
 def most_alike(square: pd.DataFrame, metric: str) -> list[int | None]:
     """Return for each row which column is most like it, layer 0 of either aside; None where none has a value."""
     near = alike(square, metric)
-    candidates: Any = np.isfinite(near) & np.outer(
-        square.index != 0, square.columns != 0
-    )
-    most = np.where(candidates, near, -np.inf).argmax(axis=1).tolist()
-    return [
-        column if any(row) else None
-        for column, row in zip(most, candidates, strict=True)
-    ]
+    near[square.index == 0] = np.nan
+    near[:, square.columns == 0] = np.nan
+    most = np.nan_to_num(near, nan=-np.inf).argmax(axis=1)
+    has_value = np.isfinite(near).any(axis=1)
+    columns: Any = np.where(has_value, most.astype(object), None)
+    return list(columns)
 
 
 def headline(pair: Pair) -> str:
     """Return the answer in one line: how alike layers are, how far apart in depth the most similar ones lie."""
     metric, variant = pair.comparison.forms[0]
     square = pair.square(metric, variant)
-    matched = [
-        (i, j) for i, j in enumerate(most_alike(square, metric)) if j is not None
-    ]
+    nearest = pd.Series(most_alike(square, metric), dtype="Int64").dropna()
     a, b = plain(pair.a.name), plain(pair.b.name)
-    if not matched:
+    if nearest.empty:
         return f"No similarity of layers is defined: the states of {b} do not vary."
-    values = np.array([square.iat[i, j] for i, j in matched])
-    depths, depths_b = _depths(square.index, pair.a), _depths(square.columns, pair.b)
-    away = np.mean([abs(depths[i] - depths_b[j]) for i, j in matched])
+    rows, columns = nearest.index, nearest.to_numpy(dtype=int)
+    values = square.to_numpy()[rows, columns]
+    depths = _depths(square.index, pair.a)[rows]
+    depths_b = _depths(square.columns, pair.b)[columns]
+    away = np.abs(depths - depths_b).mean()
     return (
         f"{capital(named(metric, variant))} of each layer of {a} with the layer of {b} most like it: "
         f"{shown(values.mean())} on average, {shown(values.min())} to {shown(values.max())}, "
@@ -94,50 +94,52 @@ def headline(pair: Pair) -> str:
     )
 
 
-def _depths(layers: pd.Index, member: "Member") -> list[float]:
-    return [
-        1.0 if layer == "final" else float(layer) / member.depth for layer in layers
-    ]
+def _depths(layers: pd.Index, member: "Member") -> Values:
+    """Return each layer's share of the depth."""
+    numbers = pd.Series(layers, dtype=object).mask(layers == "final", member.depth)
+    depths: Values = numbers.to_numpy(dtype=np.float64)
+    return depths / member.depth
 
 
 def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Yield each metric, in the order of the registry, its title (with one of several variants), and its rows."""
     several = rows.groupby("metric")["variant"].nunique(dropna=False) > 1
     rows = rows.sort_values("metric", key=lambda names: names.map(rank), kind="stable")
-    for (metric, variant), rows_of_metric in rows.groupby(
-        ["metric", "variant"], sort=False, dropna=False
-    ):
-        variant = variant if isinstance(variant, str) else None
-        yield metric, capital(titled(metric, variant, several[metric])), rows_of_metric
+    keys = rows["metric"], rows["variant"].fillna("")
+    for (metric, variant), rows_of_metric in rows.groupby(list(keys), sort=False):
+        title = titled(metric, variant or None, several[metric])
+        yield metric, capital(title), rows_of_metric
 
 
 def largest(rows: pd.DataFrame) -> Any:
     """Return the index of the largest difference beyond its error, layer 0 aside; None where there is none."""
     sure = rows["value"].abs() > SURE * rows["stderr"]
     sure &= (rows["layer"] > 0) & (rows["layer_b"] > 0)
-    return rows.loc[sure, "value"].abs().idxmax() if sure.any() else None
+    if not sure.any():
+        return None
+    return rows.loc[sure, "value"].abs().idxmax()
 
 
 def signed(value: float) -> str:
     """Return a difference with its sign."""
-    if not math.isfinite(value) or number(value) == "0":
-        return number(value)
-    return f"{'+' if value > 0 else '−'}{number(abs(value))}"
+    text = number(value)
+    if value > 0 and text != "0":
+        return f"+{text}"
+    return text.replace("-", "−", 1)
 
 
 def shown(value: float) -> str:
     """Return a similarity."""
+    if math.isnan(value):
+        return "–"
     # + 0.0: no minus before nothing
-    return f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"
+    return f"{round(value, 2) + 0.0:.2f}"
 
 
 def by_checkpoint(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Yield metric, title and map of layers by checkpoints: similarities to the first one lead."""
     rows = comparison.named
-    heads = {
-        run.name: f"{run.step:,}" if run.step else plain(run.name)
-        for run in comparison.runs
-    }
+    heads = {run.name: plain(run.name) for run in comparison.runs}
     first, second, *_ = heads
     for metric, variant in comparison.forms:
         same = (rows["kind"] == "similarity") & (rows["a"] == rows["b"])
@@ -146,14 +148,10 @@ def by_checkpoint(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataF
         yield metric, title, _wide(of_form, "value").rename(columns=heads)
     for metric, title, of_metric in by_metric(rows[rows["kind"] == "difference"]):
         values = _wide(of_metric, "value_b")
-        values.insert(
-            0, first, of_metric[of_metric["run_b"] == second].set_index("a")["value_a"]
-        )
-        yield (
-            metric,
-            f"{title} by checkpoint",
-            scale(metric) * values.rename(columns=heads),
-        )
+        of_first = of_metric[of_metric["run_b"] == second].set_index("a")["value_a"]
+        values.insert(0, first, of_first)
+        values = scale(metric) * values.rename(columns=heads)
+        yield metric, f"{title} by checkpoint", values
 
 
 def _wide(rows: pd.DataFrame, value: str) -> pd.DataFrame:

@@ -1,13 +1,13 @@
 """Runs side by side: the same samples, in one order, or an error; nothing is compared that does not match."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.saved import jsonable
@@ -27,7 +27,6 @@ OPTIONS = {
 }
 """Options of a run that move a metric without the model."""
 Rows = npt.NDArray[np.int64]
-STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|epoch)[-_=]?(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -74,41 +73,35 @@ def opened(entries: Sequence[Run | str | Path], paired: bool = False) -> list[Ru
     """Return the runs to compare, all of the same samples, or two of `paired` ones; anything else is an error."""
     if isinstance(entries, (Run, str, Path)) or len(entries) < 2:
         raise LayerscopeError("compare needs two runs or more: give the folder of each")
-    runs = [entry if isinstance(entry, Run) else open_run(entry) for entry in entries]
-    paths = [run.path.resolve() for run in runs]
-    for run, path in zip(runs, paths, strict=True):
+    runs: list[Run] = []
+    paths: set[Path] = set()
+    for entry in entries:
+        run = entry
+        if not isinstance(run, Run):
+            run = open_run(run)
         run.need_states()
-        if paths.count(path) > 1:
+        path = run.path.resolve()
+        if path in paths:
             raise LayerscopeError(
                 f"run {str(run.path)!r} is given twice: compare needs runs that differ"
             )
+        paths.add(path)
+        runs.append(run)
     if paired:
         _refuse_unpaired(runs)
-    for run in () if paired else runs[1:]:
+        return runs
+    for run in runs[1:]:
         _refuse_other_samples(runs[0], run)
     return runs
 
 
 def is_series(runs: Sequence[Run]) -> bool:
     """Return whether these are three or more checkpoints of one architecture."""
-    shapes = {
-        (run.info["model"]["class"], run.depth, run.info["model"]["width"], run.final)
-        for run in runs
-    }
+    shapes = set()
+    for run in runs:
+        model = run.info["model"]
+        shapes.add((model["class"], run.depth, model["width"], run.final))
     return len(runs) >= 3 and len(shapes) == 1
-
-
-def steps(runs: Sequence[Run]) -> list[int] | None:
-    """Return the step of each checkpoint where all revisions, models or run folders name different ones; else None."""
-    models = [run.info["model"] for run in runs]
-    revisions = [model.get("revision") for model in models]
-    sources = [PurePath(model.get("source") or "").name for model in models]
-    for texts in (revisions, sources, [run.path.name for run in runs]):
-        matches = [STEP.findall(text or "") for text in texts]
-        numbers = {int(match[-1]): None for match in matches if match}
-        if len(numbers) == len(runs):
-            return list(numbers)
-    return None
 
 
 def sides_of(
@@ -119,18 +112,19 @@ def sides_of(
     Without `pooling` it is the first that all have, else the first of each.
     """
     whole = [_whole(run) for run in runs]
-    common = set.intersection(*(set(samples) for samples in whole))
-    if not common:
+    # the first run's order: its blocks lie in neighbouring shards, and so do those of a like model
+    order = whole[0].index
+    shared = pd.Index(runs[0].info["pooling"])
+    for run, rows_by_sample in zip(runs, whole, strict=True):
+        order = order.intersection(rows_by_sample.index, sort=False)
+        shared = shared.intersection(run.info["pooling"], sort=False)
+    if order.empty:
         raise LayerscopeError(
             "no sample is whole in all of these runs: check the notes in their reports"
         )
-    # the first run's order: its blocks lie in neighbouring shards, and so do those of a like model
-    order = [sample for sample in whole[0] if sample in common]
-    first, *others = (run.info["pooling"] for run in runs)
-    shared = [name for name in first if all(name in other for other in others)]
     sides = []
     for run, name, rows_by_sample in zip(runs, run_names(runs), whole, strict=True):
-        chosen = pooling or (shared or run.info["pooling"])[0]
+        chosen = pooling or [*shared, *run.info["pooling"]][0]
         there = [*run.info["pooling"], *run.info["pair_pooling"]]
         if chosen not in there:
             raise LayerscopeError(
@@ -139,7 +133,7 @@ def sides_of(
             )
         if site == PROJECTED:
             chosen = OWN
-        rows = np.array([rows_by_sample[sample] for sample in order])
+        rows = rows_by_sample[order].to_numpy()
         sides.append(Side(run, name, chosen, _columns(run, site), rows))
     return sides, list(_notes(runs, sides[0].left_out))
 
@@ -154,9 +148,8 @@ def _refuse_unpaired(runs: Sequence[Run]) -> None:
             "of both towers over the same pairs"
         )
     names = [run.folder.plan.set_index("sample")["name"].to_dict() for run in runs]
-    if names[0] != names[1] and any(
-        run.info["options"]["samples"] == counts[0] for run in runs
-    ):
+    drawn = {run.info["options"]["samples"] for run in runs}
+    if names[0] != names[1] and counts[0] in drawn:
         raise LayerscopeError(
             f"the {counts[0]:,} samples of these runs may have been drawn separately from more: profile both with "
             "`samples='all'`"
@@ -173,41 +166,37 @@ def _refuse_other_samples(first: Run, other: Run) -> None:
         )
 
 
-def _whole(run: Run) -> dict[int, int]:
+def _whole(run: Run) -> pd.Series:
     """Return the row of the plan of every sample that is finite at every layer, by its number, in plan order."""
     plan = run.folder.plan
     whole = plan.loc[(plan["view"] == 0) & run.folder.finite(), "sample"]
-    return dict(zip(whole.tolist(), whole.index.tolist(), strict=True))
+    return pd.Series(whole.index, index=whole)
 
 
 def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     if site is None:
         return run.columns
-    sites = [
-        *run.info["model"]["sites"],
-        *dict.fromkeys(column.site for column in run.projected),
-    ]
+    projected = {column.site for column in run.projected}
+    sites = [*run.info["model"]["sites"], *projected]
     if site not in sites:
         raise LayerscopeError(
             f"site {site!r} is not in run {str(run.path)!r}{choices(site, sites, 'it has')}"
         )
     layers = tuple(Column(site, layer) for layer in run.layers)
-    return (
-        layers
-        if site in (run.final, PROJECTED)
-        else (*layers, Column(run.final, run.depth))
-    )
+    if site in (run.final, PROJECTED):
+        return layers
+    return (*layers, Column(run.final, run.depth))
 
 
 def _notes(runs: Sequence[Run], left_out: int) -> Iterator[str]:
     if left_out:
         samples = count(left_out, "sample")
         yield f"{samples} broken or empty in some run: left out of similarities and paired differences"
-    options = [run.info["options"] for run in runs]
-    names = [
-        text
-        for key, text in OPTIONS.items()
-        if len({repr(jsonable(of_run.get(key))) for of_run in options}) > 1
-    ]
+    options = [jsonable(run.info["options"]) for run in runs]
+    names = []
+    for key, text in OPTIONS.items():
+        values = {repr(of_run.get(key)) for of_run in options}
+        if len(values) > 1:
+            names.append(text)
     if names:
         yield f"the runs differ in {', '.join(names)}: these change a metric whatever the model"

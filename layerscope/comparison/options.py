@@ -21,7 +21,6 @@ class CompareOptions(Options):
     """The options of `compare`."""
 
     runs: Sequence[Any]
-    data: Any
     similarity: Sequence[str] | None
     metrics: Sequence[str] | None
     forms: Forms

@@ -2,27 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
-from operator import itemgetter
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pandas as pd
 
-from layerscope.comparison.comparison import STORE, Comparison, Member
+from layerscope.comparison.comparison import COLUMNS, STORE, Comparison, Member
 from layerscope.comparison.differences import (
     chosen_metrics,
-    curves_by_run,
+    curves_of,
     difference_rows,
 )
-from layerscope.comparison.matching import Side, is_series, opened, sides_of, steps
+from layerscope.comparison.matching import Side, is_series, opened, sides_of
 from layerscope.comparison.options import CompareOptions
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.progress import Reporter, reporting
 from layerscope.metrics.pairs import FromPairs
-from layerscope.profiling import profile
-from layerscope.runs import Run
-from layerscope.runs.opening import run_of
 from layerscope.runs.registry import measured as registered
 
 Row = dict[str, Any]
@@ -33,15 +27,11 @@ SIMILARITIES = {metric.name: how for metric, how in registered(FromPairs)}
 
 def compare_runs(options: CompareOptions) -> Comparison:
     """Compare every run with the first, or a series of checkpoints layer by layer."""
-    folder = None if options.out is None else STORE.folder(options.out)
-    runs = opened(_profiled(options), options.paired)
-    series = is_series(runs)
-    numbers = steps(runs) if series else None
-    if numbers is not None:
-        by_step = sorted(zip(numbers, runs, strict=True), key=itemgetter(0))
-        numbers, runs = [step for step, _ in by_step], [run for _, run in by_step]
+    # a folder of something else is refused before the work
+    folder = options.out and STORE.folder(options.out)
+    runs = opened(options.runs, options.paired)
     sides, notes = sides_of(runs, options.pooling, options.site)
-    curves = curves_by_run(sides, options.pooling)
+    curves = [curves_of(side) for side in sides]
     keys, not_compared = chosen_metrics(sides, curves, options.metrics)
     forms = [
         (name, form)
@@ -54,20 +44,20 @@ def compare_runs(options: CompareOptions) -> Comparison:
         *difference_rows(sides, curves, keys),
     ]
     comparison = Comparison(
-        tuple(_member(side, step) for side, step in zip_longest(sides, numbers or ())),
+        tuple(map(_member, sides)),
         " and ".join(dict.fromkeys(str(run.info["data"]["name"]) for run in runs)),
         len(sides[0].rows),
         sides[0].left_out,
-        series,
+        is_series(runs),
         (*notes, *not_compared),
-        pd.DataFrame(rows),
+        pd.DataFrame(rows, columns=list(COLUMNS)),
     )
     if folder is not None:
         comparison.save(folder)
     return comparison
 
 
-def _member(side: Side, step: int | None) -> Member:
+def _member(side: Side) -> Member:
     run, model = side.run, side.run.info["model"]
     return Member(
         side.name,
@@ -78,18 +68,7 @@ def _member(side: Side, step: int | None) -> Member:
         side.width,
         side.pooling,
         run.final,
-        step,
     )
-
-
-def _profiled(options: CompareOptions) -> Sequence[Run | str | Path]:
-    """Return the runs that were given; with `data`, a model is profiled over them."""
-    if options.data is None:
-        return options.runs
-    return [
-        run_of(one) or profile(one, options.data, progress=options.progress)
-        for one in options.runs
-    ]
 
 
 def chosen_similarities(
@@ -134,7 +113,9 @@ def similarity_rows(
             for other in others:
                 yield from _of_two("similarity", form, first, other)
                 advance(1)
-            for side in (first, *others) if paired else ():
+            if not paired:
+                continue
+            for side in (first, *others):
                 yield from _of_two("within", form, side, side)
                 advance(1)
 
@@ -142,12 +123,16 @@ def similarity_rows(
 def _of_two(kind: str, form: Form, a: Side, b: Side) -> Iterator[Row]:
     """Yield the similarity of every layer of one run with every layer of the other."""
     name, how = form
-    if len(a.rows) < (needed := how.needed(max(a.width, b.width))):
+    needed = how.needed(max(a.width, b.width))
+    if len(a.rows) < needed:
         raise LayerscopeError(
             f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "
             "choose another with `similarity`"
         )
-    numbers = how.measured(a.states, None if a is b else b.states)
+    other_states = None
+    if a is not b:
+        other_states = b.states
+    numbers = how.measured(a.states, other_states)
     for i, column in enumerate(a.columns):
         for j, other in enumerate(b.columns):
             value, stderr, n = (float(part[i, j]) for part in numbers)

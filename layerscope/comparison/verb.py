@@ -1,10 +1,10 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from layerscope.comparison.options import CompareOptions
 from layerscope.core.option_kinds import IN_CODE, Folder, Names, Repeated
-from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, checked
+from layerscope.core.options import OUTPUT, Centrings, Estimators, checked
 
 if TYPE_CHECKING:
     from layerscope.comparison.comparison import Comparison
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 def compare(
     runs: "Annotated[Sequence[Run | str | Path], Repeated()]",
     *,
-    data: Annotated[Any, DATA] = None,
     similarity: Annotated[str | Iterable[str] | None, Names()] = None,
     metrics: Annotated[str | Iterable[str] | None, Names()] = None,
     cka: Estimators = "debiased",
@@ -27,18 +26,13 @@ def compare(
 ) -> "Comparison":
     """Compare runs: which layers are alike, where metrics differ, and what training changes.
 
-    No model is run, unless `data` is given with models instead of runs. Every run is compared with
-    the first, on the samples that are whole in all of them. Where depths differ, each layer of the
-    deeper run is compared with the one of the other that is nearest in percent of depth. Three or
-    more runs of one architecture are a series of checkpoints, shown by layer and checkpoint; they
-    are sorted by the step number that every revision, model or run folder names ("step1000",
-    "checkpoint-500"), or else stay in the order given.
+    No model is run. Every run is compared with the first, on the samples that are whole in all of
+    them. Where depths differ, each layer of the deeper run is compared with the one of the other
+    that is nearest in percent of depth. Three or more runs of one architecture are a series of
+    checkpoints, shown by layer and checkpoint in the order given.
 
     Args:
-        runs: folders of two or more runs of the same samples, or models where data are given; all
-            are compared with the first.
-        data: samples of any kind that `profile` takes, over which each model is profiled first, up
-            to 1,000 of them; its run is kept in runs/MODEL-DATA.
+        runs: folders of two or more runs of the same samples; all are compared with the first.
         similarity: similarities of layers, separated by commas, such as cka,cosine_similarity; by
             default CKA, and cosine if all widths are equal.
         cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression),

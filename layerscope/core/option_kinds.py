@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 from layerscope.core.errors import LayerscopeError, choices
 
 SHARE = re.compile(r"\d{1,9}/\d{1,9}")
-DEVICE = re.compile(r"cpu|\d{1,4}")
-AMOUNT = re.compile(r"\d+(\.\d+)? ?([KMGT]i?B)?")
 RANGE = re.compile(r"(\d{1,4}) *(?:-|\.\.) *(\d{1,4})")
 
 
@@ -245,32 +243,6 @@ class Weights(Kind):
                 )
                 raise LayerscopeError(line) from None
         return taken
-
-
-@dataclass(frozen=True)
-class Memory(Kind):
-    """How much memory each device may hold; a text has them as 0=20GB,cpu=64GB."""
-
-    metavar: ClassVar[str] = "AMOUNTS"
-
-    def take(self, name: str, value: Any) -> Any:
-        """Return the amount of each device: a GPU by its number, or cpu."""
-        parts = (
-            (part.strip().partition("=")[::2] for part in value.split(","))
-            if isinstance(value, str)
-            else ()
-        )
-        taken = dict(value) if isinstance(value, Mapping) else dict(parts)
-        for device, amount in taken.items():
-            if not DEVICE.fullmatch(str(device)) or not AMOUNT.fullmatch(str(amount)):
-                wrong = f"{device}={amount}" if amount else str(device)
-                raise LayerscopeError(
-                    f"{name} has {wrong!r}: give each device an amount, such as 0=20GB,cpu=64GB"
-                )
-        return {
-            int(device) if str(device) != "cpu" else "cpu": amount
-            for device, amount in taken.items()
-        }
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import (
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.extras import require_for
-from layerscope.core.option_kinds import Folder, Kind, Memory, Names, OneOf, Whole
+from layerscope.core.option_kinds import Kind, Names, OneOf, Whole
 
 T = TypeVar("T")
 MODEL = "Model and weights"
@@ -262,10 +262,6 @@ class Loading(TypedDict, total=False):
         norm: Path of the final norm, or none; by default it is found automatically.
         dtype: Data type of the weights; auto is float32 on a CPU, else the checkpoint's own.
         device: Device to run on: auto, cpu, cuda:0, or map to spread the model over all.
-        max_memory: Memory limit of each device under device map, such as 0=20GB,cpu=64GB; the rest
-            stays on disk.
-        offload: Folder for weights that fit on no device and that the checkpoint does not hold in
-            the form needed.
         trust_remote_code: Let the checkpoint's own code run.
         allow_pickle: Load pickled weights, which can run code.
 
@@ -277,8 +273,6 @@ class Loading(TypedDict, total=False):
     norm: Annotated[str | None, MODEL]
     dtype: Annotated[str, OneOf(DTYPES), MODEL]
     device: Annotated[str, MODEL]
-    max_memory: Annotated[Mapping[int | str, int | str] | str | None, Memory(), MODEL]
-    offload: Annotated[str | Path | None, Folder(), MODEL]
     trust_remote_code: Annotated[bool, MODEL]
     allow_pickle: Annotated[bool, MODEL]
 

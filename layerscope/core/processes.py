@@ -188,18 +188,6 @@ def _join() -> Team | LayerscopeError:
         )
 
 
-def join_tensors() -> None:
-    """Let torch exchange tensors between the parts of one model, on GPUs by nccl."""
-    import torch
-    import torch.distributed as dist
-
-    both = torch.cuda.is_available() and dist.is_nccl_available()
-    if not dist.is_initialized():
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if both else "gloo", timeout=ARRIVAL
-        )
-
-
 def as_one(verb: Callable[P, T]) -> Callable[P, T]:
     """Make an error in one process an error in all of them, so that none is left waiting."""
 

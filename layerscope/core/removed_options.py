@@ -1,6 +1,7 @@
 """Options that are gone, and what to use instead: one table for calls and for the command line."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
@@ -10,10 +11,22 @@ NO_TARGET = "few target labels choose worse than none; `tasks` names the shifted
 NO_DIMS = "truncate --dim writes a model of fewer dimensions, and train --dims trains one to serve at several"
 NO_LAYERSKIP = "the objective aligned trains every exit in every step"
 
+BY_TRANSFORMERS = (
+    "load the model with transformers' own `device_map`, and give the object"
+)
+NO_TENSOR_PARALLEL = "`device='map'` spreads a model over the devices of one process"
 NO_DRAFT_OPTION = "drafts are set by draft_layer and draft_tokens; layerscope exits says which layer pays"
+LOADING = (
+    "inspect", "profile", "lens", "evaluate", "extract", "exits", "generate", "truncate"
+)  # fmt: skip
+"""Verbs that load a model as it is."""
 
 FIGURES = "layerscope report draws the figures of any saved result, with --figures"
 GONE = {
+    **dict.fromkeys(product(LOADING, ("max_memory", "offload")), BY_TRANSFORMERS),
+    ("profile", "head"): "profile the model itself: states alone have no head",
+    ("profile", "parallel"): NO_TENSOR_PARALLEL,
+    ("extract", "parallel"): NO_TENSOR_PARALLEL,
     ("", "demo"): "layerscope profile minilm --data stdlib-docs does the same",
     ("compare", "figures"): FIGURES,
     ("exits", "figures"): FIGURES,
@@ -41,6 +54,11 @@ GONE = {
         "",
         "merge",
     ): "the last shard of extract marks the folder; extract without --shard checks it and fills gaps",
+    (
+        "extract",
+        "chunk",
+    ): "extract reads a text file line by line: write one window a line",
+    ("compare", "data"): "run layerscope profile on each model, and compare the runs",
     ("extract", "samples"): "extract reads all data: give it those rows alone",
     ("extract", "seed"): "extract reads all data, and draws nothing",
     ("evaluate", "dims"): NO_DIMS,

@@ -41,7 +41,9 @@ def with_states(
             (len(wanted.layers), len(samples), model.stack.width), torch.nan
         )
         whole[:, rows] = states
-        ending = f".{pooling}" if len(read.states) > 1 else ""
+        ending = ""
+        if len(read.states) > 1:
+            ending = f".{pooling}"
         for layer, vectors in zip(wanted.layers, whole, strict=True):
             columns[f"layer_{layer}{ending}"] = vectors.numpy()
     return columns
@@ -66,11 +68,10 @@ def _loaded(
 ) -> tuple[LayeredModel, Wanted] | None:
     """Return the model and what is wanted of it; None where there is no sample yet to find its layers by."""
     # a set is not printed in one order everywhere
-    plain = replace(options, changed=frozenset())
-    if isinstance(options.model, (str, Path)):
-        key = repr(plain), 0
-    else:
-        key = repr(replace(plain, model=None)), id(options.model)
+    plain, kept = replace(options, changed=frozenset()), 0
+    if not isinstance(options.model, (str, Path)):
+        plain, kept = replace(plain, model=None), id(options.model)
+    key = repr(plain), kept
     if key not in _ready:
         if not samples:
             return None

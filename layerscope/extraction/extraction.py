@@ -6,8 +6,8 @@ from layerscope.core.errors import count, spans
 from layerscope.core.hub import on_this_machine
 from layerscope.core.saved import jsonable
 from layerscope.inputs.state_folder import StatesFolder, broken_in, total_of
-from layerscope.runs.folder import amount
 from layerscope.show.document import Document, Facts
+from layerscope.show.numbers import amount
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,9 @@ class Extraction:
 
     def __repr__(self) -> str:
         of = f"{self._layers} of {self.info['model']['name']}"
-        state = "" if self.is_whole else f", {count(len(self.chunks), 'chunk')} so far"
+        state = ""
+        if not self.is_whole:
+            state = f", {count(len(self.chunks), 'chunk')} so far"
         return f"Extraction('{self.path}': {of}, {count(self.samples, 'sample')} of {self.info['data']['name']}{state})"
 
     @property
@@ -44,31 +46,31 @@ class Extraction:
         return total_of(list(self.chunks), name)
 
     @property
+    def broken(self) -> list[Any]:
+        """Name and first layer of each sample with a NaN or an infinity."""
+        return broken_in(list(self.chunks))
+
+    @property
     def _layers(self) -> str:
         return spans(self.info["layers"], "layer")
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is known as plain values."""
-        sums = {
-            name: self._sum(name)
-            for name in ("samples", "rows", "tokens", "bytes", "cut")
-        }
-        stated = {
-            name: self.info[name]
-            for name in ("model", "data", "layers", "site", "poolings", "store_dtype")
-        }
-        counted = {
+        facts: dict[str, Any] = {
             "path": str(self.path),
             "whole": self.is_whole,
             "chunks": len(self.chunks),
-            **sums,
-            "broken": broken_in(list(self.chunks)),
         }
-        return dict(jsonable(counted | stated))
+        for name in ("samples", "rows", "tokens", "bytes", "cut"):
+            facts[name] = self._sum(name)
+        facts["broken"] = self.broken
+        for name in ("model", "data", "layers", "site", "poolings", "store_dtype"):
+            facts[name] = self.info[name]
+        return dict(jsonable(facts))
 
     def document(self) -> Document:
         """Return the result as it is shown."""
-        info, broken = self.info, len(broken_in(list(self.chunks)))
+        info, broken = self.info, len(self.broken)
         how = ", ".join(info["poolings"]) or "every token"
         answer = f"{count(self.samples, 'sample')} at {self._layers}: {amount(self._sum('bytes'))} in {self.path}"
         width = info["model"]["width"]
@@ -84,12 +86,15 @@ class Extraction:
             entries.append(
                 ("left out", f"{count(lost, 'row')} without text, label or token")
             )
-        if cut := self._sum("cut"):
+        cut = self._sum("cut")
+        if cut:
             entries.append(("cut", f"{count(cut, 'sample')} at the maximal length"))
         if broken:
             entries.append(("NaN or infinity", count(broken, "sample")))
         reasons: tuple[str, ...] = ()
+        commands: tuple[str, ...] = (info["command"],)
         if not self.is_whole:
+            commands = ()
             reasons = (
                 "Other shards may be missing: the command without --shard checks every file, computes what is "
                 "missing, and marks the folder.",
@@ -98,7 +103,7 @@ class Extraction:
             answer,
             (info["model"]["name"], info["data"]["name"]),
             reasons=reasons,
-            commands=() if self.is_whole else (info["command"],),
+            commands=commands,
             parts=(Facts(tuple(entries)),),
             kind="states",
         )
@@ -114,7 +119,5 @@ def open_extraction(folder: str | Path) -> Extraction:
     Extraction('states': layer 6 of all-MiniLM-L6-v2, 24 samples of reviews)
     """
     states = StatesFolder(on_this_machine(folder))
-    chunks = (states.store.facts(number) for number in states.store.finished())
-    return Extraction(
-        states.path, states.manifest, tuple(facts for facts in chunks if facts)
-    )
+    chunks = map(states.store.facts, states.store.finished())
+    return Extraction(states.path, states.manifest, tuple(filter(None, chunks)))

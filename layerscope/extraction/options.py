@@ -18,7 +18,6 @@ class ExtractOptions(Options):
     out: Path
     labels: Any
     processor: Any
-    chunk: int | None
     prompt: str
     site: str
     pooling: str

@@ -1,8 +1,8 @@
 """The work of `extract`: model and data in, a folder of states out, chunk by chunk."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,17 +16,14 @@ from layerscope.core.saved import versions
 from layerscope.extraction.extraction import Extraction, open_extraction
 from layerscope.extraction.options import ExtractOptions
 from layerscope.extraction.reading import Read, Wanted, layers_of, prepare, read_states
-from layerscope.inputs import Chunk, Corpus, Stream, open_stream, pack
-from layerscope.inputs.state_folder import TOKENS, ChunkTable, StatesFolder, broken_in
+from layerscope.inputs import Chunk, Corpus, Stream, open_stream
+from layerscope.inputs.state_folder import TOKENS, ChunkTable, StatesFolder
 from layerscope.models import LayeredModel, find_layers, load, vectors_for
 from layerscope.models.capture import evaluating
 from layerscope.models.identity import about_model, tokens_fingerprint
-from layerscope.models.weights import is_parallel
-from layerscope.profiling.identity import as_named
-from layerscope.profiling.samples import window_of
 
-CHUNK_ROWS, WITH_TOKENS = 1024, 128
-OPTIONS = ("chunk", "prompt", "batch_size")
+CHUNK_ROWS = {False: 1024, True: 128}
+"""Rows of a file by whether it holds the states of every token."""
 
 
 def run_extraction(options: ExtractOptions) -> Extraction:
@@ -41,9 +38,7 @@ def run_extraction(options: ExtractOptions) -> Extraction:
         team.lead(partial(_drop_damaged, folder, reporter))
     for note in (*stream.notes, *model.notes):
         reporter.say(note)
-    together = is_parallel(model.module)
-    due = _due(options.shard, folder, team, together)
-    compute(model, stream, wanted, folder, reporter, due, team if together else Team())
+    compute(model, stream, wanted, folder, reporter, _due(options.shard, folder, team))
     team.lead(folder.finish)
     extraction = open_extraction(options.out)
     _report_broken(extraction, reporter)
@@ -52,7 +47,7 @@ def run_extraction(options: ExtractOptions) -> Extraction:
 
 def _opened(options: ExtractOptions) -> tuple[Stream, LayeredModel]:
     """Return the data as a stream, and the model; wrong data is reported before the model is loaded."""
-    rows = options.chunk_rows or (WITH_TOKENS if options.tokens else CHUNK_ROWS)
+    rows = options.chunk_rows or CHUNK_ROWS[options.tokens]
     stream = open_stream(
         options.data,
         labels=options.labels,
@@ -60,8 +55,7 @@ def _opened(options: ExtractOptions) -> tuple[Stream, LayeredModel]:
         label_column=options.label_column,
         rows=rows,
     )
-    model = layered(options, stream.head)
-    return _packed(stream, model, options), model
+    return stream, layered(options, stream.head)
 
 
 def layered(options: ExtractOptions, head: Corpus) -> LayeredModel:
@@ -77,35 +71,13 @@ def layered(options: ExtractOptions, head: Corpus) -> LayeredModel:
     )
 
 
-def _packed(stream: Stream, model: LayeredModel, options: ExtractOptions) -> Stream:
-    """Return running text in windows, for a language model or where `chunk` says so."""
-    tokenizer = model.loaded.processor_for("text")
-    window = window_of(options.chunk, options.prompt, stream.head, model)
-    if window is None:
-        return stream
-
-    def read(wanted: Callable[[int], bool]) -> Iterator[Chunk]:
-        for chunk in stream.read(wanted):
-            if not chunk.samples:
-                yield replace(chunk, rows=0)
-                continue
-            lines = Corpus(
-                stream.name, "text", chunk.samples, chunk.names, running=True
-            )
-            windows = pack(lines, tokenizer, window).samples
-            names = [f"{chunk.names[0]}.{i}" for i in range(len(windows))]
-            yield replace(chunk, rows=len(windows), samples=windows, names=names)
-
-    note = f"running text: the lines of a chunk are packed into windows of {count(window, 'token')}, named LINE.WINDOW"
-    head = replace(stream.head, notes=(*stream.notes, note))
-    return replace(stream, head=head, length=None, read=read)
-
-
 def wanted_of(options: ExtractOptions, model: LayeredModel) -> Wanted:
     """Return which states are kept; what this model or this format does not have is refused."""
     dtype = getattr(torch, options.store_dtype)
     layers = layers_of(options.layers, model.stack.depth)
-    site = options.site if options.site in model.sites else "raw"
+    site = options.site
+    if site not in model.sites:
+        site = "raw"
     if options.format == "parquet" and dtype == torch.bfloat16:
         raise LayerscopeError(
             "Parquet has no bfloat16: take `store_dtype='float16'`, or `format='safetensors'`"
@@ -130,7 +102,7 @@ def _manifest(
     """Return what `states.json` holds from the start: the same in every process that shares the work."""
     data = {
         "name": stream.name,
-        "source": as_named(options.data),
+        "source": _name_of(options.data),
         "modality": stream.modality,
         "text_column": stream.text_column,
         "label_column": stream.label_column,
@@ -139,11 +111,15 @@ def _manifest(
         "tokens": tokens_fingerprint(model, stream.head),
         "rows": stream.length,
     }
-    decisive = {name: getattr(options, name) for name in OPTIONS}
+    decisive = {
+        "max_length": model.max_length,
+        "prompt": options.prompt,
+        "batch_size": options.batch_size,
+    }
     return {
         **versions(),
         "command": options.command,
-        "model": about_model(model, as_named(options.model)),
+        "model": about_model(model, _name_of(options.model)),
         "data": data,
         "layers": list(wanted.layers),
         "site": wanted.site,
@@ -151,30 +127,27 @@ def _manifest(
         "store_dtype": options.store_dtype,
         "file_format": options.format,
         "chunk_rows": stream.rows,
-        "options": {"max_length": model.max_length, **decisive},
+        "options": decisive,
     }
 
 
-def _due(
-    shard: tuple[int, int] | None, folder: StatesFolder, team: Team, together: bool
-) -> Callable[[int], bool]:
-    """Return which chunks this process computes: those of its shard that are not finished, shared with its team.
+def _name_of(source: Any) -> str:
+    """Return a path or a name as the user gives it; the kind of an object."""
+    if isinstance(source, (str, Path)):
+        return str(source)
+    return type(source).__name__
 
-    Where each has a part of every weight, all compute every chunk `together`, whatever is finished
-    meanwhile.
-    """
+
+def _due(
+    shard: tuple[int, int] | None, folder: StatesFolder, team: Team
+) -> Callable[[int], bool]:
+    """Return which chunks this process computes: those of its shard that are not finished, shared with its team."""
     index, shards = shard or (0, 1)
-    done = set(team.meet(folder.store.finished())[0]) if together else None
-    rank, size = (0, 1) if together else (team.rank, team.size)
 
     def due(number: int) -> bool:
-        if number % shards != index or number // shards % size != rank:
-            return False
-        return (
-            number not in done
-            if done is not None
-            else not folder.store.is_finished(number)
-        )
+        share, own = divmod(number, shards)
+        mine = own == index and share % team.size == team.rank
+        return mine and not folder.store.is_finished(number)
 
     return due
 
@@ -186,10 +159,10 @@ def compute(
     folder: StatesFolder,
     reporter: Reporter,
     is_due: Callable[[int], bool],
-    together: Team,
 ) -> None:
-    """Compute every chunk that is due; of a team that computes them `together`, the first process writes them."""
-    if done := len(folder.store.finished()):
+    """Compute and write every chunk that is due."""
+    done = len(folder.store.finished())
+    if done:
         reporter.say(f"resuming {str(folder.path)!r}: {count(done, 'chunk')} done")
     chunks = 0
     with (
@@ -201,9 +174,7 @@ def compute(
         ):
             if chunk.read:
                 states = read_states(model, prepared, wanted, reporter.say)
-                if together.leads:
-                    write_chunk(chunk, states, wanted, folder)
-                together.meet()  # the others end too where the one that writes fails
+                write_chunk(chunk, states, wanted, folder)
             chunks = chunk.number + 1
             advance(chunk.rows)
     folder.write_end(chunks)
@@ -220,7 +191,12 @@ def _drop_damaged(folder: StatesFolder, reporter: Reporter) -> None:
 def write_chunk(chunk: Chunk, read: Read, wanted: Wanted, folder: StatesFolder) -> None:
     """Write the states of a chunk."""
     names = [str(chunk.names[i]) for i in read.rows]
-    labels = None if chunk.labels is None else [str(chunk.labels[i]) for i in read.rows]
+    labels = None
+    if chunk.labels is not None:
+        labels = [str(chunk.labels[i]) for i in read.rows]
+    tokens = read.offsets[-1]
+    if TOKENS not in read.states:
+        tokens = sum(map(len, read.ids or ()))
     table = ChunkTable(
         names, labels, wanted.layers, read.states, read.offsets, read.ids
     )
@@ -229,9 +205,7 @@ def write_chunk(chunk: Chunk, read: Read, wanted: Wanted, folder: StatesFolder) 
         table.save,
         samples=len(names),
         rows=chunk.rows,
-        tokens=read.offsets[-1]
-        if TOKENS in read.states
-        else sum(map(len, read.ids or ())),
+        tokens=tokens,
         cut=read.cut,
         broken=_broken(names, wanted.layers, read),
     )
@@ -254,14 +228,12 @@ def _broken(
 
 def _report_broken(extraction: Extraction, reporter: Reporter) -> None:
     """Name the samples that hold NaN or infinity, with their first layer."""
-    broken = broken_in(list(extraction.chunks))
+    broken = extraction.broken
     if not broken:
         return
     name, layer = broken[0]
-    mend = "`dtype='float32'` may help"
-    if extraction.info["store_dtype"] == "float16":
-        mend = "`store_dtype='bfloat16'` reaches further"
     reporter.say(
         f"{len(broken):,} of {extraction.samples:,} samples of {extraction.info['model']['name']} hold NaN or infinity "
-        f"(first: layer {layer}, sample {name}): they are kept as they are and listed with their chunks; {mend}"
+        f"(first: layer {layer}, sample {name}): they are kept as they are and listed with their chunks; a wider "
+        "`dtype` or `store_dtype` may help"
     )

@@ -1,10 +1,12 @@
 """The states of some samples at some layers: batched by length, read in forwards that end at the deepest layer."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -86,7 +88,7 @@ def read_states(
     Raises `LayerscopeError` for a single sample that does not fit.
     """
     lengths, encoder = prepared.lengths, model.encoder
-    rows = [i for i, length in enumerate(lengths) if length > 0]
+    rows = np.flatnonzero(lengths).tolist()
 
     def halved(batch: Sequence[int]) -> None:
         say(f"out of memory: a batch of {len(batch)} samples is computed in halves")
@@ -94,36 +96,28 @@ def read_states(
     def about(batch: Sequence[int]) -> str:
         return f"of length {lengths[batch[0]]}"
 
-    def states(
-        whole: Sequence[int], inputs: Inputs
-    ) -> Iterator[tuple[Sequence[int], dict[str, list[Tensor]]]]:
-        def run(batch: Sequence[int]) -> dict[str, list[Tensor]]:
-            batch_inputs = inputs if batch is whole else prepared.inputs(encoder, batch)
-            return _forward(model, batch_inputs.to(model.device), wanted)
-
-        return in_halves(whole, run, halved, about)
-
     parts: dict[str, list[Tensor]] = {name: [] for name in wanted.poolings or (TOKENS,)}
     order: list[int] = []
-    batches = (
-        [rows[i] for i in batch]
-        for batch in batches_of(
-            model, [lengths[row] for row in rows], wanted.batch_size
-        )
-    )
-    for batch, inputs in ahead(partial(prepared.inputs, encoder), batches):
-        for done, by_pooling in states(batch, inputs):
-            order += done
+    batches = batches_of(model, [lengths[row] for row in rows], wanted.batch_size)
+    chosen = (np.array(rows)[batch].tolist() for batch in batches)
+    for whole, inputs in ahead(partial(prepared.inputs, encoder), chosen):
+
+        def run(
+            batch: Sequence[int], whole: Sequence[int] = whole, inputs: Inputs = inputs
+        ) -> dict[str, list[Tensor]]:
+            if batch is not whole:
+                inputs = prepared.inputs(encoder, batch)
+            return _forward(model, inputs.to(model.device), wanted)
+
+        for batch, by_pooling in in_halves(whole, run, halved, about):
+            order += batch
             for name, tensors in by_pooling.items():
                 parts[name] += tensors
-    offsets, whole = _in_order(parts, order, wanted, model.stack.width)
-    return Read(
-        rows,
-        whole,
-        offsets,
-        None if prepared.ids is None else [prepared.ids[i] for i in rows],
-        prepared.cut,
-    )
+    offsets, states = _in_order(parts, order, wanted, model.stack.width)
+    ids = prepared.ids
+    if ids is not None:
+        ids = [ids[row] for row in rows]
+    return Read(rows, states, offsets, ids, prepared.cut)
 
 
 def prepare(model: LayeredModel, samples: Sequence[Any]) -> Prepared:
@@ -134,35 +128,26 @@ def prepare(model: LayeredModel, samples: Sequence[Any]) -> Prepared:
             samples, None, encoder.lengths(samples), getattr(encoder, "cut", 0)
         )
     ids = encoder.ids(samples)
-    longest = [
-        sample
-        for sample, tokens in zip(samples, ids, strict=True)
-        if len(tokens) == encoder.max_length
-    ]
-    cut = sum(
-        len(tokens) > encoder.max_length for tokens in encoder.ids(longest, whole=True)
-    )
-    return Prepared(samples, ids, list(map(len, ids)), cut)
+    lengths = list(map(len, ids))
+    longest = np.flatnonzero(np.equal(lengths, encoder.max_length)).tolist()
+    encoder.lengths([samples[i] for i in longest])
+    return Prepared(samples, ids, lengths, encoder.cut)
 
 
 def _in_order(
     parts: dict[str, list[Tensor]], order: list[int], wanted: Wanted, width: int
 ) -> tuple[list[int], dict[str, Tensor]]:
     """Return batches as one tensor each, in the order of the samples, and where each sample's rows start."""
-    back = sorted(range(len(order)), key=order.__getitem__)
+    back = np.argsort(order).tolist()
     offsets, states = list(range(len(order) + 1)), {}
+    none = torch.empty(len(wanted.layers), 0, width, dtype=wanted.dtype)
     for name, batches in parts.items():
-        if not batches:
-            states[name] = torch.empty(len(wanted.layers), 0, width, dtype=wanted.dtype)
-        elif name == TOKENS:
+        if name == TOKENS:
             by_sample = [batches[i] for i in back]
-            offsets = [
-                0,
-                *torch.tensor([each.shape[1] for each in by_sample]).cumsum(0).tolist(),
-            ]
-            states[name] = torch.cat(by_sample, 1)
+            offsets = list(accumulate((len(each[0]) for each in by_sample), initial=0))
+            states[name] = torch.cat([none, *by_sample], 1)
         else:
-            states[name] = torch.cat(batches, 1)[:, back]
+            states[name] = torch.cat([none, *batches], 1)[:, back]
     return offsets, states
 
 
@@ -171,7 +156,9 @@ def _forward(
     model: LayeredModel, inputs: Inputs, wanted: Wanted
 ) -> dict[str, list[Tensor]]:
     """Return one tensor [layers, B, D] for each pooling, or one [layers, T, D] for each sample."""
-    stack = model.stack if wanted.site == "normed" else replace(model.stack, norm=None)
+    stack = model.stack
+    if wanted.site == "raw":
+        stack = replace(stack, norm=None)
     layers: list[list[Tensor]] = []
     lengths = torch.empty(0)
 
@@ -181,24 +168,18 @@ def _forward(
             return
         mask = model.mask(inputs, states)
         if wanted.poolings:
-            layers.append(
-                [pool(states, mask, name).to(wanted.dtype) for name in wanted.poolings]
-            )
-        else:
-            lengths = (
-                torch.full((len(states),), states.shape[1])
-                if mask is None
-                else mask.sum(1)
-            )
-            # a block may change its input in place
-            layers.append([states.to(wanted.dtype, copy=True)])
+            pooled = [pool(states, mask, name) for name in wanted.poolings]
+            layers.append([vectors.to(wanted.dtype) for vectors in pooled])
+            return
+        lengths = torch.full((len(states),), states.shape[1])
+        if mask is not None:
+            lengths = mask.sum(1)
+        # a block may change its input in place
+        layers.append([states.to(wanted.dtype, copy=True)])
 
     capture(model.module, stack, inputs, visit, wanted.layers[-1])
     stacked = [torch.stack(each).cpu() for each in zip(*layers, strict=True)]
     if wanted.poolings:
-        return {
-            name: [states]
-            for name, states in zip(wanted.poolings, stacked, strict=True)
-        }
+        return dict(zip(wanted.poolings, ([each] for each in stacked), strict=True))
     by_sample = zip(stacked[0].unbind(1), lengths.tolist(), strict=True)
     return {TOKENS: [vectors[:, :size] for vectors, size in by_sample]}

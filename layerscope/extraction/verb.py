@@ -58,7 +58,6 @@ def extract(
     out: Annotated[str | Path, Folder(), OUTPUT],
     labels: Annotated[Iterable[Any] | None, IN_CODE] = None,
     processor: Annotated[Any, IN_CODE] = None,
-    chunk: Annotated[int | None, Whole(2), DATA] = None,
     prompt: Annotated[str, DATA] = "",
     site: Annotated[str, OneOf(SITES), STATES] = "normed",
     pooling: Annotated[str, STATES] = "auto",
@@ -69,7 +68,6 @@ def extract(
     format: Annotated[str, OneOf(("safetensors", "parquet")), STATES] = "safetensors",
     batch_size: Annotated[int | None, Whole(1), WORK] = None,
     chunk_rows: Annotated[int | None, Whole(1), WORK] = None,
-    parallel: Annotated[str | None, OneOf(("tensor",)), WORK] = None,
     shard: Annotated[str | tuple[int, int] | None, Shard(), WORK] = None,
     progress: Annotated[bool, IN_CODE] = True,
     command: Annotated[str, IN_CODE] = "",
@@ -93,8 +91,6 @@ def extract(
         out: folder for the states; the same call on it resumes.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
-        chunk: pack running text into windows of this many tokens; by default 256 for language
-            models.
         prompt: text prepended to every text.
         site: where a layer is read: normed (after the model's final norm, if it has one), or raw.
         pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls,
@@ -104,9 +100,6 @@ def extract(
         format: format of the files.
         batch_size: samples per forward; by default fitted to their length.
         chunk_rows: rows of the data per file; by default 1,024, and 128 with tokens.
-        parallel: how the processes of torchrun share the work: tensor splits every weight over
-            them, for a model too large for one device; by default each holds the whole model and
-            takes a share of the chunks.
         shard: compute only share I of N equal shares, such as 0/8; each may run anywhere. The
             last one marks the folder as whole; without this, the same call computes what is missing.
         progress: show progress on standard error.

@@ -24,8 +24,12 @@ def batch_starts(
     A batch has little padding, none where padding changes the states, and its samples fit together
     in memory.
     """
-    kind = "cpu" if model.device.type == "cpu" else "cuda"
-    enough = TOKENS_WORTH_A_BATCH[kind] if batch_size is None else math.inf
+    kind = "cuda"
+    if model.device.type == "cpu":
+        kind = "cpu"
+    enough: float = TOKENS_WORTH_A_BATCH[kind]
+    if batch_size is not None:
+        enough = math.inf
     size = limit = longest = 0
     starts: list[bool] = []
     for length in lengths:
@@ -33,11 +37,13 @@ def batch_starts(
         alone = not model.joins(length, longest) or (length == 0 and longest > 0)
         starts.append(size >= limit or ragged or alone)
         if starts[-1]:
-            tokens = length if model.encoder.modality == "text" else model.tokens
-            limit = batch_size or max(
-                1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, tokens))
-            )
-            size, limit, longest = 0, limit if model.batching else 1, length
+            size, longest, tokens = 0, length, model.tokens
+            if model.encoder.modality == "text":
+                tokens = length
+            most = TOKENS_PER_BATCH[kind] // max(1, tokens)
+            limit = batch_size or max(1, min(ROWS_PER_BATCH[kind], most))
+            if not model.batching:
+                limit = 1
         size += 1
     return np.array(starts, dtype=bool)
 

@@ -29,15 +29,19 @@ first half of a list, or one of two towers of the same class, is refused, and th
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from layerscope.models.trace import Call, Calls, is_norm, same
 
 LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 MEND = "so move whatever the model does between its blocks into them"
+IN_PLACE = 0.01
+"""Of its size, what a state may change by between two blocks: rounding, where one is in half precision."""
 NAME = "name the module that holds the blocks to be measured with `blocks`"
 
 
@@ -59,18 +63,17 @@ class BlockFinder:
         if blocks is not None:
             return "given", self._checked([self._named(blocks)], named=True)
         declared = self._declared()
-        sure = {
-            "the model's own declaration": [
-                c for c in self.calls if c.path in declared
-            ],
-            "checkpointing layers": [
-                c for c in self.calls if _is_checkpointing(c.module)
-            ],
+        sure: dict[str, Callable[[Call], bool]] = {
+            "the model's own declaration": lambda call: call.path in declared,
+            "checkpointing layers": lambda call: _is_checkpointing(call.module),
         }
-        for how, selected in sure.items():
-            if stacks := self._checked(_outermost(_rows(selected))):
+        for how, is_block in sure.items():
+            selected = list(filter(is_block, self.calls))
+            stacks = self._checked(_outermost(_rows(selected)))
+            if stacks:
                 return how, stacks
-        depth = getattr(getattr(self.entry, "config", None), "num_hidden_layers", None)
+        config = getattr(self.entry, "config", None)
+        depth = getattr(config, "num_hidden_layers", None)
         for row in self._rows_by_looks():
             if depth in (None, len(row)) and self._checked([row]):
                 return "structure", [row]
@@ -86,11 +89,8 @@ class BlockFinder:
             if compound and not seen.intersection(row) and not row[0].is_inside(blocks):
                 rows.append(row)
                 seen.update(row)
-        return [
-            row
-            for row in _outermost(rows)
-            if not any(call.holds(blocks) for call in row)
-        ]
+        holders = {call for call in calls if call.holds(blocks)}
+        return [row for row in _outermost(rows) if holders.isdisjoint(row)]
 
     def _checked(self, stacks: list[Calls], *, named: bool = False) -> list[Calls]:
         """Return stacks of blocks, none where one is broken or not whole: then `refused` says why."""
@@ -103,55 +103,53 @@ class BlockFinder:
 
     def _named(self, blocks: str) -> Calls:
         """Return the calls of what the user names: one module that runs several times, or else the modules in it."""
-        repeated = _trimmed(
-            [c for c in self.calls if c.path == blocks and c.keeps_shape]
-        )
+        runs = [c for c in self.calls if c.path == blocks and c.keeps_shape]
+        repeated = _trimmed(runs)
         if not blocks.startswith(self.prefix) or len(repeated) > 1:
             return repeated
         container = self.entry.get_submodule(blocks.removeprefix(self.prefix))
         inside = _trimmed(members(container, self.calls))
-        return repeated if repeated and len(inside) < 2 else inside
+        if len(inside) < 2:
+            return repeated or inside
+        return inside
 
     def _declared(self) -> set[str]:
         """Return the paths of the modules whose outputs the model itself declares to be its hidden states."""
         paths: set[str] = set()
         for name, owner in self.entry.named_modules():
             outputs: Any = getattr(owner, "_can_record_outputs", None) or {}
-            specs = outputs.get("hidden_states", ())
-            specs = specs if isinstance(specs, (list, tuple)) else (specs,)
-            targets = (getattr(spec, "target_class", spec) for spec in specs)
-            classes = tuple(kind for kind in targets if isinstance(kind, type))
-            base = self.prefix + name + ("." if name else "")
+            classes = set()
+            # one, or several in a list or tuple
+            for spec in tree_leaves(outputs.get("hidden_states", ())):
+                classes.add(getattr(spec, "target_class", spec))
             for path, child in owner.named_modules():
-                if isinstance(child, classes):
-                    paths.add(base + path)
+                if classes.intersection(type(child).__mro__):
+                    paths.add(self.prefix + f"{name}.{path}".strip("."))
         return paths
 
     def _rows_by_looks(self) -> Iterator[Calls]:
         """Yield what may be a stack by its looks: lists and like modules, then what a Sequential runs, then any row."""
-        sequentials = [
-            each for each in self._lists() if isinstance(each, nn.Sequential)
-        ]
-        lists = [
-            members(each, self.calls)
-            for each in self._lists()
-            if each not in sequentials
-        ]
-        like = self._ranked(
-            [*lists, *_rows(self.calls, lambda call: type(call.module))]
-        )
-        is_plain = getattr(self.entry, "config", None) is None
-        yield from (row for row in like if is_plain or row[0].is_compound)
-        if is_plain:
-            yield from self._ranked([members(each, self.calls) for each in sequentials])
-            yield from self._ranked(_rows(self.calls, lambda call: call.parent))
+        lists: list[Calls] = []
+        sequentials: list[Calls] = []
+        for container in self._lists():
+            rows = lists
+            if isinstance(container, nn.Sequential):
+                rows = sequentials
+            rows.append(members(container, self.calls))
+        like = self._ranked(lists + _rows(self.calls, lambda call: type(call.module)))
+        if getattr(self.entry, "config", None) is not None:
+            yield from (row for row in like if row[0].is_compound)
+            return
+        yield from like
+        yield from self._ranked(sequentials)
+        yield from self._ranked(_rows(self.calls, lambda call: call.parent))
 
     def _ranked(self, rows: Iterable[Calls]) -> list[Calls]:
         """Return rows of two calls or more, the most parameters first; on a tie the longer, the outer."""
 
         def size(row: Calls) -> tuple[int, int, int]:
-            modules = {call.module for call in row}
-            weights = sum(p.numel() for module in modules for p in module.parameters())
+            modules = nn.ModuleList({call.module for call in row})
+            weights = sum(p.numel() for p in modules.parameters())
             return weights, len(row), -row[0].path.count(".")
 
         trimmed = (row for row in map(_trimmed, rows) if len(row) > 1)
@@ -159,36 +157,29 @@ class BlockFinder:
 
     def _left_out(self, stack: Calls, stacks: list[Calls], named: bool) -> str:
         """Return which module in a list around a block, or of its kind, is in none of the stacks."""
-        blocks = [call for each in stacks for call in each]
-        beside = [] if named else self._of_its_kind(stack, blocks)
-        for call in beside + self._in_its_lists(stack, blocks, named):
+        blocks = sum(stacks, Calls())
+        beside = self._in_its_lists(stack, blocks, named)
+        if not named:
+            beside = self._of_its_kind(stack, blocks) + beside
+        for call in beside:
             if call.has_weights and not call.is_inside(blocks) and not is_norm(call):
-                row = (
-                    stack[0].path
-                    if len(stack) == 1
-                    else f"{stack[0].path} … {stack[-1].path}"
-                )
+                row = " … ".join(dict.fromkeys((stack[0].path, stack[-1].path)))
                 return f"{call.path} is run as well as {row}, and not in a row with it: {NAME}"
         return ""
 
     def _of_its_kind(self, stack: Calls, blocks: Calls) -> Calls:
         """Return the calls of modules of a stack's classes that are no blocks, nor hold the stack."""
         kinds = {type(call.module) for call in stack if call.is_compound}
-        alike = [
-            call
-            for call in self.calls
-            if type(call.module) in kinds and call not in blocks
-        ]
-        return [call for call in alike if not call.holds(stack)]
+        others = [call for call in self.calls if type(call.module) in kinds]
+        return [c for c in others if c not in blocks and not c.holds(stack)]
 
     def _in_its_lists(self, stack: Calls, blocks: Calls, named: bool) -> Calls:
         """Return the calls beside a stack in its list; of blocks that were not named, in lists around it too."""
         modules = {call.module for call in stack}
         beside = list[Call]()
         for container in self._lists():
-            siblings = [
-                c for c in members(container, self.calls) if not c.holds(blocks)
-            ]
+            inside = members(container, self.calls)
+            siblings = [call for call in inside if not call.holds(blocks)]
             if modules.intersection(container.children()):
                 beside += [call for call in siblings if call not in stack]
             elif named or isinstance(container, nn.Sequential):
@@ -223,14 +214,16 @@ def _fault(blocks: Calls, calls: Calls) -> str:
     if runs != len(blocks):
         row = f"{blocks[0].path} … {blocks[-1].path}"
         return f"{row} run {runs} times, {len(blocks)} of them in a row, {MEND}"
-    for one, two in zip(blocks, blocks[1:], strict=False):
-        if same(one.output, two.input):
+    for one, two in pairwise(blocks):
+        size = max(two.sizes[0], 1e-12)
+        apart = abs(one.sizes[1] - size) / size
+        # a state that is NaN is what it is
+        if same(one.output, two.input) and not apart > IN_PLACE:
             continue
         how = f"are of {list(one.output.shape)} and {list(two.input.shape)}"
         if one.output.shape == two.input.shape:
-            read = two.input.float()
-            apart = (read - one.output.float()).norm() / read.norm().clamp_min(1e-12)
-            how = f"differ by {float(apart):.0%}"
+            gap = (two.input.float() - one.output.float()).norm()
+            how = f"differ by {max(apart, float(gap) / size):.0%}"
         return f"{two.path} does not read what {one.path} gives (they {how}), {MEND}"
     return ""
 
@@ -255,11 +248,8 @@ def _rows(
 
 def _outermost(rows: list[Calls]) -> list[Calls]:
     """Leave out rows that run inside a block of another row."""
-
-    def is_inner(row: Calls) -> bool:
-        return any(row[0].is_inside(other) for other in rows if other is not row)
-
-    return [row for row in rows if not is_inner(row)]
+    every = sum(rows, Calls())
+    return [row for row in rows if not row[0].is_inside(every)]
 
 
 def _trimmed(row: Calls) -> Calls:
@@ -269,7 +259,7 @@ def _trimmed(row: Calls) -> Calls:
     if not inner:
         return []
     first, last = inner[0], inner[-1]
-    if any(first < i < last and i not in inner for i in weighted):
+    if weighted.index(last) - weighted.index(first) >= len(inner):
         return row[weighted[0] :]
     stop = last + 1
     while stop < len(row) and stop not in weighted:  # an activation after the last one

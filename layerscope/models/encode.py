@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -61,34 +61,33 @@ class TextEncoder(Encoder):
         """Return the token ids of each sample, special tokens included, cut at the maximal length unless `whole`."""
         if all(hasattr(sample, "ids") for sample in samples):
             return [list(sample.ids[: self.max_length]) for sample in samples]
-        if all(is_ids(sample) for sample in samples):
-            rows, top = (
-                [sample.tolist() for sample in samples],
-                vocabulary(self.module) - 1,
-            )
-            odd = next(
-                (number for row in rows for number in row if not 0 <= number <= top),
-                None,
-            )
-            if odd is not None:
-                raise LayerscopeError(
-                    f"token id {odd} is not in the vocabulary of this model: it has ids 0..{top}"
-                )
-            return [row[: None if whole else self.max_length] for row in rows]
+        if all(map(is_ids, samples)):
+            rows = [sample.tolist() for sample in samples]
+            self._check_ids(set(chain(*rows)))
+            if whole:
+                return rows
+            return [row[: self.max_length] for row in rows]
         if self.tokenizer is None:
             raise LayerscopeError(self.lack)
         texts = [self.prompt + sample for sample in samples]
-        how = (
-            {"verbose": False}
-            if whole
-            else {"truncation": True, "max_length": self.max_length}
-        )
+        how = {"truncation": True, "max_length": self.max_length}
+        if whole:
+            how = {"verbose": False}
         with clear_inputs(self.tokenizer):
             made = self.tokenizer(
                 texts, return_attention_mask=False, return_token_type_ids=False, **how
             )
             ids: list[list[int]] = made["input_ids"]
         return ids
+
+    def _check_ids(self, ids: set[int]) -> None:
+        """Raise for a token id that the model does not embed."""
+        top = vocabulary(self.module) - 1
+        for number in (min(ids, default=0), max(ids, default=0)):
+            if not 0 <= number <= top:
+                raise LayerscopeError(
+                    f"token id {number} is not in the vocabulary of this model: it has ids 0..{top}"
+                )
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
         """Return each sample's number of tokens; `cut` then says how many of them were longer."""
@@ -108,8 +107,7 @@ class TextEncoder(Encoder):
         rows = self.ids(samples)
         mask = padded([[1] * len(row) for row in rows], 0)
         # a classifier on a decoder looks for its own pad id to find the last token
-        config = getattr(self.module, "config", None)
-        pad = getattr(config, "pad_token_id", None)
+        pad = getattr(getattr(self.module, "config", None), "pad_token_id", None)
         if not isinstance(pad, int) or pad < 0:
             pad = getattr(self.tokenizer, "pad_token_id", 0)
         ids = padded(rows, int(pad or 0))
@@ -133,8 +131,9 @@ def read_as(modality: str, sample: Any, module: nn.Module) -> str:
     if modality != "tensor" or not is_ids(sample):
         return modality
     kind = modality_of(module)
-    embeds = kind == "tensor" and bool(embeddings(module))
-    return "ids" if kind == "text" or embeds else modality
+    if kind == "text" or (kind == "tensor" and embeddings(module)):
+        return "ids"
+    return modality
 
 
 def vocabulary(module: nn.Module) -> int:
@@ -143,7 +142,9 @@ def vocabulary(module: nn.Module) -> int:
     with suppress(NotImplementedError, AttributeError):
         model: Any = module
         return int(model.get_input_embeddings().num_embeddings)
-    return next((table.num_embeddings for table in embeddings(module)), 1 << 31)
+    for table in embeddings(module):
+        return table.num_embeddings
+    return 1 << 31
 
 
 def embeddings(module: nn.Module) -> list[nn.Embedding]:
@@ -166,7 +167,7 @@ def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
 class AudioEncoder(Encoder):
     """Sounds through a feature extractor at its own rate; `mask` is at the rate of the model's frames."""
 
-    extractor: Any
+    processor: Any
     module: nn.Module
     cut: int = field(default=0, init=False)
     modality = "audio"
@@ -174,38 +175,36 @@ class AudioEncoder(Encoder):
     @property
     def max_length(self) -> int | None:
         """Seconds of a sound at most, where the model has a fixed window."""
-        return getattr(self.extractor, "chunk_length", None)
+        return getattr(self.processor, "chunk_length", None)
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
         """Return each sound's length in samples, 0 where it is too short; `cut` counts those beyond the window."""
-        rate = self.extractor.sampling_rate
-        lengths = [len(resample(sample, rate)) for sample in samples]
-        most = self.max_length and self.max_length * rate
-        self.cut = sum(length > most for length in lengths) if most else 0
+        rate = self.processor.sampling_rate
+        lengths = np.array([len(resample(sample, rate)) for sample in samples])
+        most = (self.max_length or math.inf) * rate
+        self.cut = int((lengths > most).sum())
         states = getattr(self.module, "_get_feat_extract_output_lengths", None)
-        if (
-            states is None
-            or getattr(self.module, "main_input_name", "") != "input_values"
-        ):
-            return lengths
-        return [
-            length if int(states(torch.tensor(length))) > 0 else 0 for length in lengths
-        ]
+        if states and getattr(self.module, "main_input_name", "") == "input_values":
+            has_states = states(torch.from_numpy(lengths)).numpy() > 0
+            lengths = lengths * has_states
+        return [int(length) for length in lengths]
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the features the model reads, with the mask of the real ones."""
-        rate, fixed = self.extractor.sampling_rate, self.max_length
+        rate = self.processor.sampling_rate
         waves = [resample(sample, rate) for sample in samples]
-        how = {
-            "padding": "max_length" if fixed else True,
-            "truncation": True if fixed else None,
-            "sampling_rate": rate,
-        }
-        with clear_inputs(self.extractor):
-            out = self.extractor(
-                waves, return_attention_mask=True, return_tensors="pt", **how
+        how: dict[str, Any] = {"padding": True}
+        if self.max_length:
+            how = {"padding": "max_length", "truncation": True}
+        with clear_inputs(self.processor):
+            out = self.processor(
+                waves,
+                sampling_rate=rate,
+                return_attention_mask=True,
+                return_tensors="pt",
+                **how,
             )
-        named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
+        named = dict(out)
         if accepts(self.module, "decoder_input_ids"):
             named["decoder_input_ids"] = torch.full(
                 (len(waves), 1), _decoder_start(self.module)
@@ -228,32 +227,27 @@ class ImageEncoder(Encoder):
         config = getattr(config, "vision_config", None) or config
         images = list(samples)
         if getattr(config, "num_channels", 3) == 1:
-            images = [_grey(image) for image in images]
+            images = list(map(_grey, images))
         if hasattr(self.processor, "model_input_names"):
             with clear_inputs(self.processor):
                 pixels = self.processor(images, return_tensors="pt")["pixel_values"]
         else:
             pixels = torch.stack([self._pixels(image, config) for image in images])
-        if not hasattr(self.module, "main_input_name") and not accepts(
-            self.module, "pixel_values"
-        ):
-            # a plain module, as timm's, whatever it calls them
-            return Inputs({}, pixels)
-        return Inputs({"pixel_values": pixels})
+        names_input = hasattr(self.module, "main_input_name")
+        if names_input or accepts(self.module, "pixel_values"):
+            return Inputs({"pixel_values": pixels})
+        # a plain module, as timm's, whatever it calls them
+        return Inputs({}, pixels)
 
     def _pixels(self, image: Any, config: Any) -> Tensor:
         """Return one image [C, H, W]; a function of one is such as the transforms of timm and torchvision."""
         if self.processor is None:
-            size, channels = (
-                getattr(config, "image_size", 224),
-                getattr(config, "num_channels", 3),
-            )
-            height, width = size if isinstance(size, (tuple, list)) else (size, size)
-            sized = image.convert("L" if channels == 1 else "RGB").resize(
-                (width, height)
-            )
-            made = torch.from_numpy(np.array(sized, dtype="float32")) / 127.5 - 1.0
-            return made.view(height, width, channels).permute(2, 0, 1)
+            height, width = np.broadcast_to(getattr(config, "image_size", 224), 2)
+            if getattr(config, "num_channels", 3) > 1:
+                image = image.convert("RGB")
+            numbers = np.array(image.resize((int(width), int(height))), dtype="float32")
+            made = torch.from_numpy(numbers) / 127.5 - 1.0
+            return made.view(height, width, -1).permute(2, 0, 1)
         with clear_inputs(self.processor):
             pixels = self.processor(image)
         if not isinstance(pixels, Tensor) or pixels.ndim != 3:
@@ -265,7 +259,9 @@ class ImageEncoder(Encoder):
 
 
 def _grey(image: Any) -> Any:
-    return image.convert("L") if hasattr(image, "convert") else image
+    if hasattr(image, "convert"):
+        return image.convert("L")
+    return image
 
 
 @dataclass
@@ -276,14 +272,18 @@ class TensorEncoder(Encoder):
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the rows stacked."""
-        rows = torch.stack([torch.as_tensor(sample) for sample in samples])
-        return Inputs({}, rows.to(self.dtype) if rows.is_floating_point() else rows)
+        rows = torch.stack(list(map(torch.as_tensor, samples)))
+        if rows.is_floating_point():
+            rows = rows.to(self.dtype)
+        return Inputs({}, rows)
 
 
 def modality_of(module: nn.Module) -> str:
     """Return what a model reads: text, image or audio, or for a plain module a tensor."""
     main = getattr(module, "main_input_name", None)
-    return "tensor" if main is None else READS.get(str(main), "text")
+    if main is None:
+        return "tensor"
+    return READS.get(str(main), "text")
 
 
 def modalities_of(module: nn.Module) -> list[str]:
@@ -291,10 +291,7 @@ def modalities_of(module: nn.Module) -> list[str]:
     main = modality_of(module)
     if getattr(getattr(module, "config", None), "is_encoder_decoder", False):
         return [main]
-    children = (
-        child for child in module.modules() if hasattr(child, "main_input_name")
-    )
-    towers = {modality_of(child) for child in children} - {main}
+    towers = set(map(modality_of, module.modules())) - {main, "tensor"}
     if not embeddings(module):
         # what transformers calls the input of a part that names none
         towers -= {"text"}
@@ -314,8 +311,7 @@ def encoder_for(
     if modality != "ids":
         _check_read(modality, processor, module)
     if modality == "tensor":
-        parameter = next(module.parameters(), None)
-        return TensorEncoder(torch.float32 if parameter is None else parameter.dtype)
+        return TensorEncoder(next(module.parameters(), torch.empty(0)).dtype)
     if modality == "image":
         return ImageEncoder(processor, module)
     if modality == "audio":
@@ -326,9 +322,8 @@ def encoder_for(
         return AudioEncoder(processor, module)
     most = positions(module)
     if max_length is None:
-        max_length = int(
-            min(getattr(processor, "model_max_length", None) or math.inf, most, 512)
-        )
+        own = getattr(processor, "model_max_length", None) or math.inf
+        max_length = int(min(own, most, 512))
     elif max_length > most:
         raise LayerscopeError(
             f"max length {max_length} is beyond the model's {int(most)} positions: give at most that"
@@ -342,9 +337,8 @@ def encoder_for(
 def _check_read(modality: str, processor: Any, module: nn.Module) -> None:
     """Raise where a model does not read such data; a plain module reads what its processor makes."""
     kind = modality_of(module)
-    if modality in modalities_of(module) or (
-        kind == "tensor" and processor is not None
-    ):
+    reads_any = kind == "tensor" and processor is not None
+    if reads_any or modality in modalities_of(module):
         return
     reads, data = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
     raise LayerscopeError(
@@ -356,11 +350,9 @@ def _check_room(encoder: TextEncoder) -> None:
     """Raise where special tokens and the prompt leave no room for text."""
     taken, most = len(encoder.ids([""], whole=True)[0]), encoder.max_length
     if taken >= most:
-        what = (
-            "the prompt and special tokens take"
-            if encoder.prompt
-            else "special tokens take"
-        )
+        what = "special tokens take"
+        if encoder.prompt:
+            what = "the prompt and special tokens take"
         raise LayerscopeError(
             f"{what} {taken} of at most {most} tokens and leave no room for text: raise `max_length`"
         )
@@ -370,9 +362,14 @@ def positions(module: nn.Module) -> float:
     """Return the number of positions a model has, without the first rows that RoBERTa leaves empty, else infinity."""
     config = getattr(module, "config", None)
     names = ("max_position_embeddings", "n_positions", "max_seq_len")
-    sizes = (getattr(config, name, None) or 0 for name in names)
-    # some say -1 of no limit
-    rows = next((size for size in sizes if size > 0), math.inf)
-    tables = (table for table in embeddings(module) if table.num_embeddings == rows)
-    padding = (table.padding_idx for table in tables if table.padding_idx is not None)
-    return float(rows) - max((index + 1 for index in padding), default=0)
+    rows, empty = math.inf, 0
+    for name in names:
+        size = getattr(config, name, None) or 0
+        # some say -1 of no limit
+        if size > 0:
+            rows = size
+            break
+    for table in embeddings(module):
+        if table.num_embeddings == rows and table.padding_idx is not None:
+            empty = max(empty, table.padding_idx + 1)
+    return float(rows - empty)

@@ -3,13 +3,19 @@
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from copy import copy
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import (
+    TreeSpec,
+    tree_flatten,
+    tree_leaves,
+    tree_map_only,
+    tree_unflatten,
+)
 
 from layerscope.core.errors import LayerscopeError
 
@@ -35,25 +41,24 @@ class Inputs:
     @property
     def args(self) -> tuple[Tensor, ...]:
         """What a plain module is called with."""
-        return () if self.positional is None else (self.positional,)
+        if self.positional is None:
+            return ()
+        return (self.positional,)
 
     def to(self, device: torch.device) -> "Inputs":
         """Return the same batch on another device; what is pinned travels beside the computation."""
-        return self._each(lambda one: one.to(device, non_blocking=True))
+        return self.each(lambda one: one.to(device, non_blocking=True))
 
     def pinned(self) -> "Inputs":
         """Return the same batch in memory that a GPU reads by itself, where there is one."""
-        return self._each(Tensor.pin_memory) if torch.cuda.is_available() else self
+        if not torch.cuda.is_available():
+            return self
+        return self.each(Tensor.pin_memory)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        named = {name: change(one) for name, one in self.named.items()}
-        return Inputs(
-            named,
-            *(
-                None if one is None else change(one)
-                for one in (self.positional, self.mask)
-            ),
-        )
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        """Return the batch with every tensor changed."""
+        tensors = vars(self) | {"named": dict(self.named)}
+        return Inputs(**tree_map_only(Tensor, change, tensors))
 
 
 @cache
@@ -76,40 +81,27 @@ def run(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     """Run a module as `forward` does, with gradients where they are on."""
     if inputs.args:
         return module(*inputs.args)
-    named = {
-        k: fitted(module, v)
-        for k, v in {**inputs.named, **extra}.items()
-        if accepts(module, k)
-    }
+    named: dict[str, Any] = {}
+    for name, value in {**inputs.named, **extra}.items():
+        if accepts(module, name):
+            named[name] = fitted(module, value)
     # an auxiliary loss is made from what routers gave in every block, and some blocks may be
     # bypassed
-    named |= {
-        name: False
-        for name in ("use_cache", "output_router_logits")
-        if accepts(module, name)
-    }
+    for name in ("use_cache", "output_router_logits"):
+        if accepts(module, name):
+            named[name] = False
     ids = inputs.named.get("input_ids")
-    if (
-        ids is not None
-        and not hasattr(module, "main_input_name")
-        and "input_ids" not in named
-    ):
+    is_plain = not hasattr(module, "main_input_name")
+    if ids is not None and is_plain and "input_ids" not in named:
         return module(ids, **named)  # a plain module, whatever it calls them
     try:
         return module(**named)
     except IndexError as error:
         if ids is None or "out of range in self" not in str(error):
             raise
-        rows = sorted(
-            {
-                each.num_embeddings
-                for each in module.modules()
-                if isinstance(each, nn.Embedding)
-            }
-        )
         raise LayerscopeError(
-            f"token id {int(ids.max())} or position {ids.shape[1]} is beyond an embedding table of the model (of "
-            f"{' or '.join(map(str, rows))} rows): give the model's own tokenizer, or a lower `max_length`"
+            f"token id {int(ids.max())} or position {ids.shape[1]} is beyond an embedding table of the model: give "
+            "the model's own tokenizer, or a lower `max_length`"
         ) from error
 
 
@@ -117,16 +109,18 @@ def fitted(module: nn.Module, value: Any) -> Any:
     """Return an input in half precision where the weights are, as sounds and images come in float32."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return value
-    dtype = next((p.dtype for p in module.parameters()), value.dtype)
-    return value.to(dtype) if dtype.itemsize == 2 else value
+    parameter = next(module.parameters(), value)
+    if parameter.dtype.itemsize == 2:
+        return value.to(parameter.dtype)
+    return value
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that a device or the machine has no memory left."""
-    texts = ("out of memory", "can't allocate memory")
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
-        t in str(error).lower() for t in texts
-    )
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    text = str(error).lower()
+    return "out of memory" in text or "can't allocate memory" in text
 
 
 def in_halves(
@@ -158,18 +152,15 @@ def in_halves(
 
 def hidden_of(value: object) -> Tensor | None:
     """Return the hidden state among a module's arguments or results: the first floating tensor with features."""
-    if isinstance(value, Tensor):
-        return value if value.is_floating_point() and value.ndim > 1 else None
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return next((v for v in map(hidden_of, value) if v is not None), None)
+    for tensor in tensors_in(value):
+        if tensor.is_floating_point() and tensor.ndim > 1:
+            return tensor
     return None
 
 
 def hidden_in(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Tensor | None:
     """Return the hidden state that a module is called with."""
-    return hidden_of((*args, *kwargs.values()))
+    return hidden_of((args, kwargs))
 
 
 @contextmanager
@@ -193,70 +184,37 @@ def hooked(
 
 @dataclass(frozen=True)
 class Form:
-    """How a block returns its hidden state: alone, or among other outputs, which were tensors or not."""
+    """How a block returns its hidden state: alone, or among other outputs; `more` is whether those hold tensors."""
 
-    HIDDEN: ClassVar[str] = "hidden state"
-    OTHER: ClassVar[str] = "another tensor"
-    output: Any = HIDDEN
+    spec: TreeSpec
+    place: int
+    more: bool
 
     @classmethod
-    def of(cls, output: object, state: Tensor) -> "Form":
+    def of(cls, output: object, state: Tensor | None) -> "Form":
         """Return the form of what a module returned, in which `state` is its hidden state."""
-        return cls(_form(output, state))
-
-    @property
-    def more(self) -> bool:
-        """Whether it returns other tensors too."""
-        return self.OTHER in str(self.output)
+        leaves, spec = tree_flatten(output)
+        place = [leaf is state for leaf in leaves].index(True)
+        return cls(spec, place, len(list(tensors_in(leaves))) > 1)
 
     def around(self, hidden: Any) -> Any:
         """Return a state as the module would, with None for everything else."""
-        return _around(self.output, hidden)
-
-
-def _form(value: object, state: Tensor) -> Any:
-    if isinstance(value, Tensor):
-        return Form.HIDDEN if value is state else Form.OTHER
-    if isinstance(value, Mapping):
-        return {name: _form(part, state) for name, part in value.items()}
-    return (
-        tuple(_form(part, state) for part in value)
-        if isinstance(value, (tuple, list))
-        else None
-    )
-
-
-def _around(form: Any, hidden: Any) -> Any:
-    if isinstance(form, dict):
-        return {name: _around(part, hidden) for name, part in form.items()}
-    if isinstance(form, tuple):
-        return tuple(_around(part, hidden) for part in form)
-    return hidden if form == Form.HIDDEN else None
+        leaves = [None] * self.spec.num_leaves
+        leaves[self.place] = hidden
+        return tree_unflatten(leaves, self.spec)
 
 
 def with_state(output: Any, state: Tensor) -> Any:
-    """Return a block's output with another hidden state in it; raises `LayerscopeError` for one of an unknown kind."""
-    hidden = hidden_of(output)
-    if output is hidden:
-        return state
-    if isinstance(output, dict):
-        made = copy(output)
-        made.update({name: state for name, item in output.items() if item is hidden})
-        return made
-    if isinstance(output, (tuple, list)):
-        return type(output)(state if item is hidden else item for item in output)
-    raise LayerscopeError(
-        f"a block of this model gives a {type(output).__name__}: let it give tensors, or a tuple"
-    )
+    """Return a block's output with another hidden state in it."""
+    leaves, spec = tree_flatten(output)
+    form = Form.of(output, hidden_of(output))
+    leaves[form.place] = state
+    return tree_unflatten(leaves, spec)
 
 
 def tensors_in(output: object) -> Iterator[Tensor]:
     """Yield every tensor among a module's arguments or results."""
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, (Mapping, tuple, list)):
-        for value in output.values() if isinstance(output, Mapping) else output:
-            yield from tensors_in(value)
+    return (leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
 
 
 def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | None:
@@ -267,20 +225,14 @@ def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | 
     """
     if mask is None or mask.shape[1] == frames:
         return mask
-    real, whole = mask.sum(1), mask.shape[1]
-    states = torch.ceil(real * (frames / whole))
-    for count in filter(None, (getattr(module, name, None) for name in COUNTERS)):
-        with suppress(*FAILURES):  # one that counts something else
-            counted, most = (
-                count(real),
-                count(torch.tensor([whole], device=real.device)),
-            )
-            if (
-                isinstance(counted, Tensor)
-                and isinstance(most, Tensor)
-                and int(most) == frames
-            ):
-                states = counted
+    real, whole = mask.sum(1), torch.full((1,), mask.shape[1], device=mask.device)
+    states = torch.ceil(real * (frames / mask.shape[1]))
+    for name in COUNTERS:
+        # a model may have none, or one that counts something else
+        with suppress(*FAILURES):
+            count = getattr(module, name)
+            if int(count(whole)) == frames:
+                states = count(real)
                 break
     states = states.long().clamp(1, frames)
     return (torch.arange(frames, device=mask.device) < states[:, None]).long()

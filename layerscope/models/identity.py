@@ -29,9 +29,9 @@ def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> 
     for name, tensor in numbers_of(module):
         flat = tensor.detach().reshape(-1)
         step = max(1, flat.numel() // VALUES_PER_WEIGHT)
-        held = (
-            dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
-        )
+        held = tensor.dtype
+        if tensor.is_floating_point():
+            held = dtype or held
         digest.update(f"{name}{tuple(tensor.shape)}{held}".encode())
         digest.update(flat[::step].to(held).float().cpu().numpy().tobytes())
     return digest.hexdigest()
@@ -39,9 +39,8 @@ def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> 
 
 def dtype_of(model: LayeredModel) -> str:
     """Return the name of the dtype of a model's weights."""
-    return str(
-        next((p.dtype for p in model.module.parameters()), torch.float32)
-    ).removeprefix("torch.")
+    parameter = next(model.module.parameters(), torch.empty(0))
+    return str(parameter.dtype).removeprefix("torch.")
 
 
 def states_fingerprint(model: LayeredModel) -> str:
@@ -67,24 +66,23 @@ def processing(model: LayeredModel) -> str | None:
     They are those that a processor saves; of a function what it prints, as a composition of
     transforms does.
     """
-    encoder = model.encoder
-    if not isinstance(encoder, (ImageEncoder, AudioEncoder)):
+    if not isinstance(model.encoder, (ImageEncoder, AudioEncoder)):
         return None
-    processor = (
-        encoder.processor if isinstance(encoder, ImageEncoder) else encoder.extractor
-    )
-    text = (
-        json.dumps(processor.to_dict(), sort_keys=True, default=str)
-        if hasattr(processor, "to_dict")
-        else repr(processor)
-    )
+    processor = model.encoder.processor
+    text = repr(processor)
+    if hasattr(processor, "to_dict"):
+        text = json.dumps(processor.to_dict(), sort_keys=True, default=str)
     return hashlib.sha256(re.sub(" at 0x[0-9a-f]+", "", text).encode()).hexdigest()
 
 
 def revision_of(loaded: Loaded) -> str:
     """Return a hub model's revision; of any other model a name made of its weights, those after the pooling too."""
-    weights = loaded.served if loaded.served is not None else loaded.module
-    return loaded.revision or f"weights-{weights_fingerprint(weights)[:12]}"
+    if loaded.revision:
+        return loaded.revision
+    weights = loaded.served
+    if weights is None:
+        weights = loaded.module
+    return f"weights-{weights_fingerprint(weights)[:12]}"
 
 
 def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
@@ -100,6 +98,12 @@ def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
 
 def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
     """Return what a manifest keeps of a model that came from `source`."""
+    stack = model.stack
+    projected = lens = None
+    if model.projection is not None:
+        projected = {"width": model.projection.width}
+    if model.lens is not None:
+        lens = model.lens.kind
     return {
         "name": model.loaded.name,
         "source": source,
@@ -109,20 +113,19 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.module.parameters()),
         "device": model.device.type,
         "dtype": dtype_of(model),
-        **{
-            name: getattr(model.stack, name)
-            for name in ("part", "depth", "width", "norm", "found_by")
-        },
-        "blocks": list(model.stack.blocks),
+        "part": stack.part,
+        "depth": stack.depth,
+        "width": stack.width,
+        "norm": stack.norm,
+        "found_by": stack.found_by,
+        "blocks": list(stack.blocks),
         "sites": list(model.sites),
         "sublayers": {
             site: list(layers) for site, layers in model.sublayers.sites.items()
         },
-        "projected": None
-        if model.projection is None
-        else {"width": model.projection.width},
+        "projected": projected,
         "states": states_fingerprint(model),
-        "lens": None if model.lens is None else model.lens.kind,
+        "lens": lens,
         "language_model": model.is_language_model,
         "padding": model.padding,
         "batching": model.batching,

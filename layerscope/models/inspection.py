@@ -15,6 +15,7 @@ from layerscope.models.capture import evaluating
 from layerscope.models.checks import clear_inputs
 from layerscope.models.encode import modalities_of, modality_of, vocabulary
 from layerscope.models.forward import FAILURES
+from layerscope.models.identity import dtype_of
 from layerscope.models.options import InspectOptions
 from layerscope.models.probe import probe_sample
 from layerscope.models.stack import SeveralParts
@@ -54,9 +55,9 @@ class Inspection(Shown):
 
     def document(self) -> Document:
         """Return what was found, how, and how to say otherwise."""
-        of = f"{self.model}, {self.part} of {', '.join(self.parts)}"
-        if len(self.parts) == 1:
-            of = self.model
+        of = self.model
+        if len(self.parts) > 1:
+            of = f"{self.model}, {self.part} of {', '.join(self.parts)}"
         cost = f"{self.bytes_per_sample / 1e3:.0f} kB on disk and about {self.seconds_per_sample * 1e3:.1f} ms"
         entries = (
             ("model", f"{self.kind}, {self.parameters:,} parameters, {self.dtype}"),
@@ -71,8 +72,8 @@ class Inspection(Shown):
             ),
             ("head", self.head or "none for this part"),
             ("pooling", f"auto is {', '.join(self.pooling)}"),
-            ("a run takes", f"{cost} for a short sample"),
             ("override", "part, blocks and norm: paths in the model, or none for norm"),
+            ("a run takes", f"{cost} for a short sample"),
             *(("note", note) for note in self.notes),
         )
         answer = (
@@ -105,8 +106,10 @@ def _look(
     try:
         models = [find_layers(loaded, modality, samples, override)]
     except SeveralParts as several:
-        overrides = (replace(override, part=part) for part in several.parts)
-        models = [find_layers(loaded, modality, samples, each) for each in overrides]
+        models = []
+        for part in several.parts:
+            of_part = replace(override, part=part)
+            models.append(find_layers(loaded, modality, samples, of_part))
     return [_inspection(model, modality, samples) for model in models]
 
 
@@ -136,11 +139,10 @@ def made_up_samples(
 def _made_up_rows(module: nn.Module, draw: torch.Generator) -> list[Any]:
     """Return rows of the width that a plain module's first weights read, where they are those of an MLP."""
     for child in module.modules():
-        if next(child.parameters(recurse=False), None) is None:
-            continue
         if isinstance(child, nn.Linear):
             return [*torch.randn(2, child.in_features, generator=draw)]
-        break
+        if [*child.parameters(recurse=False)]:
+            break
     raise LayerscopeError(
         "a plain module is probed with data: give an array of its inputs as `data`"
     )
@@ -171,8 +173,10 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
     if model.lens is not None:
         scope = "every token" if model.lens.kind == "tokens" else "every sample"
         head = f"{model.lens.classes:,} classes for {scope}"
-    dtype = next(module.parameters(), torch.empty(0)).dtype
     states = (stack.depth + 1) * len(model.sites) * len(model.pooling)
+    notes = model.notes
+    if inside.taps:
+        notes += inside.notes
     return Inspection(
         model=model.loaded.name,
         kind=type(module).__name__,
@@ -189,9 +193,9 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
         max_length=model.max_length,
         causal=model.causal,
         parameters=sum(p.numel() for p in module.parameters()),
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=dtype_of(model),
         bytes_per_sample=4 * states * stack.width,
         seconds_per_sample=float(seconds) / len(samples),
-        notes=(*model.notes, *(inside.notes if inside.taps else ())),
+        notes=notes,
         sublayers=tuple(inside.sites),
     )

@@ -72,7 +72,9 @@ class LayeredModel:
     @property
     def sites(self) -> tuple[str, ...]:
         """The sites of every layer."""
-        return ("raw", "normed") if self.stack.norm else ("raw",)
+        if self.stack.norm:
+            return ("raw", "normed")
+        return ("raw",)
 
     @property
     def final(self) -> str:
@@ -89,19 +91,19 @@ class LayeredModel:
 
     def mask(self, inputs: Inputs, tokens: Tensor) -> Tensor | None:
         """Return which states of a batch are real, at the rate of the states."""
-        return (
-            None
-            if tokens.ndim == 2
-            else frame_mask(inputs.mask, tokens.shape[1], self.module)
-        )
+        if tokens.ndim == 2:
+            return None
+        return frame_mask(inputs.mask, tokens.shape[1], self.module)
 
 
 def class_numbers(labels: Iterable[Any], model: LayeredModel) -> list[int | None]:
     """Return the class of a classifier that each label names, or is the number of; None where none is."""
     assert model.lens is not None
     named = getattr(getattr(model.module, "config", None), "id2label", None) or {}
-    classes = {str(number): number for number in range(model.lens.classes)}
-    classes |= {str(name).lower(): int(number) for number, name in named.items()}
+    numbers = range(model.lens.classes)
+    classes = dict(zip(map(str, numbers), numbers, strict=True))
+    for number, name in named.items():
+        classes[str(name).lower()] = int(number)
     return [classes.get(str(label).lower()) for label in labels]
 
 
@@ -109,18 +111,21 @@ def vectors_for(model: LayeredModel, pooling: str, pairs: bool = True) -> Vector
     """Return what a run keeps of each sample; a pooling that the model has no token for is an error."""
     if model.rank == 2:
         return Vectors(("mean",))
-    poolings = model.pooling if pooling == "auto" else parse(pooling)
     is_text = isinstance(model.encoder, TextEncoder)
-    tokenizer = getattr(model.encoder, "tokenizer", None)
-    lacks_cls = is_text and getattr(tokenizer, "cls_token_id", None) is None
-    if "cls" in poolings and pooling != "auto" and lacks_cls:
-        raise LayerscopeError(
-            "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"
-        )
-    if pairs and model.lens is not None and model.lens.kind == "pooled":
-        return Vectors(
-            poolings, tuple(name for name in model.pooling if name not in poolings)
-        )
-    return Vectors(
-        poolings, ("position",) if pairs and model.causal and is_text else ()
-    )
+    poolings = model.pooling
+    if pooling != "auto":
+        poolings = parse(pooling)
+        tokenizer = getattr(model.encoder, "tokenizer", None)
+        lacks_cls = is_text and getattr(tokenizer, "cls_token_id", None) is None
+        if "cls" in poolings and lacks_cls:
+            raise LayerscopeError(
+                "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"
+            )
+    if not pairs:
+        return Vectors(poolings)
+    if model.lens is not None and model.lens.kind == "pooled":
+        others = [name for name in model.pooling if name not in poolings]
+        return Vectors(poolings, tuple(others))
+    if model.causal and is_text:
+        return Vectors(poolings, ("position",))
+    return Vectors(poolings)

@@ -13,6 +13,7 @@ batch itself. A lens is used only where, on the last layer's states, it gives th
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -58,11 +59,17 @@ class Lens:
     def alone(self) -> bool:
         """Whether the model takes one sample at a time: a classifier on a decoder without a pad token does."""
         config: Any = getattr(self.module, "config", None)
-        config = (
-            config.get_text_config() if hasattr(config, "get_text_config") else config
-        )
-        padless = getattr(config, "pad_token_id", 0) is None
-        return padless and self.kind == "pooled" and accepts(self.module, "input_ids")
+        if self.kind == "tokens" or not hasattr(config, "get_text_config"):
+            return False
+        padless = getattr(config.get_text_config(), "pad_token_id", 0) is None
+        return padless and accepts(self.module, "input_ids")
+
+    def logits(self, states: Tensor, inputs: Inputs) -> Tensor:
+        """Return the float32 logits of states [B, T, D] in one piece: [B, T, K], or [B, K] of a classifier."""
+        if self.kind == "pooled":
+            return self.sample_logits(states, inputs)
+        rows = list(self.token_logits(states.flatten(0, 1), inputs))
+        return torch.cat(rows).view(*states.shape[:2], -1)
 
     def token_logits(self, states: Tensor, inputs: Inputs) -> Iterator[Tensor]:
         """Yield the float32 logits [n, K] of token states [m, D], in chunks of rows, in order."""
@@ -76,10 +83,11 @@ class Lens:
 
         Where the states require gradients, so do the logits.
         """
+        call = forward
+        if states.requires_grad:
+            call = run
         with bypassed(self.module, self.stack, states):
-            logits = logits_of(
-                (run if states.requires_grad else forward)(self.module, inputs)
-            )
+            logits = logits_of(call(self.module, inputs))
         if logits is None:
             raise RuntimeError("the head gave no logits")
         return logits.float()
@@ -91,15 +99,19 @@ class Lens:
         rows = []
         for i in range(len(states)):
             one = rows_of(inputs, slice(i, i + 1))
-            length = None if one.mask is None else one.mask.shape[1]
-            rows.append(self.sequence_logits(states[i : i + 1, :length], one))
+            alone = states[i : i + 1]
+            if one.mask is not None:
+                alone = alone[:, : one.mask.shape[1]]
+            rows.append(self.sequence_logits(alone, one))
         return torch.cat(rows)
 
 
 def logits_of(output: object) -> Tensor | None:
     """Return the logits of a model's output: its own field, or the bare tensor of a plain module."""
-    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
-    return logits if isinstance(logits, Tensor) and logits.ndim in (2, 3) else None
+    logits = getattr(output, "logits", output)
+    if isinstance(logits, Tensor) and logits.ndim in (2, 3):
+        return logits
+    return None
 
 
 @contextmanager
@@ -126,12 +138,9 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor) -> Iterator[None]:
 
 def _filled(state: Tensor, hidden: Tensor | None) -> Tensor:
     """Return the state with what a model filled the text up with to whole windows, and later cuts off."""
-    if (
-        hidden is None
-        or hidden.ndim != 3
-        or state.ndim != 3
-        or hidden.shape[1] <= state.shape[1]
-    ):
+    if hidden is None or hidden.ndim != 3 or state.ndim != 3:
+        return state
+    if hidden.shape[1] <= state.shape[1]:
         return state
     return torch.cat([state, hidden[:, state.shape[1] :].to(state.dtype)], 1)
 
@@ -167,12 +176,7 @@ def skipping(
 def replaced(forwards: Mapping[nn.Module, Callable[..., object]]) -> Iterator[None]:
     """Within, these modules run other functions than their own `forward`."""
     # accelerate's hooks put a forward on a module itself
-    before = {
-        module: {"forward": vars(module)["forward"]}
-        if "forward" in vars(module)
-        else {}
-        for module in forwards
-    }
+    before = {module: vars(module).copy() for module in forwards}
     for module, instead in forwards.items():
         vars(module)["forward"] = instead
     try:
@@ -180,7 +184,8 @@ def replaced(forwards: Mapping[nn.Module, Callable[..., object]]) -> Iterator[No
     finally:
         for module, attributes in before.items():
             del vars(module)["forward"]
-            vars(module).update(attributes)
+            if "forward" in attributes:
+                vars(module)["forward"] = attributes["forward"]
 
 
 def _packed(inputs: Inputs, states: Tensor) -> Inputs:
@@ -189,28 +194,25 @@ def _packed(inputs: Inputs, states: Tensor) -> Inputs:
     if inputs.positional is not None:
         first = inputs.positional[:1]
         return replace(inputs, positional=first.expand(n, *first.shape[1:]))
-    named = {
-        name: old.new_full((n, 1), FILL[name])
-        for name, old in inputs.named.items()
-        if name in FILL
-    }
-    return Inputs(named)
+    names = FILL.keys() & inputs.named
+    return Inputs({k: inputs.named[k].new_full((n, 1), FILL[k]) for k in names})
 
 
 def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
     """Return samples of one length without the others, and without padding."""
-    real = None if inputs.mask is None else inputs.mask[rows]
-    length = None if real is None else int(real[0].sum())
-    # raw sound is longer than its mask of frames
-    width = None if real is None else real.shape[1]
-    named = {
-        k: v[rows, :length] if v.ndim == 2 and v.shape[1] == width else v[rows]
-        for k, v in inputs.named.items()
-    }
-    mask = None if real is None else real[:, :length]
-    return Inputs(
-        named, None if inputs.positional is None else inputs.positional[rows], mask
-    )
+    chosen = inputs.each(lambda tensor: tensor[rows])
+    mask = chosen.mask
+    if mask is None:
+        return chosen
+    length = int(mask[0].sum())
+
+    def trimmed(tensor: Tensor) -> Tensor:
+        # raw sound is longer than its mask of frames
+        if tensor.shape == mask.shape:
+            return tensor[:, :length]
+        return tensor
+
+    return chosen.each(trimmed)
 
 
 @torch.inference_mode()
@@ -228,44 +230,37 @@ def find_lens(
     try:
         logits = logits_of(forward(module, inputs))
     except Exception as error:
-        return (
-            None,
-            f"the model does not run to its head ({type(error).__name__}): no lens",
-        )
-    if (
-        logits is None
-        or logits.shape[-1] < 2
-        or same(logits, last)
-        or same(logits, final)
-    ):
+        why = type(error).__name__
+        return None, f"the model does not run to its head ({why}): no lens"
+    if logits is None or logits.shape[-1] < 2:
+        return None, None
+    if same(logits, last) or same(logits, final):
         return None, None
     if not bool(torch.isfinite(logits).all()):
         return None, "the model's head gives NaN or infinity: no lens"
-    kind: Literal["tokens", "pooled"] = "tokens" if logits.ndim == 3 else "pooled"
-    reads_tokens = logits.shape[:2] == last.shape[:2] and "input_ids" in inputs.named
-    if kind == "tokens" and not reads_tokens:
-        return None, OTHER_PART
+    kind: Literal["tokens", "pooled"] = "pooled"
+    if logits.ndim == 3:
+        kind = "tokens"
+        if logits.shape[:2] != last.shape[:2] or "input_ids" not in inputs.named:
+            return None, OTHER_PART
     lens = Lens(module, stack, kind, logits.shape[-1])
     try:
-        read, other = (
-            _logits_at_once(lens, each, inputs) for each in (last, last.flip(-1))
-        )
+        if reads_alike(partial(lens.logits, inputs=inputs), last, logits):
+            return lens, None
     except Exception as error:
         return None, f"{OTHER_PART} ({type(error).__name__})"
-    tolerance = 1e-4 if logits.dtype == torch.float32 else 2e-2
-    agrees = torch.allclose(
-        read.view(logits.shape), logits.float(), rtol=tolerance, atol=1e-4
-    )
-    if not agrees or torch.equal(read, other):
-        # an autoencoder's other part does not read the stack at all
-        return None, OTHER_PART
-    return lens, None
+    return None, OTHER_PART
 
 
-def _logits_at_once(lens: Lens, states: Tensor, inputs: Inputs) -> Tensor:
-    if lens.kind == "pooled":
-        return lens.sample_logits(states, inputs)
-    return torch.cat(list(lens.token_logits(states.flatten(0, 1), inputs)))
+def reads_alike(read: Callable[[Tensor], Tensor], last: Tensor, wanted: Tensor) -> bool:
+    """Return whether a function of states gives what the model gives, and something else of other states."""
+    tolerance = 1e-4
+    if wanted.dtype != torch.float32:
+        tolerance = 2e-2
+    mine = read(last)
+    agrees = torch.allclose(mine, wanted.float(), rtol=tolerance, atol=1e-4)
+    # an autoencoder's other part does not read the stack at all
+    return agrees and not torch.equal(mine, read(last.flip(-1)))
 
 
 @torch.inference_mode()
@@ -276,8 +271,10 @@ def token_read(
     if last.ndim == 2:
         return "mean"
     alone = rows_of(inputs, slice(1))
-    length = last.shape[1] if alone.mask is None else alone.mask.shape[1]
-    states = last[:1, :length]
+    states = last[:1]
+    if alone.mask is not None:
+        states = states[:, : alone.mask.shape[1]]
+    length = states.shape[1]
     rows = read(states, alone)
 
     def changes(position: int) -> bool:
@@ -285,9 +282,7 @@ def token_read(
         other[:, position] = other[:, position].flip(-1) + 1.0
         return not torch.equal(read(other, alone), rows)
 
-    touched = [
-        position for position in {0, length // 2, length - 1} if changes(position)
-    ]
-    if touched == [0]:
-        return "first"
-    return "last" if touched == [length - 1] else "mean"
+    if changes(length // 2):
+        return "mean"
+    touched = changes(0), changes(length - 1)
+    return {(True, False): "first", (False, True): "last"}.get(touched, "mean")

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError, needs
+from layerscope.core.errors import LayerscopeError, first_line, needs
 from layerscope.core.hub import go_offline_without_hub
 from layerscope.models.checks import (
     EMBEDDED,
@@ -23,7 +23,7 @@ from layerscope.models.encode import modalities_of, modality_of
 from layerscope.models.mean_head import as_configured
 from layerscope.models.options import LoadOptions
 from layerscope.models.placing import placing, torch_device, torch_dtype
-from layerscope.models.weights import is_quantised
+from layerscope.models.weights import is_parallel, is_quantised
 
 POOLINGS = {"mean": ("mean",), "cls": ("cls",), "lasttoken": ("last",)}
 """What a SentenceTransformer calls the poolings that are ours too."""
@@ -52,8 +52,9 @@ class Loaded:
             "audio": "feature_extractor",
         }
         processor = getattr(self.processor, parts.get(modality, ""), self.processor)
-        is_tokenizer = hasattr(processor, "convert_tokens_to_ids")
-        return None if modality == "image" and is_tokenizer else processor
+        if modality == "image" and hasattr(processor, "convert_tokens_to_ids"):
+            return None
+        return processor
 
 
 def eager(model: Any) -> Any:
@@ -63,7 +64,7 @@ def eager(model: Any) -> Any:
 
 def is_cross_encoder(model: Any) -> bool:
     """Return whether a model is a CrossEncoder of sentence-transformers: a classifier and its tokenizer."""
-    return any(kind.__name__ == "CrossEncoder" for kind in type(model).__mro__)
+    return "CrossEncoder" in [kind.__name__ for kind in type(model).__mro__]
 
 
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
@@ -80,15 +81,18 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         inner = load(model.model, options, processor or model.tokenizer)
         loaded = replace(inner, max_length=model.max_length)
     elif isinstance(model, nn.Module):
-        module = _adapted(model) if hasattr(model, "peft_config") else model
-        name = (
-            getattr(getattr(module, "config", None), "_name_or_path", "")
-            or type(module).__name__
-        )
-        loaded = Loaded(module, processor, Path(name).name)
+        module = model
+        if hasattr(model, "peft_config"):
+            module = _adapted(model)
+        name = getattr(getattr(module, "config", None), "_name_or_path", "")
+        loaded = Loaded(module, processor, Path(name).name or type(module).__name__)
     else:
         raise LayerscopeError(
             f"a model is a name, a folder or a torch.nn.Module, not a {type(model).__name__}"
+        )
+    if is_parallel(loaded.module):
+        raise LayerscopeError(
+            f"each process holds a part of {loaded.name}: load it whole, or with a device map"
         )
     if is_quantised(loaded.module):
         loaded.notes.append(
@@ -188,31 +192,20 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
     }
     with clear_errors(source):
         config = transformers.AutoConfig.from_pretrained(source, **trust)
-        if options.parallel is not None and not getattr(
-            config, "base_model_tp_plan", None
-        ):
-            kind = config.model_type
-            raise LayerscopeError(
-                f"{source!r} ({kind}) has no tensor-parallel plan in transformers: leave it out"
-            )
         kind = _class_of(config, options)
         module, info = kind.from_pretrained(
             source,
             config=config,
             dtype=torch_dtype(options),
-            use_safetensors=None if options.allow_pickle else True,
+            use_safetensors=not options.allow_pickle or None,
             output_loading_info=True,
             **placing(options),
-            **(
-                {"revision": options.revision}
-                if not options.trust_remote_code
-                else trust
-            ),
+            **trust,
         )
     loaded = Loaded(
         as_configured(module), processor, Path(source).name, options.revision
     )
-    if not options.spread:
+    if options.device != "map":
         module.to(torch_device(options))
     if info["missing_keys"]:
         _leave_head_out(loaded, source, sorted(info["missing_keys"]))
@@ -229,10 +222,11 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
 def _leave_head_out(loaded: Loaded, source: str, missing: list[str]) -> None:
     """Take the model without its head, where nothing else lacks weights."""
     base = getattr(loaded.module, "base_model_prefix", "")
-    if base and any(key.startswith(base + ".") for key in missing):
-        raise LayerscopeError(
-            f"{source!r} lacks weights the model needs ({missing[0]}, {len(missing)} in all)"
-        )
+    for key in missing:
+        if base and key.startswith(f"{base}."):
+            raise LayerscopeError(
+                f"{source!r} lacks weights the model needs ({key}, {len(missing)} in all)"
+            )
     loaded.notes.append(
         f"the checkpoint has no weights for its head ({missing[0]}): the head is left out"
     )
@@ -249,29 +243,31 @@ def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any
             if hasattr(both, "tokenizer") and hasattr(both, "image_processor"):
                 return both
     kind = getattr(module, "main_input_name", "input_ids")
-    auto, more = {
-        "input_ids": (transformers.AutoTokenizer, {}),
-        "pixel_values": (transformers.AutoImageProcessor, {"backend": "pil"}),
-    }.get(kind, (transformers.AutoFeatureExtractor, {}))
+    if kind == "pixel_values":
+        with suppress(Exception):
+            return transformers.AutoImageProcessor.from_pretrained(
+                source, backend="pil", **trust
+            )
+        return None
+    what, auto = "feature extractor", transformers.AutoFeatureExtractor
+    if kind == "input_ids":
+        what, auto = "tokenizer", transformers.AutoTokenizer
     try:
-        processor = auto.from_pretrained(source, **trust, **more)
-        if kind == "input_ids" and len(processor) <= len(
-            set(processor.all_special_ids)
-        ):
-            raise ValueError("there is none")  # transformers makes up an empty one
-        if not isinstance(getattr(processor, "model_max_length", 0), (int, float)):
-            raise ValueError(f"its model_max_length is {processor.model_max_length!r}")
+        processor = auto.from_pretrained(source, **trust)
+        if what == "tokenizer":
+            _check_tokenizer(processor)
         return processor
     except Exception as error:  # a damaged tokenizer.json raises a bare one
-        if kind == "pixel_values":
-            return None
-        what = "tokenizer" if kind == "input_ids" else "feature extractor"
-        line = (str(error).strip().splitlines() or [""])[0][:120].rstrip()
-        # the first line of a list says nothing
-        why = "" if not line or line.endswith(":") else f" ({line})"
         raise LayerscopeError(
-            f"{source!r} has no {what} that can be loaded{why}: save one with the model"
+            f"{source!r} has no {what} that can be loaded ({first_line(error, 120)}): save one with the model"
         ) from error
+
+
+def _check_tokenizer(tokenizer: Any) -> None:
+    if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
+        raise ValueError("there is none")  # transformers makes up an empty one
+    if not isinstance(tokenizer.model_max_length, (int, float)):
+        raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}")
 
 
 def _class_of(config: Any, options: LoadOptions) -> Any:
@@ -281,31 +277,22 @@ def _class_of(config: Any, options: LoadOptions) -> Any:
     for name in getattr(config, "architectures", None) or ():
         if hasattr(transformers, name):
             return getattr(transformers, name)
-    remote = (
-        (getattr(config, "auto_map", None) or {}) if options.trust_remote_code else {}
-    )
-    heads = (
-        "AutoModelForCausalLM",
-        "AutoModelForSequenceClassification",
-        "AutoModelForMaskedLM",
-    )
-    return getattr(
-        transformers, next((name for name in heads if name in remote), "AutoModel")
-    )
+    if options.trust_remote_code:
+        remote = getattr(config, "auto_map", None) or {}
+        for task in ("CausalLM", "SequenceClassification", "MaskedLM"):
+            name = f"AutoModelFor{task}"
+            if name in remote:
+                return getattr(transformers, name)
+    return transformers.AutoModel
 
 
 def sentence_transformer(source: str, options: LoadOptions) -> Any:
     """Return a SentenceTransformer, with mean pooling where what is there is a plain transformer."""
     with needs("sentence-transformers", f"{source!r} is a sentence-transformers model"):
         from sentence_transformers import SentenceTransformer
-    for name in ("max_memory", "offload", "parallel"):
-        if getattr(options, name) is not None:
-            raise LayerscopeError(
-                f"`{name}` is for transformers models, and {source!r} is a SentenceTransformer"
-            )
     weights = {
         "dtype": torch_dtype(options),
-        "use_safetensors": None if options.allow_pickle else True,
+        "use_safetensors": not options.allow_pickle or None,
     }
     trust = {
         "trust_remote_code": options.trust_remote_code,
@@ -327,15 +314,14 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
         raise LayerscopeError(
             f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers"
         )
-    card = getattr(module.config, "_name_or_path", "")
-    pooling = next(
-        (child for child in model if type(child).__name__ == "Pooling"), None
-    )
+    if name == type(model).__name__:
+        name = Path(getattr(module.config, "_name_or_path", "")).name or name
+    modes = [str(getattr(child, "pooling_mode", "")) for child in model]
     loaded = Loaded(
         module,
         model.tokenizer,
-        Path(card).name if name == type(model).__name__ and card else name,
-        pooling=POOLINGS.get(str(getattr(pooling, "pooling_mode", ""))),
+        name,
+        pooling=POOLINGS.get("".join(modes)),
         max_length=model.max_seq_length,
         prompt=(model.prompts or {}).get(model.default_prompt_name) or "",
         served=model,
@@ -350,9 +336,8 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
 def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
     with needs("peft", f"{str(folder)!r} is a PEFT adapter"):
         from peft import PeftModel
-    base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get(
-        "base_model_name_or_path"
-    )
+    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    base = config.get("base_model_name_or_path")
     if not base:
         raise LayerscopeError(
             f"{str(folder)!r}: its adapter_config.json names no base model"
@@ -367,12 +352,10 @@ def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
 
 def _adapted(model: Any) -> nn.Module:
     """The base model with the adapter's layers in place."""
-    if any(
-        getattr(config, "is_prompt_learning", False)
-        for config in model.peft_config.values()
-    ):
-        raise LayerscopeError(
-            "a prompt-learning adapter adds virtual tokens, which cannot be separated from the layers' states"
-        )
+    for config in model.peft_config.values():
+        if getattr(config, "is_prompt_learning", False):
+            raise LayerscopeError(
+                "a prompt-learning adapter adds virtual tokens, which cannot be separated from the layers' states"
+            )
     module: nn.Module = model.get_base_model()
     return module

@@ -6,7 +6,6 @@ pipelines its config names one that takes the mean, kept beside the weights.
 """
 
 import functools
-import inspect
 import shutil
 from functools import cache
 from pathlib import Path
@@ -40,9 +39,9 @@ def mean_headed(module: Any) -> Any:
 
 def as_configured(module: Any) -> Any:
     """Return a model just loaded as its config wants it: one with a mean head gets it."""
-    return (
-        mean_headed(module) if is_mean_head(getattr(module, "config", None)) else module
-    )
+    if is_mean_head(getattr(module, "config", None)):
+        return mean_headed(module)
+    return module
 
 
 def standard_class(kind: Any) -> Any:
@@ -56,36 +55,37 @@ def _mean_pooled_class(base: Any) -> type:
 
     With that name its config and its checkpoint stay standard.
     """
-    signature = inspect.signature(base.forward)
 
     @functools.wraps(base.forward)
-    def forward(self: Any, *args: Any, **named: Any) -> Any:
+    def forward(
+        self: Any,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        *,
+        labels: Tensor | None = None,
+        num_items_in_batch: Any = None,
+        **named: Any,
+    ) -> Any:
         from transformers.loss.loss_utils import fixed_cross_entropy
         from transformers.modeling_outputs import SequenceClassifierOutput
 
-        arguments = signature.bind_partial(self, *args, **named).arguments
-        del arguments["self"]
-        rest = dict(arguments.pop("kwargs", None) or {})
-        items, labels = (
-            rest.pop("num_items_in_batch", None),
-            arguments.pop("labels", None),
-        )
-        mask = arguments.get("attention_mask")
-
-        def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
-            return (mean(inputs[0], mask),) if inputs[0].ndim == 3 else None
+        def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            (states,) = inputs
+            if states.ndim == 3:
+                states = mean(states, attention_mask)
+            return (states,)
 
         # Reading an exit calls forward again inside forward, with other rows, and the head then has
         # two of these hooks. The inner one runs first (`prepend`), with the mask of its own rows;
         # the outer one gets means, which have two dimensions, and leaves them as they are.
         (head,) = (child for child in self.children() if isinstance(child, nn.Linear))
         with head.register_forward_pre_hook(pool, prepend=True):
-            output = base.forward(self, **arguments, **rest | {"return_dict": True})
-        loss = (
-            None
-            if labels is None
-            else fixed_cross_entropy(output.logits.float(), labels, items)
-        )
+            named |= {"attention_mask": attention_mask, "return_dict": True}
+            output = base.forward(self, input_ids, **named)
+        loss = None
+        if labels is not None:
+            logits = output.logits.float()
+            loss = fixed_cross_entropy(logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(
             loss, output.logits, output.hidden_states, output.attentions
         )

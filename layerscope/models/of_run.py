@@ -32,16 +32,14 @@ def model_of(
             f"run {str(run.path)!r} was made from a model in memory ({source}): give the model itself"
         )
     override = Override(
-        *(
-            getattr(override, name) or options_then.get(name)
-            for name in ("part", "blocks", "norm")
-        )
+        part=override.part or options_then.get("part"),
+        blocks=override.blocks or options_then.get("blocks"),
+        norm=override.norm or options_then.get("norm"),
     )
     is_local = Path(source).expanduser().exists() or source == EMBEDDED
-    revision = options.revision or (
-        None if is_local else run.info["model"].get("revision")
-    )
-    return source, override, replace(options, revision=revision)
+    if not is_local and options.revision is None:
+        options = replace(options, revision=run.info["model"].get("revision"))
+    return source, override, options
 
 
 def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -> None:
@@ -50,13 +48,13 @@ def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -
     Weights are compared where they are in the run's dtype; `as_stored`, in float32 too, which holds
     them exactly.
     """
-    there = run.info["model"]
-    exact = torch.float32 if as_stored and there.get("dtype") == "float32" else None
-    is_comparable = there.get("dtype") == dtype_of(model) or exact is not None
-    if run.depth != model.stack.depth or (
-        is_comparable
-        and there.get("weights") != weights_fingerprint(model.module, exact)
-    ):
+    there, dtype = run.info["model"], None
+    if as_stored and there.get("dtype") == "float32":
+        dtype = torch.float32
+    changed = run.depth != model.stack.depth
+    if dtype is not None or there.get("dtype") == dtype_of(model):
+        changed |= there.get("weights") != weights_fingerprint(model.module, dtype)
+    if changed:
         raise LayerscopeError(
             f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
             "or give the model without the run"

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.models.forward import Inputs, fitted, forward
-from layerscope.models.lens import bypassed, rows_of
+from layerscope.models.lens import bypassed, reads_alike, rows_of
 from layerscope.models.stack import Stack
 
 POOLINGS = ("mean", "cls", "last", "first")
@@ -30,13 +31,7 @@ class Vectors:
 
 def parse(pooling: str) -> tuple[str, ...]:
     """Return the poolings named in a comma-separated option."""
-    names = tuple(
-        dict.fromkeys(name.strip() for name in pooling.split(",") if name.strip())
-    )
-    if not names:
-        raise LayerscopeError(
-            f"pooling {pooling!r} names none: choose auto or some of {', '.join(POOLINGS)}"
-        )
+    names = tuple(dict.fromkeys(map(str.strip, pooling.split(","))))
     for name in names:
         if name not in POOLINGS:
             raise LayerscopeError(
@@ -69,20 +64,20 @@ def pool(
     if pooling in ("cls", "first"):
         return tokens[:, 0].to(torch.float32, copy=True)
     if pooling != "mean":
-        last = -1 if mask is None else mask.sum(1).long() - 1
+        if mask is None:
+            mask = torch.ones(tokens.shape[:2], device=tokens.device)
+        if pooling == "last":
+            positions = mask.sum(1).long() - 1
         rows = torch.arange(len(tokens), device=tokens.device)
-        return tokens[rows, last if pooling == "last" else positions].float()
+        return tokens[rows, positions].float()
     tokens = tokens.float()
     if mask is None:
         return tokens.mean(1)
     weights = mask.to(tokens.dtype)
     # a matrix product leaves a masked NaN in the sum, so padded states are cut out before it
-    kept = (
-        tokens.masked_fill(~mask.bool().unsqueeze(-1), 0.0)
-        if not bool(mask.all())
-        else tokens
-    )
-    return torch.einsum("bt,btd->bd", weights, kept) / weights.sum(1, keepdim=True)
+    if not bool(mask.all()):
+        tokens = tokens.masked_fill(~mask.bool().unsqueeze(-1), 0.0)
+    return torch.einsum("bt,btd->bd", weights, tokens) / weights.sum(1, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -128,15 +123,15 @@ def _embedded(module: nn.Module, modality: str, inputs: Inputs) -> Tensor | None
     features: Callable[..., Any] | None = getattr(
         module, f"get_{modality}_features", None
     )
-    if features is not None:
-        parameters = inspect.signature(features).parameters
-        output = features(
-            **{k: fitted(module, v) for k, v in inputs.named.items() if k in parameters}
-        )
-        vectors = getattr(output, "pooler_output", output)
-    else:
+    if features is None:
         vectors = getattr(forward(module, inputs), f"{modality}_embeds", None)
-    return vectors if isinstance(vectors, Tensor) and vectors.ndim == 2 else None
+    else:
+        names = inspect.signature(features).parameters.keys() & inputs.named
+        output = features(**{k: fitted(module, inputs.named[k]) for k in names})
+        vectors = getattr(output, "pooler_output", output)
+    if isinstance(vectors, Tensor) and vectors.ndim == 2:
+        return vectors
+    return None
 
 
 @torch.inference_mode()
@@ -149,13 +144,8 @@ def find_projection(
         if vectors is None:
             return None
         projection = Projection(module, stack, modality, vectors.shape[-1])
-        mine, other = (
-            projection.vectors(states, inputs) for states in (last, last.flip(-1))
-        )
+        if reads_alike(partial(projection.vectors, inputs=inputs), last, vectors):
+            return projection
     except Exception:  # a model that takes other inputs too fails in its own way
         return None
-    tolerance = 1e-4 if vectors.dtype == torch.float32 else 2e-2
-    agrees = torch.allclose(mine, vectors.float(), rtol=tolerance, atol=1e-4)
-    if not agrees or torch.equal(mine, other):
-        return None
-    return projection
+    return None

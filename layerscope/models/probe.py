@@ -6,7 +6,7 @@ what depends on it: a changed token, whether the model is causal; another sample
 samples may share a batch; a longer one beside it, whether padding is harmless.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,10 +38,12 @@ from layerscope.models.weights import input_device
 PROBED = 8
 """A model is probed with this many of the samples."""
 PROBE_TOKENS = 24
-SHARES = (0.81, 0.62)
-"""Of a sound, besides its half: convolutions end differently on lengths that nothing divides."""
+SHARES = (0.5, 0.81)
+"""How much of a sample is put beside the whole: convolutions end differently on lengths that nothing divides."""
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 """Bytes of a number to the share of a state that rounding may change: some of its last places."""
+BATCHED = {2: 5e-2, 4: 1e-4, 8: 1e-4}
+"""The same where a batch of another size is computed in another order."""
 ALONE = "other samples in a batch change this model's states: every sample is run alone"
 UNPADDED = (
     "padding changes this model's states: batches hold only samples of equal length"
@@ -112,11 +114,13 @@ def find_layers(
 def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
     """Return the sample a model is probed with: the longest, or of texts some tokens."""
     if isinstance(encoder, TextEncoder):
-        rows = encoder.ids(samples)
-        one = next((row[0] for row in rows if row), 0)
         # two tokens at least: among like ones attention, causal or not, and every head would look
         # alike
-        ids = next((row for row in rows if len(set(row)) > 1), [one, 0 if one else 1])
+        ids = [0, 1]
+        for row in encoder.ids(samples):
+            if len(set(row)) > 1:
+                ids = row
+                break
         return Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
     lengths = encoder.lengths(samples)
     if max(lengths) == 0:
@@ -143,8 +147,9 @@ def states_of(model: LayeredModel, batch: Inputs | list[Any]) -> States:
     def keep(layer: int, site: str, tokens: Tensor) -> None:
         states[f"{site}.{layer}"] = tokens.clone()
 
-    inputs = batch if isinstance(batch, Inputs) else model.encoder.batch(batch)
-    model.run(inputs.to(model.device), keep)
+    if not isinstance(batch, Inputs):
+        batch = model.encoder.batch(batch)
+    model.run(batch.to(model.device), keep)
     return states
 
 
@@ -166,29 +171,26 @@ def _find_stack(
 
 def _broken(model: LayeredModel, states: States) -> list[str]:
     """Return a note on the first layer that is not finite; raise where the final norm alone breaks it."""
-    broken = [
-        key for key, state in states.items() if not bool(torch.isfinite(state).all())
-    ]
-    layers = [key.removeprefix("raw.") for key in broken if key.startswith("raw")]
-    if broken and not layers:
+    for key, state in states.items():
+        if bool(torch.isfinite(state).all()):
+            continue
+        site, _, layer = key.partition(".")
+        if site == "raw":
+            return [f"layer {layer} gives NaN or infinity for the sample of the probe"]
         raise LayerscopeError(
             f"the final norm ({model.stack.norm}) gives NaN or infinity for the sample of the probe: check its "
             "weights, or leave it out with `norm='none'`"
         )
-    return [
-        f"layer {layer} gives NaN or infinity for the sample of the probe"
-        for layer in layers[:1]
-    ]
+    return []
 
 
 def _check_one(model: LayeredModel, last: Tensor, inputs: Inputs) -> None:
     """Raise where a sample's states are not one row of states, or a text's not one for each token."""
     tokens = tokens_read(model.module, model.stack, inputs) or 0
     if last.shape[0] != 1 or (last.ndim == 3 and last.shape[1] < tokens):
-        sample = f"one sample of {tokens} tokens" if tokens else "one sample"
         raise LayerscopeError(
-            f"the blocks of the {model.stack.part} of {model.loaded.name} give {list(last.shape)} for {sample}: its "
-            "layers have no state of one sample, or of one token"
+            f"the blocks of the {model.stack.part} of {model.loaded.name} give {list(last.shape)} for one sample of "
+            f"{tokens} tokens: its layers have no state of one sample, or of one token"
         )
 
 
@@ -214,29 +216,25 @@ def _is_causal(model: LayeredModel, sample: Any) -> bool:
     Experts round by their load.
     """
     inputs = model.encoder.batch([sample])
-    decodes = is_decoder(model.module, model.stack)
-    name = "decoder_input_ids" if decodes else "input_ids"
+    name = "input_ids"
+    if is_decoder(model.module, model.stack):
+        name = "decoder_input_ids"
     ids = inputs.named.get(name)
     if ids is None:
         return False
-    if ids.shape[1] < 2:
-        if not decodes:
-            return False
+    if name == "decoder_input_ids" and ids.shape[1] < 2:
         # the decoder of a sound reads the token that starts a text
         ids = torch.arange(4)[None]
     middle, changed = ids.shape[1] // 2, ids.clone()
     others = ids[ids != ids[0, middle]]
-    changed[0, middle] = others[0] if len(others) else (ids[0, middle] - 1).clamp_min(0)
+    if not len(others):
+        return False
+    changed[0, middle] = others[0]
     before, after = (
         states_of(model, replace(inputs, named={**inputs.named, name: each}))
         for each in (ids, changed)
     )
-    for key, states in before.items():
-        kept = states[:, :middle].float()
-        moved = (kept - after[key][:, :middle].float()).norm(dim=-1)
-        if bool((moved > ROUNDING[states.dtype.itemsize] * kept.norm(dim=-1)).any()):
-            return False
-    return True
+    return _agree(before, after, middle, ROUNDING)
 
 
 def _auto_pooling(
@@ -268,15 +266,12 @@ def _with_sublayers(model: LayeredModel, inputs: Inputs) -> LayeredModel:
 def _tested_in_batches(model: LayeredModel, sample: Any, alone: States) -> LayeredModel:
     """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
     together = states_of(model, [sample, _mate(sample)])
-    if not _agree(alone, {key: states[:1] for key, states in together.items()}):
+    if not _agree(alone, together):
         return replace(model, batching=False, notes=(*model.notes, ALONE))
-    short = beginning(sample, 0.5)
+    short, other = (beginning(sample, share) for share in SHARES)
     if short is sample or model.rank != 3:
         return model
-    tested = [short]
-    if model.encoder.modality == "audio":
-        tested += [beginning(sample, share) for share in SHARES]
-    if all(_stands_padding(model, one, sample) for one in tested):
+    if all(_stands_padding(model, each, sample) for each in (short, other)):
         return model
     return replace(model, padding=False, notes=(*model.notes, UNPADDED))
 
@@ -294,31 +289,39 @@ def _mate(sample: Any) -> Any:
 
 def _stands_padding(model: LayeredModel, short: Any, long: Any) -> bool:
     """Return whether a sample beside a longer one keeps its states, and as many of them as it has alone."""
-    single, pair = (
-        model.encoder.batch(samples).to(model.device)
-        for samples in ([short], [short, long])
-    )
+    single = model.encoder.batch([short]).to(model.device)
+    pair = model.encoder.batch([short, long]).to(model.device)
     alone, both = states_of(model, single), states_of(model, pair)
-    mask, padded = model.mask(single, alone["raw.0"]), model.mask(pair, both["raw.0"])
-    real = alone["raw.0"].shape[1] if mask is None else int(mask[0].sum())
-    if padded is not None and int(padded[0].sum()) != real:
-        return False
-    return _agree(
-        {key: tokens[:, :real] for key, tokens in alone.items()},
-        {key: tokens[:1, :real] for key, tokens in both.items()},
-    )
+    length = _real(model, single, alone)
+    return _real(model, pair, both) == length and _agree(alone, both, length)
 
 
-def _agree(one: States, two: States) -> bool:
+def _real(model: LayeredModel, inputs: Inputs, states: States) -> int:
+    """Return how many states of the first sample are real."""
+    tokens = states["raw.0"]
+    mask = model.mask(inputs, tokens)
+    if mask is None:
+        return tokens.shape[1]
+    return int(mask[0].sum())
+
+
+def _agree(
+    one: States,
+    two: States,
+    length: int | None = None,
+    tolerances: Mapping[int, float] = BATCHED,
+) -> bool:
+    """Return whether the first states of the first sample are the same."""
     for key, states in one.items():
-        if states.shape != two[key].shape:
+        if states.ndim != two[key].ndim:
             return False
-        if not bool(torch.isfinite(states).all()):
+        a, b = states[0, :length].float(), two[key][0, :length].float()
+        if a.shape != b.shape:
+            return False
+        if not bool(torch.isfinite(a).all()):
             continue  # reported by the pass, with its sample
-        tolerance = 1e-4 if states.dtype in (torch.float32, torch.float64) else 5e-2
+        tolerance = tolerances[states.dtype.itemsize]
         # token by token: next to one massive activation any other difference would look small
-        if bool(
-            ((states - two[key]).norm(dim=-1) > tolerance * states.norm(dim=-1)).any()
-        ):
+        if bool(((a - b).norm(dim=-1) > tolerance * a.norm(dim=-1)).any()):
             return False
     return True

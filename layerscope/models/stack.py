@@ -9,9 +9,14 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError, choices, first_line, near
-from layerscope.models.block_finder import LISTS, NAME, BlockFinder
+from layerscope.models.block_finder import NAME, BlockFinder
 from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory
 from layerscope.models.trace import Call, Calls, is_norm, same, trace
+
+NO_STACK = (
+    "layers are states of tokens [B, T, D] or of samples [B, D] that one module hands to the next; name the module "
+    "that holds them with `blocks`, or give states that you pooled yourself to `profile(states=...)`"
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,10 @@ class Stack:
 
     def check_single(self, blocks: Iterable[int]) -> None:
         """Raise where one of these blocks, counted from 1, cannot be left out alone."""
-        for path in (self.blocks[block - 1] for block in blocks):
-            if (times := self.blocks.count(path)) > 1:
+        for block in blocks:
+            path = self.blocks[block - 1]
+            times = self.blocks.count(path)
+            if times > 1:
                 raise LayerscopeError(
                     f"{path} is run as {times} blocks: none of them can be dropped alone, cut the model with `layer`"
                 )
@@ -68,18 +75,17 @@ def find_stacks(
     """Return every stack of blocks that a probe forward runs through; `blocks` is what the user names."""
     stacks: list[Stack] = []
     refused: list[str] = []
-    seen: Calls = []
     for prefix, entry in _entries(module, inputs):
         every = trace(entry, prefix, inputs)
         calls = [call for call in every if _has_every_token(call, inputs)]
-        seen += every
         finder = BlockFinder(entry, prefix, calls, refused)
         found_by, rows = finder.find(blocks)
-        beside = finder.beside(rows, every) if blocks is None else []
-        notes = [
-            f"{row[0].path} … {row[-1].path} are not measured: {NAME}" for row in beside
-        ]
-        all_blocks = [call for row in rows for call in row]
+        notes = []
+        if blocks is None:
+            for row in finder.beside(rows, every):
+                paths = f"{row[0].path} … {row[-1].path}"
+                notes.append(f"{paths} are not measured: {NAME}")
+        all_blocks = sum(rows, Calls())
         for row in rows:
             stack = Stack(
                 part="",
@@ -96,12 +102,13 @@ def find_stacks(
         fault = "no stack of blocks was found in this model"
         if blocks:
             fault = f"blocks {blocks!r} does not name a stack of blocks"
-        why = refused[0] if refused else _what_instead(module, seen)
+        why = next(iter(refused), NO_STACK)
         raise LayerscopeError(f"{fault}: {why}")
-    names = _part_names(stacks)
-    return [
-        replace(stack, part=name) for stack, name in zip(stacks, names, strict=True)
-    ]
+    return list(map(_named, stacks, _part_names(stacks)))
+
+
+def _named(stack: Stack, part: str) -> Stack:
+    return replace(stack, part=part)
 
 
 def choose(stacks: list[Stack], part: str | None) -> Stack:
@@ -128,21 +135,21 @@ def is_decoder(module: nn.Module, stack: Stack) -> bool:
 
 def tokens_read(module: nn.Module, stack: Stack, inputs: Inputs) -> int | None:
     """Return how many tokens of each text the stack is fed, None of what is no text."""
-    two_texts = "decoder_input_ids" in inputs.named
-    name = (
-        "decoder_input_ids" if two_texts and is_decoder(module, stack) else "input_ids"
-    )
-    return inputs.named[name].shape[1] if name in inputs.named else None
+    name = "input_ids"
+    if "decoder_input_ids" in inputs.named and is_decoder(module, stack):
+        name = "decoder_input_ids"
+    if name not in inputs.named:
+        return None
+    return inputs.named[name].shape[1]
 
 
 def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
     """Return the submodule at a dotted path; a wrong path is an error that names the option."""
-    paths = [name for name, _ in module.named_modules(remove_duplicate=False) if name]
-    if path in paths:
+    modules = dict(module.named_modules(remove_duplicate=False))
+    del modules[""]
+    if path in modules:
         return module.get_submodule(path)
-    mend = (
-        near(path, [*paths, "none"]) or f": name one of its modules{_such_as(module)}"
-    )
+    mend = near(path, [*modules, "none"]) or ": name one of its modules"
     raise LayerscopeError(f"{option} {path!r} does not exist in this model{mend}")
 
 
@@ -192,24 +199,23 @@ def _entries(module: nn.Module, inputs: Inputs) -> list[tuple[str, nn.Module]]:
 def _has_every_token(call: Call, inputs: Inputs) -> bool:
     """Return whether a call gives a state for every token of a text: not an expert's, nor one with channels first."""
     ids, state = inputs.named.get("input_ids"), call.output
-    return ids is None or (state.ndim == 3 and state.shape[1] >= ids.shape[1])
+    if ids is None:
+        return True
+    return state.ndim == 3 and state.shape[1] >= ids.shape[1]
 
 
 def _final_norm(row: Calls, calls: Calls, all_blocks: Calls) -> str | None:
     """Return the normalising module that reads the last layer (or a slice of it), outside every block of any stack."""
     last, state = row[-1], row[-1].output
-    later = [c for c in calls if c.number > last.number and not c.is_inside(all_blocks)]
+    later = calls[calls.index(last) + 1 :]
     # norms inside a later block, or the inner part of a head, are its own
-    others = [
-        c for c in later if c.can_be_block and not c.holds(row[:1]) and not is_norm(c)
-    ]
+    blocks = [call for call in later if call.can_be_block and not is_norm(call)]
+    others = all_blocks + [call for call in blocks if not call.holds(row[:1])]
     for call in later:
         if call.is_inside(others) or call.input.shape[-1] != state.shape[-1]:
             continue
-        is_slice = (
-            call.input.untyped_storage().data_ptr()
-            == state.untyped_storage().data_ptr()
-        )
+        memory = call.input.untyped_storage().data_ptr()
+        is_slice = memory == state.untyped_storage().data_ptr()
         if (is_slice or same(call.input, state)) and is_norm(call):
             return call.path
     return None
@@ -221,36 +227,9 @@ def _part_names(stacks: list[Stack]) -> list[str]:
     if len(stacks) > 1:
         paths = [stack.blocks[0] for stack in stacks]
         levels = zip(*(path.split(".") for path in paths), strict=False)
-        names = next(
-            (level for level in levels if len(set(level)) == len(paths)), paths
-        )
+        names = next(filter(_all_differ, levels), paths)
     return [name.removesuffix("_model").removesuffix("_tower") for name in names]
 
 
-def _what_instead(module: nn.Module, calls: Calls) -> str:
-    """Return what to do about a model without a stack of blocks, by what its modules give."""
-    maps = any(call.output.ndim == 4 for call in calls)
-    rows = any(call.keeps_shape and call.is_compound for call in calls)
-    if maps and not rows:
-        return (
-            "its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]: pool the "
-            "maps of one width to vectors yourself, and measure these with `profile(states=...)`"
-        )
-    states = [
-        call.output for call in calls if call.is_compound and call.output.ndim == 3
-    ]
-    if any(state.shape[1] == 1 < len(state) for state in states):
-        return "its modules read tokens before samples, [T, B, D], and layers are states [B, T, D]"
-    return f"name the module that holds them with `blocks`{_such_as(module)}"
-
-
-def _such_as(module: nn.Module) -> str:
-    """Return `", such as PATH"` with the longest list of like modules, or nothing where there is none."""
-    lists = [
-        (len(child), name)
-        for name, child in module.named_modules()
-        if name
-        and isinstance(child, LISTS)
-        and len({type(each) for each in child.children()}) == 1
-    ]
-    return f", such as {max(lists)[1]}" if lists else ""
+def _all_differ(names: Sequence[str]) -> bool:
+    return len(set(names)) == len(names)

@@ -22,7 +22,7 @@ from layerscope.models.forward import (
 class Call:
     """One call of one module during the probe: its hidden-state input and output.
 
-    `number` counts the calls in the order in which they end.
+    `sizes` are the norms of both states at that moment: they may be changed in place afterwards.
     """
 
     path: str
@@ -30,7 +30,7 @@ class Call:
     input: Tensor
     output: Tensor
     form: Form
-    number: int = 0
+    sizes: tuple[float, float] = (0.0, 0.0)
 
     @property
     def parent(self) -> str:
@@ -74,21 +74,22 @@ Calls = list[Call]
 def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
     """Record every module call of one forward of `entry`, in the order in which they end."""
     calls: list[Call] = []
-    entered: list[Tensor | None] = []
+    entered: list[tuple[Tensor | None, float]] = []
 
     def before(
         _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> None:
-        entered.append(hidden_in(args, kwargs))
+        hidden = hidden_in(args, kwargs)
+        entered.append((hidden, _size(hidden)))
 
     def after(
         path: str, module: nn.Module, _: object, __: object, output: object
     ) -> None:
-        read, state = entered.pop(), hidden_of(output)
-        if read is not None and state is not None:
-            calls.append(
-                Call(path, module, read, state, Form.of(output, state), len(calls))
-            )
+        (read, size), state = entered.pop(), hidden_of(output)
+        if read is None or state is None:
+            return
+        form, sizes = Form.of(output, state), (size, _size(state))
+        calls.append(Call(path, module, read, state, form, sizes))
 
     modules = [(name, module) for name, module in entry.named_modules() if name]
     with hooked(
@@ -98,24 +99,28 @@ def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
     return calls
 
 
+def _size(state: Tensor | None) -> float:
+    if state is None:
+        return 0.0
+    return float(state.float().norm())
+
+
 def same(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors of a probe hold the same state (the same memory, or the same values)."""
     if a.shape != b.shape or a.device != b.device:
         return False
     # some models keep their stream in float32 and run blocks in half precision
     coarse = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
-    return (a.data_ptr() == b.data_ptr() and a.dtype == b.dtype) or bool(
-        torch.equal(a.to(coarse), b.to(coarse))
-    )
+    is_memory = a.data_ptr() == b.data_ptr() and a.dtype == b.dtype
+    return is_memory or torch.equal(a.to(coarse), b.to(coarse))
 
 
 @torch.no_grad()
 def is_norm(call: Call) -> bool:
     """Return whether a module normalises its input: no matrix of weights, and blind to the input's scale."""
-    if (
-        any(p.ndim > 1 for p in call.module.parameters())
-        or call.input.shape != call.output.shape
-    ):
+    if call.input.shape != call.output.shape:
+        return False
+    if max((p.ndim for p in call.module.parameters()), default=0) > 1:
         return False
     # each token by its own size: a massive one would hide the others under eps
     size = call.input.float().pow(2).mean(-1, keepdim=True).sqrt().clamp_min(1e-12)

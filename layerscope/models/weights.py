@@ -23,14 +23,13 @@ HEADS = "exit_heads.safetensors"
 
 def input_device(module: nn.Module) -> torch.device:
     """Return the device that a model takes its inputs on; one whose weights are all offloaded names it in its hooks."""
-    here = next((p.device for p in module.parameters() if not p.is_meta), None)
-    if here is not None:
-        return here
-    device = next(
-        (hook.execution_device for child in module.modules() for hook in _hooks(child)),
-        "cpu",
-    )
-    return torch.device(device)
+    for parameter in module.parameters():
+        if not parameter.is_meta:
+            return parameter.device
+    for child in module.modules():
+        for hook in _hooks(child):
+            return torch.device(hook.execution_device)
+    return torch.device("cpu")
 
 
 def is_offloaded(module: nn.Module) -> bool:
@@ -47,48 +46,46 @@ def is_parallel(module: nn.Module) -> bool:
 
 def is_quantised(module: nn.Module) -> bool:
     """Return whether some weights are integers with scales: by transformers, torchao, quanto or torch itself."""
-    if getattr(module, "hf_quantizer", None) is not None or getattr(
-        module, "is_quantized", False
-    ):
+    if getattr(module, "hf_quantizer", None) or getattr(module, "is_quantized", False):
         return True
-    packed = any(
-        {"quantized", "quanto"} & {*type(child).__module__.split(".")}
-        for child in module.modules()
-    )
-    wrapped = any(
-        is_traceable_wrapper_subclass(weight) for weight in module.parameters()
-    )
-    return packed or (wrapped and not is_parallel(module))
+    for child in module.modules():
+        if {"quantized", "quanto"}.intersection(type(child).__module__.split(".")):
+            return True
+    return any(map(is_traceable_wrapper_subclass, module.parameters()))
 
 
 def numbers_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor of a model's state by name: offloaded ones one by one, quantised ones as what they hold."""
     for name, value in module.state_dict().items():
         if isinstance(value, Tensor) and value.is_meta:
-            path, _, part = name.rpartition(".")
-            maps = (hook.weights_map for hook in _hooks(module.get_submodule(path)))
-            weights = next((weights for weights in maps if part in weights), None)
-            if weights is None:
-                raise LayerscopeError(
-                    f"the weight {name} is on the meta device: load the model with its weights"
-                )
-            value = weights[part]
+            value = _fetched(module, name)
         yield from _plain(name, value)
+
+
+def _fetched(module: nn.Module, name: str) -> Tensor:
+    """Return an offloaded weight."""
+    path, _, part = name.rpartition(".")
+    for hook in _hooks(module.get_submodule(path)):
+        if part in hook.weights_map:
+            weight: Tensor = hook.weights_map[part]
+            return weight
+    raise LayerscopeError(
+        f"the weight {name} is on the meta device: load the model with its weights"
+    )
 
 
 def _plain(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, (tuple, list)):  # packed weights and their bias
         for index, item in enumerate(value):
             yield from _plain(f"{name}.{index}", item)
-    elif hasattr(value, "full_tensor"):
-        # every process calls this, and has the whole weight for a moment
-        yield name, value.full_tensor()
     elif isinstance(value, Tensor) and is_traceable_wrapper_subclass(value):
         inside, _ = value.__tensor_flatten__()
         for part in inside:
             yield from _plain(f"{name}.{part}", getattr(value, str(part)))
     elif isinstance(value, Tensor):
-        yield name, value.dequantize() if value.is_quantized else value
+        if value.is_quantized:
+            value = value.dequantize()
+        yield name, value
 
 
 def _hooks(module: nn.Module) -> Iterator[Any]:
@@ -110,30 +107,25 @@ class ExitHeads:
         """Write the heads beside a checkpoint; no file where there are none."""
         from safetensors.torch import save_file
 
-        flat = {
-            f"{layer}.{name}": part.detach().cpu().contiguous()
-            for layer, head in self.heads.items()
-            for name, part in head.items()
-        }
+        flat = {}
+        for layer, head in self.heads.items():
+            for name, part in head.items():
+                flat[f"{layer}.{name}"] = part.detach().cpu().contiguous()
         if flat:
             save_file(flat, Path(folder) / HEADS, {"format": "pt", "head": self.path})
 
     def below(self, layer: int) -> "ExitHeads":
         """Return the heads of the layers before this one, which a model that ends here keeps."""
-        return ExitHeads(
-            self.path,
-            {number: head for number, head in self.heads.items() if number < layer},
-        )
+        heads = self.heads.items()
+        return ExitHeads(self.path, {k: head for k, head in heads if k < layer})
 
     def modules(self, module: nn.Module) -> nn.ModuleDict:
         """Return each layer's own head under its number: the model's head, copied, with the weights of that layer."""
-        heads = {
-            str(layer): copy.deepcopy(module.get_submodule(self.path))
-            for layer in self.heads
-        }
+        heads = nn.ModuleDict()
         for layer, weights in self.heads.items():
+            heads[str(layer)] = copy.deepcopy(module.get_submodule(self.path))
             heads[str(layer)].load_state_dict(weights)
-        return nn.ModuleDict(heads)
+        return heads
 
     @contextmanager
     def reading(self, module: nn.Module, layer: int) -> Iterator[None]:
@@ -144,8 +136,8 @@ class ExitHeads:
             return
         head = module.get_submodule(self.path)
         parameters = dict(head.named_parameters())
-        every = module.named_parameters(remove_duplicate=False)
-        if sum(weight is parameters["weight"] for _, weight in every) > 1:
+        every = dict(module.named_parameters(remove_duplicate=False)).values()
+        if sum(weight is parameters["weight"] for weight in every) > 1:
             raise LayerscopeError(
                 f"layer {layer} has a head of its own, and this model's head is tied to its token embeddings: a "
                 "checkpoint that ends there cannot hold it"
@@ -180,9 +172,9 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
             f"{str(path)!r} cannot be read ({type(error).__name__}): copy it again"
         ) from error
     own_head = dict(module.named_modules(remove_duplicate=False)).get(head, nn.Module())
-    shapes = {name: weight.shape for name, weight in own_head.named_parameters()}
+    shapes = _shapes(dict(own_head.named_parameters()))
     for layer, weights in heads.items():
-        if {name: weight.shape for name, weight in weights.items()} != shapes:
+        if _shapes(weights) != shapes:
             raise LayerscopeError(
                 f"{str(path)!r} holds a head for layer {layer} that is unlike this model's own: copy it from the "
                 "folder that the model was trained into, or delete it"
@@ -190,12 +182,14 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
     return ExitHeads(head, heads)
 
 
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in weights.items()}
+
+
 def heads_of(path: str, layers: Mapping[int, nn.Module]) -> ExitHeads:
     """Return the heads of layers as they are now, copied."""
-    heads = {
-        layer: {
-            name: weight.detach().clone() for name, weight in head.named_parameters()
-        }
-        for layer, head in layers.items()
-    }
+    heads: dict[int, dict[str, Tensor]] = {}
+    for layer, head in layers.items():
+        weights = head.named_parameters()
+        heads[layer] = {name: weight.detach().clone() for name, weight in weights}
     return ExitHeads(path, heads)

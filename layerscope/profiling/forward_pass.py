@@ -17,7 +17,6 @@ from layerscope.core.progress import Reporter
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, in_halves
-from layerscope.models.weights import is_parallel
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.measure import BatchMeasure
 from layerscope.profiling.plan import Job, make_plan, view_of
@@ -201,12 +200,10 @@ def run_pass(
 ) -> None:
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
-    The processes of a team share the shards, and an error of one ends all; where each has a part of
-    every weight, all compute every shard together. A single sample that does not fit ends the pass.
+    The processes of a team share the shards, and an error of one ends all. A single sample that does
+    not fit ends the pass.
     """
     team = team or Team()
-    together = is_parallel(job.model.module)
-    share: Callable[..., Iterator[int]] = map if together else team.each
     todo: list[int] = team.meet(
         [shard for shard in folder.shards if not folder.is_finished(shard)]
     )[0]
@@ -224,13 +221,10 @@ def run_pass(
         for rows, inputs in ahead(partial(read, job), batches_in(folder.rows(shard))):
             parts += list(compute(job, rows, halved, measure, inputs))
             advance(len(rows))
-        if team.leads or not together:
-            folder.write_shard(shard, joined(parts))
-            folder.log(
-                "shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard))
-            )
-        if together:
-            team.meet()
+        folder.write_shard(shard, joined(parts))
+        folder.log(
+            "shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard))
+        )
         _refuse_hopeless(folder, job.model)
         return team.rank
 
@@ -239,7 +233,7 @@ def run_pass(
         reporter.bar("forward", len(folder.plan), "samples") as advance,
     ):
         advance(len(folder.plan) - sum(len(folder.rows(shard)) for shard in todo))
-        for shard, rank in zip(todo, share(write, todo), strict=True):
+        for shard, rank in zip(todo, team.each(write, todo), strict=True):
             advance(0 if rank == team.rank else len(folder.rows(shard)))
 
 

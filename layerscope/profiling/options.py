@@ -151,7 +151,6 @@ class ProfileOptions(Options):
     data: Any
     states: str | Path | None
     layers: list[int] | None
-    head: str | Path | None
     labels: Any
     processor: Any
     text_column: str | None

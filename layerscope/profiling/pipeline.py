@@ -62,7 +62,7 @@ def run_profile(options: ProfileOptions) -> Run:
             reporter.say(line)
     describe_job = partial(
         describe,
-        source=as_named(options.head if options.model is None else options.model),
+        source=as_named(options.model),
         data=as_named(data),
         command=options.command,
         text_column=options.text_column,
@@ -125,7 +125,7 @@ def _check(options: ProfileOptions) -> None:
         lack = "name one, such as minilm, or states that another engine wrote with `states`"
         raise LayerscopeError(f"no model is given: {lack}")
     if options.states is None:
-        options.refuse(("head", "layers"), "applies only to `states`")
+        options.refuse(("layers",), "applies only to `states`")
     options.measuring.check()
     if options.measuring.pooling != "auto":
         parse(options.measuring.pooling)

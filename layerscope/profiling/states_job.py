@@ -8,7 +8,7 @@ from layerscope.inputs import draw
 from layerscope.inputs.columns import Columns
 from layerscope.inputs.state_files import open_states
 from layerscope.inputs.states import corpus_of
-from layerscope.models import Vectors, load, vectors_for
+from layerscope.models import Vectors, vectors_for
 from layerscope.models.placing import torch_device
 from layerscope.models.pooling import parse
 from layerscope.models.stored import StatesModel, states_model
@@ -42,8 +42,7 @@ def of_states(options: ProfileOptions) -> Job:
             name: value for name, value in states.about.items() if name != "fingerprint"
         }
         states = replace(states, about=about)
-    head = None if options.head is None else load(options.head, options.load)
-    model = states_model(states, head, torch_device(options.load))
+    model = states_model(states, torch_device(options.load))
     read = f"the states of {spans(states.layers, 'layer')} are read from {states.path}"
     notes = (f"{read}: no model runs", *states.notes, *model.notes, *_lines_on(model))
     model = replace(model, notes=notes)
@@ -92,8 +91,8 @@ def lack_of_states(needs: Needs, model: StatesModel) -> str | None:
         return "views of a sample need a model that runs"
     if needs == "tokens" and model.rank == 2:
         return "the states are pooled"
-    if needs == "lens" and model.lens is None:
-        return "no head reads them: name its model with `head`"
+    if needs == "lens":
+        return "a head takes the model itself"
     return None
 
 

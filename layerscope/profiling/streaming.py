@@ -22,7 +22,6 @@ from layerscope.core.progress import Reporter
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Chunk, Stream
 from layerscope.models.capture import evaluating
-from layerscope.models.weights import is_parallel
 from layerscope.profiling.forward_pass import (
     Tensors,
     batches_in,
@@ -70,12 +69,8 @@ def sum_stream(
     reporter: Reporter,
     team: Team,
 ) -> StreamSums | None:
-    """Run the pass, or what is left of it, and return what all processes have summed up; None for a finished run.
-
-    Where each process has a part of every weight, all take every chunk together, and the leader
-    keeps the sums.
-    """
-    size = 1 if is_parallel(job.model.module) else team.size
+    """Run the pass, or what is left of it, and return what all processes have summed up; None for a finished run."""
+    size = team.size
     parts = [path / "stream" / f"{rank}-of-{size}.safetensors" for rank in range(size)]
     files = sorted((path / "stream").glob("*-of-*.safetensors"))
     if RunFolder.exists(path):
@@ -99,9 +94,8 @@ def sum_stream(
     team.meet()  # before anyone writes, all have read
     if not all(part.ended for part in sums):
         reporter.say(_line(job, stream, path, sum(part.seen for part in sums)))
-        rank = team.rank % size
-        file = parts[rank] if team.rank < size else None
-        _sum_chunks(job, stream, sums[rank], rank, size, file, reporter)
+        rank = team.rank
+        _sum_chunks(job, stream, sums[rank], rank, size, parts[rank], reporter)
         team.meet()
         sums = [StreamSums.load(part) for part in parts]
     whole, *rest = sums
@@ -128,17 +122,13 @@ def _sum_chunks(
     totals: StreamSums,
     rank: int,
     size: int,
-    file: Path | None,
+    file: Path,
     reporter: Reporter,
 ) -> None:
-    """Take every chunk of a process that is left; what is finished is kept whatever happens, in the file if any."""
+    """Take every chunk of a process that is left; what is finished is kept in the file whatever happens."""
     written = cost = 0.0
     every = stream.chunks(totals.next, lambda number: number % size == rank)
     chunks = (chunk for chunk in every if chunk.read)
-
-    def save() -> None:
-        if file is not None:
-            totals.save(file)
 
     with (
         evaluating(job.model.module),
@@ -150,7 +140,7 @@ def _sum_chunks(
                 chunk = next(chunks, None)
                 measured = None if chunk is None else _measured(job, stream.name, chunk)
             except BaseException:
-                save()
+                totals.save(file)
                 raise
             if chunk is None:
                 totals.ended = True
@@ -159,7 +149,7 @@ def _sum_chunks(
                 advance(chunk.rows)
             start = time.monotonic()
             if totals.ended or start - written >= REST * cost:
-                save()
+                totals.save(file)
                 written = time.monotonic()
                 cost = written - start
 

@@ -43,7 +43,6 @@ def profile(
     layers: Annotated[
         Iterable[int] | None, Several(Whole(0), such_as="0,8,16,24"), STATES
     ] = None,
-    head: Annotated[str | Path | None, STATES] = None,
     labels: Annotated[Iterable[Any] | None, IN_CODE] = None,
     processor: Annotated[Any, IN_CODE] = None,
     samples: Annotated[int | str | None, Whole(2, words=("all",)), DATA] = 1000,
@@ -73,7 +72,6 @@ def profile(
     views: Annotated[int, Whole(0, 1000), VIEWS] = 2,
     view_samples: Annotated[int, Whole(2), VIEWS] = 1000,
     batch_size: Annotated[int | None, Whole(1), PASS] = None,
-    parallel: Annotated[str | None, OneOf(("tensor",)), PASS] = None,
     seed: Annotated[int, SEED, PASS] = 0,
     keep_states: Annotated[
         str, OneOrSome(("all", "none"), "sample", least=2), PASS
@@ -102,7 +100,6 @@ def profile(
             and labels, if any.
         layers: layer numbers of the states, in order, if their files do not say; 0 is the embedding
             output.
-        head: model whose final norm and head read the token states.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         samples: number of samples, drawn with the seed, or all.
@@ -134,9 +131,6 @@ def profile(
         views: augmentations of each sample, for InfoNCE, LiDAR and DiME; 0 leaves them out.
         view_samples: number of samples that get views.
         batch_size: samples per forward; by default fitted to their length.
-        parallel: how the processes of torchrun share the work: tensor splits every weight over
-            them, for a model too large for one device; by default each holds the whole model and
-            takes a share of the samples.
         seed: random seed.
         keep_states: whose pooled states to keep: all (the samples drawn), or, of data of any size
             that are streamed, none or sample:N (N samples); metrics that are not sums over samples,

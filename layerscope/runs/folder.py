@@ -33,6 +33,7 @@ from layerscope.core.files import (
     write_parquet,
 )
 from layerscope.core.state_store import StateStore
+from layerscope.show.numbers import amount
 
 FORMAT = 1
 PLANNED = {"sample", "name", "view", "length", "batch", "shard", "offset"}
@@ -274,11 +275,6 @@ def need_room(path: Path, size: int, mend: str = "") -> None:
         raise LayerscopeError(
             f"the states take {amount(size)} and {str(path)!r} has {amount(free)} free: {mend}"
         )
-
-
-def amount(size: int) -> str:
-    """Return bytes as a person reads them."""
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 def packed(key: str, vectors: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:

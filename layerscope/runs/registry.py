@@ -123,12 +123,6 @@ def scale(metric: str) -> float:
     return 100.0 if about(metric).unit == "%" else 1.0
 
 
-def unit_apart(metric: str) -> str:
-    """Return the unit of a metric's differences: of two shares of 100 % points."""
-    unit = about(metric).unit
-    return "points" if unit == "%" else unit
-
-
 def meaning_of(metric: str, table: "pd.DataFrame | None" = None) -> Meaning:
     """Return what a metric means and where it comes from; of a run's `table` also its options and how probes fitted."""
     record = about(metric)

@@ -45,3 +45,8 @@ def chance(probability: float) -> str:
         if probability >= 0.095 or probability < 0.0005
         else f"{probability:.1%}"
     )
+
+
+def amount(size: int) -> str:
+    """Return bytes as a person reads them."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

@@ -40,17 +40,6 @@ def test_other_samples(make, three, tmp_path):
     )
 
 
-def test_infonce_of_blocks_of_other_sizes_is_not_compared(make, three, tmp_path):
-    blocks = make(tmp_path / "blocks", view_samples=20)
-    found = layerscope.compare([three[0], blocks], progress=False)
-    assert (
-        "InfoNCE is not compared: the runs measured it with different options"
-        in found.notes
-    )
-    kept = {"dataset_entropy", "effective_rank", "cosine_similarity", "cka"}
-    assert set(found.table("difference")["metric"]) == kept
-
-
 def test_names_that_do_not_exist(three, deep, spoken):
     assert "similarity 'ckaa' does not exist, did you mean cka?" in refused(
         *three[:2], similarity="ckaa"

@@ -2,12 +2,10 @@
 
 import json
 import os
-import random
 
 import pandas as pd
 import pytest
 import tiny
-from safetensors import safe_open
 from tiny import one_thread
 from typed import cli
 
@@ -71,31 +69,7 @@ def test_shards_are_one_process(model, data, whole, tmp_path):
     assert contents(tmp_path / "states") == whole
 
 
-def test_running_text_is_packed_chunk_by_chunk(tmp_path):
-    lines = [text if i % 5 else "" for i, text in enumerate(tiny.texts(60))]
-    (tmp_path / "novel.txt").write_text("\n".join(lines))
-    model = tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False)
-    how = {"layers": 2, "chunk": 16, "chunk_rows": 20, "tokens": True}
-    extract(model, tmp_path / "novel.txt", tmp_path / "one", **how)
-    for i in range(2):
-        extract(model, tmp_path / "novel.txt", tmp_path / "two", shard=(i, 2), **how)
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    tokenizer = tiny.tokenizer(special=False)
-    for number in range(3):
-        with safe_open(
-            tmp_path / "one" / "chunks" / f"{number:06d}.safetensors", framework="np"
-        ) as file:
-            names, ids = (
-                json.loads(file.metadata()["samples"])["id"],
-                file.get_tensor("token_ids"),
-            )
-        first = number * 20 + 1 + (not lines[number * 20])
-        assert names == [f"{first}.{i}" for i in range(len(names))]
-        whole = tokenizer(" ".join(lines[number * 20 : number * 20 + 20]))["input_ids"]
-        assert ids.tolist() == whole[: len(whole) // 16 * 16]
-
-
-def test_killed_at_random_moments(model, data, whole, forks, tmp_path):
+def test_killed_and_started_twice(model, data, whole, forks, tmp_path):
     command = [
         "extract",
         model,
@@ -108,14 +82,8 @@ def test_killed_at_random_moments(model, data, whole, forks, tmp_path):
         "--out",
         tmp_path / "states",
     ]
-    lots, done = random.Random(0), tmp_path / "states" / "done"
-    for _ in range(3):
-        enough = len(list(done.glob("*.json"))) + lots.randint(1, 3)
-        forks.killed(
-            *command,
-            when=lambda enough=enough: len(list(done.glob("*.json"))) >= enough,
-            delay=lots.random() / 300,
-        )
+    done = tmp_path / "states" / "done"
+    forks.killed(*command, when=lambda: any(done.glob("*.json")))
     two = [forks.start(*command, "--shard", "0/1") for _ in range(2)]  # of one shard
     assert [running.wait().status for running in two] == [0, 0]
     assert contents(tmp_path / "states") == whole

@@ -48,37 +48,22 @@ def check(found, walk, model):
         close(found["raw", layer], state)
         if norm is not None:
             close(found["normed", layer], norm(state))
-    return expected[-1] if norm is None else norm(expected[-1])
 
 
 @pytest.mark.parametrize("case", TEXT, ids=lambda c: c.name)
 @torch.no_grad()
-def test_states_equal_a_walk_by_hand_and_the_models_own_last_state(case: Case):
+def test_states_equal_those_of_transformers_in_whatever_batch(case: Case):
     model = case.make()
     scope = layered(model)
-    ids = torch.tensor([IDS[0]])
-    last = check(states(scope, [TEXTS[0]]), walks.TEXT[case.name](model, ids), scope)
-    own = getattr(model, model.base_model_prefix)(input_ids=ids).last_hidden_state
-    close(last, own)
+    alone = states(scope, TEXTS[:1])
+    check(alone, walks.TEXT[case.name](model, torch.tensor(IDS[:1])), scope)
     assert scope.causal == case.causal
     assert scope.padding and scope.batching
-
-
-@pytest.mark.parametrize("case", TEXT, ids=lambda c: c.name)
-@torch.no_grad()
-def test_batch_mates_order_and_the_tokenizers_padding_side_change_nothing(case: Case):
-    model = case.make()
-    alone = [states(layered(model), [text]) for text in TEXTS]
-    for side in ("left", "right"):
-        scope = layered(
-            model,
-            processor=word_tokenizer(side, pad=case.name not in ("gpt2", "gpt_neox")),
-        )
-        for order in ([0, 1, 2, 3], [2, 3, 0, 1]):
-            together = states(scope, [TEXTS[i] for i in order])
-            for row, i in enumerate(order):
-                for key, single in alone[i].items():
-                    close(together[key][row, : len(IDS[i])], single[0])
+    left = word_tokenizer("left", pad=case.name not in ("gpt2", "gpt_neox"))
+    scope = layered(model, processor=left)
+    together = states(scope, [*TEXTS[2:], *TEXTS[:2]])
+    for key, single in alone.items():
+        close(together[key][2, : len(IDS[0])], single[0])
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
@@ -93,17 +78,7 @@ def test_t5_each_side(part):
         if part == "encoder"
         else walks.t5_decoder(model, ids)
     )
-    last = check(states(scope, [TEXTS[0]]), walk, scope)
-    start = torch.cat([torch.zeros(1, 1, dtype=torch.long), ids[:, :-1]], 1)
-    own = (
-        model.model(input_ids=ids, decoder_input_ids=start)
-        if hasattr(model, "model")
-        else model(input_ids=ids, decoder_input_ids=start, output_hidden_states=True)
-    )
-    if part == "encoder":
-        close(last, own.encoder_last_hidden_state)
-    else:
-        close(last, own.decoder_hidden_states[-1])
+    check(states(scope, TEXTS[:1]), walk, scope)
 
 
 @torch.no_grad()
@@ -121,9 +96,8 @@ def test_whisper_encoder_and_its_mask_at_frame_rate():
     scope = layered(model, "audio", sounds, WhisperFeatureExtractor(), part="encoder")
     inputs = scope.encoder.batch(sounds)
     found = states(scope, sounds)
-    last = check(found, walks.whisper(model, inputs.named["input_features"]), scope)
-    own = model.model.encoder(inputs.named["input_features"]).last_hidden_state
-    close(last, own)
+    check(found, walks.whisper(model, inputs.named["input_features"]), scope)
+    assert scope.max_length == 30
     mask = scope.mask(inputs, found["raw", 0])
     assert mask.shape == (2, 1500)
     # half a second and a second at 50 frames a second
@@ -140,21 +114,6 @@ def test_plain_mlp(residual, norm):
     check(states(scope, list(rows)), walks.mlp(model, rows), scope)
     assert scope.stack.blocks == tuple(f"blocks.{i}" for i in range(L))
     assert scope.stack.norm == ("out_scale" if norm else None)
-
-
-@torch.no_grad()
-def test_a_flat_sequential_and_one_without_residuals_are_found_by_structure():
-    flat = torch.nn.Sequential(
-        *[
-            layer
-            for _ in range(3)
-            for layer in (torch.nn.Linear(8, 8), torch.nn.Tanh())
-        ],
-        torch.nn.Linear(8, 2),
-    )
-    scope = layered(flat.eval(), "tensor", list(torch.randn(3, 8)))
-    assert scope.stack.blocks == ("0", "1", "2", "3", "4", "5")
-    assert scope.stack.norm is None
 
 
 @torch.no_grad()

@@ -85,20 +85,22 @@ def test_ids_of_another_tokenizer_are_refused_by_their_table():
     model = build(lambda: hf.BertModel(config("Bert", {"vocab_size": 40})))
     scope = layered(model, samples=["w5 w6"])
     with refused(
-        match="token id 60 or position 1 is beyond an embedding table .* 40 or 64 rows",
+        match="token id 60 or position 1 is beyond an embedding table of the model",
     ):
         states(scope, ["w60"])
 
 
-@pytest.mark.parametrize("family", ["SqueezeBert", "XLM"])
+XLNET = {"vocab_size": V, "d_model": D, "n_layer": L, "n_head": HEADS, "d_inner": 64}
+REFUSED = {
+    # channels before tokens, no module that is a block, tokens before samples
+    "SqueezeBert": lambda: config("SqueezeBert"),
+    "XLM": lambda: config("XLM"),
+    "XLNet": lambda: hf.XLNetConfig(**XLNET),
+}
+
+
+@pytest.mark.parametrize("family", REFUSED)
 def test_a_model_without_states_of_tokens_between_its_blocks_is_reported(family):
-    # channels before tokens, no module that is a block
-    model = build(lambda: getattr(hf, f"{family}Model")(config(family)))
+    model = build(lambda: getattr(hf, f"{family}Model")(REFUSED[family]()))
     with refused(match="no stack of blocks was found in this model: "):
         layered(model)
-
-
-def test_a_model_that_reads_tokens_before_samples_is_refused():
-    make = hf.XLNetConfig(vocab_size=V, d_model=D, n_layer=L, n_head=HEADS, d_inner=64)
-    with refused(match=r"its modules read tokens before samples, \[T, B, D\]"):
-        layered(build(lambda: hf.XLNetModel(make)))

@@ -8,7 +8,6 @@ import transformers as hf
 from models import walks
 from models.test_capture import TEXTS, layered, states
 from models.tokenizer import word_tokenizer
-from models.walks import _run
 from models.zoo import COMMON, D, build, close, refused, vit
 from PIL import Image
 
@@ -25,26 +24,12 @@ VISION = {
 IMAGES = [Image.effect_noise((20, 20), 60).convert("RGB") for _ in range(3)]
 MODELS = {
     "vit": vit,
-    "deit": lambda: hf.DeiTForImageClassification(hf.DeiTConfig(**VISION)),
     "dinov2": lambda: hf.Dinov2Model(hf.Dinov2Config(**VISION, layerscale_value=0.3)),
     "beit": lambda: hf.BeitForImageClassification(
         hf.BeitConfig(**VISION, layer_scale_init_value=0.3)
     ),
 }
-WALKS = {
-    "vit": walks.vit,
-    "deit": lambda m, x: _run(m.deit.embeddings(x), m.deit.layers, m.deit.layernorm),
-    "dinov2": lambda m, x: _run(m.embeddings(x), m.encoder.layer, m.layernorm),
-    "beit": lambda m, x: _run(_first(m.beit.embeddings(x)), m.beit.layers, None),
-}
-
-
-def _first(value):
-    return value[0] if isinstance(value, tuple) else value
-
-
-def same(a, b):
-    close(a, b)
+NORMS = {"vit": "vit.layernorm", "dinov2": "layernorm", "beit": ""}
 
 
 def check(scope, samples, walk):
@@ -60,9 +45,9 @@ def check(scope, samples, walk):
             ("raw", state),
             *([("normed", norm(state))] if norm else []),
         ):
-            same(together[site, layer], wanted)
-            same(turned[site, layer].flip(0), wanted)
-            same(torch.cat([one[site, layer] for one in alone]), wanted)
+            close(together[site, layer], wanted)
+            close(turned[site, layer].flip(0), wanted)
+            close(torch.cat([one[site, layer] for one in alone]), wanted)
     return together
 
 
@@ -73,14 +58,14 @@ def test_image_models(name):
     scope = layered(model, "image", IMAGES)
     inputs = scope.encoder.batch(IMAGES)
     with evaluating(model):
-        found = check(scope, IMAGES, WALKS[name](model, inputs.named["pixel_values"]))
+        found = check(scope, IMAGES, walks.recorded(model, NORMS[name], **inputs.named))
         assert found["raw", 0].shape[1] >= 16  # every patch: none is masked
         own = model(**inputs.named)
     if scope.lens is None:
-        same(found[scope.final, 3], own.last_hidden_state)
+        close(found[scope.final, 3], own.last_hidden_state)
     else:
-        same(scope.lens.sample_logits(found["raw", 3], inputs), own.logits)
-    assert scope.pooling == (("first",) if name in ("vit", "deit") else ("mean",))
+        close(scope.lens.sample_logits(found["raw", 3], inputs), own.logits)
+    assert scope.pooling == (("first",) if name == "vit" else ("mean",))
 
 
 def clip():
@@ -116,7 +101,7 @@ def test_each_tower_and_its_projection_at_every_layer(make, width):
             ).pooler_output
             for s in samples
         ]
-        same(scope.projection.vectors(found["raw", 3], inputs), torch.cat(own))
+        close(scope.projection.vectors(found["raw", 3], inputs), torch.cat(own))
         assert scope.projection.width == width == own[0].shape[-1]
         # at an earlier layer: the tower of that depth
         early = scope.projection.vectors(found["raw", 1], inputs)
@@ -128,7 +113,7 @@ def test_each_tower_and_its_projection_at_every_layer(make, width):
             for s in samples
         ]
         tower.encoder.layers = whole
-        same(early, torch.cat(shallow))
+        close(early, torch.cat(shallow))
 
 
 def _named(scope, samples):
@@ -171,33 +156,12 @@ def test_speech_models_whose_states_padding_changes(name):
     )
     for sound in sounds:
         values = scope.encoder.batch([sound]).named["input_values"]
-        state = _first(
-            model.feature_projection(model.feature_extractor(values).transpose(1, 2))
-        )
-        state = model.encoder.layer_norm(state + model.encoder.pos_conv_embed(state))
-        found = check(
-            scope,
-            [sound, sound],
-            _run(state.expand(2, -1, -1), model.encoder.layers, None),
-        )
-        same(found["raw", 3][:1], model(values).last_hidden_state)
+        pair = values.expand(2, -1)
+        check(scope, [sound, sound], walks.recorded(model, "", input_values=pair))
     inputs = scope.encoder.batch(sounds)
     frames = states(scope, sounds)["raw", 0]
     real = model._get_feat_extract_output_lengths(torch.tensor([3000, 8000]))
     assert scope.mask(inputs, frames).sum(1).tolist() == real.tolist()
-
-
-def test_a_speech_model_without_a_mask_gets_batches_of_one_length():
-    model = build(
-        lambda: hf.Wav2Vec2Model(hf.Wav2Vec2Config(**SPEECH, feat_extract_norm="group"))
-    )
-    generator = torch.Generator().manual_seed(0)
-    sounds = [
-        Waveform(torch.randn(1600, generator=generator).numpy(), 16000)
-        for _ in range(4)
-    ]
-    extractor = hf.Wav2Vec2FeatureExtractor(return_attention_mask=False)
-    assert not layered(model, "audio", sounds, extractor).padding
 
 
 @torch.inference_mode()
@@ -218,8 +182,8 @@ def test_stages_of_a_hierarchical_model_are_named_with_blocks():
     scope = layered(model, "image", IMAGES, blocks="swin.encoder.layers.1.blocks")
     found, inputs = states(scope, IMAGES), scope.encoder.batch(IMAGES)
     assert (scope.stack.depth, scope.stack.norm) == (3, "swin.layernorm")
-    same(found["normed", 3], model.swin(**inputs.named).last_hidden_state)
-    same(
+    close(found["normed", 3], model.swin(**inputs.named).last_hidden_state)
+    close(
         scope.lens.sample_logits(found["raw", 3], inputs), model(**inputs.named).logits
     )
 
@@ -267,4 +231,4 @@ def test_a_function_of_an_image_is_a_processor(tmp_path):
         "norm",
         "pooled",
     )
-    same(torch.from_numpy(run.pooled(2, "raw", "mean")[:3]), tokens.mean(1))
+    close(torch.from_numpy(run.pooled(2, "raw", "mean")[:3]), tokens.mean(1))

@@ -93,15 +93,6 @@ def test_overrides():
         layered(model, "tensor", rows, norm="nope")
 
 
-def test_a_model_without_a_stack_is_reported():
-    class Lonely(nn.Module):
-        def forward(self, x):
-            return x.sum(-1, keepdim=True)
-
-    with refused(match="no stack of blocks was found in this model: name the module"):
-        layered(Lonely(), "tensor", list(torch.randn(2, 8)))
-
-
 def test_wrong_kind_of_data_is_reported():
     with refused(match="this model reads images and the data are texts"):
         layered(vit())

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from models.test_capture import TEXTS, layered, states
-from models.tokenizer import word_tokenizer
 from models.zoo import (
     MLP,
     D,
@@ -23,8 +22,6 @@ from models.zoo import (
     t5,
 )
 from torch import Tensor, nn
-
-import layerscope
 
 opened = partial(layered, sublayers=True)
 
@@ -259,10 +256,3 @@ def test_a_block_that_cannot_be_reported_is_named_and_the_others_are_kept() -> N
     assert scope.sublayers.sites == {"mlp": (1, 3)}
     note = "sub-layers cannot all be identified in block 2"
     assert scope.sublayers.notes == (note,) and note in scope.notes
-
-
-def test_inspect_evaluates_a_model_and_leaves_it_training() -> None:
-    model = bert().train()
-    (inspected,) = layerscope.inspect(model, processor=word_tokenizer())
-    assert inspected.sublayers == ("attn", "attn_residual", "mlp", "mlp_residual")
-    assert model.training

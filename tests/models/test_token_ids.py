@@ -7,7 +7,6 @@ import pandas as pd
 import tiny
 import torch
 import transformers as hf
-from models import zoo
 from models.zoo import refused
 from tiny import one_thread
 from torch import Tensor, nn
@@ -93,17 +92,3 @@ def test_a_saved_model_without_a_tokenizer(tmp_path: Path) -> None:
         layerscope.profile(
             tmp_path / "model", ["a text"], out=tmp_path / "none", progress=False
         )
-
-
-def test_decoders_are_causal_and_whisper_takes_seconds() -> None:
-    found = layerscope.inspect(zoo.t5(), processor=tiny.tokenizer(special=True))
-    assert [(part.part, part.causal) for part in found] == [
-        ("encoder", False),
-        ("decoder", True),
-    ]
-    found = layerscope.inspect(zoo.whisper(), processor=hf.WhisperFeatureExtractor())
-    assert [(part.part, part.causal) for part in found] == [
-        ("encoder", False),
-        ("decoder", True),
-    ]
-    assert found[0].max_length == 30

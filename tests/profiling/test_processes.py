@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import tiny
 from commands import Forks
-from safetensors.numpy import load_file
 from tiny import one_thread
 
 import layerscope
@@ -64,7 +63,6 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a language model and labelled texts."""
     folder = tmp_path_factory.mktemp("given")
     tiny.saved(tiny.llama(), folder / "llama", special=False)
-    tiny.saved(tiny.bert(), folder / "bert", special=True)
     rows = [f"{text},{'ab'[len(text) % 2]}" for text in tiny.texts(SAMPLES, longest=12)]
     (folder / "texts.csv").write_text("\n".join(["text,label", *rows]))
     return folder
@@ -125,40 +123,6 @@ def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
             str(given / "states"),
             "--json",
         ],
-        "tensor": [*asked(given, given / "tensor"), "--parallel", "tensor"],
-        "tensor stream": [
-            *asked(given, given / "tensor-stream"),
-            "--parallel",
-            "tensor",
-            "--keep-states",
-            "sample:20",
-        ],
-        "tensor states": [
-            *(
-                "extract",
-                str(given / "llama"),
-                "--data",
-                str(given / "texts.csv"),
-                "--layers",
-                "1,2",
-            ),
-            *(
-                "--chunk-rows",
-                "6",
-                "--out",
-                str(given / "tensor-states"),
-                "--parallel",
-                "tensor",
-            ),
-        ],
-        "no plan": [
-            "profile",
-            str(given / "bert"),
-            "--data",
-            str(given / "texts.csv"),
-            "--parallel",
-            "tensor",
-        ],
         "last": [*asked(given, given / "none"), "--samples", "none"],
     }
     (given / "commands.json").write_text(json.dumps(commands))
@@ -218,36 +182,6 @@ def test_two_processes_write_the_states_of_one(told, given: Path, one_thread):
         for name in ("alone", "states")
     )
     assert len(one) == 8 and one == two
-    (status, _, _), second = told[0]["tensor states"], told[1]["tensor states"]
-    assert (status, second) == (0, [0, "", ""]), told[0]["tensor states"]
-    for name in one:
-        whole, parts = (
-            load_file(given / where / "chunks" / name)["states"]
-            for where in ("alone", "tensor-states")
-        )
-        np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-5)
-        assert not np.array_equal(parts, whole), "the weights were in parts"
-
-
-def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(
-    told, given: Path, single: layerscope.Run
-):
-    assert (told[0]["tensor"][0], told[1]["tensor"]) == (0, [0, "", ""]), told[0][
-        "tensor"
-    ]
-    parts = layerscope.open_run(given / "tensor")
-    assert parts.info["model"]["weights"] == single.info["model"]["weights"]
-    one, other = single.table(), parts.table()
-    assert one.drop(columns=["value", "stderr"]).equals(
-        other.drop(columns=["value", "stderr"])
-    )
-    # sums of parts, in another order
-    np.testing.assert_allclose(other["value"], one["value"], rtol=1e-4, atol=1e-5)
-    assert not np.array_equal(other["value"], one["value"]), "the weights were in parts"
-    streamed = layerscope.open_run(given / "tensor-stream")
-    for name in ("curvature", "dataset_entropy"):
-        np.testing.assert_allclose(streamed.metric(name), parts.metric(name), rtol=1e-4)
-    assert set(streamed.table().query("metric == 'dataset_entropy'")["n"]) == {SAMPLES}
 
 
 @pytest.mark.parametrize(
@@ -259,11 +193,6 @@ def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(
         ("held", 2, "another process is writing to"),
         ("only one", 2, "holds another run (samples"),
         ("fault", 1, "ValueError: a fault of process 1"),
-        (
-            "no plan",
-            2,
-            "(bert) has no tensor-parallel plan in transformers: leave it out",
-        ),
     ],
 )
 def test_an_error_is_reported_once_and_ends_both(

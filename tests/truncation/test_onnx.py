@@ -51,7 +51,7 @@ def test_a_language_model_yields_normed_states(tmp_path: Path) -> None:
             "input_ids": ids.numpy(),
             "attention_mask": np.ones((1, length), dtype=np.int64),
         }
-        states, _ = walks.rotated(type("Holder", (), {"model": model}), ids)
+        states, _ = walks.recorded(model, "norm", input_ids=ids)
         found = session(out).run(["last_hidden_state"], inputs)[0]
         close(found, model.norm(states[2]), near=1e-4)
     assert "after the final norm" in (out / "README.md").read_text()

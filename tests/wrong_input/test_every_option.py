@@ -48,7 +48,6 @@ BAD: dict[type[kinds.Kind], Callable[[Any], Iterable[Any]]] = {
     ],
     kinds.Names: lambda kind: [",", "", *(["nonesuch"] if kind.known else [])],
     kinds.Weights: lambda kind: [",", "a=much"],
-    kinds.Memory: lambda kind: ["much", "0=much", "gpu=1GB"],
     kinds.Folder: lambda kind: ["", f"{__file__}/below"],
 }
 """Values that an option of a kind refuses, as a command line writes them."""

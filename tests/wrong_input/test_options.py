@@ -11,9 +11,7 @@ from layerscope.runs.registry import METRICS
 
 METRIC_NAMES = f"choose from default, seven, all, {', '.join(METRICS)}"
 POOLINGS = "choose auto or some of mean, cls, last, first"
-NO_MODULE = (
-    "does not exist in this model: name one of its modules, such as bert.encoder.layer"
-)
+NO_MODULE = "does not exist in this model: name one of its modules"
 PART = "part 'vision' does not exist: these data go through model"
 BLOCKS = "blocks 'bert.encoder.layr' does not exist in this model, did you mean bert.encoder.layer?"
 NORM = "norm 'nome' does not exist in this model, did you mean none?"
@@ -63,8 +61,9 @@ OPTIONS: list[tuple[str, str, str]] = [
     (
         "--blocks",
         "bert.encoder.layer.0.intermediate.dense",
-        "blocks 'bert.encoder.layer.0.intermediate.dense' does not name a stack of blocks: name the module that holds "
-        "them with --blocks, such as bert.encoder.layer",
+        "blocks 'bert.encoder.layer.0.intermediate.dense' does not name a stack of blocks: layers are states of "
+        "tokens [B, T, D] or of samples [B, D] that one module hands to the next; name the module that holds them with "
+        "--blocks, or give states that you pooled yourself to `profile(states=...)`",
     ),
     ("--norm", "nome", NORM),
     ("--norm", "", f"norm '' {NO_MODULE}"),

@@ -17,7 +17,7 @@ its output are kept (`_leading`). What a branch is, is tried out: its block runs
 modules that read the stream are handed another first token (`_role`).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -71,8 +71,10 @@ def find_sublayers(module: nn.Module, stack: Stack, inputs: Inputs) -> Sublayers
         taps += [Tap(site, layer, spot) for site, spot in sites.items()]
         if not is_whole:
             unclear.append(layer)
+    if not unclear:
+        return Sublayers(tuple(taps))
     note = f"sub-layers cannot all be identified in {spans(unclear, 'block')}"
-    return Sublayers(tuple(taps), (note,) if unclear else ())
+    return Sublayers(tuple(taps), (note,))
 
 
 def _sites(run: BlockRun) -> tuple[dict[str, Spot], bool]:
@@ -87,28 +89,21 @@ def _sites(run: BlockRun) -> tuple[dict[str, Spot], bool]:
             role = None
             with suppress(*FAILURES):  # a block that cannot be run again by itself
                 role = _role(run, addition, branch)
-            if role is None:
+            # of two branches of one kind the second has no name
+            if role is None or role in states:
                 is_whole = False
-            else:
-                names.append(_free(role, states))
-                states[names[-1]] = branch
+                continue
+            names.append(role)
+            states[role] = branch
         if len(addition.branches) > 1:
-            states[_free("residual", states)] = addition.total
+            states["residual"] = addition.total
         elif names:
-            states[_free(f"{names[0]}_residual", states)] = addition.total
-    ordered = sorted(
-        (number, name) for name, number in states.items() if number != run.last
-    )
-    return {name: run.states[number].spot for number, name in ordered}, is_whole
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    """Return a name, with a number from 2 on where it is taken: a block may hold two branches of one kind."""
-    free, number = name, 2
-    while free in taken:
-        free = f"{name}_{number}"
-        number += 1
-    return free
+            states[f"{names[0]}_residual"] = addition.total
+    sites = {}
+    for name in sorted(states, key=states.__getitem__):
+        if states[name] != run.last:
+            sites[name] = run.states[states[name]].spot
+    return sites, is_whole
 
 
 def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
@@ -119,24 +114,23 @@ def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     """
     stream = run.states[addition.base]
     readers = [(spot.path, spot.call) for spot in stream.seen if spot.is_input]
-    here, later = _changes(
-        run, branch, dict.fromkeys(readers, _other_first(stream.value))
-    )
+    other = dict.fromkeys(readers, _other_first(stream.value))
+    here, later = _changes(run, branch, other)
     if later:
         return "attn"
     if not here:
         return None
     pinned = dict.fromkeys(readers, stream.value)
-    return "cross_attn" if any(_changes(run, branch, pinned, others=True)) else "mlp"
+    if any(_changes(run, branch, pinned, others=True)):
+        return "cross_attn"
+    return "mlp"
 
 
 def _other_first(state: Tensor) -> Tensor:
     """Return a state [B, T, D] with another vector of usual size as its first token."""
-    drawn = torch.randn(state.shape[-1], generator=torch.Generator().manual_seed(0)).to(
-        state
-    )
+    drawn = torch.randn(state.shape[-1], generator=torch.Generator().manual_seed(0))
     other = state.clone()
-    other[:, 0] = drawn * state.float().pow(2).mean().sqrt().to(state.dtype)
+    other[:, 0] = drawn.to(state) * state.float().pow(2).mean().sqrt().to(state.dtype)
     return other
 
 
@@ -166,10 +160,11 @@ def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
     # the block's input; a sum goes on with it, and in post-norm blocks what a norm makes of a sum
     stream = [0]
     for number in range(1, len(run.states)):
-        if any(norm.output == number and norm.input in stream for norm in norms):
+        sources = {norm.input for norm in norms if norm.output == number}
+        if sources.intersection(stream):
             stream.append(number)
             continue
-        several = number == run.last or any(norm.input == number for norm in norms)
+        several = number in {run.last, *(norm.input for norm in norms)}
         addition = _sum(run, number, stream, several)
         if addition is not None:
             additions.append(addition)
@@ -181,15 +176,13 @@ def _sum(
     run: BlockRun, number: int, stream: list[int], several: bool
 ) -> Addition | None:
     """Return a state as a sum: of one branch if it can be, else (where asked for) of two that run side by side."""
-    candidates = [
-        i
-        for i in range(1, number)
-        if i not in stream and not all(spot.is_input for spot in run.states[i].seen)
-    ]
-    singles: list[tuple[int, ...]] = [(i,) for i in reversed(candidates)]
-    pairs: list[tuple[int, ...]] = list(combinations(candidates, 2)) if several else []
-    for group, scaled in product((singles, pairs), (False, True)):
-        for base, branches in product(reversed(stream), group):
+    returned = [i for i in range(1, number) if run.states[i].is_returned]
+    candidates = [i for i in returned if i not in stream]
+    for size in range(1, 2 + several):
+        groups = list(combinations(candidates, size))
+        if size == 1:
+            groups.reverse()
+        for scaled, base, branches in product((False, True), reversed(stream), groups):
             if _is_sum(run, number, base, branches, scaled):
                 return Addition(base, branches, number)
     return None
@@ -239,6 +232,6 @@ def _normalising(run: BlockRun) -> Iterator[Step]:
     for step in run.steps:
         read, returned = run.states[step.input].value, run.states[step.output].value
         module = run.block.get_submodule(step.path)
-        call = Call(step.path, module, read, returned, Form())
+        call = Call(step.path, module, read, returned, Form.of(returned, returned))
         if step.input != step.output and is_norm(call):
             yield step

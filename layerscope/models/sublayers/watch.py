@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from layerscope.models.forward import (
     FAILURES,
@@ -62,12 +63,9 @@ def as_state(hidden: Tensor, shape: torch.Size) -> Tensor | None:
     """Return what a module gets or gives as a state [B, T, D], from [B·T, D] as well; None where it is none."""
     if hidden.shape == shape:
         return hidden
-    flat = (
-        hidden.ndim == 2
-        and len(shape) == 3
-        and hidden.shape == (shape[0] * shape[1], shape[2])
-    )
-    return hidden.reshape(shape) if flat else None
+    if len(shape) == 3 and hidden.shape == (shape[0] * shape[1], shape[2]):
+        return hidden.reshape(shape)
+    return None
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,14 @@ class State:
     def spot(self) -> Spot:
         """Where it is taken: at the last of the outermost modules that return it, else where one is first given it."""
         returned = [spot for spot in reversed(self.seen) if not spot.is_input]
-        return (
-            min(returned, key=lambda spot: spot.path.count("."))
-            if returned
-            else self.seen[0]
-        )
+        if not returned:
+            return self.seen[0]
+        return min(returned, key=lambda spot: spot.path.count("."))
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether a module returns it."""
+        return not self.spot.is_input
 
 
 @dataclass(frozen=True)
@@ -111,14 +112,12 @@ class BlockRun:
 
     def number(self, value: Tensor, spot: Spot) -> int:
         """Return the number of a state that is seen at a spot, a new one where it was not seen before."""
-        same = (
-            i for i, state in enumerate(self.states) if torch.equal(state.value, value)
-        )
-        number = next(same, len(self.states))
-        if number == len(self.states):
-            self.states.append(State(value, []))
-        self.states[number].seen.append(spot)
-        return number
+        for number, state in enumerate(self.states):
+            if torch.equal(state.value, value):
+                state.seen.append(spot)
+                return number
+        self.states.append(State(value, [spot]))
+        return len(self.states) - 1
 
 
 def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
@@ -164,7 +163,9 @@ def replay(
     seen: dict[Spot, Tensor] = {}
 
     def see(spot: Spot, hidden: Tensor | None) -> None:
-        state = None if hidden is None else as_state(hidden, start.shape)
+        if hidden is None:
+            return
+        state = as_state(hidden, start.shape)
         if state is not None:
             seen[spot] = state.clone()  # a module may change it in place
 
@@ -202,14 +203,13 @@ def _swapped(
     hidden = hidden_in(args, kwargs)
     assert hidden is not None
 
-    def other(value: Any) -> Any:
+    def other(value: Tensor) -> Tensor:
         if value is hidden:
             return state.reshape(hidden.shape)
-        is_state = (
-            isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
-        )
-        return value.roll(1, -1) if others and is_state else value
+        if others and value.is_floating_point() and value.ndim == 3:
+            return value.roll(1, -1)
+        return value
 
-    return tuple(map(other, args)), {
-        name: other(value) for name, value in kwargs.items()
-    }
+    swapped: tuple[tuple[Any, ...], dict[str, Any]]
+    swapped = tree_map_only(Tensor, other, (args, kwargs))
+    return swapped
