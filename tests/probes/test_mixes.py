@@ -36,11 +36,19 @@ def reader(states: dict[int, np.ndarray], *about: np.ndarray):
     )
 
 
-def test_two_layers_that_know_half_a_label_each_are_found():
+@pytest.fixture(scope="module")
+def planted():
+    """States and labels, the probe of each layer, and the mixes."""
     states, labels = layers_of(300)
-    found = dict(linear_mixes(reader(states, labels), list(states), 4, {}))
+    alone = {layer: linear_probe(rows, labels) for layer, rows in states.items()}
+    found = dict(linear_mixes(reader(states, labels), list(states), 4, alone))
+    return states, labels, alone, found
+
+
+def test_two_layers_that_know_half_a_label_each_are_found(planted):
+    _, _, alone, found = planted
     assert list(found) == ["one layer", "last 2", "last 4", "first+last", "scalar mix"]
-    assert max(linear_probe(rows, labels).mean for rows in states.values()) < 0.6
+    assert max(score.mean for score in alone.values()) < 0.6
     mix, rival = found["scalar mix"], found["one layer"]
     assert sorted(
         mix.weights, key=lambda layer: mix.weights[layer] * (10 if layer == 3 else 1)
@@ -57,7 +65,7 @@ def test_two_layers_that_know_half_a_label_each_are_found():
 
 def test_noise_gains_nothing():
     scores = []
-    for seed in range(3):
+    for seed in range(2):
         states, _ = layers_of(150, seed, depth=3, width=6)
         labels = np.random.default_rng(seed + 9).integers(0, 2, 150)
         found = dict(
@@ -104,21 +112,18 @@ def test_the_left_out_predictions_are_those_of_refitting():
     np.testing.assert_allclose(found.numpy(), np.stack(wanted), rtol=1e-3, atol=1e-4)
 
 
-def test_a_fixed_mix_scores_as_its_states_do_and_one_layer_as_the_folds_choose():
-    states, labels = layers_of(200)
-    found = dict(linear_mixes(reader(states, labels), list(states), 4, {}))
+def test_a_fixed_mix_scores_as_its_states_do_and_one_layer_as_the_folds_choose(planted):
+    states, labels, alone, found = planted
     assert found["last 2"].score == linear_probe((states[3] + states[4]) / 2, labels)
-    alone = {layer: linear_probe(states[layer], labels) for layer in range(1, 5)}
     data = _Data(reader(states, labels), list(states), 5, 0)
-    wanted = np.zeros(200, dtype=bool)
+    wanted = np.zeros(300, dtype=bool)
     for number in range(5):
-        best = min(alone, key=lambda layer: alone[layer].losses[number])
+        best = min(range(1, 5), key=lambda layer: alone[layer].losses[number])
         wanted[data.fold == number] = alone[best].right[data.fold == number]
     np.testing.assert_array_equal(found["one layer"].score.right, wanted)
-    right, chosen, losses = linearly_judged(
-        np.eye(200)[:, :50], data.classes, data.fold, 0
-    )
-    one = linearly_judged(np.eye(200)[:, :50], data.classes, data.fold, 0, only=(3,))
+    given = np.eye(300)[:, :50], data.classes, data.fold, 0
+    right, chosen, losses = linearly_judged(*given)
+    one = linearly_judged(*given, only=(3,))
     np.testing.assert_array_equal(one[0], right & (data.fold == 3))
     assert (one[1], one[2]) == (chosen[3:4], losses[3:4])
 

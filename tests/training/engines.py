@@ -20,10 +20,8 @@ from layerscope.training.trainer import layered_model
 
 STEPS, BATCH = 6, 8
 RUNS = {
-    "tokens, always": (tiny.gpt2, Objective("aligned", "always")),
     "tokens, alternate": (tiny.gpt2, Objective("aligned", "alternate")),
     "classes, always": (tiny.classifier, Objective("aligned", "always")),
-    "classes, alternate": (tiny.classifier, Objective("aligned", "alternate")),
     "classes, a head for each layer": (
         tiny.classifier,
         Objective("classifiers", "alternate"),

@@ -61,7 +61,7 @@ MIXED = 0.02
 
 
 def test_bfloat16_trains_near_to_float32(tmp_path: Path):
-    name = "tokens, always"
+    name = "classes, always"
     wide, _ = engines.train(name, tmp_path, engines.BATCH)
     losses, model = engines.train(name, tmp_path, engines.BATCH, bf16=True)
     assert losses == pytest.approx(wide, rel=MIXED) and losses != wide
