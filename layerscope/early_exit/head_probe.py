@@ -153,10 +153,6 @@ def _lens(model: LayeredModel) -> Lens:
         raise LayerscopeError(
             f"{name} is made for {problem}: exits need classes of which one is right"
         )
-    if not model.batching:
-        raise LayerscopeError(
-            f"other samples in a batch change the states of {name}: no row can leave its batches"
-        )
     if lens.alone:
         raise LayerscopeError(
             f"{name} takes one sample at a time: set config.pad_token_id for batches"

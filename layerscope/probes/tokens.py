@@ -1,5 +1,7 @@
 """The token probe: labels of words, read from the states of their tokens."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,8 +18,6 @@ from layerscope.probes.scores import (
     usable_classes,
     usable_rows,
 )
-
-Floats = tuple[float, ...]
 
 
 def token_probe(
@@ -40,17 +40,28 @@ def token_probe(
     >>> token_probe(states, labels, sentences=np.arange(30) // 3).mean  # ten sentences of three words
     1.0
     """
-    kept, classes, fold, groups = words_split(labels, sentences, folds, seed)
+    kept, classes, fold, groups = _split(labels, sentences, folds, seed)
     rows = usable_rows(
         states[np.flatnonzero(kept)], np.asarray(labels)[kept], folds, least=3
     )[0]
     right, strengths, losses = linearly_judged(rows, classes, fold, seed)
-    return words_score(
-        right, fold, int((~kept).sum()), strengths, losses, groups=groups
+    mean, stderr = float(right.mean()), error_of(right, groups)
+    low, high = _interval(mean, stderr, len(right), int(groups.max()) + 1)
+    return ProbeScore(
+        mean,
+        stderr,
+        low,
+        high,
+        len(right),
+        int((~kept).sum()),
+        by_fold(right, fold),
+        strengths,
+        right,
+        losses,
     )
 
 
-def words_split(
+def _split(
     labels: npt.ArrayLike, sentences: npt.ArrayLike, folds: int, seed: int
 ) -> tuple[Bools, Numbers, Numbers, Numbers]:
     """Return which words are judged `[N]`, and of these `[n]` their classes, folds and sentences, each from 0 on."""
@@ -71,44 +82,21 @@ def words_split(
     return kept, classes, stratified(classes, folds, seed, groups), groups
 
 
-def words_score(
-    right: Bools,
-    fold: Numbers,
-    skipped: int,
-    strengths: Floats,
-    losses: Floats,
-    *,
-    groups: Numbers,
-) -> ProbeScore:
-    """Return the score of words, each `right` or not in its fold, with the error and interval of `token_probe`."""
+def _interval(
+    mean: float, stderr: float, n: int, sentences: int
+) -> tuple[float, float]:
+    """Return the interval of a share of `n` words with this standard error, in so many sentences."""
     from scipy.stats import norm
 
-    m, n, mean, stderr = (
-        int(groups.max()) + 1,
-        len(right),
-        float(right.mean()),
-        error_of(right, groups),
-    )
     # without any spread (all right, or all wrong) a sentence counts as one word
-    words = min(mean * (1 - mean) / stderr**2 if stderr > 0 else float(m), n)
+    words = float(sentences)
+    if stderr > 0:
+        words = mean * (1 - mean) / stderr**2
+    words = min(words, n)
     # Wilson's interval, for a number of words that need not be whole
     z = float(norm.ppf(0.975))
-    centre = (mean + z * z / (2 * words)) / (1 + z * z / words)
-    half = float(
-        z
-        * np.sqrt(mean * (1 - mean) / words + z * z / (4 * words * words))
-        / (1 + z * z / words)
-    )
-    low, high = min(mean, centre - half), max(mean, centre + half)
-    return ProbeScore(
-        mean,
-        stderr,
-        low,
-        high,
-        n,
-        skipped,
-        by_fold(right, fold),
-        strengths,
-        right,
-        losses,
-    )
+    scale = 1 + z * z / words
+    centre = (mean + z * z / (2 * words)) / scale
+    variance = mean * (1 - mean) / words + z * z / (4 * words * words)
+    half = z * math.sqrt(variance) / scale
+    return min(mean, centre - half), max(mean, centre + half)
