@@ -5,9 +5,4 @@ from .opening import open_corpus as open_corpus
 from .samples import Modality as Modality, Waveform as Waveform, Window as Window
 from .streams import Chunk as Chunk, Stream as Stream, open_stream as open_stream
 from .views import augment as augment
-from .windows import (
-    make_extreme as make_extreme,
-    pack as pack,
-    random_tokens as random_tokens,
-    repeat_tokens as repeat_tokens,
-)
+from .windows import make_extreme as make_extreme, pack as pack

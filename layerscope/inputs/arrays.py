@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,8 @@ def memory_corpus(
         )
     if is_frame(data):
         if labels is not None:
-            data, columns = (
-                data.assign(**{_LABELS: labels}),
-                replace(columns, label=_LABELS),
-            )
+            data = data.assign(**{_LABELS: labels})
+            columns = replace(columns, label=_LABELS)
         return frame_corpus(data, "frame", columns, "the data frame")
     if is_a(
         data, "datasets.Dataset", "datasets.DatasetDict", "datasets.IterableDataset"
@@ -43,8 +41,6 @@ def memory_corpus(
             )
         name = getattr(getattr(data, "info", None), "dataset_name", None)
         return dataset_corpus(data, str(name or "dataset"), columns, "the data set")
-    if isinstance(data, Mapping) and "input_ids" in data:
-        return _corpus("tensor", "tensor", _masked_ids(data), labels)
     if is_a(data, "pandas.Series") or _is_strings(data):
         data = data.tolist()
     if _is_array(data) and modality not in ("image", "audio"):
@@ -108,10 +104,14 @@ def _from_arrays(data: list[Any], labels: Labels, modality: Modality | None) -> 
 def _corpus(
     name: str, modality: Modality, samples: Sequence[Any], labels: Labels
 ) -> Corpus:
-    classes = None if labels is None else needed_classes(labels)
-    return Corpus(
-        name, modality, samples, tuple(map(str, range(len(samples)))), classes
-    )
+    names = tuple(map(str, range(len(samples))))
+    return Corpus(name, modality, samples, names, _classes(labels))
+
+
+def _classes(labels: Labels) -> Any:
+    if labels is None:
+        return None
+    return needed_classes(labels)
 
 
 def _is_array(data: Any) -> bool:
@@ -149,33 +149,22 @@ def _rows(array: Any, labels: Labels) -> Corpus:
 
 def _stacked(rows: list[Any]) -> Any:
     """Return rows of token ids as one array where they have one length."""
-    return np.stack(rows) if len({len(row) for row in rows}) == 1 else tuple(rows)
-
-
-def _masked_ids(data: Mapping[str, Any]) -> Any:
-    """Return a tokenizer's output as rows of the ids that its mask marks as real."""
-    rows = [np.asarray(row, dtype=np.int64) for row in data["input_ids"]]
-    masks = data.get("attention_mask")
-    if masks is not None:
-        rows = [
-            row[np.asarray(mask).astype(bool)]
-            for row, mask in zip(rows, masks, strict=True)
-        ]
-    return _stacked(rows)
+    if len({*map(len, rows)}) == 1:
+        return np.stack(rows)
+    return tuple(rows)
 
 
 def _files(paths: list[Path], labels: Labels) -> Corpus:
     kind = media_kind(paths[0].name)
-    odd = [
-        path for path in paths if media_kind(path.name) != kind or not path.is_file()
-    ]
-    if kind is None or odd:
-        raise LayerscopeError(
-            f"{(odd or paths)[0]} is not a file, or not of the same kind as the first: give existing files, "
-            "all images or all sounds"
-        )
+    for path in paths:
+        if kind is None or media_kind(path.name) != kind or not path.is_file():
+            raise LayerscopeError(
+                f"{path} is not a file, or not of the same kind as the first: give existing files, "
+                "all images or all sounds"
+            )
+    assert kind is not None
     corpus = media_corpus([(str(path), path) for path in paths], kind, "files")
-    return replace(corpus, labels=None if labels is None else needed_classes(labels))
+    return replace(corpus, labels=_classes(labels))
 
 
 def _image(image: Any) -> Any:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.corpus import WHOLE, Corpus, Labels
@@ -48,34 +49,24 @@ def _of_whole_classes(
 ) -> tuple[list[int], tuple[str, ...]]:
     """Return as many rows as were `chosen`, as near to these as classes of 5 samples allow, and a note."""
     n = len(chosen)
-    order = np.concatenate(
-        [
-            chosen,
-            np.random.default_rng(seed).permutation(
-                np.setdiff1d(range(len(labels)), chosen)
-            ),
-        ]
-    )
-    classes = np.unique(np.array(list(map(repr, labels))), return_inverse=True)[1][
-        order
-    ]
-    sizes, rank = np.bincount(classes), np.empty(len(classes), dtype=np.int64)
-    rank[np.argsort(classes, kind="stable")] = np.arange(len(classes)) - np.repeat(
-        np.cumsum(sizes) - sizes, sizes
-    )
-    readable = [c for c in dict.fromkeys(classes.tolist()) if sizes[c] >= WHOLE]
+    others = np.setdiff1d(np.arange(len(labels)), chosen)
+    shuffled = np.random.default_rng(seed).permutation(others)
+    rows = pd.Series(np.concatenate([chosen, shuffled]))
+    classes = rows.map(lambda row: repr(labels[row]))
+    sizes = classes.value_counts()
+    readable = [name for name in classes.unique() if sizes[name] >= WHOLE]
     kept = readable[: n // WHOLE]
-    member = np.isin(classes, kept)
-    first = np.where(
-        member & (rank < WHOLE),
-        0,
-        1 if len(kept) == len(readable) else np.where(member, 1, 2),
-    )
-    rows: list[int] = np.sort(order[np.argsort(first, kind="stable")[:n]]).tolist()
+    member = classes.isin(kept)
+    # first 5 of each class, then what else was drawn; where classes are left out their rows are last
+    late = ~(member & (classes.groupby(classes).cumcount() < WHOLE)) * 1
+    if len(kept) < len(readable):
+        late += ~member
+    order = late.sort_values(kind="stable").index[:n]
+    drawn: list[int] = np.sort(rows[order]).tolist()
     if len(kept) == len(readable):
-        return rows, ()
+        return drawn, ()
     note = (
         f"the {n:,} samples cover {len(kept):,} of {len(readable):,} classes, {WHOLE} or more of each: "
         f"`samples={WHOLE * len(readable)}` would cover all"
     )
-    return rows, (note,)
+    return drawn, (note,)

@@ -26,12 +26,11 @@ def is_dataset(data: Any) -> bool:
     """Return whether data are named on the hub, `hf:name`, or a folder that `datasets` saved with `save_to_disk`."""
     if isinstance(data, str) and data.startswith("hf:"):
         return True
-    names = (
-        ("dataset_info.json", "dataset_dict.json")
-        if isinstance(data, (str, Path))
-        else ()
-    )
-    return any((Path(data).expanduser() / name).exists() for name in names)
+    if not isinstance(data, (str, Path)):
+        return False
+    folder = Path(data).expanduser()
+    names = ("dataset_info.json", "dataset_dict.json")
+    return any((folder / name).exists() for name in names)
 
 
 def hub_corpus(data: str | Path, columns: Columns) -> Corpus:
@@ -65,7 +64,7 @@ def _opened(data: str | Path, streaming: bool = False) -> tuple[Any, str, str, s
     parts = spec.split("/")
     if not all(parts) or len(parts) > 3:
         raise LayerscopeError(
-            f"'hf:{spec}' is not the name of a data set: write hf:name, hf:org/name or hf:name/config:split"
+            f"'hf:{spec}' is not the name of a data set: write hf:name, hf:org/name or hf:org/name/config:split"
         )
     return _loaded(parts, streaming), "-".join(parts), f"hf:{spec}", split
 
@@ -121,12 +120,10 @@ def _of_split(
     """Return one split of a dict of them, its name, and a note where it was chosen; other data as they are."""
     if not isinstance(data, dict):
         return data, name, []
-    usual = next(
-        (name_of_split for name_of_split in _SPLITS if name_of_split in data),
-        next(iter(data)),
-    )
-    notes = [] if split else [f"split: {usual} (of {', '.join(data)})"]
-    split = split or usual
+    notes = []
+    if not split:
+        split = min(data, key=lambda name: (*_SPLITS, name).index(name))
+        notes.append(f"split: {split} (of {', '.join(data)})")
     if split not in data:
         raise LayerscopeError(
             f"{where} has no split {split!r}{near(split, data)} (its splits: {', '.join(data)})"
@@ -138,13 +135,11 @@ def _media_of(
     features: Mapping[str, Any], columns: Columns
 ) -> tuple[str, Modality] | None:
     """Return the column of images or sounds that is to be read, and which these are; None of texts."""
-    kinds = {
-        column: _MEDIA.get(type(feature).__name__)
-        for column, feature in features.items()
-    }
-    media = columns.text or next((column for column, kind in kinds.items() if kind), "")
-    kind = kinds.get(media)
-    return None if kind is None else (media, kind)
+    for column, feature in features.items():
+        kind = _MEDIA.get(type(feature).__name__)
+        if kind is not None and columns.text in (None, column):
+            return column, kind
+    return None
 
 
 class _DatasetFiles(Sequence[Any]):
@@ -158,7 +153,9 @@ class _DatasetFiles(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         cell = self._data[int(index)][self._column]
-        return cell["bytes"] if cell["bytes"] is not None else Path(cell["path"])
+        if cell["bytes"] is None:
+            return Path(cell["path"])
+        return cell["bytes"]
 
 
 def _media_corpus(
@@ -169,54 +166,36 @@ def _media_corpus(
     name: str,
     notes: list[str],
 ) -> Corpus:
-    data = data.cast_column(
-        column, getattr(_datasets(), modality.capitalize())(decode=False)
-    )
+    undecoded = getattr(_datasets(), modality.capitalize())(decode=False)
+    data = data.cast_column(column, undecoded)
     labels = None
     if label is not None:
         cells = list(data[label])
         class_names = getattr(data.features[label], "names", None)
         if class_names is not None:
             cells = [class_name(cell, class_names) for cell in cells]
-        labels = None if None in cells else class_labels(cells)
+        if None not in cells:
+            labels = class_labels(cells)
         notes.append(f"label column: {label!r}")
+    notes.append(f"{modality} column: {column!r}")
     names = tuple(map(str, range(data.num_rows)))
-    samples = Files(
-        modality, _DatasetFiles(data.select_columns([column]), column), names
-    )
-    return Corpus(
-        folder_name(name),
-        modality,
-        samples,
-        names,
-        labels,
-        (*notes, f"{modality} column: {column!r}"),
-    )
+    files = _DatasetFiles(data.select_columns([column]), column)
+    samples = Files(modality, files, names)
+    return Corpus(folder_name(name), modality, samples, names, labels, tuple(notes))
 
 
 def _loaded(parts: Sequence[str], streaming: bool = False) -> Any:
-    """Return `org/name`, or where that does not exist `name` with the second part as its configuration."""
+    """Return the data set `org/name`, where a third part names its configuration."""
     datasets = _datasets()
-    tries: list[tuple[str, str | None]] = [
-        ("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)
-    ]
-    if len(parts) == 2:
-        tries.append((parts[0], parts[1]))
     reachable = hub_answers()
     if not reachable:  # it would be tried again and again, for half a minute
         datasets.config.HF_HUB_OFFLINE = True
         go_offline_without_hub()
-    failed: list[Exception] = []
-    for name, config in tries:
-        try:
-            return datasets.load_dataset(name, config, streaming=streaming)
-        except Exception as error:  # each builder, reader and connection raises its own
-            unknown = type(error).__name__ in (
-                "DatasetNotFoundError",
-                "FileNotFoundError",
-            )
-            failed = failed if failed and unknown else [error]
-    fault = "is not cached and the hub cannot be reached: save it elsewhere with save_to_disk and give its folder"
-    if reachable:
-        fault = f"cannot be loaded ({first_line(failed[0], 200)}): check its name, configuration and access"
-    raise LayerscopeError(f"hf:{'/'.join(parts)} {fault}") from failed[0]
+    try:
+        name = "/".join(parts[:2])
+        return datasets.load_dataset(name, *parts[2:], streaming=streaming)
+    except Exception as error:  # each builder, reader and connection raises its own
+        fault = "is not cached and the hub cannot be reached: save it elsewhere with save_to_disk and give its folder"
+        if reachable:
+            fault = f"cannot be loaded ({first_line(error, 200)}): check its name, configuration and access"
+        raise LayerscopeError(f"hf:{'/'.join(parts)} {fault}") from error

@@ -3,7 +3,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from math import gcd
-from os.path import splitext
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -61,11 +60,10 @@ class Files(Sequence[Any]):
 
 def media_kind(name: str) -> Modality | None:
     """Return `image` or `audio` by a file name's suffix, or None."""
-    suffix = splitext(name)[1].lower()
-    return next(
-        (modality for modality, suffixes in SUFFIXES.items() if suffix in suffixes),
-        None,
-    )
+    for modality, suffixes in SUFFIXES.items():
+        if name.lower().endswith(suffixes):
+            return modality
+    return None
 
 
 def is_hidden(name: str) -> bool:
@@ -89,15 +87,14 @@ def media_corpus(
                 _check_image(file)
             else:
                 soundfile().info(str(file))
-    names = tuple(title for title, _ in files)
-    samples = Files(modality, tuple(file for _, file in files), names)
-    labels = folder_labels(names) if label_by_folder else None
-    notes = (
-        ()
-        if labels is None
-        else (f"label: the last folder ({len(set(labels))} classes)",)
-    )
-    return Corpus(folder_name(name), modality, samples, names, labels, notes)
+    names, paths = zip(*files, strict=True)
+    samples = Files(modality, paths, names)
+    labels, notes = None, []
+    if label_by_folder:
+        labels = folder_labels(names)
+    if labels is not None:
+        notes.append(f"label: the last folder ({len(set(labels))} classes)")
+    return Corpus(folder_name(name), modality, samples, names, labels, tuple(notes))
 
 
 def folder_labels(names: Sequence[str]) -> Labels | None:
@@ -156,17 +153,12 @@ def array_image(array: Any) -> Any:
     from PIL import Image
 
     pixels = np.asarray(array)
-    if (
-        pixels.ndim == 3
-        and pixels.shape[2] not in (1, 3, 4)
-        and pixels.shape[0] in (1, 3, 4)
-    ):
+    channels = (1, 3, 4)
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, None]
+    if pixels.ndim == 3 and pixels.shape[2] not in channels:
         pixels = np.moveaxis(pixels, 0, 2)
-    if pixels.ndim == 3 and pixels.shape[2] == 1:
-        pixels = pixels[:, :, 0]
-    if pixels.ndim not in (2, 3) or (
-        pixels.ndim == 3 and pixels.shape[2] not in (3, 4)
-    ):
+    if pixels.ndim != 3 or pixels.shape[2] not in channels:
         raise LayerscopeError(
             f"an array of shape {pixels.shape} is not an image: give [H, W] or [H, W, 3]"
         )
@@ -176,7 +168,10 @@ def array_image(array: Any) -> Any:
                 "an image of floats has values outside 0..1: scale it, or give uint8"
             )
         pixels = np.rint(pixels * 255)
-    return to_rgb(Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)))
+    pixels = np.clip(pixels, 0, 255).astype(np.uint8)
+    if pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    return to_rgb(Image.fromarray(pixels))
 
 
 def soundfile() -> Any:

@@ -19,8 +19,6 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
 TABLES = (*SEPARATED, *JSON_LINES, *PARQUET)
 SEPARATORS = ",;\t"
-UNQUOTED = "quotation marks taken as text"
-"""Many TSV files quote nothing, and their texts may begin with a quotation mark."""
 HEAD = 1000  # rows, by which the columns are chosen
 BATCH = 1024  # rows of Parquet that are unpacked at once
 ENDS = 65536  # bytes at either end of a file, by which its contents are known
@@ -77,41 +75,30 @@ def file_rows(paths: Sequence[Path], suffix: str) -> Rows:
         )
     if suffix in JSON_LINES:
         return Rows(where, lambda names: chain.from_iterable(map(_json, paths)))
-    first = next((line for line in read_lines(paths[0]) if line.strip()), "")
-    separator = next((sign for sign in SEPARATORS if sign in first), ",")
-    if suffix != ".csv":
-        separator = "\t"
-    try:
-        return Rows(where, partial(_separated, paths, separator, csv.QUOTE_MINIMAL))
-    except LayerscopeError:
-        if separator != "\t":
-            raise
-        return Rows(
-            where, partial(_separated, paths, separator, csv.QUOTE_NONE), [UNQUOTED]
-        )
+    separator = "\t"
+    if suffix == ".csv":
+        first = next(filter(str.strip, read_lines(paths[0])), "")
+        separator = next(filter(first.__contains__, SEPARATORS), ",")
+    return Rows(where, partial(_separated, paths, separator))
 
 
 def _separated(
-    paths: Sequence[Path], separator: str, quoting: Any, names: Sequence[str] | None
+    paths: Sequence[Path], separator: str, names: Sequence[str] | None
 ) -> Records:
     """Yield the rows of CSV or TSV, each with as many fields as the header has names."""
     # texts may be longer than the module's 131,072 characters
     csv.field_size_limit(2**31 - 1)
     for path in paths:
-        rows = csv.reader(
-            read_lines(path), delimiter=separator, quoting=quoting, strict=True
-        )
+        rows = csv.reader(read_lines(path), delimiter=separator, strict=True)
         try:
-            header: list[str] | None = None
-            for row in filter(None, rows):
-                if header is None:
-                    header = row
-                    twice = next((name for name in row if row.count(name) > 1), None)
-                    if twice is not None:
-                        raise LayerscopeError(
-                            f"{path} has two columns named {twice!r}: rename one"
-                        )
-                    continue
+            filled = filter(None, rows)
+            header = next(filled, [])
+            for name in header:
+                if header.count(name) > 1:
+                    raise LayerscopeError(
+                        f"{path} has two columns named {name!r}: rename one"
+                    )
+            for row in filled:
                 if len(row) != len(header):
                     raise LayerscopeError(
                         f"{path}: line {rows.line_num} has {len(row)} fields where the header has {len(header)}: "
@@ -198,10 +185,10 @@ def _whole_parquet(path: Path) -> Iterator[None]:
 
 def iterable_rows(data: Any, where: str) -> Rows:
     """Return the rows that an iterable yields: texts, or objects such as those of a `datasets.IterableDataset`."""
-    features = (getattr(data, "features", None) or {}).items()
-    classes = {
-        column: kind.names for column, kind in features if hasattr(kind, "names")
-    }
+    classes = {}
+    for column, kind in (getattr(data, "features", None) or {}).items():
+        if hasattr(kind, "names"):
+            classes[column] = kind.names
 
     def records(names: Sequence[str] | None = None) -> Records:
         remaining, number = iter(data), 0
@@ -232,7 +219,9 @@ def iterable_rows(data: Any, where: str) -> Rows:
 
 def class_name(cell: Any, names: Sequence[str]) -> str | None:
     """Return the name of a class; -1 hides the labels of a test set."""
-    return None if cell is None or cell < 0 else names[cell]
+    if cell is None or cell < 0:
+        return None
+    return str(names[cell])
 
 
 def file_fingerprint(paths: Sequence[Path]) -> str:

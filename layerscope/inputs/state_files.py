@@ -20,7 +20,6 @@ from layerscope.core.files import existing
 from layerscope.inputs.state_folder import MANIFEST, StatesFolder
 from layerscope.inputs.states import States
 
-LAYER = re.compile(r"layer[_-]?(\d+)")
 Layers = Sequence[int] | None
 
 
@@ -42,12 +41,11 @@ def _numbered(
     named: Layers, stated: Layers, there: int, where: Path
 ) -> tuple[int, ...]:
     """Return the numbers of the layers `there` are: those that the files state, which must be those that are named."""
-    layers = list((named if stated is None else stated) or ())
-    rising = sorted({*layers})
+    layers = list(stated or named or ())
     if (
-        layers == rising
+        layers == sorted({*layers})
         and len(layers) == there
-        and (named is None or layers == list(named))
+        and list(named or layers) == layers
     ):
         return tuple(layers)
     held = count(there, "layer")
@@ -90,47 +88,26 @@ def requests(where: Path, files: Sequence[Path], named: Layers) -> States:
 
 
 def arrays(where: Path, files: Sequence[Path], named: Layers) -> States:
-    """Open `layer_8.npy` [N, D] and its like, or one array [N, layers, D]."""
-    by_layer = {
-        int(match[1]): path for path in files if (match := LAYER.fullmatch(path.stem))
-    }
-    stated = sorted(by_layer) or None
-    stacked = [
-        _array(path) for path in ([by_layer[n] for n in stated] if stated else files)
-    ]
-    shapes = [array.shape for array in stacked]
-    wanted = 2 if stated else 3
-    if (
-        len(stacked) < len(files)
-        or {*map(len, shapes)} != {wanted}
-        or len({*shapes}) > 1
-    ):
-        held = ", ".join(f"{path.stem} {list(_array(path).shape)}" for path in files)
-        raise LayerscopeError(
-            f"{where} holds {held:.80}: give layer_8 [N, D] and so on, all of one shape, or one array [N, layers, D]"
-        )
-    if stated is None and len(stacked) > 1:
-        raise LayerscopeError(
-            f"{where} holds several arrays: call each after its layer, as layer_8"
-        )
-    layers = _numbered(named, stated, len(stacked) if stated else shapes[0][1], where)
-
-    def read(rows: Sequence[int]) -> list[Tensor]:
-        taken = [torch.from_numpy(np.array(array[list(rows)])) for array in stacked]
-        return list(torch.stack(taken, 1) if stated else taken[0])
-
-    names = tuple(map(str, range(shapes[0][0])))
-    return States(where, names, layers, shapes[0][-1], read)
-
-
-def _array(path: Path) -> Any:
+    """Open one array [N, layers, D]."""
+    path = files[0]
     with _whole(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     if array.dtype.kind not in "fiu":
         raise LayerscopeError(
             f"{path} holds {array.dtype}: save numbers as float32 or float16"
         )
-    return array
+    if len(files) > 1 or array.ndim != 3:
+        raise LayerscopeError(
+            f"{where} holds {count(len(files), 'array')}, {path.name} of shape {list(array.shape)}: "
+            "give one array [N, layers, D], stacked with numpy.stack(arrays, 1)"
+        )
+
+    def read(rows: Sequence[int]) -> list[Tensor]:
+        return list(torch.from_numpy(np.array(array[list(rows)])))
+
+    names = tuple(map(str, range(len(array))))
+    layers = _numbered(named, None, array.shape[1], where)
+    return States(where, names, layers, array.shape[2], read)
 
 
 def extracted(where: Path, layers: Layers, pooling: str) -> States:
@@ -148,34 +125,29 @@ def extracted(where: Path, layers: Layers, pooling: str) -> States:
         raise LayerscopeError(
             f"{where} has no pooling {pooling!r}: it has {', '.join(poolings)}"
         )
-    pooling = poolings[0] if poolings and pooling == "auto" else pooling
+    if poolings and pooling == "auto":
+        pooling = poolings[0]
     about = {
         "model": model["name"],
         "depth": model["depth"],
         "site": manifest["site"],
         "causal": model["language_model"],
         "pooling": pooling,
-        **_fingerprint(manifest),
     }
-    return replace(_chunks(folder, pooling, layers), about=about)
-
-
-def _fingerprint(manifest: dict[str, Any]) -> dict[str, str]:
-    """Return the fingerprint of images or sounds where all of them were extracted; texts may have become windows."""
     data, whole = manifest["data"], manifest["whole"]
-    is_all = whole["samples"] == whole["rows"]
-    return (
-        {"fingerprint": data["fingerprint"]}
-        if is_all and data["modality"] != "text"
-        else {}
-    )
+    # texts may have become windows
+    if whole["samples"] == whole["rows"] and data["modality"] != "text":
+        about["fingerprint"] = data["fingerprint"]
+    return replace(_chunks(folder, pooling, layers), about=about)
 
 
 def _chunks(folder: StatesFolder, pooling: str, layers: Layers) -> States:
     """Open safetensors chunks: of a pooling, or of every token."""
     manifest, store = folder.manifest, folder.store
     poolings = manifest["poolings"]
-    key = f"states.{pooling}" if len(poolings) > 1 else "states"
+    key = "states"
+    if len(poolings) > 1:
+        key = f"states.{pooling}"
     names, labels, tokens = list[str](), list[str](), list[Any]()
     spans = list[tuple[int, int, int]]()
     for number in range(len(manifest["whole"]["chunks"])):
@@ -191,16 +163,21 @@ def _chunks(folder: StatesFolder, pooling: str, layers: Layers) -> States:
 
     def read(rows: Sequence[int]) -> list[Tensor]:
         states = []
-        for number, start, end in (spans[row] for row in rows):
+        for row in rows:
+            number, start, end = spans[row]
             with store.open(number) as file:
                 vectors = file.get_slice(key)[:, start:end]
-                states.append(vectors[:, 0] if poolings else vectors)
+            if poolings:
+                vectors = vectors[:, 0]
+            states.append(vectors)
         return states
 
     numbers = _numbered(
         layers, manifest["layers"], len(manifest["layers"]), folder.path
     )
-    table = pd.DataFrame({"label": labels}) if labels else None
+    table = None
+    if labels:
+        table = pd.DataFrame({"label": labels})
     width = manifest["model"]["width"]
     return States(
         folder.path, tuple(names), numbers, width, read, tokens or None, table
@@ -231,25 +208,23 @@ def open_states(
     where = existing(path, "states")
     if (where / MANIFEST).is_file():
         return extracted(where, layers, pooling)
-    files = [where] if where.is_file() else sorted(where.iterdir(), key=_in_order)
+    files = [where]
+    if where.is_dir():
+        files = sorted(where.iterdir(), key=_in_order)
     kinds = {file.suffix for file in files} & {*READERS}
     if len(kinds) != 1:
-        fault = (
-            f"holds {' and '.join(sorted(kinds))} files" if kinds else "holds no states"
-        )
+        held = " and ".join(sorted(kinds)) or "no states"
         raise LayerscopeError(
-            f"{where} {fault}: give {' or '.join(READERS)} files, unpacked"
+            f"{where} holds {held}: give {' or '.join(READERS)} files, unpacked"
         )
     suffix = kinds.pop()
-    states = READERS[suffix](
-        where, [file for file in files if file.suffix == suffix], layers
-    )
+    kept = [file for file in files if file.suffix == suffix]
+    states = READERS[suffix](where, kept, layers)
     if not states.names:
         raise LayerscopeError(f"{where} holds no sample: give one at least")
     return states
 
 
-def _in_order(file: Path) -> list[tuple[bool, int | str]]:
+def _in_order(file: Path) -> str:
     """Return what sorts files by name, 2 before 10."""
-    parts = re.split(r"(\d+)", file.name)
-    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in parts]
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(20), file.name)

@@ -7,13 +7,12 @@ import json
 import os
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import read_json, unwritable, write_json
+from layerscope.core.files import read_json, write_json
 from layerscope.core.state_store import SHA256, StateStore, first_difference
 
 if TYPE_CHECKING:
@@ -89,18 +88,15 @@ class StatesFolder:
     def _refuse_another(self, manifest: Mapping[str, Any]) -> None:
         """Raise where a manifest is not that of this folder's states, naming the first thing that differs."""
         there = self.manifest
-        older = {"tokens": manifest["data"]["tokens"]}  # an older one does not say
         groups = (
             ("model ", MODEL, there["model"], manifest["model"]),
-            ("data ", DATA, {**older, **there["data"]}, manifest["data"]),
+            ("data ", DATA, there["data"], manifest["data"]),
             ("", DECISIVE, there, manifest),
             ("", tuple(manifest["options"]), there["options"], manifest["options"]),
         )
-        pairs = [
-            (f"{group}{name}", old.get(name), new[name])
-            for group, names, old, new in groups
-            for name in names
-        ]
+        pairs = []
+        for group, names, old, new in groups:
+            pairs += [(f"{group}{name}", old.get(name), new[name]) for name in names]
         if differs := first_difference(pairs):
             raise LayerscopeError(
                 f"{str(self.path)!r} holds other states ({differs}): name another folder with `out`"
@@ -123,15 +119,12 @@ class StatesFolder:
         chunks = [about for about in facts if about is not None]
         if len(chunks) < len(facts) or self.total() is None:
             return
-        files = [
-            {"name": self.store.path(number).name}
-            | {name: about[name] for name in ("samples", "bytes", "sha256")}
-            for number, about in enumerate(chunks)
-        ]
-        whole = {
-            name: total_of(chunks, name)
-            for name in ("samples", "tokens", "rows", "cut")
-        }
+        files = []
+        for number, about in enumerate(chunks):
+            kept = {name: about[name] for name in ("samples", "bytes", "sha256")}
+            files.append({"name": self.store.path(number).name, **kept})
+        names = ("samples", "tokens", "rows", "cut")
+        whole = {name: total_of(chunks, name) for name in names}
         self.manifest["whole"] = {**whole, "broken": broken_in(chunks), "chunks": files}
         write_json(self.path / MANIFEST, self.manifest, self.store.writer)
         self.store.drop_leftovers(LEFT)
@@ -160,10 +153,10 @@ class ChunkTable:
 
     def save(self, path: Path) -> None:
         """Write all of it, in the format of the folder."""
-        write = (
-            self._save_parquet if ".parquet" in path.name else self._save_safetensors
-        )
-        write(path)
+        if ".parquet" in path.name:
+            self._save_parquet(path)
+        else:
+            self._save_safetensors(path)
 
     def _key(self, plain: str, pooling: str) -> str:
         return plain if len(self.states) == 1 else f"{plain}.{pooling}"
@@ -181,9 +174,9 @@ class ChunkTable:
             if self.ids is not None:
                 flat = [number for row in self.ids for number in row]
                 tensors["token_ids"] = torch.tensor(flat, dtype=torch.int64)
-        samples = {"id": self.names} | (
-            {} if self.labels is None else {"label": self.labels}
-        )
+        samples = {"id": self.names}
+        if self.labels is not None:
+            samples["label"] = self.labels
         # one entry: of several the order may change
         save_file(tensors, path, {"samples": json.dumps(samples)})
 
@@ -220,12 +213,9 @@ def _write_first(path: Path, facts: Mapping[str, Any]) -> None:
     mine = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
     write_json(mine, facts)
     try:
-        with suppress(FileExistsError):
-            os.link(mine, path)
+        os.link(mine, path)
+    except FileExistsError:
+        pass
     except OSError:  # no links on this file system
         mine.replace(path)
-        return
-    try:
-        mine.unlink()
-    except OSError as error:
-        raise unwritable(mine, error) from error
+    mine.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from layerscope.inputs.columns import (
     text_corpus,
 )
 from layerscope.inputs.corpus import Corpus
-from layerscope.inputs.samples import Window
+from layerscope.inputs.samples import Modality, Window
 from layerscope.inputs.tables import table_of
 
 if TYPE_CHECKING:
@@ -68,15 +68,12 @@ class StoredSamples(Sequence[Any]):
         return len(self.numbers)
 
     def __getitem__(self, index: Any) -> Any:
-        number = self.numbers[index]
-        ids = (
-            ()
-            if self.states.tokens is None
-            else tuple(self.states.tokens[number].tolist())
-        )
-        return StoredSample(
-            "" if self.texts is None else self.texts[index], ids, number
-        )
+        number, ids, text = self.numbers[index], (), ""
+        if self.states.tokens is not None:
+            ids = tuple(self.states.tokens[number].tolist())
+        if self.texts is not None:
+            text = self.texts[index]
+        return StoredSample(text, ids, number)
 
     def stored(self, index: int) -> bytes:
         """Return what tells a sample from others: its text, else its token ids, else its states."""
@@ -100,20 +97,21 @@ def corpus_of(
     another number.
     """
     where, total = str(states.path), len(states.names)
-    path = Path(data) if isinstance(data, (str, Path)) else states.path
-    name, notes, text, label = folder_name(path.stem), list[str](), None, None
-    frame, numbers = (
-        states.table if data is None else table_of(data),
-        list(range(total)),
-    )
-    if frame is not None:
+    if labels is not None and len(labels) != total:
+        raise LayerscopeError(
+            f"{len(labels):,} labels for the states of {count(total, 'sample')}: give one each"
+        )
+    path, frame = _table(states, data)
+    notes: list[str] = []
+    text, label, cells, texts = None, None, labels, None
+    numbers = list(range(total))
+    if frame is None:
+        columns.refuse(where)
+    else:
         where = str(path)
         frame, numbers = _matched(frame, states, where)
-        if (
-            data is not None
-            and ID not in frame
-            and states.names != tuple(map(str, range(total)))
-        ):
+        by_order = data is not None and ID not in frame
+        if by_order and states.names != tuple(map(str, range(total))):
             ends = f"{states.names[0]} first and {states.names[-1]} last"
             notes.append(
                 f"rows of the table are paired with the states in order, {ends} (files by name): add a column `id` "
@@ -121,58 +119,61 @@ def corpus_of(
             )
         text = choose_column(list(frame.columns), columns.text, TEXT_COLUMNS, where)
         label = choose_column(list(frame.columns), columns.label, LABEL_COLUMNS, where)
-    elif data is not None:
+        if text is not None:
+            texts = frame[text].tolist()
+        if label is not None and labels is None:
+            cells = frame[label].tolist()
+    name = folder_name(path.stem)
+    names = [states.names[number] for number in numbers]
+    chosen = Columns(text, label, labels is not None or columns.label is not None)
+    read = text_corpus(texts or names, name, where, cells, chosen, notes)
+    modality: Modality = "tensor"
+    if texts or states.tokens:
+        modality = "text"
+    if texts is not None:
+        texts = [*map(str, texts)]
+    samples = StoredSamples(states, numbers, texts)
+    whole = Corpus(name, modality, samples, names, notes=read.notes)
+    return replace(whole.take([*map(int, read.names)]), labels=read.labels)
+
+
+def _table(states: States, data: Any) -> tuple[Path, Any]:
+    """Return the table of the samples, and where it lies."""
+    if data is None:
+        return states.path, states.table
+    frame = table_of(data)
+    if frame is None:
         raise LayerscopeError(
             "`data` beside `states` is a table with one row per sample: give CSV, TSV, JSONL or Parquet"
         )
-    else:
-        columns.refuse(where)
-    if labels is not None and len(labels) != total:
-        raise LayerscopeError(
-            f"{len(labels):,} labels for the states of {count(total, 'sample')}: give one each"
-        )
-    texts = None if frame is None or text is None else frame[text].tolist()
-    cells_of_labels = (
-        frame[label].tolist()
-        if frame is not None and label and labels is None
-        else labels
-    )
-    names = [states.names[number] for number in numbers]
-    chosen = Columns(text, label, labels is not None or columns.label is not None)
-    read = text_corpus(texts or names, name, where, cells_of_labels, chosen, notes)
-    samples = StoredSamples(
-        states, numbers, None if texts is None else list(map(str, texts))
-    )
-    whole = Corpus(
-        name,
-        "text" if texts or states.tokens else "tensor",
-        samples,
-        names,
-        notes=read.notes,
-    )
-    return replace(whole.take([*map(int, read.names)]), labels=read.labels)
+    if isinstance(data, (str, Path)):
+        return Path(data), frame
+    return states.path, frame
 
 
 def _matched(frame: Any, states: States, where: str) -> tuple[Any, list[int]]:
     """Return the rows of a table that are samples, in its order, and the number of each among the states."""
-    frame, names = (
-        frame.set_axis([str(column) for column in frame.columns], axis=1),
-        list(states.names),
-    )
-    if ID not in frame and len(frame) == len(names):
-        return frame, list(range(len(names)))
+    import pandas as pd
+
+    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    names = list(states.names)
     if ID not in frame:
+        if len(frame) == len(names):
+            return frame, list(range(len(names)))
         raise LayerscopeError(
             f"{where} has {count(len(frame), 'row')} for the states of {count(len(names), 'sample')}: give a row "
             f"for each, or their names, such as {names[0]}, in a column `id`"
         )
     frame = frame.set_index(frame[ID].astype(str))
-    numbers = {name: number for number, name in enumerate(names)}
     missing = [name for name in names if name not in frame.index]
-    if missing or not frame.index.is_unique:
-        lack = f"no row for {listed(missing)}" if missing else "a name twice"
+    if missing:
         raise LayerscopeError(
-            f"{where}: column 'id' has {lack}: give the name of each sample once"
+            f"{where}: column 'id' has no row for {listed(missing)}: give the name of each sample once"
+        )
+    if not frame.index.is_unique:
+        raise LayerscopeError(
+            f"{where}: column 'id' has a name twice: give the name of each sample once"
         )
     frame = frame[frame.index.isin(names)]
-    return frame.reset_index(drop=True), [numbers[name] for name in frame.index]
+    numbers = pd.Index(names).get_indexer(frame.index).tolist()
+    return frame.reset_index(drop=True), numbers

@@ -142,22 +142,35 @@ def open_stream(
     (None, [1024, 1024, 952])
     """
     columns = Columns(text_column, label_column)
-    paths = _files(data) if labels is None and isinstance(data, (str, Path)) else []
-    if paths:
-        name, suffix = data_name(paths[0])
-        if suffix not in TABLES:
-            columns.refuse(str(data))
-            return _text_stream(paths[0], name, rows)
-        name = name if len(paths) == 1 else Path(data).resolve().name
-        table = replace(file_rows(paths, suffix), where=str(data))
-        return _table_stream(table, name, columns, rows, file_fingerprint(paths))
-    if labels is None and (named := _iterable(data, columns)) is not None:
-        name, each = named
-        return _table_stream(each, name, columns, rows, _hash((each.length, each.head)))
+    if labels is None:
+        paths: list[Path] = []
+        if isinstance(data, (str, Path)):
+            paths = _files(data)
+        if paths:
+            return _file_stream(data, paths, columns, rows)
+        named = _iterable(data, columns)
+        if named is not None:
+            name, table = named
+            digest = _hash((table.length, table.head))
+            return _table_stream(table, name, columns, rows, digest)
     corpus = open_corpus(
         data, labels=labels, text_column=text_column, label_column=label_column
     )
     return corpus_stream(corpus, rows)
+
+
+def _file_stream(
+    data: str | Path, paths: Sequence[Path], columns: Columns, rows: int
+) -> Stream:
+    """Return the rows of table files, or the lines of a text."""
+    name, suffix = data_name(paths[0])
+    if suffix not in TABLES:
+        columns.refuse(str(data))
+        return _text_stream(paths[0], name, rows)
+    if len(paths) > 1:
+        name = Path(data).resolve().name
+    table = replace(file_rows(paths, suffix), where=str(data))
+    return _table_stream(table, name, columns, rows, file_fingerprint(paths))
 
 
 def _hash(value: Any) -> str:
@@ -183,8 +196,10 @@ def _iterable(data: Any, columns: Columns) -> tuple[str, Rows] | None:
     """Return name and rows of data that come one by one, texts of `datasets` among them; None of others."""
     if is_dataset(data):
         return hub_rows(data, columns)
-    name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "stream")
-    return (name, iterable_rows(data, "the iterable")) if _is_iterable(data) else None
+    if not _is_iterable(data):
+        return None
+    name = getattr(getattr(data, "info", None), "dataset_name", None)
+    return str(name or "stream"), iterable_rows(data, "the iterable")
 
 
 def _files(data: str | Path) -> list[Path]:
@@ -192,16 +207,22 @@ def _files(data: str | Path) -> list[Path]:
     if isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:")):
         return []
     path = existing_data(data)
-    if not path.is_dir():
+    if path.is_file():
         is_read_whole = media_kind(path.name) or path.suffix.lower() == ".npy"
-        return [] if is_read_whole or not path.is_file() else [path]
-    inside = sorted(
-        file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name)
-    )
-    if is_dataset(path) or any(media_kind(file.name) for file in inside):
+        return [path] * (not is_read_whole)
+    if not path.is_dir() or is_dataset(path):
         return []
-    tables = [file for file in inside if data_name(file)[1] in TABLES]
-    return tables if len({data_name(file)[1] for file in tables}) == 1 else []
+    tables, suffixes = [], set()
+    for file in sorted(path.rglob("*")):
+        if file.is_dir() or is_hidden(file.name):
+            continue
+        if media_kind(file.name):
+            return []
+        suffix = data_name(file)[1]
+        if suffix in TABLES:
+            tables.append(file)
+            suffixes.add(suffix)
+    return tables * (len(suffixes) == 1)
 
 
 def _is_iterable(data: Any) -> bool:
@@ -217,15 +238,15 @@ def _text_stream(path: Path, name: str, rows: int) -> Stream:
     def read(wanted: Wanted) -> Iterator[Chunk]:
         lines, number = enumerate(read_lines(path), 1), 0
         while part := list(islice(lines, rows)):
-            filled = [(str(i), line.rstrip("\n")) for i, line in part if line.strip()]
-            if not wanted(number):
-                yield Chunk(number, len(part), read=False)
-            else:
-                names, samples = (
-                    [name for name, _ in filled],
-                    [line for _, line in filled],
-                )
+            samples, names = [], []
+            for i, line in part:
+                if line.strip():
+                    samples.append(line.rstrip("\n"))
+                    names.append(str(i))
+            if wanted(number):
                 yield Chunk(number, len(part), samples, names)
+            else:
+                yield Chunk(number, len(part), read=False)
             number += 1
 
     head = lines_corpus("".join(islice(read_lines(path), HEAD)), name)
@@ -243,20 +264,28 @@ def _table_stream(
     kept = [note for note in head.notes if "left out" not in note]
     head = replace(head, notes=tuple(kept))
     chosen, _ = choose_columns([*map(str, frame.columns)], columns, table.where)
-    label = None if head.labels is None else chosen.label
-    names = [column for column in (chosen.text, label) if column is not None]
+    names = [str(chosen.text)]
+    label = None
+    if head.labels is not None:
+        label = chosen.label
+        names.append(str(label))
     has_ids = ID in frame and ID not in names and frame[ID].is_unique
-    wanted_columns = [*names, ID] if has_ids else names
+    wanted_columns = [*names]
+    if has_ids:
+        wanted_columns.append(ID)
     where = f"{table.where}: column {chosen.text!r}"
 
     def read(wanted: Wanted) -> Iterator[Chunk]:
-        for number, (n, cells) in enumerate(table.parts(wanted_columns, rows, wanted)):
+        parts = table.parts(wanted_columns, rows, wanted)
+        for number, (n, cells) in enumerate(parts):
             if cells is None:
                 yield Chunk(number, n, read=False)
                 continue
             first = number * rows
             by_column = [*map(list, zip(*cells, strict=True))]
-            ids = by_column.pop() if has_ids else [*range(first, first + n)]
+            ids = [*range(first, first + n)]
+            if has_ids:
+                ids = by_column.pop()
             yield _texts(number, by_column, [*map(str, ids)], where, first)
 
     digest = _hash((fingerprint, wanted_columns))
@@ -278,9 +307,8 @@ def _texts(
     rows = np.flatnonzero(kept).tolist()
     if not rows:
         return Chunk(number, len(texts))
-    samples = text_corpus(
-        [texts[row] for row in rows], "chunk", f"{where} from row {first:,} on"
-    ).samples
+    where = f"{where} from row {first:,} on"
+    samples = text_corpus([texts[row] for row in rows], "chunk", where).samples
     names, classes = [ids[row] for row in rows], None
     for cells in labels:
         of_kept = [cells[row] for row in rows]

@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from layerscope.core.errors import LayerscopeError, folder_name, near
 from layerscope.core.files import existing
 from layerscope.inputs import Window
 from layerscope.inputs.corpus import WHOLE
+from layerscope.inputs.drawing import drawn_rows
 from layerscope.inputs.samples import Modality
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
 
@@ -50,15 +51,12 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
     """
     tagged = tagged_rows(data)
     total = len(tagged.sentences)
-    if samples is not None and samples < total:
-        chosen = np.sort(
-            np.random.default_rng(seed).choice(total, samples, replace=False)
-        )
-        tagged = Tagged(
-            tagged.name,
-            tuple(tagged.sentences[i] for i in chosen),
-            tuple(tagged.labels[i] for i in chosen),
-        )
+    chosen, _ = drawn_rows(total, None, samples or total, seed)
+    tagged = replace(
+        tagged,
+        sentences=tuple(map(tagged.sentences.__getitem__, chosen)),
+        labels=tuple(map(tagged.labels.__getitem__, chosen)),
+    )
     sentences = Counter(label for labels in tagged.labels for label in set(labels))
     if sum(count >= WHOLE for count in sentences.values()) < 2:
         raise LayerscopeError(

@@ -33,9 +33,9 @@ def augment(
     """
     random = np.random.default_rng([seed, sample_id, view])
     if modality == "text":
-        return _change_words(
-            sample.text if isinstance(sample, Window) else sample, random
-        )
+        if isinstance(sample, Window):
+            sample = sample.text
+        return _change_words(sample, random)
     for change in CHANGES[modality]:
         sample = change(sample, random)
     return sample
@@ -68,34 +68,35 @@ def _swap(word: str, random: np.random.Generator) -> str | None:
         for i in range(len(word) - 1)
         if word[i] != word[i + 1] and _letters(word, i) and _free(word, i + 2)
     ]
-    i = _drawn(two, random)
-    return None if i is None else word[:i] + word[i + 1] + word[i] + word[i + 2 :]
+    if not two:
+        return None
+    i = int(random.choice(two))
+    return word[:i] + word[i + 1] + word[i] + word[i + 2 :]
 
 
 def _typo(word: str, random: np.random.Generator) -> str | None:
     """Return a word with a letter replaced by its neighbour on a QWERTY keyboard, in the same case."""
-    i = _drawn(
-        [
-            i
-            for i, letter in enumerate(word)
-            if letter.lower() in QWERTY and _free(word, i + 1)
-        ],
-        random,
-    )
-    if i is None:
+    keys = [
+        i
+        for i, letter in enumerate(word)
+        if letter.lower() in QWERTY and _free(word, i + 1)
+    ]
+    if not keys:
         return None
+    i = int(random.choice(keys))
     other = str(random.choice(list(QWERTY[word[i].lower()])))
-    return word[:i] + (other.upper() if word[i].isupper() else other) + word[i + 1 :]
+    if word[i].isupper():
+        other = other.upper()
+    return word[:i] + other + word[i + 1 :]
 
 
 def _split(word: str, random: np.random.Generator) -> str | None:
     """Return a word with a space between two of its letters; None where it has no two."""
-    i = _drawn([i + 1 for i in range(len(word) - 1) if _letters(word, i)], random)
-    return None if i is None else f"{word[:i]} {word[i:]}"
-
-
-def _drawn(positions: list[int], random: np.random.Generator) -> int | None:
-    return int(random.choice(positions)) if positions else None
+    inside = [i for i in range(1, len(word)) if _letters(word, i - 1)]
+    if not inside:
+        return None
+    i = int(random.choice(inside))
+    return f"{word[:i]} {word[i:]}"
 
 
 def _letters(word: str, i: int) -> bool:
@@ -132,7 +133,9 @@ def _crop(image: Any, random: np.random.Generator) -> Any:
 def _flip(image: Any, random: np.random.Generator) -> Any:
     from PIL import ImageOps
 
-    return ImageOps.mirror(image) if random.random() < 0.5 else image
+    if random.random() < 0.5:
+        return ImageOps.mirror(image)
+    return image
 
 
 def _color(image: Any, random: np.random.Generator) -> Any:
@@ -167,30 +170,22 @@ def _jitter(row: Any, random: np.random.Generator) -> Any:
 
     Of whole numbers, as token ids, a tenth is replaced by others of the row.
     """
-    if row.ndim == 1 and not ("float" in str(row.dtype) or "complex" in str(row.dtype)):
-        other, chosen = (
-            random.integers(len(row), size=len(row)),
-            random.random(len(row)) < 0.1,
-        )
+    is_float = "float" in str(row.dtype)
+    if not is_float and row.ndim == 1:
+        other = random.integers(len(row), size=len(row))
+        chosen = random.random(len(row)) < 0.1
         return row[np.where(chosen, other, np.arange(len(row)))]
-    if hasattr(row, "detach"):
-        import torch
-
-        if not row.is_floating_point():
-            raise LayerscopeError(
-                f"a tensor of {row.dtype} cannot take noise: give floats, or `views=0`"
-            )
-        noise = torch.from_numpy(random.standard_normal(tuple(row.shape)))
-        return row + (0.1 * row.double().std(correction=0) * noise.to(row.device)).to(
-            row.dtype
-        )
-    array = np.asarray(row)
-    if not np.issubdtype(array.dtype, np.floating):
+    if not is_float:
         raise LayerscopeError(
-            f"an array of {array.dtype} cannot take noise: give floats, or `views=0`"
+            f"an array of {row.dtype} cannot take noise: give floats, or `views=0`"
         )
-    noise = 0.1 * array.std(dtype=np.float64) * random.standard_normal(array.shape)
-    return (array + noise).astype(array.dtype)
+    noise = 0.1 * random.standard_normal(tuple(row.shape))
+    if isinstance(row, np.ndarray):
+        return (row + row.std(dtype=np.float64) * noise).astype(row.dtype)
+    import torch
+
+    scaled = row.double().std(correction=0) * torch.from_numpy(noise).to(row.device)
+    return row + scaled.to(row.dtype)
 
 
 CHANGES: dict[Modality, tuple[Callable[[Any, np.random.Generator], Any], ...]] = {

@@ -5,12 +5,11 @@ The latter are the extreme inputs of Layer by Layer, figure 6, whose prompts of 
 """
 
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError, count
@@ -58,31 +57,20 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
             f"a window of {window} tokens has no room for text beside the tokenizer's "
             f"{count(specials, 'special token')}: give {specials + 1} or more"
         )
-    text = (
-        corpus.samples.text
-        if isinstance(corpus.samples, Lines)
-        else "\n".join(corpus.samples)
-    )
-    ids, starts, ends = _tokens(text, tokenizer)
-    if len(ids) == 0:
+    text = "\n".join(corpus.samples)
+    if isinstance(corpus.samples, Lines):
+        text = corpus.samples.text
+    ids = _tokens(text, tokenizer)
+    if not ids:
         raise LayerscopeError(
             f"{corpus.name} yields no tokens with this tokenizer: give a text it can read"
         )
     total = max(len(ids) // body, 1)
     windows = []
     for first in range(0, total * body, body):
-        span = slice(first, first + body)
-        if len(starts):
-            # some tokenizers give a token of their own an empty span
-            real = ends[span] > starts[span]
-            source = (
-                text[starts[span][real].min() : ends[span][real].max()]
-                if real.any()
-                else ""
-            )
-        else:
-            source = str(tokenizer.decode(ids[span].tolist()))
-        windows.append(Window(source, (*before, *ids[span].tolist(), *after)))
+        inside = ids[first : first + body]
+        source = str(tokenizer.decode(inside))
+        windows.append(Window(source, (*before, *inside, *after)))
     notes = [
         *corpus.notes,
         f"packed into {count(total, 'window')} of {len(windows[0].ids)} tokens",
@@ -115,97 +103,20 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     )
 
 
-def _tokens(
-    text: str, tokenizer: Any
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the ids of a text, and where each token starts and ends in it (empty for slow tokenizers)."""
-    fast = bool(getattr(tokenizer, "is_fast", False))
-    # A piece may well be longer than the model takes: only its windows go in, so no warning is due.
-    options = {
-        "add_special_tokens": False,
-        "verbose": False,
-        "return_attention_mask": False,
-    }
-    ids, spans = [], []
-    for offset, piece in _pieces(text):
-        encoded = tokenizer(piece, return_offsets_mapping=fast, **options)
-        ids.append(np.asarray(encoded["input_ids"], dtype=np.int64))
-        if fast:
-            spans.append(
-                np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
-                + offset
-            )
-    offsets = np.concatenate(spans) if spans else np.empty((0, 2), dtype=np.int64)
-    return np.concatenate(ids), offsets[:, 0], offsets[:, 1]
-
-
-def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yield a text in pieces that end with a line where they can, each with the position at which it starts."""
+def _tokens(text: str, tokenizer: Any) -> list[int]:
+    """Return the ids of a text, which is tokenised in pieces that end with a line, or a word, where they can."""
+    ids: list[int] = []
     start = 0
     while start < len(text):
         end = start + PIECE
         if end < len(text):
-            line_end = text.rfind("\n", start, end)
-            word_end = text.rfind(" ", start, end)
-            end = next((cut for cut in (line_end + 1, word_end) if cut > start), end)
-        yield start, text[start:end]
+            word_end = max(text.rfind(" ", start, end), start) or end
+            end = text.rfind("\n", start, end) + 1 or word_end
+        # A piece may well be longer than the model takes: only its windows go in, so no warning is due.
+        read = tokenizer(text[start:end], add_special_tokens=False, verbose=False)
+        ids += read["input_ids"]
         start = end
-
-
-def repeat_tokens(
-    ids: Sequence[int], share: float, random: Generator, fixed: Collection[int] = ()
-) -> tuple[int, ...]:
-    """Return ids in which each is replaced, with probability `share`, by a single one of them, drawn once.
-
-    Ids in `fixed` stay as they are and are never the one that repeats. With a generator in the same
-    state the same id repeats, and a greater share replaces every id that a smaller one does.
-
-    >>> from layerscope.inputs import repeat_tokens
-    >>> repeat_tokens([101, 7, 8, 9, 102], 1.0, np.random.default_rng(0), fixed={101, 102})
-    (101, 9, 9, 9, 102)
-    """
-    return _replaced(ids, share, None, random, fixed)
-
-
-def random_tokens(
-    ids: Sequence[int],
-    share: float,
-    vocabulary: Sequence[int],
-    random: Generator,
-    fixed: Collection[int] = (),
-) -> tuple[int, ...]:
-    """Return ids in which each is replaced, with probability `share`, by one drawn from `vocabulary`.
-
-    Ids in `fixed` stay as they are. With a generator in the same state a greater share replaces
-    every id that a smaller one does.
-
-    >>> from layerscope.inputs import random_tokens
-    >>> random_tokens([101, 7, 8, 9, 102], 1.0, [5, 6], np.random.default_rng(0), fixed={101, 102})
-    (101, 6, 6, 6, 102)
-    """
-    return _replaced(ids, share, vocabulary, random, fixed)
-
-
-def _replaced(
-    ids: Sequence[int],
-    share: float,
-    vocabulary: Sequence[int] | None,
-    random: Generator,
-    fixed: Collection[int],
-) -> tuple[int, ...]:
-    """Replace ids by draws from a vocabulary, or without one by a single one of them."""
-    free = [i for i, token in enumerate(ids) if token not in fixed]
-    if not free:
-        return tuple(ids)
-    if vocabulary is None:
-        others = [ids[free[int(random.integers(len(free)))]]] * len(free)
-    else:
-        others = random.choice(np.asarray(vocabulary), len(free)).tolist()
-    new = list(ids)
-    for i, other, lot in zip(free, others, random.random(len(free)), strict=True):
-        if lot < share:
-            new[i] = other
-    return tuple(new)
+    return ids
 
 
 def make_extreme(
@@ -233,19 +144,14 @@ def make_extreme(
     >>> make_extreme(open_corpus(["the food was good"]), "repeat", 1.0, **options).samples[0].text
     'was was was was'
     """
-    special = set(tokenizer.all_special_ids)
-    vocabulary = [
-        token for token in range(min(len(tokenizer), rows)) if token not in special
-    ]
-
+    special = tokenizer.all_special_ids
+    vocabulary = np.setdiff1d(np.arange(min(len(tokenizer), rows)), special)
     samples = []
     for ids, name in zip(tokenised(corpus.samples), corpus.names, strict=True):
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        drawn_from = None if kind == "repeat" else vocabulary
-        new = _replaced(ids, share, drawn_from, random, special)
-        samples.append(
-            Window(str(tokenizer.decode(new, skip_special_tokens=True)), new)
-        )
+        new = _replaced(np.asarray(ids), kind, share, vocabulary, special, random)
+        text = str(tokenizer.decode(new, skip_special_tokens=True))
+        samples.append(Window(text, tuple(new)))
     note = f"each token is replaced with probability {share:g} by {HOW[kind]}"
     return replace(
         corpus,
@@ -253,3 +159,27 @@ def make_extreme(
         samples=tuple(samples),
         notes=(*corpus.notes, note),
     )
+
+
+def _replaced(
+    ids: NDArray[np.int64],
+    kind: Extreme,
+    share: float,
+    vocabulary: NDArray[np.int64],
+    special: Sequence[int],
+    random: np.random.Generator,
+) -> list[int]:
+    """Return ids of which each, but for `special` ones, is replaced with probability `share`.
+
+    With a generator in the same state the same id repeats, and a greater share replaces every id
+    that a smaller one does.
+    """
+    free = np.flatnonzero(np.isin(ids, special, invert=True))
+    if len(free):
+        if kind == "repeat":
+            others = np.repeat(ids[free[random.integers(len(free))]], len(free))
+        else:
+            others = random.choice(vocabulary, len(free))
+        lots = random.random(len(free)) < share
+        ids[free[lots]] = others[lots]
+    return [*ids.tolist()]

@@ -56,7 +56,7 @@ def test_windows_have_one_length_and_the_tokenizers_own_ends(
     ]
     assert inner == tokenizer(text, add_special_tokens=False)["input_ids"][: len(inner)]
     for window in packed.samples:
-        assert window.text in text
+        assert window.text in " ".join(text.split())
         assert list(window.ids) == tokenizer(window.text)["input_ids"]
     rest = 91 - len(inner)
     assert any(note.startswith(f"the last {rest} token") for note in packed.notes) == (

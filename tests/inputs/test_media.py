@@ -1,5 +1,3 @@
-import sys
-
 import numpy as np
 import pytest
 import soundfile
@@ -53,29 +51,6 @@ def test_images_are_decoded_only_when_read(tmp_path, monkeypatch):
     assert taken.fingerprint() != fingerprint
 
 
-def test_the_first_broken_file_is_named(tmp_path, refusal):
-    image_file(tmp_path / "b/good.png", 1)
-    (tmp_path / "b/text.jpg").write_text("no image")
-    assert refusal(tmp_path).startswith(
-        "b/text.jpg cannot be decoded (cannot identify image file"
-    )
-    sound_file(tmp_path / "sounds/a.wav", 880)
-    (tmp_path / "sounds/cut.wav").write_bytes(
-        (tmp_path / "sounds/a.wav").read_bytes()[:20]
-    )
-    assert refusal(tmp_path / "sounds").startswith("cut.wav cannot be decoded (")
-
-
-def test_a_file_that_breaks_after_opening_is_named(tmp_path):
-    corpus = open_corpus(image_file(tmp_path / "x/a.png").parent)
-    (tmp_path / "x/a.png").write_bytes(b"gone")
-    with pytest.raises(
-        LayerscopeError,
-        match=r"^a\.png cannot be decoded \(.*\): replace the file or remove it$",
-    ):
-        corpus.samples[0]
-
-
 def test_sounds_are_mono_float32(tmp_path):
     sound_file(tmp_path / "high/a.wav", 880)
     sound_file(tmp_path / "low/b.flac", 220)
@@ -94,13 +69,6 @@ def test_sounds_are_mono_float32(tmp_path):
         (800,),
     )
     assert np.allclose(stereo.samples, 0.25, atol=1e-3)
-
-
-def test_a_missing_soundfile_is_told_with_the_command(tmp_path, monkeypatch, refusal):
-    sound_file(tmp_path / "a.wav")
-    monkeypatch.setitem(sys.modules, "soundfile", None)
-    expected = 'sound files need soundfile, which is not installed: pip install "layerscope[audio]"'
-    assert refusal(tmp_path) == expected
 
 
 def test_splits_are_all_used_and_are_no_labels(tmp_path):

@@ -87,20 +87,6 @@ def test_float_and_nan_labels_of_a_frame_become_whole_numbers():
     ).labels == (1, 0)
 
 
-def test_semicolons_and_a_byte_order_mark(tmp_path):
-    corpus = open_corpus(write(tmp_path / "t.csv", "\ufefftext;label\na;x\n"))
-    assert list(corpus.samples) == ["a"]
-    assert corpus.labels == ("x",)
-
-
-def test_tsv_with_bare_quotation_marks(tmp_path):
-    corpus = open_corpus(
-        write(tmp_path / "t.tsv", 'text\tlabel\n"Oh\t1\nwell" she said\t0\n')
-    )
-    assert list(corpus.samples) == ['"Oh', 'well" she said']
-    assert "quotation marks taken as text" in corpus.notes
-
-
 def test_hostile_texts_come_through_whole(tmp_path):
     texts = [
         "x" * 300_000,
@@ -117,15 +103,6 @@ def test_hostile_texts_come_through_whole(tmp_path):
     assert list(open_corpus(path).samples) == texts
     pd.DataFrame({"text": texts}).to_csv(tmp_path / "t.csv", index=False)
     assert list(open_corpus(tmp_path / "t.csv").samples) == texts
-
-
-def test_half_characters_of_labels_and_columns_are_mended(tmp_path):
-    rows = '{"text": "a", "label": "\\ud83dx", "\\ud83d": 1}\n{"text": "b", "label": "y"}\n'
-    assert open_corpus(write(tmp_path / "t.jsonl", rows)).labels == ("\ufffdx", "y")
-    half = open_corpus(
-        write(tmp_path / "u.jsonl", '{"text": "a\\ud800b"}\n{"text": "ok"}\n')
-    )
-    assert half.samples[0] == "a\ufffdb"
 
 
 def test_plain_text_is_running_text_by_line(tmp_path):
@@ -153,12 +130,6 @@ def test_an_unknown_modality(refusal):
     )
 
 
-def test_shared_tables_open(shared):
-    corpus = open_corpus(shared / "data/sst2/dev.csv")
-    assert (corpus.name, len(corpus), set(corpus.labels)) == ("sst2-dev", 872, {0, 1})
-    assert open_corpus(shared / "data/stsbenchmark/dev.csv").labels is None
-
-
 def test_frames_of_odd_make(refusal):
     unnamed = pd.DataFrame([["first", 1], [None, 2]])
     assert list(open_corpus(unnamed, text_column="0").samples) == ["first"]
@@ -175,3 +146,12 @@ def test_frames_of_odd_make(refusal):
     assert refusal(vectors).startswith(
         "the data frame: column 'text' holds array([1., 1., 1.]) (ndarray) in row 0"
     )
+
+
+def test_half_characters_of_labels_and_columns_are_mended(tmp_path):
+    rows = '{"text": "a", "label": "\\ud83dx", "\\ud83d": 1}\n{"text": "b", "label": "y"}\n'
+    assert open_corpus(write(tmp_path / "t.jsonl", rows)).labels == ("\ufffdx", "y")
+    half = open_corpus(
+        write(tmp_path / "u.jsonl", '{"text": "a\\ud800b"}\n{"text": "ok"}\n')
+    )
+    assert half.samples[0] == "a\ufffdb"

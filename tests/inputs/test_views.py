@@ -91,45 +91,6 @@ def test_a_tenth_of_the_words_changes(monkeypatch):
     )
 
 
-HOSTILE = [
-    "",
-    " ",
-    "a",
-    "\n\t",
-    "1",
-    "日本語のテキスト",
-    "שלום עולם",
-    "مرحبا بالعالم",
-    "👩‍👩‍👧‍👦 🇩🇪",
-    "e\u0301e\u0301",
-    "a\x00b",
-    "\u200f",
-    "<b>x</b>",
-    "ﬁ İ ß",
-]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_texts_pass(text, monkeypatch):
-    monkeypatch.setattr(views, "SHARE", 1.0)
-    for view in range(10):
-        augment(text, "text", seed=0, sample_id=0, view=view).encode()
-
-
-def test_what_cannot_change_stays(monkeypatch):
-    for text in ["", " ", "👩‍👩‍👧‍👦 🇩🇪", "… — !"]:
-        assert augment(text, "text", seed=0, sample_id=0, view=0) == text
-    monkeypatch.setattr(views, "TEXT_CHANGES", (views._swap, views._typo))
-    accented = "e\u0301o\u0301u\u0301"
-    assert augment(accented, "text", seed=0, sample_id=0, view=0) == accented
-
-
-def test_a_long_text_is_quick_to_change():
-    text = "x" * 100_000 + " " + "word " * 20_000
-    changed = augment(text, "text", seed=0, sample_id=0, view=0)
-    assert changed != text
-
-
 def test_image_views_keep_size_and_mode(monkeypatch):
     seen = [augment(IMAGE, "image", seed=0, sample_id=i, view=0) for i in range(12)]
     assert all((view.size, view.mode) == (IMAGE.size, "RGB") for view in seen)
@@ -176,3 +137,11 @@ def test_a_tenth_of_token_ids_become_others_of_their_row(make):
     changed = augment(ids, "tensor", seed=0, sample_id=0, view=0)
     assert changed.dtype == ids.dtype and set(changed.tolist()) <= set(ids.tolist())
     assert abs(float((np.asarray(changed) != np.asarray(ids)).mean()) - 0.1) < 0.01
+
+
+def test_what_cannot_change_stays(monkeypatch):
+    for text in ["", " ", "👩‍👩‍👧‍👦 🇩🇪", "… — !"]:
+        assert augment(text, "text", seed=0, sample_id=0, view=0) == text
+    monkeypatch.setattr(views, "TEXT_CHANGES", (views._swap, views._typo))
+    accented = "e\u0301o\u0301u\u0301"
+    assert augment(accented, "text", seed=0, sample_id=0, view=0) == accented

@@ -161,7 +161,7 @@ def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) 
     np.testing.assert_allclose(run.metric("cka", pooling="mean"), square, atol=1e-6)
     np.testing.assert_allclose(run.pooled(3), whole.pooled(3), rtol=1e-5, atol=1e-6)
     with pytest.raises(
-        LayerscopeError, match="layer 2 is not among these states: they have 1, 3"
+        LayerscopeError, match="layer 2 is not in this run: it has 1, 3"
     ):
         run.pooled(2)
     assert run.document().facts[:2] == ("layers 1,3", "32 wide")

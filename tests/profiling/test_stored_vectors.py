@@ -15,6 +15,8 @@ from layerscope.inputs.columns import Columns
 from layerscope.inputs.state_files import open_states
 from layerscope.inputs.states import corpus_of
 
+OPTIONS: dict[str, Any] = {"layers": [0, 8, 16], "progress": False}
+
 
 @pytest.fixture
 def vectors() -> np.ndarray:
@@ -30,22 +32,12 @@ def as_npy(vectors: np.ndarray, folder: Path) -> Path:
     return folder / "states.npy"
 
 
-def as_layers(vectors: np.ndarray, folder: Path) -> Path:
-    for i, layer in enumerate((0, 8, 16)):
-        np.save(folder / f"layer_{layer}.npy", vectors[:, i])
-    return folder
-
-
-@pytest.mark.parametrize("write", [as_npy, as_layers])
-def test_pooled_states_in_any_file_give_one_table(
-    tmp_path: Path, vectors: np.ndarray, write: Any
+def test_an_array_gives_the_table_of_its_states(
+    tmp_path: Path, vectors: np.ndarray
 ) -> None:
-    """The reference is a module whose blocks give these states."""
-    (tmp_path / "in").mkdir()
-    path = write(vectors, tmp_path / "in")
-    layers = [0, 8, 16] if write is as_npy else None
+    path = as_npy(vectors, tmp_path)
     run = layerscope.profile(
-        states=path, layers=layers, labels=LABELS, out=tmp_path / "run", progress=False
+        states=path, labels=LABELS, out=tmp_path / "run", **OPTIONS
     )
     for i, layer in enumerate((0, 8, 16)):
         np.testing.assert_array_equal(run.pooled(layer), vectors[:, i])
@@ -63,16 +55,14 @@ def test_a_table_is_matched_by_id_and_in_order(
     tmp_path: Path, vectors: np.ndarray
 ) -> None:
     (tmp_path / "in").mkdir()
-    path = as_layers(vectors, tmp_path / "in")
+    path = as_npy(vectors, tmp_path / "in")
     table = pd.DataFrame(
         {"id": [str(i) for i in range(60)], "label": range(60), "text": TEXTS}
     )
     table["label"] = table["label"] % 2 + 5
     mixed = table.sample(frac=1, random_state=0)
     data = pd.concat([mixed[:30], mixed[:1].assign(id="other"), mixed[30:]])
-    run = layerscope.profile(
-        states=path, data=data, out=tmp_path / "run", progress=False
-    )
+    run = layerscope.profile(states=path, data=data, out=tmp_path / "run", **OPTIONS)
     plan = run.folder.plan.sort_values("sample")
     assert (
         plan["name"].tolist() == mixed["id"].tolist()
@@ -97,7 +87,7 @@ def test_a_table_is_matched_by_id_and_in_order(
         .eq(0)
         .all()
     )
-    mixed.iloc[3, 2], opened = " ", open_states(path)
+    mixed.iloc[3, 2], opened = " ", open_states(path, OPTIONS["layers"])
     named = corpus_of(opened, mixed, None, Columns())
     assert named.notes == ("1 row without a text left out: 3",)
     requests = replace(opened, names=tuple(f"s{i}" for i in range(60)))
@@ -108,7 +98,7 @@ def test_a_table_is_matched_by_id_and_in_order(
         match="column 'id' has no row for 0: give the name of each sample once",
     ):
         layerscope.profile(
-            states=path, data=table[1:], out=tmp_path / "other", progress=False
+            states=path, data=table[1:], out=tmp_path / "other", **OPTIONS
         )
 
 
@@ -127,9 +117,9 @@ def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(
 def test_verbs_that_need_the_model_say_that_there_is_none(
     tmp_path: Path, vectors: np.ndarray
 ) -> None:
-    path = as_layers(vectors, tmp_path)
+    path = as_npy(vectors, tmp_path)
     run = layerscope.profile(
-        states=path, labels=LABELS, out=tmp_path / "r" / "run", progress=False
+        states=path, labels=LABELS, out=tmp_path / "r" / "run", **OPTIONS
     )
     with pytest.raises(
         LayerscopeError,
