@@ -19,13 +19,13 @@ def draw(
     Every figure is there as PNG, PDF and SVG: `NAME`, 5.5 inches wide as the text of ICLR's style,
     and laid out anew as `NAME-column` for the 3.25 inches of a column of ICML's: `curves`; where
     pairs of layers were compared, a map for each similarity by its name, as `cka`; `sublayers` of
-    one run that has them; `saturation` where a model has a head.
+    one run that has them.
 
     Several runs lie over each other, models of several depths by depth in percent, each in its own
-    colour, dash and marker; they are called `names`, or what they differ by; maps and
-    saturation have a panel for each run. An evaluation adds `scores` (the average by depth) and
-    `scores_by_task`; exits add `exits_accuracy_against_speed` (truncated models beside it);
-    comparisons add `compared_METRIC` for each similarity of layers
+    colour, dash and marker; they are called `names`, or what they differ by; maps have a panel for
+    each run. An evaluation adds `scores` (the average by depth) and `scores_by_task`; exits add
+    `exits_accuracy_against_speed` (truncated models beside it); comparisons add
+    `compared_METRIC` for each similarity of layers
     across runs, `differences`, and for a series of checkpoints `checkpoints`; a reading of the lens
     a grid for each sample; generated texts that were measured, `generated`.
 
@@ -34,20 +34,20 @@ def draw(
     """
     require("charts", "figures")
     runs, evaluations, others = opened(shown)
-    called = run_names(runs) if names is None else list(names)
+    called = run_names(runs)
+    if names is not None:
+        called = list(names)
     if len(called) != len(runs):
         raise LayerscopeError(
             f"{len(runs)} runs have {len(called)} names: give as many names as runs"
         )
-    documents = [entry.document() for entry in (*others, *evaluations)]
-    members = [
-        member for document in documents for member in document.members or (document,)
-    ]
     named = [(name, run.document()) for name, run in zip(called, runs, strict=True)]
-    alone = len(members) == 1 and not runs
-    named += [
-        ("" if alone else " on ".join(member.title), member) for member in members
-    ]
+    for entry in (*others, *evaluations):
+        document = entry.document()
+        members = document.members or (document,)
+        named += [(" on ".join(member.title), member) for member in members]
+    if len(named) == 1 and not runs:
+        named = [("", named[0][1])]
     if not any(figures(named)):
         kinds = " and ".join(dict.fromkeys(document.kind for _, document in named))
         raise LayerscopeError(

@@ -66,29 +66,6 @@ def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
     assert "51.0" in row and "+6.0 ±0.6" in row and "◂" in row
 
 
-def test_percents_are_told_as_they_are(evaluation):
-    percent = Evaluation(
-        evaluation.scores.assign(score=evaluation.scores["score"] * 100)
-    )
-    text = answer(layerscope.select(percent, cost=False, progress=False))
-    assert (
-        text
-        == "layer 2 of 3 · 51.00 (3 tasks) · +6.00 ±0.58 expected against the model as shipped"
-    )
-
-
-def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
-    shipped = evaluation.scores.assign(
-        score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99)
-    )
-    found = layerscope.select(Evaluation(shipped), cost=False, progress=False)
-    assert answer(found) == "the model as shipped · 99.0 % (3 tasks)"
-    assert ship(found) == (
-        "",
-        "nothing to truncate: the model as shipped is the choice",
-    )
-
-
 def test_the_command_prints_json_alone(evaluation, cli, tmp_path: Path):
     evaluation.save(tmp_path / "scores")
     done = cli("select", tmp_path / "scores", "--no-cost", "--json")
@@ -101,40 +78,8 @@ def test_the_command_prints_json_alone(evaluation, cli, tmp_path: Path):
     ] == pytest.approx(0.51)
 
 
-def test_what_chose_and_what_judged_stands_in_the_lines(evaluation):
-    lines = printed(
-        layerscope.select(evaluation, cost=False, progress=False), 200
-    ).splitlines()
-    assert lines[2] == (
-        "expected of such a choice, +6.0 ±0.6 points: each of 3 tasks is judged at the layer that the others choose; "
-        "layer 2 itself has +6.0 ±0.6 points on the data that chose it"
-    )
-    assert lines[3] == "a[b]c · average of 3 tasks (x, y, z)"
-    two = evaluation.scores[evaluation.scores["task"] != "z"]
-    assert "the same data chose the layer and judged it" in printed(quick(two))
-
-
 def quick(scores: pd.DataFrame) -> layerscope.Selection:
     return layerscope.select(Evaluation(scores), cost=False, progress=False)
-
-
-def test_a_larger_number_than_the_best_has_its_reason(evaluation):
-    first = (evaluation.scores["layer"] == 0).fillna(False).astype(bool)
-    found = quick(
-        evaluation.scores.assign(score=evaluation.scores["score"].where(~first, 0.9))
-    )
-    text = printed(found, 200).splitlines()
-    assert text[0].endswith(
-        "· layer 0 has 90.0 % and is not a candidate: it is before the first block"
-    )
-
-
-def test_the_command_ships_the_pooling_that_was_scored():
-    rows = scored({"x": [0.1, 0.4, 0.2]}, pooling="cls")
-    found = layerscope.select(Evaluation(rows), cost=False, progress=False)
-    assert (
-        "--layer 1 --format sentence-transformers --pooling cls --out" in ship(found)[0]
-    )
 
 
 @pytest.mark.parametrize(
@@ -162,15 +107,58 @@ def test_a_mistake_is_one_line(evaluation, cli, tmp_path: Path, options, line):
     assert done.status == 2 and line in done.line and not done.out
 
 
-def test_options_of_a_model_are_refused_where_scores_are_shown(
-    evaluation, cli, tmp_path: Path
-):
-    evaluation.save(tmp_path / "scores")
-    done = cli("scores", tmp_path / "scores", "--layers", "1,2")
+def test_a_choice_has_a_page_and_no_figures(evaluation, cli, tmp_path: Path):
+    layerscope.select(evaluation, cost=False, progress=False, out=tmp_path / "choice")
+    done = cli("report", tmp_path / "choice", "--figures", tmp_path / "figures")
+    assert done.status == 2 and done.line.startswith(
+        "the given selections have no plot, so there is nothing to draw"
+    )
+    assert (tmp_path / "choice" / "report.html").is_file() and not (
+        tmp_path / "figures"
+    ).exists()
+
+
+def test_the_command_ships_the_pooling_that_was_scored():
+    rows = scored({"x": [0.1, 0.4, 0.2]}, pooling="cls")
+    found = layerscope.select(Evaluation(rows), cost=False, progress=False)
     assert (
-        done.status == 2
-        and done.line
-        == "option --layers does not exist: layerscope scores --help lists them"
+        "--layer 1 --format sentence-transformers --pooling cls --out" in ship(found)[0]
+    )
+
+
+def test_what_chose_and_what_judged_stands_in_the_lines(evaluation):
+    lines = printed(
+        layerscope.select(evaluation, cost=False, progress=False), 200
+    ).splitlines()
+    assert lines[2] == (
+        "expected of such a choice, +6.0 ±0.6 points: each of 3 tasks is judged at the layer that the others choose; "
+        "layer 2 itself has +6.0 ±0.6 points on the data that chose it"
+    )
+    assert lines[3] == "a[b]c · average of 3 tasks (x, y, z)"
+    two = evaluation.scores[evaluation.scores["task"] != "z"]
+    assert "the same data chose the layer and judged it" in printed(quick(two))
+
+
+def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
+    shipped = evaluation.scores.assign(
+        score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99)
+    )
+    found = layerscope.select(Evaluation(shipped), cost=False, progress=False)
+    assert answer(found) == "the model as shipped · 99.0 % (3 tasks)"
+    assert ship(found) == (
+        "",
+        "nothing to truncate: the model as shipped is the choice",
+    )
+
+
+def test_a_larger_number_than_the_best_has_its_reason(evaluation):
+    first = (evaluation.scores["layer"] == 0).fillna(False).astype(bool)
+    found = quick(
+        evaluation.scores.assign(score=evaluation.scores["score"].where(~first, 0.9))
+    )
+    text = printed(found, 200).splitlines()
+    assert text[0].endswith(
+        "· layer 0 has 90.0 % and is not a candidate: it is before the first block"
     )
 
 
@@ -182,14 +170,3 @@ def test_the_first_line_warns_of_two_tasks(evaluation):
         answer(two)
         == "layer 2 of 3 · 61.0 % (2 tasks, which decide little) · +6.0 points against the model as shipped"
     )
-
-
-def test_a_choice_has_a_page_and_no_figures(evaluation, cli, tmp_path: Path):
-    layerscope.select(evaluation, cost=False, progress=False, out=tmp_path / "choice")
-    done = cli("report", tmp_path / "choice", "--figures", tmp_path / "figures")
-    assert done.status == 2 and done.line.startswith(
-        "the given selections have no plot, so there is nothing to draw"
-    )
-    assert (tmp_path / "choice" / "report.html").is_file() and not (
-        tmp_path / "figures"
-    ).exists()
