@@ -15,9 +15,9 @@ from layerscope.show.figure import (
     POINTS,
     TEXT_WIDTH,
     Figure,
-    Layout,
     Panel,
     laid_out,
+    surroundings,
 )
 from layerscope.show.lines import Room
 from layerscope.show.looks import Owned, series_names
@@ -64,17 +64,17 @@ def figure(
     document: Document, name: str | None = None, width: float | None = None
 ) -> Figure:
     """Return the figure of a document that has this name, or of a metric; by default the first there is."""
-    members = document.members or (document,)
-    named = [
-        ("" if len(members) == 1 else " on ".join(member.title), member)
-        for member in members
-    ]
+    named = []
+    for member in document.members or (document,):
+        called = " on ".join(member.title) * bool(document.members[1:])
+        named.append((called, member))
     drawers = dict(figures(named))
-    for single, drawer in _by_name(named, lambda plot: plot.name if plot.sheet else ""):
+    for single, drawer in _by_name(named, lambda plot: plot.name * bool(plot.sheet)):
         drawers.setdefault(single.removeprefix("curve-"), drawer)
     if not drawers:
         raise LayerscopeError(f"the {document.kind} has no plot")
-    name = next(iter(drawers)) if name is None else name
+    if name is None:
+        name = next(iter(drawers))
     if name not in drawers:
         raise LayerscopeError(
             f"figure {name!r} does not exist{choices(name, drawers, 'there are')}"
@@ -93,13 +93,14 @@ def _by_name(
     """Yield a figure for each name of plots; those without one are left out."""
     owned = _owned(named)
     names = series_names([one.plot for one in owned])
-    shown = [one for one in owned if name_of(one.plot)]
-    for name in dict.fromkeys(name_of(one.plot) for one in shown):
-        members = [one for one in shown if name_of(one.plot) == name]
-        yield (
-            re.sub(r"[^\w=.+-]+", "-", name),
-            partial(_sheet, name, members, names, _heading(named)),
-        )
+    title = _heading(named)
+    by_name: dict[str, list[Owned]] = {}
+    for one in owned:
+        by_name.setdefault(name_of(one.plot), []).append(one)
+    by_name.pop("", None)
+    for name, members in by_name.items():
+        drawer = partial(_sheet, name, members, names, title)
+        yield re.sub(r"[^\w=.+-]+", "-", name), drawer
 
 
 def _owned(named: Named) -> list[Owned]:
@@ -110,12 +111,11 @@ def _owned(named: Named) -> list[Owned]:
         kind = document.kind
         rank, alone = kinds[:number].count(kind), kinds.count(kind) == 1
         for section in document.sections:
-            parts = [
-                _as_map(p, section.name) if isinstance(p, TokenGrid) else p
-                for p in section.parts
-            ]
-            plots = [part for part in parts if isinstance(part, Plot)]
-            owned += [Owned(plot, plain(name), rank, alone) for plot in plots]
+            for part in section.parts:
+                if isinstance(part, TokenGrid):
+                    part = _as_map(part, section.name)
+                if isinstance(part, Plot):
+                    owned.append(Owned(part, plain(name), rank, alone))
     return owned
 
 
@@ -143,44 +143,44 @@ def _sheet(
     panels = _panels(owned)
     columns = _columns(first, len(panels), width)
     room = Room(POINTS * width / columns, POINTS * width)
-    drawn = [
-        Panel(
-            title=_called(members, owned),
-            view=view(members, names, room, owned),
-            rows=[row for one in members for row in rows(one)],
-            tall=_height(members[0].plot, columns, len(members)),
-            square=isinstance(members[0].plot, HeatMap) and members[0].plot.square,
-        )
-        for members in panels
-    ]
-    shared: tuple[str, ...] = ("color",)
+    drawn = []
+    remarks: list[str] = []
+    for members in panels:
+        plot = members[0].plot
+        values = [row for one in members for row in rows(one)]
+        shown = view(members, names, room, owned) | {"data": {"values": values}}
+        square = isinstance(plot, HeatMap) and plot.square
+        height = _height(plot, columns, len(members))
+        drawn.append(Panel(_called(members, owned), shown, height, square))
+        remarks += notes(members)
+    shared = ["color"]
     if isinstance(first, Chart):
-        shared = ("color", "shape", "strokeDash")
+        shared = ["color", "shape", "strokeDash"]
     elif len({one.plot.title for one in owned}) > 1:
-        shared = ()
-    remarks = tuple(
-        dict.fromkeys(note for members in panels for note in notes(members))
-    )
-    layout = Layout(title, remarks, shared, _by_percent(owned))
-    spec, svg = laid_out(layout, drawn, columns, width)
+        shared = []
+    percent = _by_percent(owned)
+    around = surroundings(title, [*dict.fromkeys(remarks)], shared, percent, width)
+    spec, svg = laid_out(around, drawn, columns, width)
     return Figure(name, spec, _data(owned), svg)
 
 
 def _by_percent(owned: Sequence[Owned]) -> bool:
     """Return whether layers are counted in percent of depth: of models of several depths that lie over each other."""
-    charts = [one for one in owned if isinstance(one.plot, Chart) and one.plot.overlaid]
-    return len({one.plot.x.depth for one in charts if not one.alone} - {None}) > 1
+    depths = set()
+    for one in owned:
+        if isinstance(one.plot, Chart) and one.plot.overlaid and not one.alone:
+            depths.add(one.plot.x.depth)
+    return len(depths - {None}) > 1
 
 
 def _data(owned: Sequence[Owned]) -> pd.DataFrame:
     """Return the table behind plots, its columns named as their axes are."""
     frames = []
     for one in owned:
+        names = titles(one.plot)
         frame = pd.DataFrame(rows(one))
-        names = {
-            name: called for name, called in titles(one.plot).items() if name in frame
-        }
-        frame = frame[["run", *names]].rename(columns=names)
+        kept = pd.Index(["run", *names]).intersection(frame.columns, sort=False)
+        frame = frame[kept].rename(columns=names)
         frame.insert(1, "plot", one.plot.title)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
@@ -191,28 +191,33 @@ def _columns(plot: Plot, panels: int, width: float) -> int:
     if panels == 1:
         return 1
     narrow = width < (COLUMN_WIDTH + TEXT_WIDTH) / 2
-    if plot.sheet and isinstance(plot, Chart):
-        return 2 if narrow or panels in (2, 4) else 3
-    return 1 if narrow and isinstance(plot, Chart) else 2
+    is_chart = isinstance(plot, Chart)
+    if is_chart and plot.sheet and not narrow and panels not in (2, 4):
+        return 3
+    if is_chart and narrow and not plot.sheet:
+        return 1
+    return 2
 
 
 def _height(plot: Plot, columns: int, results: int) -> float:
-    """Return the height of a panel in inches; of a square map as a share of its width."""
-    if isinstance(plot, HeatMap):
-        named = not (plot.square or plot.upward)
-        return 1.0 if plot.square else ROW * len(plot.rows) if named else 1.5
+    """Return the height of a panel in inches, but of a square one."""
     if isinstance(plot, Bars):
         return len(plot.rows) * max(ROW, 0.07 * (results + 1))
-    return 1.5 if columns == 1 else 1.1
+    if isinstance(plot, HeatMap) and not plot.upward:
+        return ROW * len(plot.rows)
+    if columns == 1 or isinstance(plot, HeatMap):
+        return 1.5
+    return 1.1
 
 
 def _panels(owned: Sequence[Owned]) -> list[list[Owned]]:
     """Return plots by panel: those of several results that lie over each other share one."""
     panels: dict[tuple[str, str, int], list[Owned]] = {}
     for number, one in enumerate(owned):
-        together = isinstance(one.plot, Bars) or getattr(one.plot, "overlaid", False)
-        key = one.plot.title, one.plot.variant, -1 if together else number
-        panels.setdefault(key, []).append(one)
+        plot = one.plot
+        if plot.overlaid or isinstance(plot, Bars):
+            number = -1
+        panels.setdefault((plot.title, plot.variant, number), []).append(one)
     return list(panels.values())
 
 
@@ -220,9 +225,9 @@ def _called(members: Sequence[Owned], owned: Sequence[Owned]) -> str:
     """Return the title of a panel, with what tells it from the others."""
     first = members[0]
     words = [first.plot.title]
-    if (
-        len({one.plot.variant for one in owned if one.plot.title == first.plot.title})
-        > 1
+    if any(
+        one.plot.title == first.plot.title and one.plot.variant != first.plot.variant
+        for one in owned
     ):
         words.append(first.plot.variant)
     words.append(first.plot.choice)
@@ -235,6 +240,7 @@ def _heading(named: Named) -> str:
     """Return what one result is of; of several the data they share, as the legend has their names."""
     if len(named) == 1:
         name, document = named[0]
-        return plain(" on ".join([name or document.title[0], *document.title[1:]]))
+        title = document.title
+        return plain(" on ".join((name or title[0], *title[1:])))
     last = {document.title[-1] for _, document in named if document.title}
-    return plain(last.pop()) if len(last) == 1 else ""
+    return plain(" ".join(last)) * (len(last) == 1)

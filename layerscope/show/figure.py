@@ -3,10 +3,8 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
 
 import pandas as pd
 
@@ -17,8 +15,6 @@ from layerscope.show.looks import SIZE, Json, config
 DPI = 300
 POINTS = 72
 """Points to an inch; a pixel of a specification is a point on paper."""
-MADE_BY = "layerscope"
-"""What every figure file says of itself."""
 TEXT_WIDTH = 5.5
 """Inches: the width of the text of one column, as in ICLR's style."""
 COLUMN_WIDTH = 3.25
@@ -34,24 +30,15 @@ FORMATS = ("png", "pdf", "svg")
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of a figure: its specification and rows; `tall` is its height in inches, or as a share of its width."""
+    """One chart of a figure: its specification, with its rows; `tall` is its height in inches.
+
+    A `square` one is as tall as it is wide.
+    """
 
     title: str
     view: Json
-    rows: list[dict[str, Any]]
     tall: float
     square: bool = False
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What stands around the panels of a figure; `shared` are the scales that all panels have together."""
-
-    title: str
-    notes: tuple[str, ...]
-    shared: tuple[str, ...]
-    percent: bool = False
-    """Whether layers are counted in percent of depth."""
 
 
 @dataclass(frozen=True)
@@ -69,114 +56,97 @@ class Figure:
     def save(self, path: str | Path) -> Path:
         """Write the figure as PDF, PNG (300 dots per inch) or SVG, whichever the name ends in, and return the path.
 
-        A figure of layerscope's is replaced. The same figure gives the same SVG and PNG.
+        The same figure gives the same SVG and PNG.
 
         Raises:
-            LayerscopeError: for another ending, a file that layerscope did not write, and one that
-                cannot be written.
+            LayerscopeError: for another ending, and a file that cannot be written.
 
         """
+        import vl_convert
+
         path = Path(path)
         kind = path.suffix.lower().removeprefix(".")
         if kind not in FORMATS:
             raise LayerscopeError(
                 f"{str(path)!r} is not a valid name for a figure: let it end in .pdf, .png or .svg"
             )
-        if path.is_file() and MADE_BY.encode() not in path.read_bytes():
-            raise LayerscopeError(
-                f"{str(path)!r} is not a figure of layerscope's: give another folder"
-            )
-        made = self._bytes(kind)
-        # half a figure would be taken for another's
-        aside(path, lambda part: part.write_bytes(made))
-        return path
-
-    def _bytes(self, kind: str) -> bytes:
-        import vl_convert
-
+        content = self.svg.encode()
         if kind == "pdf":
-            return bytes(vl_convert.svg_to_pdf(self.svg)) + f"%{MADE_BY}\n".encode()
-        if kind == "svg":
-            return f"{self.svg}<!-- {MADE_BY} -->\n".encode()
-        return _signed(vl_convert.svg_to_png(self.svg, ppi=DPI))
+            content = vl_convert.svg_to_pdf(self.svg)
+        elif kind == "png":
+            content = vl_convert.svg_to_png(self.svg, ppi=DPI)
+        # half a figure would be taken for another's
+        aside(path, lambda part: part.write_bytes(content))
+        return path
 
     def _repr_svg_(self) -> str:
         return self.svg
 
 
-def _signed(png: bytes) -> bytes:
-    """Return a picture that says who made it, and how large it is on paper."""
-    from PIL import Image, PngImagePlugin
-
-    facts, target = PngImagePlugin.PngInfo(), BytesIO()
-    facts.add_text("Software", MADE_BY)
-    Image.open(BytesIO(png)).save(target, "png", pnginfo=facts, dpi=(DPI, DPI))
-    return target.getvalue()
-
-
 def laid_out(
-    layout: Layout, panels: Sequence[Panel], columns: int, width: float
+    spec: Json, panels: Sequence[Panel], columns: int, width: float
 ) -> tuple[Json, str]:
     """Return panels beside and below each other, as wide together as `width` in inches, and that drawn.
 
-    Axes and legends are as wide as their texts, which only drawing tells: the panels are stretched
-    until the figure has its width.
+    `spec` is what stands around them. Axes and legends are as wide as their texts, which only
+    drawing tells: the panels are stretched until the figure has its width.
     """
     import vl_convert
 
     points = POINTS * width
     wide = points / columns - 40
     for _ in range(ROUNDS):
-        spec = _placed(layout, panels, columns, wide, points)
-        svg = _renumbered(str(vl_convert.vegalite_to_svg(spec)))
+        sized = [_sized(panel, wide) for panel in panels]
+        drawn = spec | {"columns": columns, "concat": sized}
+        svg = _renumbered(str(vl_convert.vegalite_to_svg(drawn)))
         missing = points - float(svg.partition('width="')[2].partition('"')[0])
         if abs(missing) < 1:
             break
         wide = max(SMALLEST, wide + missing / columns)
-    return spec, svg
+    return drawn, svg
 
 
 def _renumbered(svg: str) -> str:
     """Return a drawing whose names of clips and gradients do not depend on what was drawn before it."""
-    names = dict.fromkeys(re.findall(r'id="(\w+)"', svg))
-    numbers = {name: f"part{number}" for number, name in enumerate(names)}
-    return re.sub(
-        r'(?<=id=")\w+(?=")|(?<=url\(#)\w+(?=\))', lambda match: numbers[match[0]], svg
-    )
+    for number, name in enumerate(dict.fromkeys(re.findall(r'id="(\w+)"', svg))):
+        svg = re.sub(
+            rf'(?<=id="){name}(?=")|(?<=url\(#){name}(?=\))', f"part{number}", svg
+        )
+    return svg
 
 
-def _placed(
-    layout: Layout, panels: Sequence[Panel], columns: int, wide: float, points: float
+def surroundings(
+    title: str, notes: Sequence[str], shared: Sequence[str], percent: bool, width: float
 ) -> Json:
-    resolve = {name: "shared" for name in layout.shared}
+    """Return what stands around the panels of a figure; `shared` are the scales that all of them have together.
+
+    `percent` is whether layers are counted in percent of depth.
+    """
+    resolve = dict.fromkeys(shared, "shared")
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "config": config(),
         "padding": 2,
-        "title": _title(layout, points),
-        "params": [{"name": "percent", "value": layout.percent}],
-        "columns": columns,
+        "title": {
+            "text": _lines(title, 0.95 * POINTS * width),
+            "subtitle": _lines(" · ".join(notes), POINTS * width),
+            "fontSize": SIZE + 1,
+            "fontWeight": "bold",
+            "frame": "bounds",
+        },
+        "params": [{"name": "percent", "value": percent}],
         "spacing": {"row": 14, "column": 10},
         "resolve": {"scale": resolve, "legend": resolve},
-        "concat": [_sized(panel, wide) for panel in panels],
     }
 
 
 def _sized(panel: Panel, wide: float) -> Json:
-    height = panel.tall * wide if panel.square else panel.tall * POINTS
-    title = {"title": {"text": _lines(panel.title, wide)}} if panel.title else {}
+    height = panel.tall * POINTS
+    if panel.square:
+        height = wide
+    title = {"text": _lines(panel.title, wide)}
     size = {"width": round(wide, 1), "height": round(height, 1)}
-    return title | {"data": {"values": panel.rows}} | size | panel.view
-
-
-def _title(layout: Layout, points: float) -> Json:
-    return {
-        "text": _lines(layout.title, 0.95 * points),
-        "subtitle": _lines(" · ".join(layout.notes), points),
-        "fontSize": SIZE + 1,
-        "fontWeight": "bold",
-        "frame": "bounds",
-    }
+    return {"title": title} | size | panel.view
 
 
 def _lines(text: str, points: float) -> list[str]:

@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
+
+import pandas as pd
 
 from layerscope.show.looks import (
     MARK,
@@ -28,13 +31,14 @@ MANY = 5
 DIGIT = 4.6
 """Points that a character of a printed value takes."""
 LINE: Json = {"type": "line"}
-GUIDE: Json = LINE | {"strokeWidth": 0.8, "strokeDash": [2, 2], "color": MUTED}
+GUIDE: Json = {"strokeWidth": 0.8, "strokeDash": [2, 2], "color": MUTED}
 DOT: Json = {"type": "point"}
-POINT: Json = DOT | {"size": 40}
-DIAMOND: Json = POINT | {"shape": "diamond", "fill": PAPER, "filled": False}
-RING: Json = DOT | {"size": 60, "filled": False, "color": MARK, "strokeWidth": 1.6}
-UNSEEN: Json = DOT | {"size": 140, "opacity": 0}
+DIAMOND: Json = {"size": 40, "shape": "diamond", "fill": PAPER, "filled": False}
+RING: Json = {"size": 60, "filled": False, "color": MARK, "strokeWidth": 1.6}
+UNSEEN: Json = {"size": 140, "opacity": 0}
 """Larger than a dot, for a pointer to find."""
+POINTED = "datum.mark != 'guide' && datum.mark != 'bars'"
+"""The rows that a pointer finds by such a dot."""
 DEPTH = "percent && datum.depth ? 100 * datum.x / datum.depth : datum.x"
 
 
@@ -47,12 +51,28 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Hues:
-    """The encodings of colours, and with them of a line's dashes and a dot's shapes, with their legends."""
+class Drawn:
+    """A layer of a chart: the mark and the column that its rows have, and how these are drawn."""
 
-    color: Json
-    lines: Json
-    dots: Json
+    mark: Json
+    encoding: Json
+    kind: str = ""
+    column: str = ""
+
+    def has(self, row: Row) -> bool:
+        """Return whether the layer draws a row."""
+        if self.column and row.get(self.column) is None:
+            return False
+        return self.kind in ("", row["mark"])
+
+    def json(self) -> Json:
+        """Return the layer as a specification has it."""
+        tests = []
+        if self.kind:
+            tests.append(f"datum.mark == '{self.kind}'")
+        if self.column:
+            tests.append(f"isValid(datum.{self.column})")
+        return layer(self.mark, " && ".join(tests) or POINTED, self.encoding)
 
 
 def chart(
@@ -65,63 +85,46 @@ def chart(
     if not values:
         return nothing("no value")
     x, y = _across(owned), _upright(first, values)
-    hues = _hues(rivals, names, room.legend)
-    clip = {"clip": True} if first.x.range or first.y.range else {}
-    layers = [
-        layer(mark | clip, test, encoding)
-        for kind, flag, test, mark, encoding in _layers(x, y, hues, owned)
-        if any(_is_in(row, kind, flag) for row in shown)
-    ]
+    layers = []
+    for drawn in _layers(x, y, owned, _hues(rivals, names, room.legend)):
+        if first.x.range or first.y.range:
+            drawn.mark["clip"] = True
+        if any(map(drawn.has, shown)):
+            layers.append(drawn.json())
     return {"transform": _steps(first), "layer": layers}
 
 
-def _layers(
-    x: Json, y: Json, hues: Hues, owned: Sequence[Owned]
-) -> list[tuple[str, str, str, Json, Json]]:
-    """Return the layers of a chart from below: mark and column of its rows, the test for both, and how it is drawn."""
-    at, pointed = (
-        {"x": x, "y": y, "detail": {"field": "line"}},
-        {"tooltip": _hover(owned)},
-    )
-    color = {"color": hues.color}
-    band = at | color | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
-    sides = {"x": x | {"field": "start"}, "x2": {"field": "end"}, "y2": {"datum": 0}}
-    area = {"type": "area", "opacity": BAND if len(owned) < MANY else BAND / 2}
-    drawn: list[tuple[str, str, Json, Json]] = [
-        ("guide", "", GUIDE, at),
-        ("bars", "", {"type": "bar"}, at | sides | color | pointed),
-        ("line", "error", area, band),
-        ("line", "", LINE, at | hues.lines),
-        ("line", "dot", DOT, at | hues.dots),
-        ("points", "error", {"type": "rule"}, band),
-        ("points", "", POINT, at | hues.dots),
-        ("after", "", DIAMOND, at | color),
-        ("", "marked", RING, at),
+def _layers(x: Json, y: Json, owned: Sequence[Owned], hues: Json) -> list[Drawn]:
+    """Return the layers of a chart from below; `hues` are the encodings of colours, dashes and shapes."""
+    at: Json = {"x": x, "y": y, "detail": {"field": "line"}}
+    pointed = {"tooltip": _hover(owned)}
+    color = at | {"color": hues["color"]}
+    line = color | {"strokeDash": hues["strokeDash"]}
+    dot = color | {"shape": hues["shape"]}
+    band = color | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
+    bar = color | {"x": x | {"field": "start"}, "x2": {"field": "end"}}
+    bar |= {"y2": {"datum": 0}} | pointed
+    # where results lie on each other bands are fainter
+    opacity = BAND / (1 + (len(owned) >= MANY))
+    area = {"type": "area", "opacity": opacity}
+    return [
+        Drawn(LINE | GUIDE, at, "guide"),
+        Drawn({"type": "bar"}, bar, "bars"),
+        Drawn(area, band, "line", "error"),
+        Drawn({**LINE}, line, "line"),
+        Drawn({**DOT}, dot, "line", "dot"),
+        Drawn({"type": "rule"}, band, "points", "error"),
+        Drawn(DOT | {"size": 40}, dot, "points"),
+        Drawn(DOT | DIAMOND, color, "after"),
+        Drawn(DOT | RING, at, "", "marked"),
+        Drawn(DOT | UNSEEN, at | pointed),
     ]
-    layers = [
-        (kind, flag, _test(kind, flag), mark, how) for kind, flag, mark, how in drawn
-    ]
-    seen = "datum.mark != 'guide' && datum.mark != 'bars'"
-    return [*layers, ("", "", seen, UNSEEN, at | pointed)]
 
 
-def _is_in(row: Row, kind: str, flag: str) -> bool:
-    return (not kind or row["mark"] == kind) and (not flag or row.get(flag) is not None)
-
-
-def _test(kind: str, flag: str) -> str:
-    """Return what Vega tells the rows of a layer by."""
-    tests = []
-    if kind:
-        tests.append(f"datum.mark == '{kind}'")
-    if flag:
-        tests.append(f"isValid(datum.{flag})")
-    return " && ".join(tests)
-
-
-def _hues(owned: Sequence[Owned], names: list[str], width: float) -> Hues:
+def _hues(owned: Sequence[Owned], names: list[str], width: float) -> Json:
     """Return how lines look: several results that lie over each other by result, else by series."""
-    by_run = owned[0].plot.overlaid and not owned[0].alone
+    overlaid = owned[0].plot.overlaid
+    by_run = overlaid and not owned[0].alone
     series: dict[str, Look] = {}
     for one in owned:
         for each in one.plot.series:
@@ -130,24 +133,20 @@ def _hues(owned: Sequence[Owned], names: list[str], width: float) -> Hues:
     field, looks = "series", series
     if by_run:
         field, looks = "run", {one.name: numbered(one.number) for one in owned}
-    unnamed = "" in names and owned[0].plot.overlaid
-    color = legend(
-        field, {name: each.color for name, each in looks.items()}, width, unnamed
-    )
-    shape = legend(
-        field, {name: each.shape for name, each in looks.items()}, width, unnamed
-    )
+    unnamed = "" in names and overlaid
+    colors = {name: each.color for name, each in looks.items()}
+    shapes = {name: each.shape for name, each in looks.items()}
     dashes = {name: list(each.dash) for name, each in series.items()}
-    if by_run:
-        dash = legend("series", dashes, width, unnamed)
-    # colours and shapes tell series apart; in their own order, as Vega-Lite joins scales of one order
-    else:
-        dash = legend("series", dict(reversed(dashes.items())), width) | {
-            "legend": None
-        }
-    return Hues(
-        color, {"color": color, "strokeDash": dash}, {"color": color, "shape": shape}
-    )
+    dash = legend("series", dashes, width, unnamed)
+    if not by_run:
+        # colours and shapes tell series apart; in their own order, as Vega-Lite joins scales of one order
+        dash = legend("series", dict(reversed(dashes.items())), width)
+        dash["legend"] = None
+    return {
+        "color": legend(field, colors, width, unnamed),
+        "shape": legend(field, shapes, width, unnamed),
+        "strokeDash": dash,
+    }
 
 
 def legend(
@@ -160,40 +159,49 @@ def legend(
     if len(names) > 1:
         wide = DIGIT * max(map(len, names)) + 24
         key = {
-            "columns": max(1, min(len(names), int(width / wide))), "labelExpr": "datum.label || 'by token'",
-            "labelLimit": 0.85 * width, "symbolOpacity": 1, "values": names,
-        }  # fmt: skip
+            "columns": max(1, min(len(names), int(width / wide))),
+            "labelExpr": "datum.label || 'by token'",
+            "labelLimit": 0.85 * width,
+            "symbolOpacity": 1,
+            "values": names,
+        }
     return {"field": field, "type": "nominal", "scale": scale, "legend": key}
 
 
 def _steps(chart: Chart) -> list[Json]:
     """Return what is computed of each row: its place across, ends of bars and bands."""
     low = "datum.y - datum.error"
+    if chart.y.log:
+        low = f"max({low}, datum.y / 2)"
     steps = {
-        "at": DEPTH, "start": "datum.at - 0.4", "end": "datum.at + 0.4",
-        "low": f"max({low}, datum.y / 2)" if chart.y.log else low, "high": "datum.y + datum.error",
-    }  # fmt: skip
+        "at": DEPTH,
+        "start": "datum.at - 0.4",
+        "end": "datum.at + 0.4",
+        "low": low,
+        "high": "datum.y + datum.error",
+    }
     return [{"calculate": expression, "as": name} for name, expression in steps.items()]
 
 
 def _hover(owned: Sequence[Owned]) -> list[Json]:
     """Return what a tooltip shows for a point: its series, and its numbers."""
     first: Chart = owned[0].plot
-    series = [series for one in owned for series in one.plot.series]
-    fields = [] if owned[0].alone else [hover("run")]
+    series = [*chain.from_iterable(one.plot.series for one in owned)]
+    up = first.y.title or first.unit or "value"
+    fields = [hover("x", first.x.title), hover("y", up)]
     if any(each.name for each in series):
-        fields.append(hover("series"))
-    fields += [
-        hover("x", first.x.title),
-        hover("y", first.y.title or first.unit or "value"),
-    ]
+        fields.insert(0, hover("series"))
+    if not owned[0].alone:
+        fields.insert(0, hover("run"))
     if any(each.errors for each in series):
         fields.append(hover("error", "±"))
     return fields
 
 
 def _axis(axis: Axis, title: Any) -> Json:
-    return {"title": title} | ({"tickMinStep": 1, "format": ",d"} if axis.whole else {})
+    if axis.whole:
+        return {"title": title, "tickMinStep": 1, "format": ",d"}
+    return {"title": title}
 
 
 def _across(owned: Sequence[Owned]) -> Json:
@@ -203,11 +211,8 @@ def _across(owned: Sequence[Owned]) -> Json:
     scale: Json = {"zero": False, "nice": not axis.log}
     title: Any = axis.title
     if depth:
-        scale |= {
-            "domain": [0, {"expr": f"percent ? 100 : {depth}"}],
-            "nice": False,
-            "padding": 5,
-        }
+        whole = {"expr": f"percent ? 100 : {depth}"}
+        scale |= {"domain": [0, whole], "nice": False, "padding": 5}
     elif axis.range:
         scale |= {"domain": list(axis.range), "nice": False}
     if depth and title == "layer":
@@ -220,11 +225,17 @@ def _across(owned: Sequence[Owned]) -> Json:
 def _upright(chart: Chart, values: Sequence[Row]) -> Json:
     """Return the vertical axis: logarithmic, of a range that is given, or long enough that noise looks like noise."""
     axis = chart.y
-    errors = [0.0 if axis.log else row.get("error") or 0.0 for row in values]
-    low = min(row["y"] - error for row, error in zip(values, errors, strict=True))
-    high = max(row["y"] + error for row, error in zip(values, errors, strict=True))
-    has_bars = any(row["mark"] == "bars" for row in values)
-    least = max(axis.least, 2 * NOTHING * (low == high == 0)) * axis.scale
+    frame = pd.DataFrame(values)
+    errors: Any = 0.0
+    if "error" in frame and not axis.log:
+        errors = frame["error"].astype(float).fillna(0.0)
+    low = float((frame["y"] - errors).min())
+    high = float((frame["y"] + errors).max())
+    has_bars = bool((frame["mark"] == "bars").any())
+    least = axis.least
+    if low == high == 0:
+        least = max(least, 2 * NOTHING)
+    least *= axis.scale
     scale: Json = {"zero": has_bars, "nice": True}
     if axis.log and low > 0:
         scale = {"type": "log", "nice": False, "padding": 6}

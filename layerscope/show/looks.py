@@ -116,12 +116,16 @@ def nothing(text: str) -> Json:
 
 @dataclass(frozen=True)
 class Owned:
-    """A plot of a result: what the result is called, its number among the others, and whether it is alone."""
+    """A plot of a result: what the result is called, the number of its colour, and whether it is alone.
+
+    `run` is the result's number on a page.
+    """
 
     plot: Any
     name: str
     number: int
     alone: bool
+    run: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Plots of a document by kind: charts over two axes, heat maps and bars, as numbers and words alone."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,7 +92,8 @@ class Plot:
     `summary` says in a sentence what is seen, `note` what its marks stand for, `unit` stands beside
     the title. Plots of one `title` and `variant` belong together, whichever results they are of: a
     `choice` tells those of one result apart (a pooling). `name` is what a file of it is called,
-    `sheet` that of the figure in which it is one panel of several.
+    `sheet` that of the figure in which it is one panel of several. `overlaid` plots of several
+    results lie over each other, others stand side by side.
     """
 
     title: str
@@ -106,16 +105,16 @@ class Plot:
     choice: str = ""
     name: str = ""
     sheet: str = ""
+    overlaid: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chart(Plot):
-    """Series over two axes; `overlaid`: those of several results lie over each other, else they stand side by side."""
+    """Series over two axes."""
 
     x: Axis
     y: Axis
     series: tuple[Series, ...]
-    overlaid: bool = False
     marked: str = "chosen"
     """What a point that stands out is."""
 
@@ -184,20 +183,3 @@ class HeatMap(Plot):
 def counted(rows: "pd.DataFrame") -> str:
     """Return on how many samples rows rest, where that is known."""
     return f"N: {int(rows['n'].max()):,}" if "n" in rows else ""
-
-
-def ends(maps: Sequence[HeatMap]) -> tuple[float, float]:
-    """Return the one scale of heat maps: what they ask for, else their least and their most number."""
-    finite = [
-        value
-        for part in maps
-        for line in part.values
-        for value in line
-        if math.isfinite(value)
-    ] or [0.0]
-    high = max(max(finite) if part.high is None else part.high for part in maps)
-    low = min(
-        min(*finite, high - part.least) if part.low is None else part.low
-        for part in maps
-    )
-    return (low, high) if high > low else (low - NOTHING, high + NOTHING)

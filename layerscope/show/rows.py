@@ -1,13 +1,13 @@
 """The table behind a plot, whatever draws it: a row for each point, cell or bar, with the name of its result."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from layerscope.show.looks import Owned
 from layerscope.show.numbers import NIL
 from layerscope.show.plain import plain
-from layerscope.show.plots import Bars, Chart, HeatMap, Plot, Series
+from layerscope.show.plots import Bars, Chart, HeatMap, Plot
 
 Row = dict[str, Any]
 MARKED = 26
@@ -16,7 +16,14 @@ MARKED = 26
 
 def rows(one: Owned) -> list[Row]:
     """Return the rows of a plot; what a row does not have is left out of it, values that are not finite are None."""
-    return [{"run": one.name, **row} for row in ROWS[type(one.plot)](one)]
+    plot = one.plot
+    if isinstance(plot, Chart):
+        made = _chart(plot, one.number)
+    elif isinstance(plot, HeatMap):
+        made = _map(plot)
+    else:
+        made = _bars(plot)
+    return [{"run": one.name, **row} for row in made]
 
 
 def titles(plot: Plot) -> Mapping[str, str]:
@@ -42,45 +49,38 @@ def finite(value: float) -> float | None:
     """Return a number as JSON can hold it, rounding to nothing where it is nothing else."""
     if not math.isfinite(value):
         return None
-    return 0.0 if abs(value) < NIL else float(f"{value:.6g}")
+    if abs(value) < NIL:
+        return 0.0
+    return float(f"{value:.6g}")
 
 
-def _chart(one: Owned) -> Iterator[Row]:
-    for number, series in enumerate(one.plot.series):
-        for row in _points(one.plot, series, one.number):
-            yield row | {"line": f"{one.number}.{number}"}
+def _chart(chart: Chart, offset: int) -> Iterator[Row]:
+    for number, series in enumerate(chart.series):
+        line = f"{offset}.{number}"
+        step = math.ceil(len(series.x) / MARKED)
+        for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
+            row: Row = {"series": plain(series.name), "line": line}
+            row["x"] = finite(x)
+            row["y"] = finite(y * chart.y.scale)
+            row["mark"] = series.mark
+            if i in series.after:
+                row["mark"] = "after"
+            if series.errors:
+                row["error"] = finite(series.errors[i] * chart.y.scale)
+            if chart.x.depth:
+                row["depth"] = chart.x.depth
+            if i in series.marked:
+                row["marked"] = True
+            if (i + offset) % step == 0:
+                row["dot"] = True
+            yield row
 
 
-def _points(chart: Chart, series: Series, offset: int) -> Iterator[Row]:
-    step = math.ceil(len(series.x) / MARKED)
-    for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
-        mark = "after" if i in series.after else series.mark
-        row: Row = {
-            "series": plain(series.name),
-            "x": finite(x),
-            "y": finite(y * chart.y.scale),
-        }
-        row["mark"] = mark
-        if series.errors:
-            row["error"] = finite(series.errors[i] * chart.y.scale)
-        if chart.x.depth:
-            row["depth"] = chart.x.depth
-        if i in series.marked:
-            row["marked"] = True
-        if (i + offset) % step == 0:
-            row["dot"] = True
-        yield row
-
-
-def _map(one: Owned) -> Iterator[Row]:
-    part: HeatMap = one.plot
-    for i, (name, line) in enumerate(zip(part.rows, part.values, strict=True)):
-        for j, (column, value) in enumerate(zip(part.columns, line, strict=True)):
-            row: Row = {
-                "row": plain(name),
-                "column": plain(column),
-                "value": finite(value),
-            }
+def _map(part: HeatMap) -> Iterator[Row]:
+    for i, name in enumerate(part.rows):
+        for j, column in enumerate(part.columns):
+            row: Row = {"row": plain(name), "column": plain(column)}
+            row["value"] = finite(part.values[i][j])
             if part.shown:
                 row["text"] = plain(part.shown[i][j])
             if part.rings and part.rings[i] == j:
@@ -88,17 +88,10 @@ def _map(one: Owned) -> Iterator[Row]:
             yield row
 
 
-def _bars(one: Owned) -> Iterator[Row]:
-    part: Bars = one.plot
-    for i, (name, value) in enumerate(zip(part.rows, part.values, strict=True)):
-        row: Row = {"name": plain(name), "value": finite(value)}
+def _bars(part: Bars) -> Iterator[Row]:
+    for i, name in enumerate(part.rows):
+        row: Row = {"name": plain(name), "value": finite(part.values[i])}
         if part.low:
-            row |= {"low": finite(part.low[i]), "high": finite(part.high[i])}
+            row["low"] = finite(part.low[i])
+            row["high"] = finite(part.high[i])
         yield row
-
-
-ROWS: dict[type[Plot], Callable[[Owned], Iterator[Row]]] = {
-    Chart: _chart,
-    HeatMap: _map,
-    Bars: _bars,
-}

@@ -5,8 +5,10 @@ Each kind of plot is a few layers over the rows behind it: a chart is bands, lin
 are values of rows or of scales, never a part of an expression.
 """
 
-import math
 from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
 
 from layerscope.show.lines import DIGIT, Room, chart, legend
 from layerscope.show.looks import (
@@ -22,7 +24,7 @@ from layerscope.show.looks import (
     numbered,
     quantity,
 )
-from layerscope.show.plots import Bars, Chart, HeatMap, ends
+from layerscope.show.plots import NOTHING, Bars, Chart, HeatMap
 
 PRINTED = 16
 """Maps of at most this many columns print their values, where they fit."""
@@ -48,43 +50,43 @@ def view(
     plot = owned[0].plot
     if isinstance(plot, Chart):
         return chart(owned, room, rivals, names)
-    return (
-        heat_map(owned[0], room, rivals)
-        if isinstance(plot, HeatMap)
-        else bars(owned, room)
-    )
+    if isinstance(plot, HeatMap):
+        return heat_map(owned[0], room, rivals)
+    return bars(owned, room)
 
 
 def notes(owned: Sequence[Owned]) -> list[str]:
     """Return what the marks of a panel stand for, where they are there."""
     first = owned[0].plot
-    if not isinstance(first, Chart):
-        return [first.note] if first.note else []
-    series = [one for each in owned for one in each.plot.series]
     marks = []
-    if any(one.marked for one in series):
-        marks.append(f"○ {first.marked}")
-    if any(one.after for one in series):
-        marks.append("◇ after the final norm")
-    if any(math.isfinite(error) for one in series for error in one.errors):
-        marks.append("bands and bars: ± one standard error")
-    return [*marks, *([first.note] if first.note else [])]
+    if isinstance(first, Chart):
+        series = [*chain.from_iterable(one.plot.series for one in owned)]
+        if any(one.marked for one in series):
+            marks.append(f"○ {first.marked}")
+        if any(one.after for one in series):
+            marks.append("◇ after the final norm")
+        if np.isfinite([*chain.from_iterable(one.errors for one in series)]).any():
+            marks.append("bands and bars: ± one standard error")
+    if first.note:
+        marks.append(first.note)
+    return marks
 
 
 def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
     """Return cells in colours of one scale for all maps of a unit, with rings and, where they fit, numbers."""
     part: HeatMap = one.plot
-    if not any(math.isfinite(value) for line in part.values for value in line):
+    if not np.isfinite(part.values).any():
         return nothing(part.note or "no value")
-    low, high = ends([other.plot for other in rivals if other.plot.unit == part.unit])
+    ends = _scale_of([other.plot for other in rivals if other.plot.unit == part.unit])
     named = not (part.square or part.upward)
-    names: Json = {"labelLimit": room.panel / 3, "labelOverlap": not named}
-    names["title"] = None if named else part.down
+    across = {"title": part.across or None, "labelOverlap": True}
+    down: Json = {"labelLimit": room.panel / 3, "labelOverlap": not named}
+    down["title"] = None
+    if not named:
+        down["title"] = part.down
     place = {
-        "x": category(
-            "column", axis={"title": part.across or None, "labelOverlap": True}
-        ),
-        "y": category("row", axis=names, scale={"reverse": not named}),
+        "x": category("column", axis=across),
+        "y": category("row", axis=down, scale={"reverse": not named}),
     }
     key = {
         "orient": "right",
@@ -92,29 +94,47 @@ def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
         "gradientThickness": 8,
         "tickCount": 4,
     }
-    tooltips = [] if one.alone else [hover("run")]
-    tooltips += [hover("row") | {"title": part.down or "row"}]
-    tooltips += [hover("column") | {"title": f"{part.across or 'column'} across"}]
-    cells = {
-        "color": quantity("value", scale=_colors(part, low, high), legend=key),
-        "tooltip": [*tooltips, hover("value", part.unit or "value")],
-    }
-    layers = [
-        layer({"type": "rect", "width": WHOLE, "height": WHOLE}, VALUE, place | cells)
+    tooltips = [
+        hover("row") | {"title": part.down or "row"},
+        hover("column") | {"title": f"{part.across or 'column'} across"},
+        hover("value", part.unit or "value"),
     ]
+    if not one.alone:
+        tooltips.insert(0, hover("run"))
+    color = quantity("value", scale=_colors(part, *ends), legend=key)
+    cells = place | {"color": color, "tooltip": tooltips}
+    cell = {"type": "rect", "width": WHOLE, "height": WHOLE}
+    layers = [layer(cell, VALUE, cells)]
     if part.rings:
-        hue = INK if part.diverging else RING
-        ring = {
-            "type": "point",
-            "filled": False,
-            "size": 50,
-            "strokeWidth": 1.4,
-            "color": hue,
-        }
+        ring: Json = {"type": "point", "filled": False, "size": 50, "strokeWidth": 1.4}
+        ring["color"] = RING
+        if part.diverging:
+            ring["color"] = INK
         layers.append(layer(ring, "datum.marked", place))
     if _fits(part, named, room.panel):
-        layers.append(_printed(part, low, high, place))
+        layers.append(_printed(part, *ends, place))
     return {"layer": layers}
+
+
+def _scale_of(maps: Sequence[HeatMap]) -> tuple[float, float]:
+    """Return the one scale of heat maps: what they ask for, else their least and their most number."""
+    values = np.concatenate([np.ravel(part.values) for part in maps])
+    values = values[np.isfinite(values)]
+    least, most = float(values.min()), float(values.max())
+    lows, highs = [], []
+    for part in maps:
+        high = part.high
+        if high is None:
+            high = most
+        low = part.low
+        if low is None:
+            low = min(least, high - part.least)
+        lows.append(low)
+        highs.append(high)
+    low, high = min(lows), max(highs)
+    if high > low:
+        return low, high
+    return low - NOTHING, high + NOTHING
 
 
 def _colors(part: HeatMap, low: float, high: float) -> Json:
@@ -129,28 +149,30 @@ def _colors(part: HeatMap, low: float, high: float) -> Json:
 
 def digits(part: HeatMap) -> int:
     """Return the characters of the longest value that a map prints."""
-    return max((len(text) for line in part.shown for text in line), default=4)
+    return max(map(len, chain.from_iterable(part.shown)), default=4)
 
 
 def _fits(part: HeatMap, named: bool, width: float) -> bool:
     """Return whether there is room for the values in the cells."""
-    cell = (width - (width / 3 if named else 50)) / len(part.columns)
-    few = len(part.columns) <= PRINTED and len(part.rows) <= (
-        NAMED if named else PRINTED
-    )
+    columns, most, names = len(part.columns), PRINTED, 50.0
+    if named:
+        most, names = NAMED, width / 3
+    cell = (width - names) / columns
+    few = columns <= PRINTED and len(part.rows) <= most
     return few and cell > 1.15 * DIGIT * digits(part)
 
 
 def _printed(part: HeatMap, low: float, high: float, place: Json) -> Json:
     """Return the layer of the values in a map's cells, white on dark ones."""
-    dark = f"datum.value {'>' if part.reversed else '<'} {low + 0.55 * (high - low)}"
+    sign = "<>"[part.reversed]
+    dark = f"datum.value {sign} {low + 0.55 * (high - low)}"
     if part.diverging:
         dark = f"abs(datum.value - {(low + high) / 2}) > {0.3 * (high - low)}"
     # in both themes
     color = {"condition": {"test": dark, "value": "#ffffff"}, "value": "#1b1b1a"}
-    text: Json = (
-        {"field": "text"} if part.shown else {"field": "value", "format": ".2f"}
-    )
+    text: Json = {"field": "value", "format": ".2f"}
+    if part.shown:
+        text = {"field": "text"}
     mark = {"type": "text", "style": "cell"}
     return {"name": PRINT, **layer(mark, VALUE, place | {"text": text, "color": color})}
 
@@ -159,18 +181,15 @@ def bars(owned: Sequence[Owned], room: Room) -> Json:
     """Return bars that lie, and their intervals; several results lie below each other."""
     part: Bars = owned[0].plot
     colors = {one.name: numbered(one.number).color for one in owned}
-    side: Json = {
-        "y": category("name", axis={"title": None, "labelLimit": room.panel / 3})
-    }
+    names = {"title": None, "labelLimit": room.panel / 3}
+    side: Json = {"y": category("name", axis=names)}
     if len(colors) > 1:
         side["yOffset"] = {"field": "run"}
+    numbers = [hover(name, name) for name in ("value", "low", "high")]
     bar = {
         "x": quantity("value", axis={"title": part.x.title, "grid": True}),
         "color": legend("run", colors, room.legend),
-        "tooltip": [
-            hover("name"),
-            *(hover(name, name) for name in ("value", "low", "high")),
-        ],
+        "tooltip": [hover("name"), *numbers],
     }
     interval = {"x": quantity("low"), "x2": {"field": "high"}}
     return {

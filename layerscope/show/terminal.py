@@ -1,7 +1,7 @@
 """A document in a terminal: sentences, tables and grids of predictions."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from rich import box
@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from layerscope.core.errors import count, listed, spelled
+from layerscope.core.errors import count, spelled
 from layerscope.show import document as doc
 from layerscope.show.plain import folded, plain
 
@@ -21,51 +21,30 @@ HEADING = 16
 """Characters of a line of a heading at most."""
 NAME = 24
 """Characters of a line of a row's name at most."""
-FREE = 10_000
-"""Columns of a screen on which nothing is too wide."""
 SENTENCE = 20
 """Characters of a line that a wrapped column needs at least."""
-MOST_TITLES, TITLE = 4, 40
-"""How many titles of parts that are left out are named, and their characters at most."""
+GAP = 3
+"""Columns of the terminal between two columns of a table."""
 WIDEST = 10
 """Columns of the terminal that a token takes at most."""
 TEXT = 300
 """Characters of a sample that are shown above its grid."""
 PALE, STRONG = (244, 247, 251), (108, 163, 215)
 """Behind the least and the most probable predictions; black is read on both."""
-
-Styled = tuple[str, str]
-"""A text and its style."""
-
-
-@dataclass(frozen=True)
-class Widths:
-    """Columns of the terminal that the names, each cell and each fact of a grid's lines take."""
-
-    name: int
-    cells: list[int]
-    facts: list[int]
+KEY = "Numbers are percent; * where a prediction stops changing"
+CONTINUES = ", » where the model continues"
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of a grid: its name, its cells, and the facts beside them."""
+class Printed:
+    """A column as it is printed: its heading, the text of each row, and the width it needs."""
 
-    name: Styled
-    cells: list[Styled]
-    facts: list[str]
-
-    def printed(self, columns: Sequence[int], widths: Widths) -> Text:
-        """Return the line with the cells of these columns."""
-        name, style = self.name
-        line = Text(_fit(name, widths.name), style=style)
-        for column in columns:
-            text, style = self.cells[column]
-            line.append(" ").append(_fit(text, widths.cells[column]), style=style)
-        # lines under the columns have no facts
-        for fact, width in zip(self.facts, widths.facts, strict=bool(self.facts)):
-            line.append(f"  {_fit(fact, width)}")
-        return line
+    heading: Text
+    cells: list[Text]
+    width: int
+    breaks: bool = False
+    """Whether its texts may be broken into lines."""
+    justify: Literal["left", "right"] = "left"
 
 
 def show(
@@ -74,18 +53,19 @@ def show(
     """Print a document, the answer first, and unless it is `long` only its leading parts; no text is read as markup."""
     console = console or Console()
     _print_opening(document, console)
-    parts = document.parts if long or not document.lead else document.lead
+    parts = document.parts
+    if document.lead and not long:
+        parts = document.lead
     for part in parts:
         _print_part(part, console, long)
     for note in document.notes:
         console.print(Text(plain(spelled(note)), style="dim"))
-    left_out = _left_out(document.parts, parts)
-    if left_out:
-        console.print(Text(f"--long also shows: {left_out}", style="dim"))
-    for number, command in enumerate(document.commands):
-        console.print(
-            Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True
-        )
+    if len(parts) < len(document.parts):
+        console.print(Text("--long shows all of it", style="dim"))
+    start = "next:"
+    for command in document.commands:
+        console.print(Text(f"{start:5} {plain(command)}"), soft_wrap=True)
+        start = ""
 
 
 def _print_opening(document: doc.Document, console: Console) -> None:
@@ -95,28 +75,11 @@ def _print_opening(document: doc.Document, console: Console) -> None:
     for reason in document.reasons:
         console.print(Text(plain(spelled(reason))))
     if document.title:
-        heading = Text(" on ").join(
-            Text(plain(name), style="bold") for name in document.title
-        )
-        console.print(
-            heading.append("".join(f" · {plain(fact)}" for fact in document.facts))
-        )
-
-
-def _left_out(parts: Sequence[doc.Part], shown: Sequence[doc.Part]) -> str:
-    """Return the titles of the parts that are not shown, in words; nothing where all are."""
-    numbers = {id(part) for part in shown}
-    printed = (doc.Table, doc.Facts, doc.Sentences, doc.TokenGrid)
-    rest = [
-        part for part in parts if isinstance(part, printed) and id(part) not in numbers
-    ]
-    if not rest:
-        return ""
-    names = dict.fromkeys(
-        plain(part.title).partition(" · ")[0] for part in rest if part.title
-    )
-    short = [name if len(name) <= TITLE else f"{name[: TITLE - 1]}…" for name in names]
-    return listed(short, MOST_TITLES) or "the rest"
+        names = [Text(plain(name), style="bold") for name in document.title]
+        heading = Text(" on ").join(names)
+        for fact in document.facts:
+            heading.append(f" · {plain(fact)}")
+        console.print(heading)
 
 
 def _print_part(part: doc.Part, console: Console, long: bool) -> None:
@@ -150,104 +113,106 @@ def _print_table(table: doc.Table, console: Console, long: bool) -> None:
 
     Unless all is wanted, only the first group is printed, and how many columns are left out.
     """
-    table = _filled(table)
-    groups = list(_groups(table, console))
-    for number, group in enumerate(groups if long else groups[:1]):
-        title = f"{table.title}, continued" if number else table.title
-        console.print(Text(f"\n{plain(title)}", style="bold") if title else "")
-        console.print(_grid(group))
+    name, *columns = _columns(table)
+    groups = [*_groups(name, columns, console.width)]
     legend = [*table.legend]
     if len(groups) > 1 and not long:
-        left_out = len(table.columns) - len(groups[0].columns)
+        left_out = len(columns) + 1 - len(groups[0])
         legend.append(f"--long also shows {count(left_out, 'more column')}.")
+        groups = groups[:1]
+    styles = [_style(row) for row in table.rows]
+    title = plain(table.title)
+    for group in groups:
+        console.print(Text(f"\n{title}".rstrip("\n"), style="bold"))
+        console.print(_grid(group, styles))
+        title = f"{plain(table.title)}, continued"
     if legend:
         lines = Text("\n".join(map(plain, legend)))
         console.print(Padding(lines, (0, 0, 0, 2), expand=False), style="dim")
 
 
-def _filled(table: doc.Table) -> doc.Table:
-    """Return a table without the columns in which no row has anything."""
-    rest = range(1, len(table.columns))
-    return _part(
-        table, [i for i in rest if any(row.cells[i].text for row in table.rows)]
-    )
+def _style(row: doc.Row) -> str:
+    """Return how a row is set."""
+    if row.marked:
+        return "bold"
+    return "dim" * row.quiet
 
 
-def _groups(table: doc.Table, console: Console) -> Iterator[doc.Table]:
-    """Yield a table's columns in groups that fit, the first column with each."""
-    group: list[int] = []
-    for column in range(1, len(table.columns)):
-        wider = _part(table, [*group, column])
-        if group and _width(wider, console) > console.width:
-            yield _part(table, group)
-            group = []
+def _groups(
+    name: Printed, columns: Sequence[Printed], width: int
+) -> Iterator[list[Printed]]:
+    """Yield columns in groups that fit a width, the name of the rows with each."""
+    group, used = [name], name.width
+    for column in columns:
+        if len(group) > 1 and used + GAP + column.width > width:
+            yield group
+            group, used = [name], name.width
         group.append(column)
-    yield _part(table, group)
+        used += GAP + column.width
+    yield group
 
 
-def _part(table: doc.Table, columns: Sequence[int]) -> doc.Table:
-    """Return the first column of a table, and these ones."""
-    kept = (0, *columns)
-    rows = tuple(
-        replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows
-    )
-    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
-
-
-def _width(table: doc.Table, console: Console) -> int:
-    """Return the columns of the screen that a table needs, sentences broken into short lines."""
-    wide = console.measure(
-        _grid(table), options=console.options.update(width=FREE)
-    ).maximum
-    for number, column in enumerate(table.columns):
-        if column.wraps:
-            longest = max(len(row.cells[number].text) for row in table.rows)
-            wide -= max(0, longest - SENTENCE)
-    return wide
-
-
-def _grid(table: doc.Table) -> Grid:
-    """Return a table as rich draws it, headings folded to the width of their columns, and long names."""
+def _grid(columns: Sequence[Printed], styles: Sequence[str]) -> Grid:
+    """Return columns as rich draws them."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    columns = []
-    for number, column in enumerate(table.columns):
-        cells = _column(column, [row.cells[number] for row in table.rows])
-        is_name = number == 0 and column.align == "left"
-        if is_name:
-            cells = [Text(folded(text.plain, NAME)) for text in cells]
-        columns.append(cells)
-        justify: Literal["left", "right"] = (
-            "right" if column.align == "right" else "left"
-        )
-        # a name that leaves no room for the rest is broken, a number never; a heading is no wider
-        # than its cells, unless a word is
-        title = plain(column.title)
-        widths = [SHORT, *(text.cell_len for text in cells), *map(len, title.split())]
-        heading = Text(folded(title, min(HEADING, max(widths))))
-        can_break = column.wraps or is_name
+    for column in columns:
         grid.add_column(
-            heading, justify=justify, no_wrap=not can_break, overflow="fold"
+            column.heading,
+            justify=column.justify,
+            no_wrap=not column.breaks,
+            overflow="fold",
         )
-    for row, line in zip(table.rows, zip(*columns, strict=True), strict=True):
-        grid.add_row(*line, style="bold" if row.marked else "dim" if row.quiet else "")
+    rows = zip(*(column.cells for column in columns), strict=True)
+    for cells, style in zip(rows, styles, strict=True):
+        grid.add_row(*cells, style=style)
     return grid
 
 
-def _column(column: doc.Column, cells: list[doc.Cell]) -> list[Text]:
+def _columns(table: doc.Table) -> Iterator[Printed]:
+    """Yield the columns of a table, but for those after the first in which no row has anything.
+
+    Long names and headings are folded; a heading is no wider than its cells, unless a word is.
+    """
+    for number, column in enumerate(table.columns):
+        cells = [row.cells[number] for row in table.rows]
+        if number and not any(cell.text for cell in cells):
+            continue
+        texts = _texts(column, cells)
+        is_name = number == 0 and column.align == "left"
+        if is_name:
+            texts = [Text(folded(text.plain, NAME)) for text in texts]
+        title = plain(column.title)
+        widest = max(max(map(cell_len, text.plain.split("\n"))) for text in texts)
+        words = max(map(len, title.split()), default=0)
+        heading = folded(title, min(HEADING, max(SHORT, widest, words)))
+        if column.wraps:
+            widest = min(widest, SENTENCE)
+        width = max(widest, *map(len, heading.split("\n")))
+        justify: Literal["left", "right"] = "left"
+        if column.align == "right":
+            justify = "right"
+        # a name that leaves no room for the rest is broken, a number never
+        breaks = column.wraps or is_name
+        yield Printed(Text(heading), texts, width, breaks, justify)
+
+
+def _texts(column: doc.Column, cells: Sequence[doc.Cell]) -> list[Text]:
     """Return the cells of a column, numbers aligned at their points, details beside them, marks at the end."""
     texts = [plain(cell.text) for cell in cells]
     if column.align == "decimal":
         texts = _aligned_at_points(texts)
-    width = max(len(plain(cell.detail)) for cell in cells)
-    if width:
-        pairs = zip(texts, cells, strict=True)
-        texts = [f"{text} {plain(cell.detail):<{width}}" for text, cell in pairs]
-    if not any(cell.marked for cell in cells):
-        return [Text(text) for text in texts]
-    return [
-        Text(f"{text} {doc.MARK}", "bold green") if cell.marked else Text(f"{text}  ")
-        for cell, text in zip(cells, texts, strict=True)
-    ]
+    details = [plain(cell.detail) for cell in cells]
+    width = max(map(len, details))
+    has_marks = any(cell.marked for cell in cells)
+    printed = []
+    for cell, text, detail in zip(cells, texts, details, strict=True):
+        if width:
+            text = f"{text} {detail:<{width}}"
+        if cell.marked:
+            printed.append(Text(f"{text} {doc.MARK}", "bold green"))
+        else:
+            printed.append(Text(text + "  " * has_marks))
+    return printed
 
 
 def _aligned_at_points(texts: list[str]) -> list[str]:
@@ -259,110 +224,60 @@ def _aligned_at_points(texts: list[str]) -> list[str]:
 
 
 def _print_predictions(grid: doc.TokenGrid, console: Console) -> None:
-    """Print a grid; without colours a probability stands beside each prediction, in percent."""
-    coloured = console.is_terminal and console.color_system is not None
+    """Print a grid, a probability beside each prediction, in percent, and as its colour."""
     if grid.legend:
-        key = "Numbers are percent; * where a prediction stops changing"
-        key += ", » where the model continues" if grid.continuation else ""
-        if coloured:
-            key = "The stronger the colour, the more probable; underlined where a prediction stops changing"
+        key = KEY + CONTINUES * bool(grid.continuation)
         console.print(Text(f"{grid.legend} {key}.", style="dim"))
     console.print()
-    text, new = (
-        plain(part if len(part) <= TEXT else f"{part[:TEXT]}…")
-        for part in (grid.text, grid.continuation)
-    )
-    if grid.title or text:
-        title = [(grid.title + ": " * bool(text), "bold")] if grid.title else []
-        console.print(Text.assemble(*title, text, (new, "bold underline")))
-    for line in _lines(grid, console.width, coloured):
-        console.print(line, no_wrap=True, overflow="crop", crop=True)
+    text, new = _shortened(grid.text), _shortened(grid.continuation)
+    title = grid.title
+    if title and text:
+        title += ": "
+    if title or text:
+        console.print(Text.assemble((title, "bold"), text, (new, "bold underline")))
+    names = [_cut(head.text, NAME) for head, _ in grid.rows]
+    names += [Text(name, "dim") for name, _ in grid.foot]
+    name = _narrow(Text(grid.corner, "dim"), names)
+    columns = []
+    for number, head in enumerate(grid.columns):
+        heading = _cut("»" * head.marked + head.text, WIDEST, "bold")
+        cells = [_prediction(predictions[number]) for _, predictions in grid.rows]
+        cells += [_cut(texts[number], WIDEST) for _, texts in grid.foot]
+        columns.append(_narrow(heading, cells))
+    for title, texts in grid.facts:
+        cells = [_cut(text, WIDEST) for text in texts]
+        columns.append(_narrow(Text(title), cells))
+    styles = [""] * len(names)
+    for group in _groups(name, columns, console.width):
+        console.print(_grid(group, styles))
 
 
-def _lines(grid: doc.TokenGrid, width: int, coloured: bool) -> Iterator[Text]:
-    """Yield the lines of a grid, its columns in chunks that fit the width."""
-    heads = [_heading(head, coloured) for head in grid.columns]
-    top = Line((grid.corner, "dim"), heads, [name for name, _ in grid.facts])
-    rows = _rows(grid, coloured)
-    feet = [
-        Line((name, "dim"), [(text, "") for text in texts], [])
-        for name, texts in grid.foot
-    ]
-    facts = [
-        min(WIDEST, max(map(cell_len, (name, *texts)))) for name, texts in grid.facts
-    ]
-    left = min(
-        max(12, width // 4), max(cell_len(line.name[0]) for line in [top, *rows, *feet])
-    )
-    widths = Widths(left, _cell_widths([top, *feet], rows), facts)
-    room = width - left - sum(size + 2 for size in facts)
-    for number, columns in enumerate(_chunks(widths.cells, room)):
-        if number:
-            yield Text("")
-        below = [
-            foot for foot in feet if any(foot.cells[column][0] for column in columns)
-        ]
-        for line in [top, *rows, *below]:
-            yield line.printed(columns, widths)
+def _narrow(heading: Text, cells: list[Text]) -> Printed:
+    """Return a column as wide as its longest text."""
+    width = max(text.cell_len for text in (heading, *cells))
+    return Printed(heading, cells, width)
 
 
-def _heading(head: doc.Head, coloured: bool) -> Styled:
-    """Return the heading of a column; a generated token is underlined, without colours it has a sign before it."""
-    if not head.marked:
-        return head.text, "bold"
-    return head.text if coloured else f"»{head.text}", "bold underline"
-
-
-def _rows(grid: doc.TokenGrid, coloured: bool) -> list[Line]:
-    """Return the lines of predictions, each with its facts beside it."""
-    rows = []
-    for i, (head, predictions) in enumerate(grid.rows):
-        cells = [_predicted(cell, coloured) for cell in predictions]
-        rows.append(Line((head.text, ""), cells, [texts[i] for _, texts in grid.facts]))
-    return rows
-
-
-def _cell_widths(headings: Sequence[Line], rows: Sequence[Line]) -> list[int]:
-    """Return the width of each column: predictions are whole, what stands above and below them may be cut."""
-    lengths = [
-        [min(WIDEST, cell_len(text)) for text, _ in line.cells] for line in headings
-    ]
-    lengths += [[cell_len(text) for text, _ in line.cells] for line in rows]
-    return [max(column) for column in zip(*lengths, strict=True)]
-
-
-def _chunks(sizes: Sequence[int], room: int) -> Iterator[list[int]]:
-    """Yield the numbers of columns that stand beside each other, a space before each; at least one."""
-    chunk: list[int] = []
-    used = 0
-    for column, size in enumerate(sizes):
-        if chunk and used + size + 1 > room:
-            yield chunk
-            chunk, used = [], 0
-        chunk.append(column)
-        used += size + 1
-    yield chunk
-
-
-def _predicted(cell: doc.Prediction, coloured: bool) -> Styled:
+def _prediction(cell: doc.Prediction) -> Text:
     """Return a prediction as it is printed, and on which colour."""
-    text = _fit(cell.text, min(WIDEST, cell_len(cell.text)))
-    if not coloured:
-        return f"{text} {100 * cell.probability:.0f}{'*' if cell.settles else ''}", ""
-    mixed = (
-        round(pale + cell.probability * (strong - pale))
+    shown = cell.probability
+    mixed = [
+        round(pale + shown * (strong - pale))
         for pale, strong in zip(PALE, STRONG, strict=True)
-    )
-    return (
-        text,
-        f"#111111 on #{bytes(mixed).hex()}{' underline' if cell.settles else ''}",
-    )
+    ]
+    text = _cut(cell.text, WIDEST, f"#111111 on #{bytes(mixed).hex()}")
+    return text.append(f" {100 * shown:.0f}" + "*" * cell.settles)
 
 
-def _fit(text: str, size: int) -> str:
-    """Return a text that takes exactly this many columns of the terminal, a wide character counting two."""
-    return (
-        set_cell_size(text, size)
-        if cell_len(text) <= size
-        else set_cell_size(text, size - 1) + "…"
-    )
+def _shortened(text: str) -> str:
+    """Return the beginning of a sample."""
+    if len(text) > TEXT:
+        text = f"{text[:TEXT]}…"
+    return plain(text)
+
+
+def _cut(text: str, size: int, style: str = "") -> Text:
+    """Return a text that takes this many columns of the terminal at most, a wide character counting two."""
+    if cell_len(text) > size:
+        text = set_cell_size(text, size - 1) + "…"
+    return Text(text, style)

@@ -103,13 +103,6 @@ def test_all_of_a_document_is_there():
     assert text.count("words") == 33
 
 
-def test_empty_parts_leave_nothing():
-    empty = Document(
-        "", parts=(Table("title", (Column("a"),), ()), Sentences("title", ()))
-    )
-    assert "".join(Elements(html(empty)).text).strip() == ""
-
-
 def test_a_result_shows_its_document():
     class Result(Shown):
         def document(self):

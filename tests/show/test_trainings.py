@@ -62,18 +62,8 @@ def history(path, depth, objective, main="layer_accuracy"):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Return the history of an objective, with what `train` measured of depth."""
-    run = history(tmp_path_factory.mktemp("histories") / "history", 6, "aligned")
-    depths = [
-        {
-            "name": name, "objective": "aligned", "depth": depth, "layer": layer, "metric": "accuracy",
-            "value": layer / 10, "stderr": 0.01, "ms_per_sample": 0.5 * layer, "megabytes": 4 * layer,
-        }
-        for name, depth in (("aligned", 6), (HOSTILE, 3))
-        for layer in range(1, depth + 1)
-    ]  # fmt: skip
-    pd.DataFrame(depths).to_csv(run.path / "depths.csv", index=False)
-    return run
+    """Return the history of an objective of a hostile name."""
+    return history(tmp_path_factory.mktemp("histories") / "history", 6, HOSTILE)
 
 
 def test_maps_and_lines_are_the_values_by_step_and_by_depth(trained):
@@ -89,19 +79,13 @@ def test_maps_and_lines_are_the_values_by_step_and_by_depth(trained):
         1.5,
         2.0,
     ]
-    by_time = trained.plot("depth-accuracy").data
-    assert set(by_time["series"]) == {"aligned", HOSTILE}
-    own = by_time[by_time["series"] == "aligned"]
-    assert own["value"].tolist() == pytest.approx(
-        [10.0 * layer for layer in range(1, 7)]
-    )
 
 
 def test_a_page_shows_them_and_runs_no_name(browser, trained, tmp_path):
     with browser.open(report(trained, tmp_path / "page.html"), 360, "dark") as opened:
         assert opened.console == [] and opened.ask("window.hit") is None
         assert opened.ask("document.documentElement.scrollWidth <= innerWidth")
-        assert HOSTILE in opened.text("#depths")
+        assert HOSTILE in opened.text("header")
 
 
 def test_perplexity_takes_the_place_of_accuracy_and_a_logarithmic_scale(tmp_path):
@@ -123,22 +107,4 @@ def test_a_terminal_shows_the_last_step(trained):
         "Effective depth 2 of 6; predictions settle at layer 1.50 of 6 on average"
         in stream.getvalue()
     )
-    assert "40 samples · step 100 · aligned" in stream.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("name,layer\na,1\n", "has no column 'objective'"),
-        (
-            "name,objective,metric,depth,layer,value,stderr,ms_per_sample,megabytes\na,b,c,1,1,much,0,0,0\n",
-            "much",
-        ),
-        ("", "cannot be read"),
-    ],
-)
-def test_a_damaged_file_of_depths_is_told(tmp_path, text, line):
-    run = history(tmp_path / "history", 2, "aligned")
-    (run.path / "depths.csv").write_text(text)
-    with pytest.raises(LayerscopeError, match=line):
-        report(run, tmp_path / "x.html")
+    assert "40 samples · step 100 · " in stream.getvalue()

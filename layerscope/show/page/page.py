@@ -8,14 +8,14 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Any
+from itertools import count
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from layerscope.core.saved import jsonable
 from layerscope.show.document import Document, Facts, Frame, Section, Table, TokenGrid
-from layerscope.show.looks import DARK, Json, config, series_names
+from layerscope.show.looks import DARK, Json, Owned, config, series_names
 from layerscope.show.numbers import chance
 from layerscope.show.page.bundle import bundle
 from layerscope.show.page.content import (
@@ -29,12 +29,11 @@ from layerscope.show.page.content import (
 )
 from layerscope.show.plain import plain
 from layerscope.show.plots import Chart, Plot
-from layerscope.show.sources import bibtex, cited
 
 SCRIPTS = ("values.js", "table.js", "charts.js", "grid.js", "page.js", "anchors.js")
 FOLDED = 12
 """Figures of a section beyond which the others are folded."""
-OWN = ("findings", "runs", "cite", "contents", "controls", "content", "theme")
+OWN = ("findings", "runs", "contents", "controls", "content", "theme")
 """The anchors that every page has."""
 
 
@@ -52,11 +51,32 @@ def render(
     caller knows better.
     """
     named = [entry if isinstance(entry, Named) else Named(entry) for entry in documents]
-    members = _numbered([member for entry in named for member in _members(entry)])
-    kinds = _by_kind(members)
-    plots = _plots(members)
+    members: list[Named] = []
+    warnings: list[str] = []
+    for entry in named:
+        parts = entry.document.members
+        if parts:
+            # a result of several is shown by these, the first in its colour
+            warnings += entry.document.warnings
+            members.append(Named(parts[0], look=entry.look))
+            members += map(Named, parts[1:])
+        else:
+            members.append(entry)
+    members = _numbered(members)
+    facts: tuple[str, ...] = ()
+    if len(named) == 1:
+        facts = named[0].document.facts
+    kinds: dict[str, list[Named]] = {}
+    plots: list[Plot] = []
+    for member in members:
+        kinds.setdefault(member.document.kind, []).append(member)
+        for section in member.document.sections:
+            plots += [part for part in section.parts if isinstance(part, Plot)]
     sections = _sections(members, series_names(plots))
     title = title or _title(named)
+    if percent is None:
+        depths = {member.document.depth for member in members}
+        percent = len(depths - {None}) > 1
     scripts = [_own("theme.js"), "\n".join(map(_own, SCRIPTS))]
     vega = bundle()
     page = _environment().get_template("page.html")
@@ -64,83 +84,50 @@ def render(
         title=title,
         members=members,
         kinds=kinds,
-        facts=named[0].document.facts if len(named) == 1 else (),
-        notes=[*notes, *_warnings_of_wholes(named)],
+        facts=facts,
+        notes=[*notes, *warnings],
         differences={kind: _differences(alike) for kind, alike in kinds.items()},
         sections=sections,
-        bibtex=bibtex(cited(plots)),
-        **_switches(members, percent),
+        by_layer=any(isinstance(plot, Chart) and plot.x.depth for plot in plots),
+        percent=percent,
         content=_packed(_json(_content(title, members, sections))),
         vega=_packed(vega),
         style=Markup(_own("page.css") + _own("grid.css")),
-        scripts=[Markup(script) for script in scripts],
+        scripts=[*map(Markup, scripts)],
         policy=_policy([*scripts, vega]),
         version=version("layerscope"),
     )
-
-
-def _by_kind(members: Sequence[Named]) -> dict[str, list[Named]]:
-    kinds: dict[str, list[Named]] = {}
-    for m in members:
-        kinds.setdefault(m.document.kind, []).append(m)
-    return kinds
-
-
-def _plots(members: Sequence[Named]) -> list[Plot]:
-    sections = [section for m in members for section in m.document.sections]
-    return [
-        part for section in sections for part in section.parts if isinstance(part, Plot)
-    ]
 
 
 def _title(named: Sequence[Named]) -> str:
     """Return what the documents are of, or how many of which kind there are."""
     if len(named) == 1:
         return _name(named[0])
-    kinds = {entry.document.kind for entry in named}
-    kind = kinds.pop() if len(kinds) == 1 else "results"
+    kind, *others = {entry.document.kind for entry in named}
+    if others:
+        kind = "results"
     return f"{len(named)} {kind} compared"
-
-
-def _warnings_of_wholes(named: Sequence[Named]) -> list[str]:
-    """Return the warnings of results whose members a page shows in their place."""
-    wholes = [entry.document for entry in named if entry.document.members]
-    return [warning for whole in wholes for warning in whole.warnings]
-
-
-def _switches(members: Sequence[Named], percent: bool | None) -> Json:
-    """Return whether layers can be counted in percent, and whether they are at first."""
-    depths = {m.document.depth for m in members if m.document.depth}
-    by_layer = any(isinstance(plot, Chart) and plot.x.depth for plot in _plots(members))
-    return {
-        "by_layer": by_layer,
-        "percent": len(depths) > 1 if percent is None else percent,
-    }
 
 
 def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> Json:
     """Return what the scripts read."""
-    drawn = [figure for section in sections for figure in section["figures"]]
+    results = []
+    for member in members:
+        depth = member.document.depth or 0
+        results.append({"name": member.name, "depth": depth, "alone": member.alone})
+    drawn: list[Json] = []
+    tabled: list[Json] = []
+    for section in sections:
+        tabled += section["tables"]
+        drawn += section["figures"]
     return {
         "title": title,
-        "runs": [
-            {"name": m.name, "depth": m.document.depth or 0, "alone": m.alone}
-            for m in members
-        ],
+        "runs": results,
         "figures": [{name: figure[name] for name in DRAWN} for figure in drawn],
-        "tables": [table for section in sections for table in section["tables"]],
+        "tables": tabled,
         "config": config(SIZE),
         "dark": DARK,
     }
-
-
-def _members(entry: Named) -> list[Named]:
-    """Return the results that one is made of, the first in its colour; a result that is one is itself."""
-    members = entry.document.members
-    if not members:
-        return [entry]
-    first, *others = members
-    return [Named(first, look=entry.look), *map(Named, others)]
 
 
 def _name(entry: Named) -> str:
@@ -151,30 +138,29 @@ def _numbered(named: Sequence[Named]) -> list[Named]:
     """Return documents with a number, a colour and a name each, the names numbered where two are the same."""
     names = [_name(entry) for entry in named]
     kinds = [entry.document.kind for entry in named]
-    free = (
-        i for i in range(2 * len(named)) if i not in {entry.look for entry in named}
-    )
+    looks = {entry.look for entry in named}
+    free = (number for number in count() if number not in looks)
     result = []
-    for i, (name, entry) in enumerate(zip(names, named, strict=True)):
-        shown_name = (
-            f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name
-        )
-        color = next(free) if entry.look is None else entry.look
-        result.append(
-            Named(entry.document, shown_name, color, i, kinds.count(kinds[i]) == 1)
-        )
+    for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        if names.count(name) > 1:
+            name = f"{name} ({names[: i + 1].count(name)})"
+        look = named[i].look
+        if look is None:
+            look = next(free)
+        alone = kinds.count(kind) == 1
+        result.append(Named(named[i].document, name, look, i, alone))
     return result
 
 
 def _sections(members: Sequence[Named], series: list[str]) -> list[Json]:
     """Return the sections of all documents, those of one name as one; one without anything in it is left out."""
     names = in_order(
-        [[section.name for section in m.document.sections] for m in members]
+        (section.name for section in member.document.sections) for member in members
     )
     by_name: dict[str, list[tuple[Named, Section]]] = {name: [] for name in names}
-    for m in members:
-        for section in m.document.sections:
-            by_name[section.name].append((m, section))
+    for member in members:
+        for section in member.document.sections:
+            by_name[section.name].append((member, section))
     taken = {*OWN, *names}
     sections = [_section(owned, series, taken) for owned in by_name.values()]
     return [one for one in sections if one["figures"] or one["tables"] or one["grids"]]
@@ -184,63 +170,57 @@ def _section(
     owned: Sequence[tuple[Named, Section]], series: list[str], taken: set[str]
 ) -> Json:
     """Return the sections of one name as one; each figure, table and grid gets an anchor that is not `taken`."""
-    sections = [section for _, section in owned]
-    name = sections[0].name
-    section_tables = list(tables(_of_kind(owned, Table | Frame)))
-    for table in section_tables:
-        table["id"] = anchor(taken, table["name"])
-    section_figures = list(figures(_of_kind(owned, Plot), series))
-    for figure in section_figures:
-        figure["id"] = anchor(taken, figure["name"])
-    grids = [(m, grid) for m, parts in _of_kind(owned, TokenGrid) for grid in parts]
+    first = owned[0][1]
+    legend: list[str] = []
+    leads: list[str] = []
+    plots: list[list[Owned]] = []
+    tabled: list[tuple[Named, list[Table | Frame]]] = []
+    grids: list[tuple[Named, TokenGrid, str]] = []
+    for member, section in owned:
+        legend += section.legend
+        leads.append(section.lead)
+        plots.append([])
+        tabled.append((member, []))
+        for part in section.parts:
+            if isinstance(part, Plot):
+                plots[-1].append(member.owned(part))
+            elif isinstance(part, TokenGrid):
+                name = f"{first.name} {len(grids) + 1}"
+                grids.append((member, part, anchor(taken, name)))
+            elif isinstance(part, (Table, Frame)):
+                tabled[-1][1].append(part)
+    section_tables = [*tables(tabled)]
+    section_figures = [*figures(plots, series)]
+    for entry in (*section_tables, *section_figures):
+        entry["id"] = anchor(taken, entry["name"])
     return {
-        "id": name,
-        "title": sections[0].title,
-        "lead": " ".join(dict.fromkeys(section.lead for section in sections)),
-        "legend": list(
-            dict.fromkeys(text for section in sections for text in section.legend)
-        ),
-        "groups": [
-            part
-            for part in (section_figures[:FOLDED], section_figures[FOLDED:])
-            if part
-        ],
+        "id": first.name,
+        "title": first.title,
+        "lead": " ".join(dict.fromkeys(leads)),
+        "legend": [*dict.fromkeys(legend)],
+        "groups": [*filter(None, (section_figures[:FOLDED], section_figures[FOLDED:]))],
         "figures": section_figures,
         "tables": section_tables,
-        "grids": [
-            (m, grid, anchor(taken, f"{name} {i}"))
-            for i, (m, grid) in enumerate(grids, 1)
-        ],
+        "grids": grids,
     }
-
-
-def _of_kind(
-    owned: Sequence[tuple[Named, Section]], kind: Any
-) -> list[tuple[Named, list[Any]]]:
-    """Return each result's parts of a kind, as `isinstance` takes kinds."""
-    return [
-        (m, [part for part in section.parts if isinstance(part, kind)])
-        for m, section in owned
-    ]
 
 
 def _differences(shown: Sequence[Named]) -> list[tuple[str, list[str]]] | None:
     """Return the facts in which results of a kind differ, each with its value in every one; None without facts."""
     facts: list[dict[str, str]] = []
     for member in shown:
-        parts = [
-            part
-            for part in member.document.details
-            if isinstance(part, Facts) and part.title
-        ]
-        facts.append({name: fact for part in parts for name, fact in part.entries})
+        facts.append({})
+        for part in member.document.details:
+            if isinstance(part, Facts) and part.title:
+                facts[-1].update(part.entries)
     if not any(facts):
         return None
-    names = in_order([list(of_one) for of_one in facts])
-    values = {name: [of_one.get(name, "–") for of_one in facts] for name in names}
-    return [
-        (name, of_each) for name, of_each in values.items() if len(set(of_each)) > 1
-    ]
+    differing = []
+    for name in in_order(facts):
+        values = [entries.get(name, "–") for entries in facts]
+        if len(set(values)) > 1:
+            differing.append((name, values))
+    return differing
 
 
 def _environment() -> Environment:

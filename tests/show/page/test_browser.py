@@ -1,7 +1,5 @@
 """The page in a real browser: what is drawn, what can be switched, and what its downloads hold."""
 
-import shutil
-
 import pandas as pd
 import pytest
 from exit_reports import HOSTILE, made
@@ -113,23 +111,8 @@ def test_the_download_of_every_number_is_the_runs_table(
     assert set(wanted) - set(found) <= {"step"}
 
 
-def test_the_meaning_of_a_metric_is_one_click_away(browser, one, language):
-    with browser.open(one) as opened:
-        for name in ("prompt_entropy", "curvature", "perplexity"):
-            title = METRICS[name].title
-            box = card(title[0].upper() + title[1:])
-            opened.tab.click(f"{box} summary")
-            said = " ".join(opened.text(f"{box} .meaning").split())
-            for part in (
-                METRICS[name].meaning,
-                METRICS[name].direction,
-                METRICS[name].source,
-            ):
-                assert part in said
-
-
-def test_the_keyboard_reaches_everything(browser, one):
-    with browser.open(one) as opened:
+def test_the_keyboard_reaches_everything(browser, exits):
+    with browser.open(exits) as opened:
         opened.tab.keyboard.press("Tab")
         assert opened.ask("document.activeElement.className") == "skip"
         opened.tab.keyboard.press("Enter")
@@ -156,13 +139,6 @@ def test_the_keyboard_reaches_everything(browser, one):
             f"[...document.querySelectorAll('button, select, input')].map({name})"
         )
         assert all(names)
-
-
-def test_three_copies_of_a_run_have_three_names(browser, labelled, tmp_path):
-    copies = [shutil.copytree(labelled.path, tmp_path / name) for name in "abc"]
-    with browser.open(report(copies, tmp_path / "page.html")) as opened:
-        for name, text in zip("abc", opened.texts(".runs label"), strict=True):
-            assert text.endswith(f"Sequential ({name})")
 
 
 @pytest.mark.parametrize(
@@ -288,24 +264,6 @@ def test_a_pointer_is_told_the_value_and_its_error(browser, one, language):
         assert f"{value:.4g}" in told and "±" in told and "layer" in told
 
 
-def test_paper_is_light_and_holds_every_plot(browser, several, tmp_path):
-    with browser.open(several, scheme="dark") as opened:
-        opened.ask("dispatchEvent(new Event('beforeprint'))")
-        assert opened.ask("document.documentElement.dataset.theme") == "light"
-        plots = "[...document.querySelectorAll('.plot canvas')].filter(c => c.checkVisibility())"
-        room = opened.ask(
-            f"{plots}.map(c => [c.clientWidth, c.closest('.card').clientWidth])"
-        )
-        assert all(drawn <= whole <= 680 for drawn, whole in room)
-        assert set(opened.ask(f"{plots}.map(c => getComputedStyle(c).filter)")) == {
-            "invert(1) hue-rotate(180deg)"
-        }
-        opened.ask("dispatchEvent(new Event('afterprint'))")
-        assert opened.ask("document.documentElement.dataset.theme") == "dark"
-        opened.tab.pdf(path=tmp_path / "page.pdf")
-    assert (tmp_path / "page.pdf").stat().st_size > 50_000
-
-
 def test_a_long_section_is_folded_and_a_cut_table_says_so(
     browser, written, by_layer, tmp_path
 ):
@@ -334,3 +292,21 @@ def test_a_long_section_is_folded_and_a_cut_table_says_so(
         )
         opened.until(f"{cue} === 'none'")
         assert opened.console == []
+
+
+def test_paper_is_light_and_holds_every_plot(browser, several, tmp_path):
+    with browser.open(several, scheme="dark") as opened:
+        opened.ask("dispatchEvent(new Event('beforeprint'))")
+        assert opened.ask("document.documentElement.dataset.theme") == "light"
+        plots = "[...document.querySelectorAll('.plot canvas')].filter(c => c.checkVisibility())"
+        room = opened.ask(
+            f"{plots}.map(c => [c.clientWidth, c.closest('.card').clientWidth])"
+        )
+        assert all(drawn <= whole <= 680 for drawn, whole in room)
+        assert set(opened.ask(f"{plots}.map(c => getComputedStyle(c).filter)")) == {
+            "invert(1) hue-rotate(180deg)"
+        }
+        opened.ask("dispatchEvent(new Event('afterprint'))")
+        assert opened.ask("document.documentElement.dataset.theme") == "dark"
+        opened.tab.pdf(path=tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").stat().st_size > 50_000

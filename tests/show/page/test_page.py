@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from exit_reports import made
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.reports.verb import report
-from layerscope.runs import open_run
 from layerscope.runs.registry import METRICS
 from layerscope.show.document import Document
 from layerscope.show.page.page import render
@@ -75,43 +75,14 @@ def test_the_page_carries_the_whole_long_frame(
     table = pd.concat(tables, ignore_index=True).astype(object)
     assert [c["name"] for c in columns] == ["run", *table.columns]
     for column in columns[1:]:
-        values = column.get("values", [column.get("all")] * len(table))
-        if "at" in column:
-            some = dict(zip(column["at"], column["values"], strict=True))
-            values = [some.get(row) for row in range(len(table))]
-        values = (
-            [None if v is None else column["texts"][v] for v in values]
-            if "texts" in column
-            else values
-        )
         wanted = [None if pd.isna(v) else v for v in table[column["name"]]]
-        assert values == wanted, column["name"]
-
-
-def test_what_was_run_stands_on_the_page(language, tmp_path):
-    text = report(language, tmp_path / "page.html").read_text("utf-8")
-    for wanted in (
-        "layerscope profile tiny-llama",
-        "tiny-llama",
-        "LlamaForCausalLM",
-        "40 samples",
-        "layerscope",
-        "lens tokens",
-    ):
-        assert wanted in text, wanted
-    for name in set(language.table()["metric"]) & METRICS.keys() - {"saturation_layer"}:
-        for said in (
-            METRICS[name].meaning,
-            METRICS[name].direction,
-            METRICS[name].source,
-        ):
-            assert said.replace("'", "&#39;").replace(">", "&gt;") in text, name
+        assert column["values"] == wanted, column["name"]
 
 
 def test_runs_that_differ_say_in_what(labelled, language, tmp_path):
     text = report([labelled, language], tmp_path / "page.html").read_text("utf-8")
     assert (
-        "These runs differ in their data and the number of samples: compare their shapes"
+        "These runs differ in their data, the number of samples: compare their shapes"
         in text
     )
     assert "2 runs compared" in text
@@ -145,10 +116,8 @@ def test_values_that_are_not_finite_stay_off_the_json(
         [0.1, math.nan, math.inf, 0.1, 0.1],
     )
     content = content_of(report(written(rows), tmp_path / "page.html"))
-    (column,) = (
-        c for c in content["figures"][0]["parts"][0]["columns"] if c["name"] == "y"
-    )
-    assert column["values"] == [1, None, None, 2, 3]
+    drawn = content["figures"][0]["parts"][0]["columns"]
+    assert drawn["y"] == [1, None, None, 2, 3]
 
 
 def refused(*arguments, **named):
@@ -227,51 +196,6 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_one_that_was_there(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]
 
 
-def test_the_command_prints_the_path_of_the_page_and_the_figures(
-    labelled, tmp_path, monkeypatch, capsys
-):
-    from layerscope.cli import main
-
-    page, figures = tmp_path / "page.html", tmp_path / "figures"
-    arguments = [
-        "report",
-        str(labelled.path),
-        "--out",
-        str(page),
-        "--figures",
-        str(figures),
-        "--json",
-    ]
-    monkeypatch.setattr(sys, "argv", ["layerscope", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["page"] == str(page)
-    assert page.is_file()
-    assert sorted(printed["figures"]) == sorted(str(path) for path in figures.iterdir())
-    assert {Path(path).suffix for path in printed["figures"]} == {
-        ".png",
-        ".pdf",
-        ".svg",
-    }
-
-
-def test_a_table_that_changed_is_read_again(labelled, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(labelled.path, copy)
-    run = open_run(copy)
-    rows = run.table()
-    rows["value"] = 0.0  # a reader's own copy
-    assert run.table()["value"].any()
-    run.folder.write_table("labels", run.folder.read_table("labels").iloc[:0])
-    assert (
-        len(run.table())
-        == len(rows)
-        - (rows["metric"].isin(["linear_probe", "linear_probe_c", "knn_probe"])).sum()
-    )
-
-
 def test_options_in_sentences_are_code_and_markup_of_data_is_not():
     """A warning names an option in backticks; what came from data stays text, in backticks too."""
     found = Document(
@@ -310,3 +234,53 @@ def test_the_section_and_the_column_of_the_guide_stand_on_a_page(
     assert [*made["changes"](without)] == []
     cells = [made["block"](labelled, layer) for layer in labelled.layers]
     assert [cell.value for cell in cells] == [None, *labelled.info["model"]["blocks"]]
+
+
+def test_what_was_run_stands_on_the_page(language, tmp_path):
+    text = report(language, tmp_path / "page.html").read_text("utf-8")
+    for wanted in (
+        "layerscope profile tiny-llama",
+        "tiny-llama",
+        "LlamaForCausalLM",
+        "40 samples",
+        "layerscope",
+        "lens tokens",
+    ):
+        assert wanted in text, wanted
+    for name in set(language.table()["metric"]) & METRICS.keys() - {"saturation_layer"}:
+        for said in (
+            METRICS[name].meaning,
+            METRICS[name].direction,
+            METRICS[name].source,
+        ):
+            assert said.replace("'", "&#39;").replace(">", "&gt;") in text, name
+
+
+def test_the_command_prints_the_path_of_the_page_and_the_figures(
+    tmp_path, monkeypatch, capsys
+):
+    from layerscope.cli import main
+
+    page, figures = tmp_path / "page.html", tmp_path / "figures"
+    arguments = [
+        "report",
+        str(made().save(tmp_path / "exits")),
+        "--out",
+        str(page),
+        "--figures",
+        str(figures),
+        "--json",
+    ]
+    monkeypatch.setattr(sys, "argv", ["layerscope", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["page"] == str(page)
+    assert page.is_file()
+    assert sorted(printed["figures"]) == sorted(str(path) for path in figures.iterdir())
+    assert {Path(path).suffix for path in printed["figures"]} == {
+        ".png",
+        ".pdf",
+        ".svg",
+    }

@@ -70,13 +70,12 @@ addEventListener("scroll", () => {
 }, { passive: true });
 mark();
 
-// What is copied is also set as the address, where it is a link; without a clipboard the address alone.
+// A link that is copied is also set as the address; without a clipboard the address alone.
 document.addEventListener("click", ({ target }) => {
-  const sign = target.closest(".link, [data-copy]");
+  const sign = target.closest(".link");
   if (!sign) return;
-  const text = sign.dataset.copy ? document.getElementById(sign.dataset.copy).textContent : sign.href;
-  navigator.clipboard?.writeText(text).then(() => {
-    document.getElementById("said").textContent = sign.dataset.copy ? "BibTeX copied" : "Link copied";
+  navigator.clipboard?.writeText(sign.href).then(() => {
+    document.getElementById("said").textContent = "Link copied";
     sign.classList.add("copied");
     setTimeout(() => sign.classList.remove("copied"), 1500);
   }, () => {});

@@ -17,11 +17,9 @@ let moved = false; // by the reader
 
 // The rows of one result in a figure; what has no value is left out.
 function rowsOf(part) {
-  part.rows ??= (() => {
-    const columns = columnsOf(part.columns);
-    return Array.from({ length: part.count }, (_, i) => Object.fromEntries(
-      [["run", runName(part.run)], ...columns.flatMap(({ name, value }) => (value(i) === null ? [] : [[name, value(i)]]))]));
-  })();
+  const columns = Object.entries(part.columns);
+  part.rows ??= part.columns.run.map((_, i) => Object.fromEntries(
+    columns.map(([name, values]) => [name, values[i]]).filter(([, value]) => value !== null)));
   return part.rows;
 }
 

@@ -34,7 +34,9 @@ function tableIn(id) {
 }
 
 function longTable({ id, name: file, title, columns: given, owners, choose }) {
-  const held = columnsOf(given);
+  const held = given.map(({ name: title, values }) => (
+    { name: title, number: values.every((value) => typeof value !== "string"), value: (row) => values[row] }
+  ));
   const rows = Array.from(owners.keys());
   const shown = ({ name, value }) => (name === "run" ? page.runs.length > 1 : rows.some((row) => value(row) !== null));
   const columns = held.filter(shown).map(({ name, number, value }) => {
@@ -81,7 +83,7 @@ const LEGIBLE = 0.5; // a table that had to shrink more stays off the paper
 const wideTables = () => [...document.querySelectorAll(".tabled:not(.long) .table")];
 addEventListener("beforeprint", () => {
   screenTheme = root.dataset.theme;
-  opened = [...document.querySelectorAll("#runs details:not([open]), #cite details:not([open])")];
+  opened = [...document.querySelectorAll("#runs details:not([open])")];
   opened.forEach((details) => { details.open = true; });
   setTheme("light");
   root.classList.add("printing");

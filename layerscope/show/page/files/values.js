@@ -12,17 +12,6 @@ document.head.append(element("script", {}, await (await unpacked("vega")).text()
 const page = await (await unpacked("content")).json();
 globalThis.page = page;
 
-// The columns of a table, each with the value of a row, null where there is none: one for all rows, one for each, or
-// some of rows by their numbers.
-function columnsOf(given) {
-  return given.map((column) => {
-    const some = column.at ? new Map(column.at.map((row, i) => [row, column.values[i]])) : null;
-    const stored = some ? (row) => some.get(row) ?? null : column.values ? (row) => column.values[row] : () => column.all;
-    const value = column.texts ? (row) => column.texts[stored(row)] ?? null : stored;
-    return { name: column.name, number: !column.texts, value };
-  });
-}
-
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
