@@ -88,7 +88,7 @@ def test_profile_prints_the_table_that_answers_and_with_long_all(
         assert str(tmp_path / "run") in "".join(out.split("\n"))
         assert "linear probe" in out
     assert len(printed.out.splitlines()) < 30 < len(long.out.splitlines())
-    assert "--long also shows: What stands out" in printed.out
+    assert "--long shows all of it" in printed.out
     assert "curvature" not in printed.out and "--long" not in long.out
     assert all(word in long.out for word in ("What stands out", "curvature", "CKA"))
     run = layerscope.open_run(tmp_path / "run")

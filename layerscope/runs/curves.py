@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,14 +95,11 @@ def curves(run: "Run") -> list[Curve]:
     measured is absent.
     """
     table = run.at()
-    table = table[~table["site"].isin({column.site for column in run.sublayers})]
+    inside = table["site"].isin({column.site for column in run.sublayers})
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
     is_curve = table["layer_b"].isna() | to_last.fillna(False).astype(bool)
-    rows = table[is_curve & ~table["metric"].isin(TABLE_ALONE)]
-    groups = rows.groupby(KEYS, sort=False, dropna=False)
-    return sorted(
-        (_curve(part, run) for _, part in groups), key=lambda curve: rank(curve.metric)
-    )
+    measured = [_curve(rows, run) for _, rows in _by(table[is_curve & ~inside], KEYS)]
+    return sorted(measured, key=lambda curve: rank(curve.metric))
 
 
 def inside(run: "Run") -> list[Curve]:
@@ -112,18 +108,25 @@ def inside(run: "Run") -> list[Curve]:
     With them stands `raw`, the blocks' output, and the sites are in the order in which a block
     shows them.
     """
-    order = [*dict.fromkeys(column.site for column in run.sublayers), "raw"]
+    sites = [*dict.fromkeys(column.site for column in run.sublayers)]
+    order = [*sites, "raw"]
     table = run.at()
-    measured = table.loc[table["site"].isin(order[:-1]), "metric"].unique()
-    rows = table[table["metric"].isin(measured) & ~table["metric"].isin(TABLE_ALONE)]
-    rows = rows[rows["site"].isin(order) & rows["layer_b"].isna()]
-    groups = rows.groupby([*KEYS, "site"], sort=False, dropna=False)
+    measured = table.loc[table["site"].isin(sites), "metric"]
+    rows = table[table["metric"].isin(measured) & table["layer_b"].isna()]
+    by_site = _by(rows[rows["site"].isin(order)], [*KEYS, "site"])
+    found = [_curve(part, run) for _, part in by_site]
 
     def position(curve: Curve) -> tuple[int, str, str, int]:
         variant, pooling = curve.variant or "", curve.pooling or ""
         return rank(curve.metric), variant, pooling, order.index(curve.site)
 
-    return sorted((_curve(part, run) for _, part in groups), key=position)
+    return sorted(found, key=position)
+
+
+def _by(rows: pd.DataFrame, names: list[str]) -> Any:
+    """Return the rows of each curve."""
+    rows = rows[~rows["metric"].isin(TABLE_ALONE)]
+    return rows.groupby(names, sort=False, dropna=False)
 
 
 def panels(curves: Iterable[Curve]) -> dict[tuple[str, str | None], list[Curve]]:
@@ -136,55 +139,69 @@ def panels(curves: Iterable[Curve]) -> dict[tuple[str, str | None], list[Curve]]
 
 def site_name(site: str) -> str:
     """Return a site as a person reads it."""
-    return "block output" if site == "raw" else site.replace("_", " ")
+    if site == "raw":
+        return "block output"
+    return site.replace("_", " ")
 
 
 def heading(curve: Curve, beside: Sequence[Curve]) -> str:
     """Return a curve's title, with its variant and pooling where others of its metric have another."""
     alike = [other for other in beside if other.metric == curve.metric]
     parts = [curve.title]  # which names the choices of its variant
-    if len({other.variant for other in alike}) > 1 and curve.variant:
+    if curve.variant and any(other.variant != curve.variant for other in alike):
         parts += [part for part in curve.variant.split(",") if part not in CHOICES]
-    if len({other.pooling for other in alike}) > 1:
+    if any(other.pooling != curve.pooling for other in alike):
         parts.append(pooling_name(curve.pooling))
     return ", ".join(parts)
 
 
 def counted(curve: Curve, run: "Run") -> str:
     """Return on how many samples (of a language model's lens: tokens) a curve rests, and how many it skips."""
-    by_token = curve.about.needs == "lens" and run.info["model"].get("language_model")
-    skipped = f"{curve.n_skipped:,} skipped" if curve.n_skipped else "none skipped"
-    return f"{curve.n:,} {'tokens' if by_token else 'samples'}, {skipped}"
+    noun, skipped = "samples", "none"
+    if curve.about.needs == "lens" and run.info["model"].get("language_model"):
+        noun = "tokens"
+    if curve.n_skipped:
+        skipped = f"{curve.n_skipped:,}"
+    return f"{curve.n:,} {noun}, {skipped} skipped"
 
 
 def _curve(rows: pd.DataFrame, run: "Run") -> Curve:
     rows = rows.sort_values("layer")
-    metric, variant, pooling = (_text(rows[key].iloc[0]) for key in KEYS)
+    metric = str(rows["metric"].iloc[0])
     raw, after = rows[rows["site"] == "raw"], rows[rows["site"] == run.final]
-    body = next(part for part in (raw, after, rows) if len(part))
-    body = body[body["site"] == body["site"].iloc[0]]
-    end = after.iloc[-1] if len(raw) and len(after) and run.final != "raw" else None
-    layers, site = tuple(map(int, body["layer"])), str(body["site"].iloc[0])
+    final, final_stderr = None, math.nan
+    body = rows
+    if len(raw):
+        body = raw
+        if len(after) and run.final != "raw":
+            final, final_stderr = map(float, after[["value", "stderr"]].iloc[-1])
+    elif len(after):
+        body = after
+    site = str(body["site"].iloc[0])
+    body = body[body["site"] == site]
+    layers = tuple(map(int, body["layer"]))
     values = body["value"].to_numpy(dtype=np.float64)
     reference = run.depth if site == run.final else None
     return Curve(
-        metric=str(metric),
-        variant=variant,
-        pooling=pooling,
+        metric=metric,
+        variant=_text(rows["variant"].iloc[0]),
+        pooling=_text(rows["pooling"].iloc[0]),
         site=site,
         layers=layers,
         values=values,
         stderr=body["stderr"].to_numpy(dtype=np.float64),
-        final=None if end is None else float(end["value"]),
-        final_stderr=math.nan if end is None else float(end["stderr"]),
+        final=final,
+        final_stderr=final_stderr,
         n=int(body["n"].max()),
         n_skipped=int(body["n_skipped"].max()),
-        stands_out=_stands_out(str(metric), layers, values, reference),
+        stands_out=_stands_out(metric, layers, values, reference),
     )
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    if isinstance(value, str):
+        return value
+    return None
 
 
 def _stands_out(
@@ -196,38 +213,39 @@ def _stands_out(
     layer itself.
     """
     record = about(metric)
-    candidates = {
-        layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1
-    }
+    by_layer = pd.Series(values, layers)
+    by_layer = by_layer[by_layer.index >= 1]
     if record.needs == "pairs":
-        # of a distance, what it falls short of 1
-        likeness = {
-            layer: 1.0 - v if record.low else v for layer, v in candidates.items()
-        }
-        start = _holds_from(likeness, SIMILAR)
-        return None if start == reference else start
+        if record.low:  # of a distance, what it falls short of 1
+            by_layer = 1.0 - by_layer
+        start = _holds_from(by_layer, SIMILAR)
+        if start == reference:
+            return None
+        return start
     if metric == "saturated":
-        return _holds_from(candidates, HALF)
-    finite = {layer: v for layer, v in candidates.items() if math.isfinite(v)}
-    is_flat = len(finite) > 1 and len(set(finite.values())) == 1
-    if metric in COUNTS or not finite or is_flat:
+        return _holds_from(by_layer, HALF)
+    by_layer = by_layer[np.isfinite(by_layer)]
+    is_flat = len(by_layer) > 1 and by_layer.nunique() == 1
+    if metric in COUNTS or by_layer.empty or is_flat:
         return None
-    return (min if record.low else max)(finite, key=finite.__getitem__)
+    if record.low:
+        return int(by_layer.idxmin())
+    return int(by_layer.idxmax())
 
 
-def _holds_from(values: dict[int, float], level: float) -> int | None:
+def _holds_from(by_layer: pd.Series, level: float) -> int | None:
     """Return the first layer from which every value is known and above a level."""
-    above = list(
-        takewhile(lambda layer: values[layer] > level, sorted(values, reverse=True))
-    )
-    return above[-1] if above else None
+    above = by_layer.sort_index(ascending=False).gt(level).astype(int).cummin()
+    if not above.any():
+        return None
+    return int(above.index[above.sum() - 1])
 
 
 def value_text(of: Curve | Metric, value: float, stderr: float = math.nan) -> str:
     """Return value, standard error and unit of a point of a curve or metric, as a sentence says it."""
+    words = [number(value), error(stderr), of.unit]
     if of.unit == "%" and math.isfinite(value):
-        shown = f"{100 * value:.1f}" + (
-            f" ±{100 * stderr:.1f}" if stderr >= NIL else ""
-        )
-        return f"{shown} %"
-    return " ".join(part for part in (number(value), error(stderr), of.unit) if part)
+        words[:2] = [f"{100 * value:.1f}", ""]
+        if stderr >= NIL:
+            words[1] = f"±{100 * stderr:.1f}"
+    return " ".join(filter(None, words))

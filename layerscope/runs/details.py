@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from layerscope.runs.registry import METRICS
@@ -11,7 +11,7 @@ from layerscope.show.document import Facts, Sentences
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
-LONG = ("blocks", "examples")
+LONG = ("model blocks", "data examples")
 """Lists that no reader compares."""
 
 
@@ -23,12 +23,12 @@ def details(run: "Run") -> tuple[Facts | Sentences, ...]:
         made["made"] = (
             f"{dt.datetime.fromtimestamp(started[0]['time'], dt.UTC):%Y-%m-%d %H:%M} UTC"
         )
-    settings = {
-        f"{group} {name}": value
-        for group in ("model", "data", "options")
-        for name, value in info[group].items()
-        if name not in LONG
-    }
+    settings: dict[str, object] = {}
+    for group in ("model", "data", "options"):
+        for name, value in info[group].items():
+            settings[f"{group} {name}"] = value
+    for name in LONG:
+        settings.pop(name, None)
     settings["layerscope"] = info.get("layerscope")
     return (
         Facts(_shown(made)),
@@ -37,33 +37,33 @@ def details(run: "Run") -> tuple[Facts | Sentences, ...]:
     )
 
 
-def _shown(facts: dict[str, object]) -> tuple[tuple[str, str], ...]:
+def _shown(facts: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     """Return names and facts as texts, without those that are not set."""
     entries = []
     for name, value in facts.items():
-        words = ", ".join(map(str, value)) if isinstance(value, list) else value
-        if words not in (None, ""):
-            entries.append((name.replace("_", " "), str(words)))
+        if isinstance(value, list):
+            value = ", ".join(map(str, value))
+        if value not in (None, ""):
+            entries.append((name.replace("_", " "), str(value)))
     return tuple(entries)
 
 
 def unfinished(run: "Run") -> tuple[str, ...]:
     """Return what a run that was stopped still lacks, one line each."""
     folder = run.folder
-    missing = sum(not folder.is_finished(shard) for shard in folder.shards)
-    chosen = [
-        METRICS[name] for name in run.info["options"]["metrics"] if name in METRICS
-    ]
-    titles = [metric.title for metric in chosen if not folder.has_table(metric.needs)]
+    shards = folder.shards
+    missing = len(shards) - sum(map(folder.is_finished, shards))
     lines = []
     if missing:
-        lines.append(
-            f"unfinished: {missing:,} of {len(folder.shards):,} shards are missing"
-        )
+        lines.append(f"unfinished: {missing:,} of {len(shards):,} shards are missing")
+    titles = []
+    for name in run.info["options"]["metrics"]:
+        metric = METRICS.get(name)
+        if metric and not folder.has_table(metric.needs):
+            titles.append(metric.title)
     if titles:
-        names = ", ".join(titles)
         lines.append(
-            f"unfinished: {names} not computed yet; run the same command to resume"
+            f"unfinished: {', '.join(titles)} not computed yet; run the same command to resume"
         )
     return tuple(lines)
 
@@ -76,19 +76,19 @@ def run_names(runs: "Sequence[Run]") -> list[str]:
     Only one run given twice has one name twice.
     """
     names = [str(run.info["model"]["name"]) for run in runs]
-    data = [str(run.info["data"]["name"]) for run in runs]
-    objectives = [run.info["options"].get("objective") for run in runs]
-    if len(set(data)) > 1:
-        names = [f"{name} on {on}" for name, on in zip(names, data, strict=True)]
-    if len(set(objectives)) > 1:
-        pairs = zip(names, objectives, strict=True)
-        names = [
-            f"{name}, {objective}" if objective else name for name, objective in pairs
-        ]
-    short, paths = names, [run.path.resolve() for run in runs]
-    for marks in ([path.name for path in paths], [str(path) for path in paths]):
+    marks: list[tuple[str, list[str]]] = [
+        (" on {}", [run.info["data"]["name"] for run in runs]),
+        (", {}", [run.info["options"].get("objective") or "" for run in runs]),
+    ]
+    for form, facts in marks:
+        if len(set(facts)) > 1:
+            pairs = zip(names, facts, strict=True)
+            names = [name + form.format(fact) * bool(fact) for name, fact in pairs]
+    short, names = names, [*names]
+    folders = [run.path.resolve() for run in runs]
+    for paths in ([folder.name for folder in folders], folders):
         times = Counter(names)
-        marked = [f"{base} ({mark})" for base, mark in zip(short, marks, strict=True)]
-        pairs = zip(names, marked, strict=True)
-        names = [other if times[name] > 1 else name for name, other in pairs]
+        for i, path in enumerate(paths):
+            if times[names[i]] > 1:
+                names[i] = f"{short[i]} ({path})"
     return names

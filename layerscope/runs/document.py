@@ -1,14 +1,13 @@
 """A run as a document: the answer, the few sentences it rests on, and for each kind of metric a table and charts."""
 
 import shlex
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layerscope.core.errors import count, spans
 from layerscope.core.saved import jsonable
-from layerscope.runs.curves import curves
+from layerscope.runs.curves import KEYS, curves
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
 from layerscope.runs.history import training_sections
@@ -27,11 +26,10 @@ def as_dict(run: "Run") -> dict[str, Any]:
     """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
     measured = curves(run)
     sentences = findings(run, measured)
-    names = ("metric", "variant", "pooling")
-    stands_out = [
-        {name: getattr(curve, name) for name in names} | {"layer": curve.stands_out}
-        for curve in measured
-    ]
+    stands_out = []
+    for curve in measured:
+        entry = {name: getattr(curve, name) for name in KEYS}
+        stands_out.append(entry | {"layer": curve.stands_out})
     entries: dict[str, Any] = jsonable(
         {
             "answer": answer(run, measured, sentences),
@@ -55,25 +53,30 @@ def document(run: "Run") -> Document:
     measured = curves(run)
     sentences = findings(run, measured)
     by_kind = [*sections(run, measured)]
-    by_name = {
-        kind.name: [part for part in kind.parts if isinstance(part, Table)]
-        for kind in by_kind
-    }
-    tables = [*chain.from_iterable(by_name.values())]
+    tables: dict[str, Table] = {}
+    for kind in by_kind:
+        for part in kind.parts:
+            if isinstance(part, Table):
+                tables[kind.name] = part
+    lead = [*tables.values()][:1]
+    if SUBLAYERS in tables:
+        lead.append(tables[SUBLAYERS])
     readings = {curve.title: curve.about.reading for curve in measured}
     every = Frame("Every number", EVERY, "numbers", run.table(), ("run", "metric"))
-    has_errors = any(np.isfinite(curve.stderr).any() for curve in measured)
+    notes = []
+    if any(np.isfinite(curve.stderr).any() for curve in measured):
+        notes.append(ERROR)
     return Document(
         answer(run, measured, sentences),
         title=(str(run.info["model"]["name"]), str(run.info["data"]["name"])),
         facts=_facts(run),
         parts=(
             Sentences("What stands out", tuple(finding.text for finding in sentences)),
-            *tables,
+            *tables.values(),
             Facts(tuple(readings.items()), "How to read the metrics"),
         ),
-        lead=(*tables[:1], *by_name.get(SUBLAYERS, [])),
-        notes=(ERROR,) if has_errors else (),
+        lead=tuple(lead),
+        notes=tuple(notes),
         commands=_commands(run, sentences),
         sections=(
             *training_sections(run),
@@ -90,18 +93,19 @@ def document(run: "Run") -> Document:
 def _facts(run: "Run") -> tuple[str, ...]:
     """Return the layers of a run, the size of its model, its samples and its poolings."""
     model, first = run.info["model"], run.layers[0]
-    whole = 1 < len(run.layers) == run.depth + 1 - first
-    facts = [f"layers {first} to {run.depth}" if whole else spans(run.layers, "layer")]
-    facts.append(f"{model['width']:,} wide")
+    layers = spans(run.layers, "layer")
+    if 1 < len(run.layers) == run.depth + 1 - first:
+        layers = f"layers {first} to {run.depth}"
+    facts = [layers, f"{model['width']:,} wide"]
     if model["parameters"] is not None:
         facts.append(f"{model['parameters']:,} parameters")
     facts.append(_samples(run))
     if run.steps:
         facts.append(f"step {run.steps[-1]:,}")
-    facts += filter(None, [run.info["options"].get("objective")])
+    facts.append(run.info["options"].get("objective") or "")
     if run.info["pooling"]:
         facts.append(f"{', '.join(run.info['pooling'])} pooling")
-    return tuple(facts)
+    return tuple(filter(None, facts))
 
 
 def _samples(run: "Run") -> str:
@@ -109,11 +113,17 @@ def _samples(run: "Run") -> str:
     kept, total = run.info["data"]["samples"], drawn_from(run)
     if run.info.get("stream"):
         return f"{count(total or 0, 'sample')}, of which {kept:,} were kept"
-    return f"{kept:,} of {count(total, 'sample')}" if total else count(kept, "sample")
+    if total:
+        return f"{kept:,} of {count(total, 'sample')}"
+    return count(kept, "sample")
 
 
 def _commands(run: "Run", sentences: list[Finding]) -> tuple[str, ...]:
     """Return what to type next: `select` where a layer is named."""
-    has_best = any(f.numbers.get("layer") for f in sentences if f.name == "best_layer")
-    verbs = ["select", "report"] if has_best and not run.is_history else ["report"]
+    verbs = ["report"]
+    if not run.is_history and any(
+        finding.name == "best_layer" and finding.numbers["layer"]
+        for finding in sentences
+    ):
+        verbs.insert(0, "select")
     return tuple(shlex.join(["layerscope", verb, str(run.path)]) for verb in verbs)

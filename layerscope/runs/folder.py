@@ -8,7 +8,6 @@ known), `log.jsonl`.
 """
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterable
@@ -98,16 +97,9 @@ class RunFolder:
     ) -> "RunFolder":
         """Start a run folder with its manifest and plan; shards and tables left without a manifest are deleted."""
         refuse_other_files(path)
-        for name, suffixes in (
-            ("shards", ("safetensors", "json")),
-            ("tables", ("parquet",)),
-        ):
-            (path / name).mkdir(parents=True, exist_ok=True)
-            for left in (
-                file
-                for suffix in suffixes
-                for file in (path / name).glob(f"*.{suffix}")
-            ):
+        for pattern in ("shards/*.safetensors", "shards/*.json", "tables/*.parquet"):
+            (path / pattern).parent.mkdir(parents=True, exist_ok=True)
+            for left in path.glob(pattern):
                 left.unlink()
         aside(path / "plan.parquet", lambda p: write_parquet(p, plan))
         write_json(
@@ -123,11 +115,10 @@ class RunFolder:
 
     def files(self) -> list[str]:
         """Return the run's own files, without what else lies in its folder, such as a page."""
-        return [
-            path.relative_to(self.path).as_posix()
-            for pattern in FILES
-            for path in sorted(self.path.glob(pattern))
-        ]
+        paths: list[Path] = []
+        for pattern in FILES:
+            paths += sorted(self.path.glob(pattern))
+        return [path.relative_to(self.path).as_posix() for path in paths]
 
     @property
     def shards(self) -> list[int]:
@@ -157,12 +148,13 @@ class RunFolder:
     def drop_states(self) -> None:
         """Leave in the shards the values of samples, and none of their vectors."""
         for shard in self.shards:
+            kept = {}
             with self.shard(shard) as file:
-                tensors = {key: file.get_tensor(key) for key in sorted(file.keys())}
-            self.write_shard(
-                shard,
-                {key: values for key, values in tensors.items() if values.ndim < 3},
-            )
+                for key in sorted(file.keys()):
+                    values = file.get_tensor(key)
+                    if values.ndim < 3:
+                        kept[key] = values
+            self.write_shard(shard, kept)
 
     def rows(self, shard: int) -> pd.DataFrame:
         """The rows of the plan in a shard, in the order of its tensors."""
@@ -171,13 +163,15 @@ class RunFolder:
     @property
     def copies(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which rows of the plan are exact copies of an earlier sample."""
-        none = np.zeros(len(self.plan), dtype=bool)
-        return self.plan["copy"].to_numpy(dtype=bool) if "copy" in self.plan else none
+        if "copy" not in self.plan:
+            return np.zeros(len(self.plan), dtype=bool)
+        return np.asarray(self.plan["copy"], dtype=bool)
 
     def labels(self) -> pd.Series | None:
         """Return the labels of the samples that probes may judge, each distinct one once; None where there are none."""
-        kept = (self.plan["view"] == 0) & ~self.copies
-        return self.plan.loc[kept, "label"] if "label" in self.plan else None
+        if "label" not in self.plan:
+            return None
+        return self.plan.loc[(self.plan["view"] == 0) & ~self.copies, "label"]
 
     def broken(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return for every row of the plan the first layer with a NaN or an infinity, −1 where all are finite."""
@@ -199,10 +193,6 @@ class RunFolder:
         """Return whether a metric's rows are there."""
         return self._table(name).is_file()
 
-    def table_written(self, name: str) -> tuple[str, int]:
-        """Return a table's name and when it was written, in nanoseconds, by which a rewritten table is noticed."""
-        return name, self._table(name).stat().st_mtime_ns
-
     def write_table(
         self, name: str, frames: pd.DataFrame | Iterable[pd.DataFrame]
     ) -> None:
@@ -219,35 +209,22 @@ class RunFolder:
 
     def log(self, event: str, **facts: object) -> None:
         """Append one line to the run's log."""
-        line = json.dumps(
-            {"time": round(time.time(), 3), "event": event, **facts}, ensure_ascii=False
-        )
+        entry = {"time": round(time.time(), 3), "event": event, **facts}
+        line = json.dumps(entry, ensure_ascii=False)
         try:
-            with (self.path / "log.jsonl").open("a+b") as file:
-                if file.tell():  # a full disk or a kill may have left half a line
-                    file.seek(-1, os.SEEK_END)
-                    line = line if file.read(1) == b"\n" else f"\n{line}"
-                file.write(f"{line}\n".encode())
+            with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
         except OSError as error:
             raise unwritable(self.path / "log.jsonl", error) from error
 
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return the log's lines, or those of one kind; half a line is no line."""
         path, entries = self.path / "log.jsonl", []
-        for line in (
-            path.read_text(encoding="utf-8", errors="replace").splitlines()
-            if path.is_file()
-            else []
-        ):
-            with suppress(ValueError):
-                entry = json.loads(line)
-                if (
-                    isinstance(entry, dict)
-                    and "event" in entry
-                    and event in (None, entry["event"])
-                ):
-                    entries.append(entry)
-        return entries
+        if path.is_file():
+            for line in path.read_text("utf-8", "replace").splitlines():
+                with suppress(ValueError):
+                    entries.append(json.loads(line))
+        return [entry for entry in entries if event in (None, entry["event"])]
 
     def _table(self, name: str) -> Path:
         return self.path / "tables" / f"{name}.parquet"
@@ -255,14 +232,10 @@ class RunFolder:
 
 def refuse_other_files(path: Path) -> None:
     """Raise where a folder that holds no run holds anything else."""
-    others = (
-        sorted(p.name for p in path.iterdir() if p.name not in OWN)
-        if path.exists()
-        else []
-    )
+    others = {file.name for file in path.glob("*")} - OWN
     if others:
         raise LayerscopeError(
-            f"folder {str(path)!r} holds other files ({others[0]}) and no run: choose a new folder with `out`"
+            f"folder {str(path)!r} holds other files ({min(others)}) and no run: choose a new folder with `out`"
         )
 
 
@@ -284,16 +257,12 @@ def packed(key: str, vectors: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
     """
     if dtype == torch.float32:
         return {key: vectors.float()}
-    norm = (
-        vectors.float()
-        .norm(dim=-1, keepdim=True)
-        .clamp_min(torch.finfo(torch.float32).tiny)
-    )
+    vectors = vectors.float()
+    norm = vectors.norm(dim=-1, keepdim=True)
+    norm = norm.clamp_min(torch.finfo(torch.float32).tiny)
     scale = vectors.shape[-1] ** 0.5
-    return {
-        key: (vectors.float() / norm * scale).to(dtype),
-        f"{key}.norm": norm / scale,
-    }
+    directions = (vectors / norm * scale).to(dtype)
+    return {key: directions, f"{key}.norm": norm / scale}
 
 
 def unpacked(file: Any, key: str, index: Any, keys: set[str]) -> Tensor:

@@ -72,19 +72,14 @@ def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
     """Yield the plots and the table of each kind of metric; a heading without a metric is left out."""
     for name, (kinds, title, lead) in SECTIONS.items():
         members = [curve for curve in measured if curve.about.needs in kinds]
-        if members:
-            plots: list[Chart | HeatMap] = [*by_layer(members, run)]
-            if name == "similarity":
-                plots += every_two_layers(run, members)
-            if name == "head":
-                plots += _settling(run, members)
-            names = [heading(curve, members) for curve in members]
-            yield Section(
-                name,
-                title,
-                lead,
-                (*plots, layer_table(title, name, members, names, run)),
-            )
+        if not members:
+            continue
+        plots: list[Chart | HeatMap] = [*by_layer(members, run)]
+        if name == "similarity":
+            plots += every_two_layers(run, members)
+        names = [heading(curve, members) for curve in members]
+        table = layer_table(title, name, members, names, run)
+        yield Section(name, title, lead, (*plots, table))
     sublayers = [_inside(curves) for curves in panels(inside(run)).values()]
     if sublayers:
         charts = [_inside_chart(curves, run) for curves in sublayers]
@@ -98,17 +93,18 @@ def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
 def by_layer(measured: Sequence[Curve], run: "Run") -> Iterator[Chart]:
     """Yield a chart for each metric and variant: a line for each pooling, with errors and the value after the norm."""
     groups, table = panels(measured), run.at()
+    names = [metric for metric, _ in groups]
     for (metric, variant), curves in groups.items():
-        several = sum(other == metric for other, _ in groups) > 1
+        name = f"curve-{metric}"
+        if names.count(metric) > 1 and variant:
+            name += f"-{variant}"
         yield Chart(
             title=capital(titled(metric, variant)),
-            variant=(variant or "").replace(",", ", "),
-            summary="; ".join(_summary(curve) for curve in curves),
+            variant=spaced(variant),
+            summary="; ".join(map(_summary, curves)),
             about=meaning_of(metric, table),
             unit=curves[0].unit,
-            name=f"curve-{metric}-{variant}"
-            if several and variant
-            else f"curve-{metric}",
+            name=name,
             sheet="curves",
             x=Axis("layer", whole=True, depth=run.depth),
             y=axis_of(curves),
@@ -118,60 +114,73 @@ def by_layer(measured: Sequence[Curve], run: "Run") -> Iterator[Chart]:
         )
 
 
+def spaced(variant: str | None) -> str:
+    """Return a variant as a person reads it."""
+    return (variant or "").replace(",", ", ")
+
+
 def axis_of(curves: Sequence[Curve]) -> Axis:
     """Return the vertical axis of curves of one metric, long enough that noise looks like noise."""
     values = np.abs(np.concatenate([curve.values for curve in curves]))
     errors = np.concatenate([curve.stderr for curve in curves])
-    values, errors = (
-        values[np.isfinite(values)],
-        errors[np.isfinite(errors) & (errors > NIL)],
-    )
+    errors = errors[np.isfinite(errors) & (errors > NIL)]
     least = 0.0
     if len(errors):
         least = 4 * float(np.median(errors))
-    elif len(values):
-        least = LEAST * float(np.median(values))
+    elif np.isfinite(values).any():
+        least = LEAST * float(np.median(values[np.isfinite(values)]))
     return Axis("", log=curves[0].about.log, scale=curves[0].scale, least=least)
 
 
 def series(curve: Curve, run: "Run") -> Series:
     """Return a curve as points by layer, the value after the final norm apart from the line."""
-    points = [(float(layer), *curve.at(layer)) for layer in curve.layers]
+    layers, values, errors = [*curve.layers], [*curve.values], [*curve.stderr]
+    marked = [i for i, layer in enumerate(layers) if layer == curve.stands_out]
+    after: list[int] = []
     if curve.final is not None:
-        points.append((float(run.depth), *curve.last()))
-    layers, values, errors = zip(*points, strict=True)
+        after.append(len(layers))
+        layers.append(run.depth)
+        values.append(curve.final)
+        errors.append(curve.final_stderr)
     note = counted(curve, run)
     if not np.isfinite(values).any():
-        lack = curve.about.how.lack(curve.n, run.info["model"]["width"])
-        note += f"; {lack}".replace("`", "") if lack else ""
-    marked = [i for i, layer in enumerate(curve.layers) if layer == curve.stands_out]
+        lack = curve.about.how.lack(curve.n, run.info["model"]["width"]) or ""
+        note = "; ".join(filter(None, (note, lack.replace("`", ""))))
+    if not np.isfinite(errors).any():
+        errors = []
+    name = ""
+    if curve.pooling:
+        name = pooling_name(curve.pooling)
     return Series(
-        pooling_name(curve.pooling) if curve.pooling else "",
-        layers,
-        values,
-        errors=errors if np.isfinite(errors).any() else (),
+        name,
+        tuple(map(float, layers)),
+        tuple(map(float, values)),
+        errors=tuple(map(float, errors)),
         marked=tuple(marked),
-        after=(len(layers) - 1,) if curve.final is not None else (),
+        after=tuple(after),
         note=f"N: {note}",
     )
 
 
 def _summary(curve: Curve) -> str:
-    start, end = (
-        value_text(curve, *curve.at(curve.layers[0])),
-        value_text(curve, *curve.last()),
-    )
-    text = f"{start} at layer {curve.layers[0]}, {end} at the last layer"
-    return f"{pooling_name(curve.pooling)}: {text}" if curve.pooling else text
+    first = curve.layers[0]
+    start = value_text(curve, *curve.at(first))
+    end = value_text(curve, *curve.last())
+    text = f"{start} at layer {first}, {end} at the last layer"
+    if curve.pooling:
+        text = f"{pooling_name(curve.pooling)}: {text}"
+    return text
 
 
 def every_two_layers(run: "Run", measured: Sequence[Curve]) -> Iterator[HeatMap]:
     """Yield a heat map of every two layers for each similarity and pooling."""
-    kinds = {curve.metric for curve in measured if curve.metric in METRICS}
-    # a history knows of each layer and the last one only
-    for curve in measured if not run.is_history else ():
-        if curve.metric not in kinds:
-            continue
+    if run.is_history:  # it knows of each layer and the last one only
+        return
+    pairs = [curve for curve in measured if curve.metric in METRICS]
+    sheet = ""
+    if len({curve.metric for curve in pairs}) > FEW_MAPS:
+        sheet = "similarity"
+    for curve in pairs:
         square = run.metric(curve.metric, pooling=curve.pooling, variant=curve.variant)
         names = tuple(map(str, square.index))
         if square.notna().any(axis=None):
@@ -179,13 +188,13 @@ def every_two_layers(run: "Run", measured: Sequence[Curve]) -> Iterator[HeatMap]
                 title=f"{capital(curve.title)} of every two layers",
                 summary=f"A heat map: {curve.about.meaning}",
                 about=meaning_of(curve.metric, run.at()),
-                variant=(curve.variant or "").replace(",", ", "),
+                variant=spaced(curve.variant),
                 choice=pooling_name(curve.pooling),
                 name=file_name(curve.metric, curve.variant),
-                sheet="similarity" if len(kinds) > FEW_MAPS else "",
+                sheet=sheet,
                 rows=names,
                 columns=names,
-                values=tuple(tuple(map(float, line)) for line in square.to_numpy()),
+                values=tuple(map(tuple, square.to_numpy(np.float64).tolist())),
                 low=None,
                 least=1 - SIMILAR,
                 across="layer",
@@ -193,22 +202,6 @@ def every_two_layers(run: "Run", measured: Sequence[Curve]) -> Iterator[HeatMap]
                 square=True,
                 upward=True,
             )
-
-
-def _settling(run: "Run", measured: Sequence[Curve]) -> Iterator[Chart]:
-    """Yield bars of the share of predictions whose last change is at each layer."""
-    for curve in [curve for curve in measured if curve.metric == "saturated"][:1]:
-        shares = np.diff(curve.values, prepend=0.0)
-        layers = tuple(map(float, curve.layers))
-        yield Chart(
-            title="Where predictions settle",
-            summary="Bars by layer: the share of predictions that settle there.",
-            about=meaning_of("saturation_layer", run.at()),
-            name="saturation",
-            x=Axis("settles at layer", (0.4, run.depth + 0.6), whole=True),
-            y=Axis(f"% of {curve.n:,} predictions", scale=100.0),
-            series=(Series("", layers, tuple(map(float, shares)), mark="bars"),),
-        )
 
 
 def _inside(curves: list[Curve]) -> list[Curve]:
@@ -220,15 +213,15 @@ def _inside(curves: list[Curve]) -> list[Curve]:
 def _inside_chart(panel: list[Curve], run: "Run") -> Chart:
     """Return one metric at every site of the blocks: a line for each site."""
     first = panel[0]
-    variant = (
-        f" ({first.variant})" if first.variant and first.variant != "alpha=1" else ""
-    )
-    lines = [
-        replace(series(c, run), name=site_name(c.site), tone=i)
-        for i, c in enumerate(panel)
-    ]
+    title = first.title
+    if first.variant not in (None, "alpha=1"):
+        title += f" ({first.variant})"
+    lines = []
+    for tone, curve in enumerate(panel):
+        name = site_name(curve.site)
+        lines.append(replace(series(curve, run), name=name, tone=tone))
     return Chart(
-        title=capital(f"{first.title}{variant} inside the blocks"),
+        title=capital(f"{title} inside the blocks"),
         summary=f"{first.title} at every site of the blocks",
         about=meaning_of(first.metric, run.at()),
         unit=first.unit,
@@ -245,21 +238,23 @@ def layer_table(
 ) -> Table:
     """Return a column for each curve, and a row for each layer and after the final norm."""
     columns = [Column("layer")]
-    columns += [
-        Column(name, "decimal", unit=curve.unit)
-        for name, curve in zip(names, members, strict=True)
-    ]
-    layers = sorted({layer for curve in members for layer in curve.layers})
-    rows = [
-        row(Cell(str(layer), value=layer), *(_cell(curve, layer) for curve in members))
-        for layer in layers
-    ]
-    if any(curve.final is not None for curve in members):
+    layers: set[int] = set()
+    numbers, marked, has_final = [], False, False
+    for name, curve in zip(names, members, strict=True):
+        columns.append(Column(name, "decimal", unit=curve.unit))
+        layers.update(curve.layers)
+        numbers.append(counted(curve, run))
+        marked |= curve.stands_out is not None
+        has_final |= curve.final is not None
+    rows = []
+    for layer in sorted(layers):
+        cells = [_cell(curve, layer) for curve in members]
+        rows.append(row(Cell(str(layer), value=layer), *cells))
+    if has_final:
         after = Cell("final", value=run.depth + 0.5)
-        rows.append(row(after, *(_final_cell(curve) for curve in members)))
-    numbers = "; ".join(dict.fromkeys(counted(curve, run) for curve in members))
-    legend = [f"N: {numbers}."]
-    if any(curve.stands_out is not None for curve in members):
+        rows.append(row(after, *map(_final_cell, members)))
+    legend = [f"N: {'; '.join(dict.fromkeys(numbers))}."]
+    if marked:
         legend.append(f"{MARK} {STANDS_OUT.get(section, ELSEWHERE)}.")
     name = f"{section}-by-layer"
     return Table(title, tuple(columns), tuple(rows), tuple(legend), name=name)
@@ -272,22 +267,22 @@ def _cell(curve: Curve, layer: int) -> Cell:
 
 
 def _final_cell(curve: Curve) -> Cell:
-    return EMPTY if curve.final is None else cell(curve, *curve.last())
+    if curve.final is None:
+        return EMPTY
+    return cell(curve, *curve.last())
 
 
 def cell(curve: Curve, value: float, stderr: float) -> Cell:
     """Return a point of a curve as a cell in its unit: shares in percent, similarities with three decimals."""
     value, stderr = curve.scale * value, curve.scale * stderr
-    more = (("stderr", stderr),)
+    text, detail = number(value), error(stderr)
     if not math.isfinite(value):
-        return Cell(number(value), value=value, more=more)
-    if curve.unit == "%":
-        detail = f"±{stderr:.1f} %" if stderr >= NIL else "%"
-        return Cell(f"{value:.1f}", detail, value, more=more)
-    # + 0.0: no minus before nothing
-    decimals = (
-        f"{round(value, 3) + 0.0:.3f}"
-        if curve.about.needs == "pairs"
-        else number(value)
-    )
-    return Cell(decimals, error(stderr), value, more=more)
+        detail = ""
+    elif curve.unit == "%":
+        text, detail = f"{value:.1f}", "%"
+        if stderr >= NIL:
+            detail = f"±{stderr:.1f} %"
+    elif curve.about.needs == "pairs":
+        # + 0.0: no minus before nothing
+        text = f"{round(value, 3) + 0.0:.3f}"
+    return Cell(text, detail, value, more=(("stderr", stderr),))

@@ -41,8 +41,14 @@ def is_within(a: Point, b: Point) -> bool | None:
     # The error of unrelated samples. Layers are measured on the same samples, whose errors mostly
     # cancel in the difference: without the hits of each sample this rather says "within" where it
     # is not.
-    apart = differs(a[0] - b[0], math.hypot(a[1], b[1]))
-    return None if apart is None else not apart
+    return _unless(differs(a[0] - b[0], math.hypot(a[1], b[1])))
+
+
+def _unless(apart: bool | None) -> bool | None:
+    """Return the contrary of what may be unknown."""
+    if apart is None:
+        return None
+    return not apart
 
 
 def hits_of(run: "Run", curve: Curve) -> dict[int, Floats]:
@@ -63,21 +69,26 @@ def drawn_from(run: "Run") -> int | None:
 
 def probed(run: "Run", curves: list[Curve]) -> list[Finding]:
     """Return for each pooling which layer reads the labels best, by the linear probe where there is one, else kNN."""
-    linear = [curve for curve in curves if curve.metric == "linear_probe"]
-    shown = linear or [curve for curve in curves if curve.metric == "knn_probe"]
+    shown: list[Curve] = []
+    for metric in ("linear_probe", "knn_probe"):
+        shown = shown or [curve for curve in curves if curve.metric == metric]
     several = len({curve.pooling for curve in shown}) > 1
     findings = []
-    for probe in (Probe(run, curve) for curve in shown):
+    for curve in shown:
+        probe = Probe(run, curve)
         if probe.points:
-            where = f", {pooling_name(probe.curve.pooling)}" if several else ""
+            where = f", {pooling_name(curve.pooling)}" * several
             findings.append(probe.finding(where))
     return findings
 
 
 def _share_of_largest(labels: pd.Series | None) -> float:
     """Return the share of the most frequent label among those that a probe judges; NaN where there are none."""
-    sizes = [] if labels is None else [n for n in labels.value_counts() if n >= WHOLE]
-    return max(sizes) / sum(sizes) if sizes else math.nan
+    if labels is None:
+        return math.nan
+    sizes = labels.value_counts()
+    sizes = sizes[sizes >= WHOLE]
+    return float((sizes / sizes.sum()).max())
 
 
 class Probe:
@@ -89,34 +100,28 @@ class Probe:
     def __init__(self, run: "Run", curve: Curve) -> None:
         self.curve, self.end = curve, curve.layers[-1]
         self.hits = hits_of(run, curve)
-        self.total, self.known_labels = drawn_from(run), run.folder.labels()
-        self.chance = _share_of_largest(self.known_labels)
+        labels, total = run.folder.labels(), drawn_from(run)
+        self.chance = _share_of_largest(labels)
+        self.judged: Judged | None = None
+        if labels is not None:
+            self.judged = replace(Judged.of(labels, total is not None), n=curve.n)
+        self.labels = f"your {count(total or curve.n, 'label')}"
+        if total:
+            self.labels = f"{curve.n:,} of {self.labels}"
         self.whole = run.has_model or bool(run.info["model"].get("whole"))
-        as_shipped = self.whole and run.info["options"].get("pooling") == "auto"
-        self.shipped = "the model as shipped" if as_shipped else "the last layer"
-        points = {layer: curve.at(layer) for layer in curve.layers if layer >= 1}
-        points[self.end] = curve.last()
-        self.points = {
-            layer: point for layer, point in points.items() if math.isfinite(point[0])
-        }
-        highest = max((value for value, _ in self.points.values()), default=math.nan)
-        self.tops = [
-            layer for layer, (value, _) in self.points.items() if value == highest
-        ]
-
-    @property
-    def labels(self) -> str:
-        """Whose labels the probe reads, and of how many they were drawn."""
-        labels = f"your {count(self.total or self.curve.n, 'label')}"
-        return f"{self.curve.n:,} of {labels}" if self.total else labels
-
-    @property
-    def judged(self) -> Judged | None:
-        """What the probe judges; None where the labels are not known."""
-        if self.known_labels is None:
-            return None
-        judged = Judged.of(self.known_labels, self.total is not None)
-        return replace(judged, n=self.curve.n)
+        self.shipped = "the last layer"
+        if self.whole and run.info["options"].get("pooling") == "auto":
+            self.shipped = "the model as shipped"
+        self.points: dict[int, Point] = {}
+        for layer in curve.layers:
+            point = curve.at(layer)
+            if layer == self.end:
+                point = curve.last()
+            if layer >= 1 and math.isfinite(point[0]):
+                self.points[layer] = point
+        highest = max(self.points.values(), default=(math.nan,))[0]
+        self.tops = [layer for layer in self.points if self.points[layer][0] == highest]
+        self.is_flat = 1 < len(self.tops) == len(self.points)
 
     def text(self, layer: int) -> str:
         """Return the accuracy at a layer, in words."""
@@ -127,45 +132,45 @@ class Probe:
         if not {one, other} <= self.hits.keys():
             return is_within(self.points[one], self.points[other])
         apart = self.hits[one] - self.hits[other]
-        clear = differs(float(apart.mean()), error_of(apart))
-        return None if clear is None else not clear
+        return _unless(differs(float(apart.mean()), error_of(apart)))
 
     def above_chance(self, point: Point) -> bool | None:
         """Return whether an accuracy is above that of the most frequent label; None where that is not known."""
         value, stderr = point
-        if not math.isfinite(self.chance) or not math.isfinite(value):
+        if not math.isfinite(self.chance):
             return None
-        return value > self.chance + (
-            INTERVAL * stderr if math.isfinite(stderr) else 0.0
-        )
+        if not math.isfinite(stderr):
+            stderr = 0.0
+        return value > self.chance + INTERVAL * stderr
 
     def finding(self, where: str) -> Finding:
         """Return which layer reads the labels best."""
-        layer = self.end if self.end in self.tops else self.tops[0]
-        above, judged = self.above_chance(self.points[layer]), self.judged
+        layer = self.tops[0]
+        if self.end in self.tops:
+            layer = self.end
+        point, last = self.points[layer], self.curve.last()
+        above = self.above_chance(point)
         share = (
             f"always guessing the most frequent label gives {100 * self.chance:.1f} %"
         )
-        is_flat = 1 < len(self.tops) == len(self.points)
-        answer, text = self._answer(), ""
-        if judged is not None and judged.lacking:
-            answer = f"no layer is named: {judged.lacking}"
+        answer, text, is_named = self._answer(), "", not self.is_flat
+        if self.judged is not None and self.judged.lacking:
+            answer, is_named = f"no layer is named: {self.judged.lacking}", False
         elif above is False:
             answer = "no layer reads the labels above chance: the highest has "
             answer += f"{self.text(layer)}, and {share}"
+            is_named = False
         else:
-            text += f"; {share}" if above else ""
-            text += f". Judged: {judged.text}" if judged else ""
-        is_named = (
-            above is not False and not is_flat and not (judged and judged.lacking)
-        )
-        last = self.curve.last()
+            if above:
+                text += f"; {share}"
+            if self.judged is not None:
+                text += f". Judged: {self.judged.text}"
         numbers: Numbers = {
             "metric": self.curve.metric,
             "pooling": self.curve.pooling,
-            "layer": layer if is_named else None,
-            "value": self.points[layer][0],
-            "stderr": self.points[layer][1],
+            "layer": None,
+            "value": point[0],
+            "stderr": point[1],
             "last": last[0],
             "last_stderr": last[1],
             "within_error": self._within(),
@@ -173,14 +178,19 @@ class Probe:
             "chance": self.chance,
             "above_chance": above,
         }
+        if is_named:
+            numbers["layer"] = layer
         title = f"{capital(self.curve.title)}{where}"
-        return Finding(
-            "best_layer", f"{title}: {answer}{text}.", numbers, capital(answer)
-        )
+        sentence = f"{title}: {answer}{text}."
+        return Finding("best_layer", sentence, numbers, capital(answer))
+
+    def _others(self) -> list[int]:
+        """Return the layers but the last."""
+        return [layer for layer in self.points if layer != self.end]
 
     def _within(self) -> bool | None:
         """Return whether the best layer is within the error of the last one, or the last of the next best."""
-        others = [layer for layer in self.points if layer != self.end]
+        others = self._others()
         if self.end not in self.points or not others:
             return None
         rival = max(others, key=lambda layer: self.points[layer][0])
@@ -189,19 +199,24 @@ class Probe:
     def _answer(self) -> str:
         """Return which layer to take."""
         top, best = f"layer {self.tops[0]} of {self.end}", self.text(self.tops[0])
-        if 1 < len(self.tops) == len(self.points):
+        if self.is_flat:
             return f"every layer from 1 on reads {self.labels} alike, at {best}"
         within = self._within()
-        if self.tops == [self.end] and not within:
-            keep = "keep the whole model: its" if self.whole else "the"
+        is_last = self.tops == [self.end]
+        if is_last and not within:
+            keep = "the"
+            if self.whole:
+                keep = "keep the whole model: its"
             return f"{keep} last layer reads {self.labels} best, at {best}"
         if within is None:
             return f"{top} reads {self.labels} best, at {best}; how sure that is, is not known"
         if within:
-            others = [layer for layer in self.points if layer != self.end]
-            near = [layer for layer in others if self.is_within(self.tops[0], layer)]
-            tie = tied([*self.points], near, self.shipped)
-            name = "the last layer" if self.tops == [self.end] else named(self.tops)
+            near = [
+                layer for layer in self._others() if self.is_within(self.tops[0], layer)
+            ]
+            tie, name = tied([*self.points], near, self.shipped), named(self.tops)
+            if is_last:
+                name = "the last layer"
             return f"{tie} on {self.labels}; the best, {name}, has {best}"
         last = self.text(self.end)
         return f"use {top}: it reads {self.labels} at {best}, {self.shipped} at {last}"

@@ -1,7 +1,6 @@
 """Every metric that a run can hold, by name: what it is called, and the sets they are chosen in."""
 
 from collections.abc import Iterable, Iterator
-from inspect import signature
 from itertools import chain
 from typing import TypeVar, get_args
 
@@ -11,8 +10,6 @@ from layerscope import metrics, probes
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
 from layerscope.metrics.readings import FromReadings
-from layerscope.probes.scores import FromLabels
-from layerscope.show.numbers import number
 from layerscope.show.plots import Meaning
 
 H = TypeVar("H", bound=How)
@@ -40,12 +37,21 @@ DEFAULT = (
     *SEVEN, "infonce_bound", "cosine_similarity", "cka", "layer_accuracy", "perplexity", "saturation_layer",
     "saturated", "linear_probe", "knn_probe",
 )  # fmt: skip
-_rank = {name: i for i, name in enumerate(ORDER)}
-_found = chain(records(metrics.__name__), records(probes.__name__))
+_KINDS = get_args(Needs)
+
+
+def _position(metric: Metric) -> tuple[int, int]:
+    """Return where a metric stands among all: by its kind, and there in the order of `ORDER`."""
+    at = len(ORDER)
+    if metric.name in ORDER:
+        at = ORDER.index(metric.name)
+    return _KINDS.index(metric.needs), at
+
+
 KNOWN = {
     m.name: m
     for m in sorted(
-        _found, key=lambda m: (get_args(Needs).index(m.needs), _rank.get(m.name, 99))
+        chain(records(metrics.__name__), records(probes.__name__)), key=_position
     )
 }
 """Every record there is."""
@@ -58,6 +64,7 @@ TRAINED = {
 COUNTS = {m.name: m for m in KNOWN.values() if m.beside}
 """What stands in a run's table because of another metric or an option."""
 METRICS = {name: m for name, m in KNOWN.items() if name not in (*TRAINED, *COUNTS)}
+RANKS = {name: i for i, name in enumerate((*METRICS, *TRAINED, *COUNTS))}
 SETS = {
     "default": tuple(name for name in METRICS if name in DEFAULT),
     "seven": tuple(name for name in METRICS if name in SEVEN),
@@ -81,13 +88,14 @@ def about(name: str) -> Metric:
 
 def rank(name: str) -> int:
     """Return the position of a metric in the order they are shown in."""
-    names = [*METRICS, *TRAINED, *COUNTS]
-    return names.index(name) if name in names else len(names)
+    return RANKS.get(name, len(RANKS))
 
 
 def measured(kind: type[H]) -> Iterator[tuple[Metric, H]]:
     """Yield the metrics of one kind, each with how it is computed."""
-    yield from ((m, m.how) for m in KNOWN.values() if isinstance(m.how, kind))
+    for metric in KNOWN.values():
+        if isinstance(metric.how, kind):
+            yield metric, metric.how
 
 
 def named(metric: str, variant: str | None = None) -> str:
@@ -109,47 +117,36 @@ def titled(metric: str, variant: str | None = None, whole: bool = False) -> str:
     title = named(metric, variant)
     if about(metric).needs == "pairs":
         title += " to the last layer"
-    return f"{title} ({variant.replace(',', ', ')})" if variant and whole else title
+    if variant and whole:
+        title += f" ({variant.replace(',', ', ')})"
+    return title
 
 
 def capital(title: str) -> str:
     """Return a title with a capital where that keeps the name: not of "kNN probe", and not of "α-ReQ"."""
-    is_name = title[1:2].isupper() or not title[:1].isascii()
-    return title if is_name else title[:1].upper() + title[1:]
+    if title[1:2].isupper() or not title[:1].isascii():
+        return title
+    return title[:1].upper() + title[1:]
 
 
 def scale(metric: str) -> float:
     """Return the factor from a metric's values to the unit they are shown in."""
-    return 100.0 if about(metric).unit == "%" else 1.0
+    if about(metric).unit == "%":
+        return 100.0
+    return 1.0
 
 
 def meaning_of(metric: str, table: "pd.DataFrame | None" = None) -> Meaning:
-    """Return what a metric means and where it comes from; of a run's `table` also its options and how probes fitted."""
+    """Return what a metric means and where it comes from; of a run's `table` also its options."""
     record = about(metric)
-    more = [("Formula", record.formula)] if record.formula else []
+    more = []
+    if record.formula:
+        more.append(("Formula", record.formula))
     if table is not None:
-        rows = table[table["metric"] == metric]
-        variants = rows["variant"].dropna().unique()
+        variants = table.loc[table["metric"] == metric, "variant"].dropna().unique()
         if len(variants):
             more.append(("Options", "; ".join(variants).replace(",", ", ")))
-        if isinstance(record.how, FromLabels):
-            more.append(
-                ("Folds", str(signature(record.how.probe).parameters["folds"].default))
-            )
-            more += _strengths(
-                table[table["metric"] == f"{metric}_c"].sort_values("layer")
-            )
     return Meaning(record.meaning, record.direction, record.source, tuple(more))
-
-
-def _strengths(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return the C of a probe at each layer, where it has one."""
-    chosen = [
-        f"{number(c)} at layer {layer}"
-        for layer, c in zip(rows["layer"], rows["value"], strict=True)
-    ]
-    title = "C, the inverse strength of its regularisation"
-    return [(title, ", ".join(chosen))] if chosen else []
 
 
 def is_scalar(key: str) -> bool:

@@ -1,6 +1,8 @@
 """A finished run, opened from its folder."""
 
 import shutil
+from collections.abc import Collection
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -45,9 +47,6 @@ class Run(Saved):
         self.path = Path(path)
         self.folder = RunFolder(self.path)
         self.info: dict[str, Any] = self.folder.manifest
-        self._read: (
-            tuple[list[tuple[str, int]], pd.DataFrame, tuple[int, ...]] | None
-        ) = None
 
     def __repr__(self) -> str:
         model, data = self.info["model"], self.info["data"]
@@ -73,37 +72,31 @@ class Run(Saved):
     def columns(self) -> tuple[Column, ...]:
         """Layers 0..L raw, and the final one where a norm follows them; of a history 1..L at its one site."""
         first = str(self.info["model"]["sites"][0])
-        layers = tuple(Column(first, layer) for layer in self.layers)
-        return (
-            layers if self.final == first else (*layers, Column(self.final, self.depth))
-        )
+        columns = [Column(first, layer) for layer in self.layers]
+        if self.final != first:
+            columns.append(Column(self.final, self.depth))
+        return tuple(columns)
 
     @property
     def sublayers(self) -> tuple[Column, ...]:
         """What is inside the blocks, site by site; empty where the run was made without sub-layers."""
-        return tuple(
-            Column(site, layer)
-            for site, layers in sublayers_in(self.info).items()
-            for layer in layers
-        )
+        columns: list[Column] = []
+        for site, layers in sublayers_in(self.info).items():
+            columns += map(partial(Column, site), layers)
+        return tuple(columns)
 
     @property
     def projected(self) -> tuple[Column, ...]:
         """Layers 0..L in the space that two towers share; empty where the model has none."""
-        there = self.info["model"].get("projected")
-        return (
-            tuple(Column(PROJECTED, layer) for layer in range(self.depth + 1))
-            if there
-            else ()
-        )
+        if not self.info["model"].get("projected"):
+            return ()
+        return tuple(map(partial(Column, PROJECTED), range(self.depth + 1)))
 
     def layers_at(self, site: str) -> tuple[int, ...]:
         """Return the layers at which a metric of tokens is measured: all raw ones, the last after the norm."""
-        return tuple(
-            sublayers_in(self.info).get(
-                site, self.layers[-1:] if site == "normed" else self.layers
-            )
-        )
+        if site == "normed":
+            return self.layers[-1:]
+        return tuple(sublayers_in(self.info).get(site, self.layers))
 
     @property
     def has_model(self) -> bool:
@@ -141,45 +134,35 @@ class Run(Saved):
     @property
     def steps(self) -> tuple[int, ...]:
         """Steps of a training that were measured, in order; none of a run of `profile`."""
-        return self._long()[1]
+        return tuple(map(int, np.sort(self._long["step"].dropna().unique())))
 
     def table(self) -> pd.DataFrame:
         """Return the long frame of every metric: see `COLUMNS` for its columns; times are no part of it."""
-        return self._long()[0].copy()
+        return self._long.copy()
 
-    def _long(self) -> tuple[pd.DataFrame, tuple[int, ...]]:
-        """Return the long frame, read once for as long as no table is rewritten, and its steps."""
-        names = [
-            name for name in self.folder.tables() if not name.startswith("samples.")
+    @cached_property
+    def _long(self) -> pd.DataFrame:
+        """The long frame, read once."""
+        frames = [
+            typed(self.folder.read_table(name), COLUMNS)
+            for name in self.folder.tables()
+            if not name.startswith("samples.")
         ]
-        if not names:
+        if not frames:
             raise LayerscopeError(
                 f"run {str(self.path)!r} has no table yet: run the same command to resume"
             )
-        written = [self.folder.table_written(name) for name in names]
-        if self._read is None or self._read[0] != written:
-            frame = pd.concat(
-                [typed(self.folder.read_table(name), COLUMNS) for name in names],
-                ignore_index=True,
-            )
-            self._read = (
-                written,
-                frame,
-                tuple(sorted(map(int, frame["step"].dropna().unique()))),
-            )
-        return self._read[1:]
+        return pd.concat(frames, ignore_index=True)
 
     def at(self, step: int | None = None) -> pd.DataFrame:
         """Return the long frame at one step of a training, by default the last; of a run without steps, all of it."""
-        table, steps = self._long()
-        if step is not None and step not in steps:
-            named = ", ".join(map(str, steps)) or "no steps"
-            raise LayerscopeError(f"step {step} is not in this run: it has {named}")
-        return (
-            table[table["step"] == (steps[-1] if step is None else step)]
-            if steps
-            else table.copy()
-        )
+        steps = self.steps
+        if step is None and not steps:
+            return self.table()
+        if step is None:
+            step = steps[-1]
+        _need("step", step, steps)
+        return self._long[self._long["step"] == step]
 
     def metric(
         self,
@@ -203,39 +186,31 @@ class Run(Saved):
             raise LayerscopeError(
                 f"metric {name!r} is not in this run{near(name, names)}: it has {', '.join(names)}"
             )
-        if site == PROJECTED and pooling is None and self.projected:
-            pooling = OWN
-        for column, wanted in (("variant", variant), ("pooling", pooling)):
-            rows = _chosen(rows, column, wanted)
+        if site == PROJECTED and self.projected:
+            pooling = pooling or OWN
+        rows = _chosen(_chosen(rows, "variant", variant), "pooling", pooling)
         if rows["layer_b"].notna().any():
-            if site is not None:
-                rows = _chosen(rows, "site", site)
-                rows = rows[rows["site_b"] == site]
-            first = self.columns[0].site
-            for other in ("", "_b"):
-                layers = (
-                    rows[f"layer{other}"]
-                    .astype(object)
-                    .where(rows[f"site{other}"] == first, "final")
-                )
-                rows = rows.assign(**{f"layer{other}": layers})
-            square = rows.pivot(
-                index="layer", columns="layer_b", values="value"
-            ).rename_axis(index="a", columns="b")
-            order = [
-                column.layer if column.site == first else "final"
-                for column in self.columns
-            ]
-            return square.loc[
-                [x for x in order if x in square.index],
-                [x for x in order if x in square.columns],
-            ]
+            return self._square(rows, site)
         rows = _chosen(rows, "site", site, "raw")
-        return pd.Series(
-            rows["value"].to_numpy(),
-            index=pd.Index(rows["layer"].astype(int), name="layer"),
-            name=name,
+        layers = pd.Index(rows["layer"].astype(int), name="layer")
+        return pd.Series(rows["value"].to_numpy(), index=layers, name=name)
+
+    def _square(self, rows: pd.DataFrame, site: str | None) -> pd.DataFrame:
+        """Return a metric of every two layers, the one after the final norm called `final`."""
+        if site is not None:
+            rows = _chosen(_chosen(rows, "site", site), "site_b", site)
+        first = self.columns[0].site
+        for name in ("layer", "layer_b"):
+            sites = rows[name.replace("layer", "site")]
+            names = rows[name].astype(object).where(sites == first, "final")
+            rows = rows.assign(**{name: names})
+        square = rows.pivot(index="layer", columns="layer_b", values="value")
+        order = pd.Index([*self.layers, "final"], dtype=object)
+        square = square.reindex(
+            index=order.intersection(square.index, sort=False),
+            columns=order.intersection(square.columns, sort=False),
         )
+        return square.rename_axis(index="a", columns="b")
 
     def pooled(
         self, layer: int, site: str = "raw", pooling: str | None = None
@@ -250,38 +225,24 @@ class Run(Saved):
                 f"layer {layer} does not exist: this model has layers 0..{self.depth}"
             )
         self.need_states()
+        layer %= self.depth + 1
         if site == "final":
             site, layer = self.final, self.depth
-        inside, layer = sublayers_in(self.info), layer % (self.depth + 1)
-        if layer not in self.layers:
-            raise LayerscopeError(
-                f"layer {layer} is not among these states: they have {', '.join(map(str, self.layers))}"
-            )
-        if site not in (
-            choices := [
-                *self.info["model"]["sites"],
-                *inside,
-                *{c.site for c in self.projected},
-            ]
-        ):
-            raise LayerscopeError(
-                f"site {site!r} is not in this run: it has {', '.join(choices)}"
-            )
-        if layer not in inside.get(site, [layer]):
+        sites, inside = self.info["model"]["sites"], sublayers_in(self.info)
+        poolings = self.info["pooling"]
+        _need("layer", layer, self.layers)
+        if site == PROJECTED and self.projected:
+            poolings = [OWN]
+        else:
+            _need("site", site, [*sites, *inside])
+        if site in inside and layer not in inside[site]:
             raise LayerscopeError(
                 f"layer {layer} has no {site}: layers {', '.join(map(str, inside[site]))} have it"
             )
-        choices = [OWN] if site == PROJECTED else self.info["pooling"]
-        pooling = pooling or choices[0]
-        choices = (
-            [*choices, *self.info["pair_pooling"]]
-            if site in self.info["model"]["sites"]
-            else choices
-        )
-        if pooling not in choices:
-            raise LayerscopeError(
-                f"pooling {pooling!r} is not in this run: it has {', '.join(choices)}"
-            )
+        pooling = pooling or poolings[0]
+        if site in sites:
+            poolings = [*poolings, *self.info["pair_pooling"]]
+        _need("pooling", pooling, poolings)
         plan = self.folder.plan
         order = plan.loc[plan["view"] == 0, "sample"].sort_values().index
         return gather(self.folder, pooling, [Column(site, layer)], order)[:, 0].numpy()
@@ -299,9 +260,7 @@ class Run(Saved):
 
             return render([self.document()])
 
-        return write_page(
-            page_folder(self.path) / "report.html" if path is None else path, text
-        )
+        return write_page(path or page_folder(self.path) / "report.html", text)
 
     def save(self, path: str | Path) -> Path:
         """Copy the run's folder to another, new or empty, and return that."""
@@ -315,51 +274,49 @@ class Run(Saved):
         self, pooling: str, columns: tuple[Column, ...], rows: npt.NDArray[Any]
     ) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
-        model = self.info["model"]
-        width = (
-            model["projected"]["width"]
-            if columns[0].site == PROJECTED
-            else model["width"]
-        )
-        return StoredStates(self.folder, pooling, columns, rows, int(width))
+        about = self.info["model"]
+        if columns[0].site == PROJECTED:
+            about = about["projected"]
+        return StoredStates(self.folder, pooling, columns, rows, int(about["width"]))
 
     def samples(self) -> pd.DataFrame:
         """Return the per-sample values.
 
         Columns: sample, name, label (where known), length, metric, variant, layer, site, value.
         """
-        alone = self.folder.plan[self.folder.plan["view"] == 0]
-        keys = [c for c in ("sample", "name", "label", "length") if c in alone]
+        plan = self.folder.plan[self.folder.plan["view"] == 0]
+        facts = pd.Index(["sample", "name", "label", "length"])
+        alone = plan[facts.intersection(plan.columns, sort=False)]
         frames = []
-        for number, rows in alone[keys].groupby(alone["shard"]):
-            with self.folder.shard(int(str(number))) as file:
-                scalars = {
-                    key: file.get_tensor(key) for key in filter(is_scalar, file.keys())
-                }
-            for key, values in scalars.items():
-                metric, variant, site = parse_key(key)
-                frame = rows.loc[rows.index.repeat(len(values))].reset_index(drop=True)
-                layers, flat = (
-                    np.tile(self.layers_at(site), len(rows)),
-                    values.T.reshape(-1).numpy(),
-                )
-                frames.append(
-                    frame.assign(
-                        metric=metric,
-                        variant=variant,
-                        layer=layers,
-                        site=site,
-                        value=flat,
+        for shard, rows in alone.groupby(plan["shard"]):
+            with self.folder.shard(int(str(shard))) as file:
+                for key in filter(is_scalar, file.keys()):
+                    metric, variant, site = parse_key(key)
+                    values, layers = file.get_tensor(key), self.layers_at(site)
+                    frame = rows.loc[rows.index.repeat(len(values))]
+                    frames.append(
+                        frame.assign(
+                            metric=metric,
+                            variant=variant,
+                            layer=np.tile(layers, len(rows)),
+                            site=site,
+                            value=values.T.reshape(-1).numpy(),
+                        )
                     )
-                )
-        alone = alone[keys]
-        tables = [
-            self.folder.read_table(name)
-            for name in self.folder.tables()
-            if name.startswith("samples.")
-        ]
-        frames += [alone.merge(table, on="sample") for table in tables]
-        return pd.concat(frames, ignore_index=True) if frames else alone
+        for name in self.folder.tables():
+            if name.startswith("samples."):
+                table = self.folder.read_table(name)
+                frames.append(alone.merge(table, on="sample"))
+        if not frames:
+            return alone
+        return pd.concat(frames, ignore_index=True)
+
+
+def _need(what: str, name: object, available: Collection[object]) -> None:
+    """Raise where a run has no layer, site, pooling or step of a name."""
+    if name not in available:
+        has = ", ".join(map(str, available)) or "none"
+        raise LayerscopeError(f"{what} {name!r} is not in this run: it has {has}")
 
 
 def _chosen(
@@ -367,10 +324,12 @@ def _chosen(
 ) -> pd.DataFrame:
     """Return the rows of one variant, pooling or site: the one wanted, else the default or the first there is."""
     values = list(rows[column].dropna().unique())
-    if wanted is None and not values:
-        return rows
     if wanted is None:
-        wanted = default if default in values else values[0]
+        if not values:
+            return rows
+        wanted = values[0]
+        if default in values:
+            wanted = default
     if wanted not in values:
         metric, named = rows["metric"].iloc[0], ", ".join(map(str, values)) or "none"
         raise LayerscopeError(

@@ -60,34 +60,27 @@ def gather(
 ) -> Tensor:
     """Return the states [n, layers, D] of these rows of the plan, in this order, float32."""
     wanted = np.asarray(rows, dtype=np.int64)
-    shards = folder.plan["shard"].to_numpy()
-    offset = folder.plan["offset"].to_numpy()
-    inside, layers = (
-        sublayers_in(folder.manifest),
-        folder.manifest["model"].get("layers"),
-    )
+    shards = folder.plan["shard"].to_numpy()[wanted]
+    offset = folder.plan["offset"].to_numpy()[wanted]
     # a sub-layer's site has a row only for the layers where it is found, and some states are of
     # some layers alone
-    places = [(c, inside.get(c.site, layers)) for c in columns]
-    at = [
-        (f"{c.site}.{pooling}", c.layer if rows is None else rows.index(c.layer))
-        for c, rows in places
-    ]
-    parts: list[Tensor] = []
-    order: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
-    for shard in np.unique(shards[wanted]):
-        here = np.flatnonzero(shards[wanted] == shard)
-        take = torch.from_numpy(offset[wanted[here]])
+    inside = sublayers_in(folder.manifest)
+    every = folder.manifest["model"].get("layers")
+    at: list[tuple[str, int]] = []
+    for column in columns:
+        layers, row = inside.get(column.site, every), column.layer
+        if layers is not None:
+            row = layers.index(column.layer)
+        at.append((f"{column.site}.{pooling}", row))
+    states = torch.empty(0, len(columns), 0)
+    for shard in np.unique(shards):
+        here = np.flatnonzero(shards == shard)
+        take = torch.from_numpy(offset[here])
         with folder.shard(int(shard)) as file:
             keys = set(file.keys())
-            parts.append(
-                torch.stack(
-                    [unpacked(file, key, row, keys)[take] for key, row in at], 1
-                )
-            )
-        order.append(here)
-    if not parts:
-        return torch.empty(0, len(columns), 0)
-    back = np.empty(len(wanted), dtype=np.int64)
-    back[np.concatenate(order)] = np.arange(len(wanted))
-    return torch.cat(parts)[torch.from_numpy(back)]
+            parts = [unpacked(file, key, row, keys)[take] for key, row in at]
+        block = torch.stack(parts, 1)
+        if not states.numel():
+            states = block.new_empty(len(wanted), *block.shape[1:])
+        states[torch.from_numpy(here)] = block
+    return states

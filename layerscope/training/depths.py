@@ -14,7 +14,7 @@ from layerscope.core.progress import Reporter
 from layerscope.core.saved import jsonable
 from layerscope.metrics.effective_depth import within
 from layerscope.models import LoadOptions, Override
-from layerscope.runs import Run, history, open_run
+from layerscope.runs import Run, open_run
 from layerscope.runs.curves import value_text
 from layerscope.runs.registry import about
 from layerscope.show.document import Document, Table, columns, row
@@ -25,6 +25,9 @@ from layerscope.truncation.source import open_source
 
 SCORES = ("perplexity", "pair_spearman", "pair_accuracy", "layer_accuracy")
 """The scores of a training; the first that was measured counts."""
+DIMS = "dims="
+"""What the variant of a score begins with that reads the first dimensions of an embedding alone."""
+NAMES = {"layer_accuracy": "accuracy", "cosine_similarity": "cosine to last"}
 LOSS = 0.01
 """Largest loss at which a shallower layer is chosen over the last; of perplexity a share."""
 FEWEST = 50
@@ -49,7 +52,7 @@ class Line:
     @property
     def title(self) -> str:
         """What its score is called."""
-        return history.NAMES.get(self.metric, about(self.metric).title)
+        return NAMES.get(self.metric, about(self.metric).title)
 
     def shown(self, value: float, stderr: float = math.nan) -> str:
         """Return a value of its score, with the error if there is one."""
@@ -220,8 +223,8 @@ def _scored(run: Run, folder: TrainingFolder) -> list[Line]:
 def _by_dims(run: Run) -> pd.DataFrame:
     """Return the last score of each layer (rows) at each number of first dimensions, empty where there are none."""
     rows = run.at()
-    rows = rows[rows["variant"].str.startswith(history.DIMS).fillna(False).astype(bool)]
-    numbers = rows["variant"].str.removeprefix(history.DIMS).astype("int64")
+    rows = rows[rows["variant"].str.startswith(DIMS).fillna(False).astype(bool)]
+    numbers = rows["variant"].str.removeprefix(DIMS).astype("int64")
     return rows.assign(dims=numbers).pivot(
         index="layer", columns="dims", values="value"
     )

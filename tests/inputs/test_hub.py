@@ -89,6 +89,8 @@ def test_wrong_names_and_folders(tmp_path, refusal):
     (tmp_path / "state.json").write_text("{")
     message = refusal(f"hf:{tmp_path}")
     assert message.startswith(f"{tmp_path} is not a data set written by save_to_disk (")
+    expected = "'hf:a//b' is not the name of a data set: write hf:name, hf:org/name or hf:org/name/config:split"
+    assert refusal("hf:a//b") == expected
     expected = "the data set has no column 'txt' (its columns: review, label)"
     assert refusal(reviews(), text_column="txt") == expected
     stream = reviews().to_iterable_dataset()

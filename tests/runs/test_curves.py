@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from layerscope.runs.curves import Curve, curves, panels
+from layerscope.runs.curves import curves, panels
 from layerscope.runs.findings import findings
 from layerscope.show.numbers import error, number
 
@@ -105,12 +105,3 @@ def test_without_a_finite_or_a_differing_value_no_layer_stands_out(written, by_l
         "lidar": 2,
     }
     assert findings(run) == []
-
-
-def test_a_curve_knows_its_unit(labelled):
-    units = {c.metric: (c.unit, c.scale) for c in curves(labelled)}
-    assert units["linear_probe"] == ("%", 100.0) and units["dataset_entropy"] == (
-        "nats",
-        1.0,
-    )
-    assert all(isinstance(c, Curve) for c in curves(labelled))

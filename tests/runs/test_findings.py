@@ -127,25 +127,6 @@ def test_the_most_frequent_label_is_what_accuracy_is_measured_against(
     assert findings(run)[0].numbers["above_chance"] is None
 
 
-def test_samples_a_label_needs_are_the_folds_of_the_probes():
-    assert FOLDS == WHOLE
-
-
-def test_each_pooling_has_its_own_best_layer(written, by_layer):
-    rows = by_layer(
-        "linear_probe", [0.5, 0.9, 0.2, 0.2, 0.3], [0.01] * 5, pooling="mean"
-    )
-    rows += by_layer(
-        "linear_probe", [0.5, 0.2, 0.2, 0.8, 0.3], [0.01] * 5, pooling="cls"
-    )
-    found = findings(written(rows, pooling=["mean", "cls"]))
-    assert [(f.numbers["pooling"], f.numbers["layer"]) for f in found] == [
-        ("mean", 1),
-        ("cls", 3),
-    ]
-    assert "mean pooling" in found[0].text and "cls pooling" in found[1].text
-
-
 @pytest.mark.parametrize(
     ("values", "error", "layer", "interior"),
     [
@@ -168,13 +149,6 @@ def test_a_valley_of_prompt_entropy_lies_inside_the_stack(
     assert ("a valley inside" in found.text) == interior and "best" not in found.text
 
 
-def test_a_final_norm_can_end_a_valley(written, by_layer):
-    rows = by_layer("prompt_entropy", [3.0, 2.5, 2.0, 2.4, 2.6])
-    rows += by_layer("prompt_entropy", [1.5], site="normed", first=4)
-    (found,) = findings(written(rows, sites=("raw", "normed")))
-    assert found.numbers["interior"] is False
-
-
 @pytest.mark.parametrize(
     ("to_last", "layer"),
     [
@@ -194,13 +168,6 @@ def test_where_the_cosine_to_the_last_layer_stays_high(written, pairs, to_last, 
     assert found.numbers["layer"] == layer and words in found.text
 
 
-def test_a_head_tells_where_predictions_settle(labelled):
-    (found,) = named(findings(labelled), "saturation")
-    assert found.numbers["mean_layer"] == float(
-        labelled.metric("saturation_layer").iloc[0]
-    )
-
-
 def test_without_labels_the_first_line_is_an_observation(written, by_layer, pairs):
     rows = by_layer("prompt_entropy", [3.0, 2.0, 2.5], [0.01] * 3)
     rows += pairs("cosine_similarity", [[1, 0.5, 0.4], [0.5, 1, 0.95], [0.4, 0.95, 1]])
@@ -218,3 +185,22 @@ def test_a_run_without_a_value_says_so(written):
     assert (
         written([]).document().answer == "None of the chosen metrics has a value here"
     )
+
+
+def test_samples_a_label_needs_are_the_folds_of_the_probes():
+    assert FOLDS == WHOLE
+
+
+def test_each_pooling_has_its_own_best_layer(written, by_layer):
+    rows = by_layer(
+        "linear_probe", [0.5, 0.9, 0.2, 0.2, 0.3], [0.01] * 5, pooling="mean"
+    )
+    rows += by_layer(
+        "linear_probe", [0.5, 0.2, 0.2, 0.8, 0.3], [0.01] * 5, pooling="cls"
+    )
+    found = findings(written(rows, pooling=["mean", "cls"]))
+    assert [(f.numbers["pooling"], f.numbers["layer"]) for f in found] == [
+        ("mean", 1),
+        ("cls", 3),
+    ]
+    assert "mean pooling" in found[0].text and "cls pooling" in found[1].text

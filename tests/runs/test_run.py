@@ -1,6 +1,5 @@
 """What a run gives back: its table, series, frames and states, held to computations of the test's own."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from layerscope import LayerscopeError, metrics
 from layerscope.probes import knn_probe, linear_probe
 from layerscope.profiling import plan
 from layerscope.runs import COLUMNS
+from layerscope.runs.registry import SETS
 
 
 def test_the_table_is_the_long_frame(run) -> None:
@@ -26,17 +26,11 @@ def test_the_table_is_the_long_frame(run) -> None:
         assert all(value is None or isinstance(value, str) for value in table[column])
     assert table["step"].isna().all()
     assert set(table["metric"]) - {"zero_steps", "linear_probe_c"} == set(
-        metrics_of_a_language_model()
+        SETS["default"]
     )
     keys = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
     assert not table.duplicated(keys).any()
     pd.testing.assert_frame_equal(layerscope.open_run(run.path).table(), table)
-
-
-def metrics_of_a_language_model() -> list[str]:
-    from layerscope.runs.registry import SETS
-
-    return list(SETS["default"])
 
 
 def test_a_metric_is_a_series_by_layer(run) -> None:
@@ -206,56 +200,6 @@ def test_an_unknown_metric_lists_those_of_the_run(run) -> None:
     )
 
 
-def test_the_lens_reads_what_the_model_would_say(run) -> None:
-    """Accuracy and perplexity at layer L are those of output.logits over every position; earlier ones of the head."""
-    model = tiny.llama()
-    hits, losses, first_stays = [[] for _ in range(4)], [[] for _ in range(4)], []
-    for text in TEXTS:
-        states, ids = states_of(model, text)
-        if len(ids) < 2:
-            continue
-        with torch.no_grad():
-            logits = [model.lm_head(model.model.norm(state)) for state in states]
-            own = model(input_ids=ids[None]).logits[0]
-        torch.testing.assert_close(logits[-1], own)
-        for layer, rows in enumerate(logits):
-            hits[layer] += (rows[:-1].argmax(-1) == ids[1:]).tolist()
-            losses[layer] += torch.nn.functional.cross_entropy(
-                rows[:-1], ids[1:], reduction="none"
-            ).tolist()
-        tops = torch.stack([rows[:-1].argmax(-1) for rows in logits])
-        first_stays += [
-            next(k for k in (1, 2, 3) if len(set(column[k:])) == 1)
-            for column in tops.T.tolist()
-        ]
-    np.testing.assert_allclose(
-        run.metric("layer_accuracy"), [np.mean(h) for h in hits], rtol=1e-6
-    )
-    np.testing.assert_allclose(
-        run.metric("perplexity"), [math.exp(np.mean(x)) for x in losses], rtol=1e-4
-    )
-    np.testing.assert_allclose(
-        run.metric("saturation_layer")[3], np.mean(first_stays), rtol=1e-6
-    )
-    shares = [np.mean([f <= k for f in first_stays]) for k in (1, 2, 3)]
-    np.testing.assert_allclose(run.metric("saturated"), shares, rtol=1e-6)
-    table = run.table()
-    assert set(table[table["metric"] == "perplexity"]["n"]) == {len(hits[0])}
-
-
-def test_a_share_of_the_positions_is_seeded(tmp_path: Path) -> None:
-    runs = [
-        profile(
-            tiny.llama(), tmp_path / n, lens_tokens=50, metrics="perplexity", seed=s
-        )
-        for n, s in zip("abc", (0, 0, 1), strict=True)
-    ]
-    first, same, other = (run.metric("perplexity") for run in runs)
-    pd.testing.assert_series_equal(first, same)
-    assert not np.allclose(first, other)
-    assert set(runs[0].table()["n"]) == {50}
-
-
 def test_every_position_is_read_unless_the_head_is_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,33 +217,6 @@ def test_every_position_is_read_unless_the_head_is_large(
     monkeypatch.setattr(plan, "LENS_WHOLE", 1000)
     share = profile(tiny.llama(), tmp_path / "share", texts, metrics="perplexity")
     assert set(share.table()["n"]) == {plan.LENS_LEAST}
-
-
-def test_a_classifier_is_held_to_its_labels(tmp_path: Path) -> None:
-    model, processor = tiny.classifier(), tiny.tokenizer(special=True)
-    run = profile(
-        model,
-        tmp_path / "run",
-        (TEXTS, LABELS),
-        metrics="layer_accuracy,saturation_layer",
-    )
-    with torch.no_grad():
-        predicted = [
-            int(model(**processor(text, return_tensors="pt")).logits.argmax())
-            for text in TEXTS
-        ]
-    assert run.metric("layer_accuracy")[3] == pytest.approx(
-        np.mean(np.array(predicted) == np.array(LABELS))
-    )
-    named = profile(
-        model,
-        tmp_path / "named",
-        (TEXTS, [f"LABEL_{i}" for i in LABELS]),
-        metrics="layer_accuracy",
-    )
-    pd.testing.assert_series_equal(
-        named.metric("layer_accuracy"), run.metric("layer_accuracy")
-    )
 
 
 def test_probes_are_those_of_the_public_functions(run) -> None:

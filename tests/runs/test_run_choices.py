@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,21 +13,6 @@ from text_runs import TEXTS, profile
 import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.inputs import open_corpus
-
-
-def test_samples_are_drawn_by_seed(tmp_path: Path) -> None:
-    runs = [
-        profile(tiny.bert(), tmp_path / n, samples=10, seed=s, metrics="curvature")
-        for n, s in zip("abc", (0, 0, 1), strict=True)
-    ]
-    names = [list(run.folder.plan.sort_values("sample")["name"]) for run in runs]
-    assert names[0] == names[1] != names[2] and len(names[0]) == 10
-    assert names[0] == sorted(names[0], key=int)
-    for i, name in enumerate(names[0]):
-        assert (
-            runs[0].folder.plan.set_index("sample")["length"][i]
-            == len(TEXTS[int(name)].split()) + 2
-        )
 
 
 def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -145,13 +129,6 @@ def test_half_precision_in_the_store_keeps_the_table(tmp_path: Path, run) -> Non
     np.testing.assert_allclose(half.pooled(2), run.pooled(2), rtol=2e-3, atol=2e-3)
 
 
-def test_only_what_is_asked_for_is_kept(tmp_path: Path) -> None:
-    run = profile(tiny.llama(), tmp_path / "a", metrics="dataset_entropy")
-    assert set(run.table()["metric"]) == {"dataset_entropy"}
-    with run.folder.shard(0) as file:
-        assert set(file.keys()) == {"raw.mean", "normed.mean", "broken"}
-
-
 def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
     with pytest.raises(LayerscopeError) as error:
         profile(tiny.bert(), tmp_path / "a", metrics="linear_probe,perplexity")
@@ -178,31 +155,6 @@ def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path: Path) ->
             metrics="linear_probe",
         )
     assert not (tmp_path / "a").exists()
-
-
-def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
-    run = profile(
-        tiny.bert(), tmp_path / "a", alpha=[2, 1, 2], metrics="dataset_entropy"
-    )
-    assert list(run.table()["variant"]) == ["alpha=2", "alpha=1"] * 4
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"metrics": []}, "metrics is empty: give names, default, seven or all"),
-        (
-            {"pooling": ("mean", "last")},
-            "pooling is ('mean', 'last'): give auto, or names with commas",
-        ),
-    ],
-)
-def test_options_of_a_wrong_kind_are_one_line(
-    tmp_path: Path, options: dict[str, Any], line: str
-) -> None:
-    with pytest.raises(LayerscopeError) as error:
-        profile(tiny.bert(), tmp_path / "a", **options)
-    assert str(error.value) == line
 
 
 def test_a_run_that_has_not_got_to_its_tables(run, tmp_path: Path) -> None:

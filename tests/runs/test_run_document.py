@@ -96,22 +96,6 @@ def test_variants_and_poolings_beside_each_other_are_told_apart(written, by_laye
     assert all(name in header for name in ("alpha=1", "alpha=2", "mean", "cls"))
 
 
-def test_nan_is_a_dash_and_skipped_samples_are_counted(written, by_layer):
-    rows = by_layer("curvature", [math.nan, 2.0, 3.0, math.nan, 2.5], n=47, skipped=3)
-    text = shown(written(rows))
-    assert re.search(r"^ +0 +–", text, re.MULTILINE)
-    assert "N: 47 samples, 3 skipped." in text and "nan" not in text
-
-
-def test_a_run_of_one_metric_and_one_block(bare):
-    text = shown(bare)
-    assert (
-        "effective" in text
-        and "Similarity" not in text
-        and "What stands out" not in text
-    )
-
-
 def test_tokens_of_a_language_model_are_counted_as_tokens(written, by_layer):
     rows = by_layer("perplexity", [9.0, 8.0], n=796, site="normed")
     run = written(rows, depth=1, sites=("raw", "normed"), language_model=True)
@@ -180,7 +164,3 @@ def test_a_share_is_shown_and_kept_in_percent(labelled):
         [100 * value for value in labelled.metric("linear_probe")]
     )
     assert re.search(r" \d\d\.\d ±\d\.\d %", shown(labelled))
-
-
-def test_a_notebook_shows_the_run(labelled):
-    assert labelled.document().answer in labelled._repr_html_()
