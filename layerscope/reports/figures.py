@@ -24,10 +24,10 @@ def draw(
     Several runs lie over each other, models of several depths by depth in percent, each in its own
     colour, dash and marker; they are called `names`, or what they differ by; maps have a panel for
     each run. An evaluation adds `scores` (the average by depth) and `scores_by_task`; exits add
-    `exits_accuracy_against_speed` (truncated models beside it); comparisons add
-    `compared_METRIC` for each similarity of layers
-    across runs, `differences`, and for a series of checkpoints `checkpoints`; a reading of the lens
-    a grid for each sample; generated texts that were measured, `generated`.
+    `exits_accuracy_against_speed` (truncated models beside it); comparisons add `compared_METRIC`
+    for each similarity of layers across runs, `differences`, and for a series of checkpoints
+    `checkpoints`; a reading of the lens a grid for each sample; generated texts that were measured,
+    `generated`.
 
     Raises `LayerscopeError` where vl-convert is missing, the folder cannot be written, or there is
     nothing to draw.
