@@ -37,7 +37,7 @@ DIAMOND: Json = {"size": 40, "shape": "diamond", "fill": PAPER, "filled": False}
 RING: Json = {"size": 60, "filled": False, "color": MARK, "strokeWidth": 1.6}
 UNSEEN: Json = {"size": 140, "opacity": 0}
 """Larger than a dot, for a pointer to find."""
-POINTED = "datum.mark != 'guide' && datum.mark != 'bars'"
+POINTED = "datum.mark != 'guide'"
 """The rows that a pointer finds by such a dot."""
 DEPTH = "percent && datum.depth ? 100 * datum.x / datum.depth : datum.x"
 
@@ -97,19 +97,15 @@ def chart(
 def _layers(x: Json, y: Json, owned: Sequence[Owned], hues: Json) -> list[Drawn]:
     """Return the layers of a chart from below; `hues` are the encodings of colours, dashes and shapes."""
     at: Json = {"x": x, "y": y, "detail": {"field": "line"}}
-    pointed = {"tooltip": _hover(owned)}
     color = at | {"color": hues["color"]}
     line = color | {"strokeDash": hues["strokeDash"]}
     dot = color | {"shape": hues["shape"]}
     band = color | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
-    bar = color | {"x": x | {"field": "start"}, "x2": {"field": "end"}}
-    bar |= {"y2": {"datum": 0}} | pointed
     # where results lie on each other bands are fainter
     opacity = BAND / (1 + (len(owned) >= MANY))
     area = {"type": "area", "opacity": opacity}
     return [
         Drawn(LINE | GUIDE, at, "guide"),
-        Drawn({"type": "bar"}, bar, "bars"),
         Drawn(area, band, "line", "error"),
         Drawn({**LINE}, line, "line"),
         Drawn({**DOT}, dot, "line", "dot"),
@@ -117,7 +113,7 @@ def _layers(x: Json, y: Json, owned: Sequence[Owned], hues: Json) -> list[Drawn]
         Drawn(DOT | {"size": 40}, dot, "points"),
         Drawn(DOT | DIAMOND, color, "after"),
         Drawn(DOT | RING, at, "", "marked"),
-        Drawn(DOT | UNSEEN, at | pointed),
+        Drawn(DOT | UNSEEN, at | {"tooltip": _hover(owned)}),
     ]
 
 
@@ -169,14 +165,12 @@ def legend(
 
 
 def _steps(chart: Chart) -> list[Json]:
-    """Return what is computed of each row: its place across, ends of bars and bands."""
+    """Return what is computed of each row: its place across, the ends of bands."""
     low = "datum.y - datum.error"
     if chart.y.log:
         low = f"max({low}, datum.y / 2)"
     steps = {
         "at": DEPTH,
-        "start": "datum.at - 0.4",
-        "end": "datum.at + 0.4",
         "low": low,
         "high": "datum.y + datum.error",
     }
@@ -231,17 +225,16 @@ def _upright(chart: Chart, values: Sequence[Row]) -> Json:
         errors = frame["error"].astype(float).fillna(0.0)
     low = float((frame["y"] - errors).min())
     high = float((frame["y"] + errors).max())
-    has_bars = bool((frame["mark"] == "bars").any())
     least = axis.least
     if low == high == 0:
         least = max(least, 2 * NOTHING)
     least *= axis.scale
-    scale: Json = {"zero": has_bars, "nice": True}
+    scale: Json = {"zero": False, "nice": True}
     if axis.log and low > 0:
         scale = {"type": "log", "nice": False, "padding": 6}
     elif axis.range is not None:
         scale |= {"domain": list(axis.range), "nice": False}
-    elif high - low < least and not has_bars:
+    elif high - low < least:
         middle = (low + high) / 2
         scale |= {"domain": [middle - least / 2, middle + least / 2], "nice": False}
     title = axis.title or chart.unit or None

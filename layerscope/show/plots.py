@@ -29,7 +29,7 @@ class Axis:
     least: float = 0.0
 
 
-Mark = Literal["line", "points", "bars", "guide"]
+Mark = Literal["line", "points", "guide"]
 Tone = Literal["own", "rival", "ink", "muted"] | int
 """The result's own colour, that of its rival, none, or a colour by its number."""
 
