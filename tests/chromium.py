@@ -136,17 +136,14 @@ def language(tmp_path_factory):
     )
 
 
-def unpacked(choice):
+def unpacked(part):
     """Return the rows of a plot as a page holds them, by columns."""
-    rows = [{} for _ in range(choice["count"])]
-    for column in choice["columns"]:
-        values = column.get("values", [column.get("all")] * len(rows))
-        for row, value in zip(column.get("at", range(len(rows))), values, strict=True):
-            if value is not None:
-                rows[row][column["name"]] = (
-                    column["texts"][value] if "texts" in column else value
-                )
-    return rows
+    columns = part["columns"]
+    rows = [
+        dict(zip(columns, values, strict=True))
+        for values in zip(*columns.values(), strict=True)
+    ]
+    return [{k: v for k, v in row.items() if v is not None} for row in rows]
 
 
 @pytest.fixture(scope="session")
