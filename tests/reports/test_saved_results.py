@@ -7,6 +7,7 @@ from frames import scored
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.logit_lens.reading import GRID, SATURATION, Reading, open_reading
+from layerscope.reports.results import KINDS
 from layerscope.scores import Evaluation
 from layerscope.selection.selection import open_selection
 
@@ -91,6 +92,11 @@ def test_a_page_of_scores_alone_is_in_the_current_folder(tmp_path, monkeypatch):
     saved = Evaluation(scored({"x": [0.9, 0.5, 0.70, 0.6]})).save("scores")
     assert layerscope.report(saved).as_posix() == "report.html"
     assert not (tmp_path / saved / "report.html").exists()
+
+
+def test_every_kind_of_result_has_an_opener():
+    for kind in KINDS.values():
+        assert callable(getattr(layerscope, f"open_{kind}"))
 
 
 def test_what_is_damaged_is_refused(selection, tmp_path):
