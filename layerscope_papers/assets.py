@@ -14,18 +14,48 @@ from layerscope.core import FORMAT, LayerscopeError, Reporter, write_json
 from layerscope_papers import workers
 
 DONE = "asset.json"
+CORE, GPU = 2.4e10, 2e13
+"""Floating-point operations a second: of one core as measured with the small models, and of a GPU, roughly."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """About what an asset takes.
+
+    Attributes:
+        minutes: of one core, or of a GPU.
+        gigabytes: of memory.
+
+    """
+
+    minutes: float
+    gigabytes: float = 1.0
+
+    @classmethod
+    def of(
+        cls, parameters: float, tokens: float, *, on_gpu: bool, learns: bool
+    ) -> "Cost":
+        """Return what so many tokens take: to learn takes gradients, and AdamW's two moments, beside the weights."""
+        operations = (6 if learns else 2) * parameters * tokens
+        numbers = (4 if learns else 1) * parameters
+        return cls(operations / (GPU if on_gpu else CORE) / 60, 1 + 4 * numbers / 1e9)
 
 
 @dataclass(frozen=True)
 class Asset(ABC):
     """Something that a verb writes into a folder, whose name depends on the asset's fields.
 
-    `named` is its name with its fields, `minutes` about how long one takes at the small scale, on
-    one core.
+    `named` is its name with its fields, `minutes` about how long one takes on one core, where no
+    `cost` is computed from the settings.
     """
 
     named: ClassVar[str] = ""
     minutes: ClassVar[float] = 0.1
+
+    @property
+    def cost(self) -> Cost:
+        """About what it takes."""
+        return Cost(self.minutes)
 
     @abstractmethod
     def make(self, out: Path, assets: "Assets") -> None:
@@ -58,7 +88,11 @@ class Asset(ABC):
 class Assets:
     """The assets in a folder, and the settings of the scale they are made at.
 
-    `data` is the folder of local data sets, None where there is none.
+    Attributes:
+        folder: where they are kept, each in a folder of its own.
+        settings: those of the scale.
+        data: folder of local data sets, None where there is none.
+
     """
 
     def __init__(self, folder: Path, settings: Any, data: Path | None = None) -> None:

@@ -1,8 +1,9 @@
 """The results of recipes: a board of verdicts, each with its evidence."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from layerscope.show import (
     write_page,
 )
 from layerscope_papers.assets import Assets
+from layerscope_papers.drawing import file_name
 from layerscope_papers.options import YOURS
 from layerscope_papers.recipe import Evidence, Recipe
 from layerscope_papers.tables import (
@@ -27,9 +29,8 @@ from layerscope_papers.tables import (
     compared,
     counted,
     in_sentences,
-    measured,
+    in_words,
     numbers,
-    over,
     said,
 )
 from layerscope_papers.verdicts import Verdict, Word, decide, overall
@@ -48,7 +49,17 @@ NUMBERS = (
 
 @dataclass(frozen=True, eq=False)
 class Reproduction(Shown):
-    """One recipe at one scale: a verdict on each claim, what it rests on, and what it was made with."""
+    """One recipe at one scale: a verdict on each claim, what it rests on, and what it was made with.
+
+    Attributes:
+        recipe: claims and settings, fixed before the result.
+        scale: name of the scale.
+        verdicts: one for each claim.
+        evidence: what the verdicts rest on.
+        commands: what makes the same again.
+        versions: of the packages that it was made with.
+
+    """
 
     recipe: Recipe
     scale: str
@@ -81,27 +92,29 @@ class Reproduction(Shown):
     def numbers(self) -> pd.DataFrame:
         """Return ours beside what is printed: a row for each quantity, with its source and whether they compare."""
         printed = {entry.quantity: entry for entry in self.recipe.printed}
-        found = [
-            compared(n.quantity, n.value, n.low, n.high, printed.get(n.quantity))
-            for n in self.evidence.numbers
+        ours = {number.quantity: number for number in self.evidence.numbers}
+        rows = [
+            compared(quantity, ours.get(quantity), printed.get(quantity))
+            for quantity in ours | printed
         ]
-        known = {entry["quantity"] for entry in found}
-        found += [
-            compared(name, None, None, None, entry)
-            for name, entry in printed.items()
-            if name not in known
-        ]
-        return pd.DataFrame(found, columns=list(NUMBERS))
+        return pd.DataFrame(rows, columns=list(NUMBERS))
+
+    @property
+    def notes(self) -> list[str]:
+        """How data or measures differ from the paper's, and what the judge says of its evidence."""
+        own = [f"{self.recipe.note}."] if self.recipe.note else []
+        return own + list(self.evidence.notes)
 
     def document(self) -> Document:
         """Return the verdict, each claim with its interval and threshold, and ours beside the printed numbers."""
         verdicts, table = claims(self.named()), numbers(self.numbers())
+        remarks = (*in_sentences(self.named()), *_notes(self))
         return Document(
             answer=f"{self.recipe.name}: {self.summary}.",
             reasons=(f"{self.recipe.title}.",),
             title=(f"{self.recipe.name}, {_where(self)}",),
             facts=(self.recipe.paper,),
-            parts=(verdicts, *([table] if table.rows else []), *_remarks(self)),
+            parts=(verdicts, *filter(_has_rows, [table]), *remarks),
             lead=(verdicts, table),
             sections=(_section(self),),
             details=(
@@ -127,27 +140,9 @@ class Reproduction(Shown):
                 "verdict": self.word,
                 "fixed": self.recipe.digest,
                 "settings": str(self.recipe.scales[self.scale] or ""),
-                "claims": [
-                    {
-                        **{
-                            name: getattr(v.claim, name)
-                            for name in ("name", "sentence", "statistic", "over")
-                        },
-                        "value": v.interval.value,
-                        "low": v.interval.low,
-                        "high": v.interval.high,
-                        "n": v.interval.n,
-                        "direction": v.claim.direction,
-                        "threshold": v.claim.threshold,
-                        "verdict": v.word,
-                        "would_decide": v.wants,
-                    }
-                    for v in self.verdicts
-                ],
+                "claims": list(map(_claim, self.verdicts)),
                 "numbers": self.numbers().to_dict("records"),
-                "notes": [self.recipe.note, *self.evidence.notes]
-                if self.recipe.note
-                else list(self.evidence.notes),
+                "notes": self.notes,
                 "commands": list(self.commands),
                 "versions": self.versions,
             }
@@ -182,10 +177,17 @@ class Reproduction(Shown):
 class Board(Shown):
     """What `reproduce` returns: recipes with their verdicts, and those that do not run at this scale, and why.
 
+    Attributes:
+        scale: name of the scale.
+        reproductions: one for each recipe, in the order of the papers.
+        lacking: names of recipes that do not run, each with what it lacks.
+        folder: where results, figures and the page are.
+
     >>> from layerscope_papers import reproduce
     >>> board = reproduce("T-tab1", out="papers", progress=False)
     >>> board["T-tab1"].word
     'did not hold'
+
     """
 
     scale: str
@@ -216,15 +218,13 @@ class Board(Shown):
         )
         lacking, verdicts = Sentences("Not run", tuple(lines)), claims(self.named())
         sentences = in_sentences(self.named())
-        overview = Section(
-            "board", "Verdicts", LEAD, (claims(self.named(), in_words=True),)
-        )
+        overview = tuple(map(_of_paper, groupby(self.reproductions, _paper)))
         return Document(
             answer=f"{counted(verdict.word for _, verdict in self.named())}.",
             title=(f"The papers' claims, {_where(*self.reproductions)}",),
             parts=(*sentences, verdicts, *([lacking] if self.lacking else [])),
             lead=sentences,
-            sections=(overview, *map(_section, self.reproductions)),
+            sections=(*overview, *map(_section, self.reproductions)),
             details=(lacking,) if self.lacking else (),
             kind="recipes",
         )
@@ -269,6 +269,8 @@ def judged(recipe: Recipe, assets: Assets, scale: str) -> Reproduction:
     )
     settings = recipe.scales[scale]
     where = ["--scale", scale]
+    if assets.data is not None:
+        where += ["--data-dir", str(assets.data)]
     if scale == YOURS:
         where = ["--model", settings.hub, "--data", settings.data]
     command = shlex.join(["layerscope", "reproduce", recipe.name, *where])
@@ -281,39 +283,41 @@ LEAD = (
 )
 
 
-def _remarks(found: Reproduction) -> Iterator[Sentences]:
-    yield Sentences(
-        "What is measured",
-        tuple(
-            f"{v.claim.name}: {measured(v)[:-2]}; {over(v)})." for v in found.verdicts
-        ),
-    )
-    wants = [f"{v.claim.name}: {v.wants}." for v in found.verdicts if v.wants]
-    if wants:
-        yield Sentences("What would decide it", tuple(wants))
-    notes = (
-        *([found.recipe.note + "."] if found.recipe.note else []),
-        *found.evidence.notes,
-    )
-    if notes:
-        yield Sentences("Notes", tuple(notes))
+def _claim(verdict: Verdict) -> dict[str, Any]:
+    """Return a claim with its statistic, interval and verdict."""
+    found = {"verdict": verdict.word, "would_decide": verdict.wants}
+    return vars(verdict.claim) | vars(verdict.interval) | found
+
+
+def _notes(found: Reproduction) -> list[Sentences]:
+    return [Sentences("Notes", tuple(found.notes))] if found.notes else []
+
+
+def _has_rows(table: Table) -> bool:
+    return bool(table.rows)
+
+
+def _paper(found: Reproduction) -> str:
+    return found.recipe.paper
+
+
+def _of_paper(group: tuple[str, Iterable[Reproduction]]) -> Section:
+    """Return the verdicts on the claims of a paper."""
+    paper, recipes = group
+    named: list[tuple[str, Verdict]] = []
+    for found in recipes:
+        named += found.named()
+    return Section(file_name(paper), paper, LEAD, (in_words(named),))
 
 
 def _section(found: Reproduction) -> Section:
     name = found.recipe.name.lower()
-    made = claims(found.named(), in_words=True), numbers(found.numbers())
-    tables = [
-        Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}")
-        for t in made
-        if t.rows
-    ]
-    # the table says the first
-    legend = tuple(text for part in list(_remarks(found))[1:] for text in part.texts)
-    title = f"{found.recipe.name} · {found.summary}"
+    tables = filter(_has_rows, (in_words(found.named()), numbers(found.numbers())))
+    named = (replace(table, name=f"{name}-{table.name}") for table in tables)
     return Section(
         name,
-        title,
+        f"{found.recipe.name} · {found.summary}",
         f"{found.recipe.title} ({found.recipe.paper}).",
-        (*tables, *found.evidence.plots),
-        legend,
+        (*named, *found.evidence.plots),
+        tuple(found.notes),
     )

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from operator import itemgetter
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
@@ -12,12 +14,8 @@ from layerscope_papers.options import YOURS, Scale
 from layerscope_papers.recipe import WRITTEN, Recipe
 
 PAPERS = ("tracing", "layers", "questions")
-UNRUN = {
-    name: (known["title"], known["needs"])
-    for name, known in WRITTEN.items()
-    if "claims" not in known
-}
-"""By name: the claim, and what a recipe for it would need."""
+UNRUN = {name: known for name, known in WRITTEN.items() if "claims" not in known}
+"""By name: the claim as `title`, and what a recipe for it `needs`."""
 
 
 @cache
@@ -38,17 +36,24 @@ def recipes() -> dict[str, Recipe]:
     return {name: found[name] for name in WRITTEN if name in found}
 
 
-def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
-    """Return recipes by name, or all that run at a scale; raises `LayerscopeError` for any other name."""
+def chosen(names: tuple[str, ...], scale: Scale, data: Path | None) -> list[Recipe]:
+    """Return recipes by name, or all that run at a scale with a folder of data sets.
+
+    Raises `LayerscopeError` for any other name.
+    """
     if not names:
-        return [recipe for recipe in recipes().values() if scale in recipe.scales]
+        missing = dict(lacking(scale, data))
+        return [known for name, known in recipes().items() if name not in missing]
     found = _named(names)
     for recipe in found:
         if scale not in recipe.scales:
+            others = " or ".join(f"`scale={name!r}`" for name in recipe.scales)
             raise LayerscopeError(
-                f"{recipe.name} does not run at scale {scale!r}, which lacks {recipe.lacks.get(scale, 'its data')}: "
-                f"give {' or '.join(f'`scale={name!r}`' for name in recipe.scales)}"
+                f"{recipe.name} does not run at scale {scale!r}, which lacks {_lacks(recipe, scale, data)}: "
+                f"give {others}"
             )
+        if lacks := _lacks(recipe, scale, data):
+            raise LayerscopeError(f"{recipe.name} lacks {lacks}")
     return found
 
 
@@ -72,9 +77,8 @@ def _named(names: tuple[str, ...]) -> list[Recipe]:
     found = []
     for name in dict.fromkeys(map(str.lower, names)):
         if name in unrun:
-            raise LayerscopeError(
-                f"{unrun[name]} is not run: it needs {UNRUN[unrun[name]][1]}"
-            )
+            needs = UNRUN[unrun[name]]["needs"]
+            raise LayerscopeError(f"{unrun[name]} is not run: it needs {needs}")
         if name not in lower:
             given = next(given for given in names if given.lower() == name)
             alike = [other for other in known if other[:2].lower() == name[:2]]
@@ -85,13 +89,20 @@ def _named(names: tuple[str, ...]) -> list[Recipe]:
     return found
 
 
-def lacking(scale: Scale) -> tuple[tuple[str, str], ...]:
-    """Return the recipes that do not run at a scale, with what it lacks."""
-    return tuple(
-        (name, recipe.lacks.get(scale, "its data"))
-        for name, recipe in recipes().items()
-        if scale not in recipe.scales
+def lacking(scale: Scale, data: Path | None) -> tuple[tuple[str, str], ...]:
+    """Return the recipes that do not run at a scale with a folder of data sets, and what they lack."""
+    missing = (
+        (name, _lacks(recipe, scale, data)) for name, recipe in recipes().items()
     )
+    return tuple(filter(itemgetter(1), missing))
+
+
+def _lacks(recipe: Recipe, scale: Scale, data: Path | None) -> str:
+    if scale not in recipe.scales:
+        return recipe.lacks.get(scale, "its data")
+    wanted = recipe.local(recipe.scales[scale])
+    missing = [name for name in wanted if data is None or not (data / name).is_dir()]
+    return f"the data sets {', '.join(missing)} in `data_dir`" if missing else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +122,10 @@ class Listing(Shown):
         )
         missing = (
             Column("not run", "left"),
-            *(Column(name, "left", wraps=True) for name in ("claim", "needs")),
+            Column("claim", "left", wraps=True),
+            Column("needs", "left", wraps=True),
         )
-        others = tuple(row(name, *about) for name, about in UNRUN.items())
+        others = tuple(row(name, *about.values()) for name, about in UNRUN.items())
         return Document(
             f"{len(rows)} recipes",
             parts=(Table("", heads, rows), Table("", missing, others)),
@@ -130,10 +142,4 @@ class Listing(Shown):
             }
             for name, found in recipes().items()
         }
-        return {
-            "recipes": run,
-            "not_run": {
-                name: {"title": what, "needs": why}
-                for name, (what, why) in UNRUN.items()
-            },
-        }
+        return {"recipes": run, "not_run": UNRUN}

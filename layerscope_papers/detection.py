@@ -113,57 +113,36 @@ def train_detector(
 def ap50_by_layer(
     model: Any, pixel_values: Tensor, labels: Labels, batch_size: int = 64
 ) -> list[float]:
-    """Return the average precision (overlap from a half on) of each decoder layer, averaged over classes.
+    """Return the average precision (overlap from a half on) of each decoder layer, whatever the class of an object.
 
-    Each object counts as its likeliest class that is one. Source: Tracing Representation
-    Progression, figure 18.
+    Source: Tracing Representation Progression, figure 18.
     """
     model.eval()
-    scored: list[dict[int, list[tuple[Tensor, Tensor]]]] = [
-        {} for _ in model.model.decoder.layers
-    ]
+    scored: list[list[tuple[Tensor, Tensor]]] = [[] for _ in model.model.decoder.layers]
     for start in range(0, len(labels), batch_size):
         truths = labels[start : start + batch_size]
+        pixels = pixel_values[start : start + batch_size].to(model.device)
         with torch.no_grad():
-            objects = detections(
-                model, pixel_values[start : start + batch_size].to(model.device)
-            )
-        for by_class, (logits, boxes) in zip(scored, objects, strict=True):
-            for truth, image_logits, image_boxes in zip(
-                truths, logits.cpu(), boxes.cpu(), strict=True
-            ):
-                _score_image(by_class, image_logits, image_boxes, truth)
-    counts = torch.cat([label["class_labels"] for label in labels]).bincount()
-    return [_mean_precision(by_class, counts) for by_class in scored]
+            objects = detections(model, pixels)
+        for found, (logits, boxes) in zip(scored, objects, strict=True):
+            found += map(_scored, logits.cpu(), boxes.cpu(), truths)
+    positives = sum(len(label["boxes"]) for label in labels)
+    return [_precision(found, positives) for found in scored]
 
 
-def _score_image(
-    by_class: dict[int, list[tuple[Tensor, Tensor]]],
-    logits: Tensor,
-    boxes: Tensor,
-    truth: Mapping[str, Tensor],
-) -> None:
-    """Add the objects of one image to those of their class: their probabilities, and whether they are right."""
+def _scored(
+    logits: Tensor, boxes: Tensor, truth: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return how sure the objects of an image are, the surest first, and whether they are right."""
     # the last class is no object
-    probabilities, classes = logits.softmax(-1)[..., :-1].max(-1)
-    order = probabilities.argsort(descending=True)
-    for name in {*classes.tolist()}:
-        objects = order[classes[order] == name]
-        hits = right_boxes(
-            boxes[objects], truth["boxes"][truth["class_labels"] == name]
-        )
-        by_class.setdefault(name, []).append((probabilities[objects], hits))
+    sure = logits.softmax(-1)[..., :-1].amax(-1)
+    order = sure.argsort(descending=True)
+    return sure[order], right_boxes(boxes[order], truth["boxes"])
 
 
-def _mean_precision(
-    by_class: dict[int, list[tuple[Tensor, Tensor]]], counts: Tensor
-) -> float:
-    precisions = []
-    for name in counts.nonzero()[:, 0].tolist():
-        rows = by_class.get(name, [(torch.zeros(0), torch.zeros(0))])
-        scores, hits = (torch.cat(column).numpy() for column in zip(*rows, strict=True))
-        precisions.append(average_precision(scores, hits, int(counts[name])))
-    return float(np.mean(precisions))
+def _precision(found: list[tuple[Tensor, Tensor]], positives: int) -> float:
+    scores, hits = (torch.cat(column).numpy() for column in zip(*found, strict=True))
+    return average_precision(scores, hits, positives)
 
 
 def average_precision(
@@ -224,7 +203,8 @@ def digit_canvases(
     """Return `n` square images `[n, 3, size, size]` with one to three handwritten digits on each, and their labels.
 
     Digits are scikit-learn's, two or three times as large, without overlap, on a dark noisy ground;
-    those of `held_out` images are others than the rest are drawn with. Pixels are −1 … 1.
+    those of `held_out` images are others than the rest are drawn with. All are of one class. Pixels
+    are −1 … 1.
 
     >>> pixels, labels = digit_canvases(2)
     >>> pixels.shape, [len(label["boxes"]) for label in labels]
@@ -238,7 +218,6 @@ def digit_canvases(
     canvases, labels = np.abs(rng.normal(0, 0.05, (n, size, size))), []
     for canvas in canvases:
         placed: list[tuple[int, int, int]] = []
-        classes = []
         for _ in range(rng.integers(1, 4)):
             side = DIGIT * int(rng.integers(2, 4))
             corner = _free_corner(rng, size, side, placed)
@@ -252,17 +231,14 @@ def digit_canvases(
                 canvas[y : y + side, x : x + side], large
             )
             placed.append((x, y, side))
-            classes.append(int(data.target[digit]))
         boxes = torch.tensor(placed, dtype=torch.float32)
         centres, sides = (
             (boxes[:, :2] + boxes[:, 2:] / 2) / size,
             boxes[:, 2:].expand(-1, 2) / size,
         )
+        no_class = torch.zeros(len(placed), dtype=torch.long)
         labels.append(
-            {
-                "class_labels": torch.tensor(classes),
-                "boxes": torch.cat([centres, sides], 1),
-            }
+            {"class_labels": no_class, "boxes": torch.cat([centres, sides], 1)}
         )
     pixels = torch.from_numpy(np.clip(2 * canvases - 1, -1, 1)).float()
     return pixels[:, None].repeat(1, 3, 1, 1), labels

@@ -1,22 +1,24 @@
 """Pictures of recipes: the common kinds of plot, made of series by layer."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
-from os.path import commonprefix
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from layerscope.show import Axis, Bars, Chart, HeatMap, Series
-from layerscope_papers.recipe import Number
+from layerscope_papers.recipe import Interval
 
 PERCENTILES = (5, 25, 50, 75, 95)
 
 
 def file_name(title: str) -> str:
-    """Return a title as the name of a file."""
+    """Return a title as the name of a file.
+
+    >>> file_name("Prompt entropy by depth, WikiText")
+    'prompt-entropy-by-depth-wikitext'
+    """
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
@@ -51,7 +53,11 @@ def mean_chart(
 
 
 def by_layer(values: npt.NDArray[np.float64], first: int) -> pd.Series:
-    """Return values as a curve by layer."""
+    """Return values as a curve by layer.
+
+    >>> by_layer(np.array([0.5, 1.0]), first=3).to_dict()
+    {3: 0.5, 4: 1.0}
+    """
     return pd.Series(values, index=range(first, first + len(values)))
 
 
@@ -68,31 +74,17 @@ def quantiles(
     return chart(title, unit, lines)
 
 
-def bars(title: str, unit: str, numbers: Sequence[Number]) -> Bars:
-    """Return numbers with their intervals as bars, named by what tells them apart."""
+def bars(title: str, unit: str, intervals: Mapping[str, Interval]) -> Bars:
+    """Return values by name with their intervals as bars."""
     return Bars(
         title=title,
         x=Axis(unit),
-        rows=tuple(_apart([number.quantity for number in numbers])),
-        values=tuple(number.value for number in numbers),
-        low=tuple(math.nan if number.low is None else number.low for number in numbers),
-        high=tuple(
-            math.nan if number.high is None else number.high for number in numbers
-        ),
+        rows=tuple(intervals),
+        values=tuple(found.value for found in intervals.values()),
+        low=tuple(found.low for found in intervals.values()),
+        high=tuple(found.high for found in intervals.values()),
         name=file_name(title),
     )
-
-
-def _apart(names: Sequence[str]) -> list[str]:
-    """Return names without the words with which all begin and end; a number keeps the words after it."""
-    words = [name.split() for name in names]
-    shared = len(commonprefix(words))
-    rest = [word[shared:] for word in words]
-    shared = len(commonprefix([word[::-1] for word in rest]))
-    shorter = [" ".join(word[: len(word) - shared]).rstrip(",") for word in rest]
-    if any(name.isdigit() for name in shorter):
-        shorter = [" ".join(word) for word in rest]
-    return shorter if all(shorter) else list(names)
 
 
 def heat_map(title: str, table: pd.DataFrame, down: str, across: str) -> HeatMap:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.runs import Run, open_run
-from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.assets import Asset, Assets, Cost
 from layerscope_papers.recipe import Interval, mean
 
 Options = tuple[tuple[str, Any], ...]
@@ -24,8 +24,22 @@ HELD = 500
 class Language:
     """One scale: a model of the hub, or the shape of one that is trained here; and the texts that it reads.
 
-    `vocabulary` is the number of byte pairs, which are learnt from the training texts. Of data that
-    are `yours` no part is kept for training.
+    Attributes:
+        data: name of the data set.
+        samples: texts that are read.
+        hub: model of the hub, empty for one that is trained here.
+        depth: blocks of one that is trained here.
+        width: dimensions of a token.
+        heads: attention heads of a block.
+        context: tokens of a text, at most.
+        vocabulary: number of byte pairs, which are learnt from the training texts.
+        steps: training steps.
+        batch_size: texts of a step.
+        learning_rate: highest of the schedule.
+        seeds: models of each kind.
+        yours: whether a user named model and data, of which no part is kept for training.
+        parameters: those of a model of the hub, for the estimate alone.
+
     """
 
     data: str
@@ -41,6 +55,13 @@ class Language:
     learning_rate: float = 1e-3
     seeds: int = 3
     yours: bool = False
+    parameters: float = field(default=0.0, repr=False)
+
+    def cost(self, tokens: int, *, learns: bool) -> Cost:
+        """Return about what so many tokens take: a model of the hub on a GPU."""
+        parameters = self.parameters or 12 * self.width**2 * self.depth
+        on_gpu = bool(self.hub) and not self.yours
+        return Cost.of(parameters, tokens, on_gpu=on_gpu, learns=learns)
 
     def config(self) -> dict[str, Any]:
         """Return the configuration of a GPT-2 of this shape, as transformers read it."""
@@ -59,7 +80,12 @@ class Language:
 
 
 SMALL = Language("stdlib-docs", 256)
-PAPER = Language("hf:wikitext/wikitext-103-raw-v1", 1000, hub="EleutherAI/pythia-410m")
+PAPER = Language(
+    "hf:wikitext/wikitext-103-raw-v1",
+    1000,
+    hub="EleutherAI/pythia-410m",
+    parameters=405e6,
+)
 SCALES: dict[Any, Language] = {"small": SMALL, "paper": PAPER}
 
 
@@ -89,7 +115,13 @@ class Speaker(Asset):
     objective: str = "standard"
     seed: int = 0
     options: Options = ()
-    minutes = 5.0
+
+    @property
+    def cost(self) -> Cost:
+        """About what it takes, by the model's parameters and the tokens that it reads."""
+        setup = self.setup
+        tokens = setup.steps * setup.batch_size * setup.context
+        return setup.cost(tokens, learns=True)
 
     def __str__(self) -> str:
         return f"language model {self.objective} seed {self.seed}"
@@ -160,6 +192,12 @@ class Read(Asset):
     options: Options = ()
 
     @property
+    def cost(self) -> Cost:
+        """About what it takes, by the model's parameters and the tokens that it reads."""
+        setup = self.setup
+        return setup.cost(setup.samples * setup.context, learns=False)
+
+    @property
     def rests_on(self) -> tuple[Asset, ...]:
         """The model, where it is trained here."""
         return () if self.setup.hub else (Speaker(self.setup),)
@@ -204,9 +242,14 @@ def byte_pairs(texts: Sequence[str], setup: Language) -> Any:
     )
 
 
-def entropy(assets: Assets, *options: tuple[str, Any]) -> pd.DataFrame:
-    """Return the prompt entropy of each text at each layer, `[text, (site, layer)]`, of the run with these options."""
-    run: Run = open_run(assets.get(Read(assets.settings, options)))
+def entropy(
+    assets: Assets, *options: tuple[str, Any], setup: Language | None = None
+) -> pd.DataFrame:
+    """Return the prompt entropy of each text at each layer, `[text, (site, layer)]`, of the run with these options.
+
+    The model and its texts are those of a `setup`, by default the scale's.
+    """
+    run: Run = open_run(assets.get(Read(setup or assets.settings, options)))
     rows = run.samples()
     rows = rows[
         (rows["metric"] == ENTROPY) & (rows["variant"] == rows["variant"].iloc[0])
@@ -216,4 +259,4 @@ def entropy(assets: Assets, *options: tuple[str, Any]) -> pd.DataFrame:
 
 def over_texts(values: pd.Series) -> Interval:
     """Return the mean over texts with its interval."""
-    return mean(values.dropna().to_list())
+    return mean(values.tolist())

@@ -41,9 +41,16 @@ RESAMPLES = 2000
 class Claim:
     """One sentence of a paper as a statistic that lies beyond a threshold, or does not.
 
-    `statistic` says what is measured, and in which unit; `over` what its interval is taken over
-    (seeds, samples, tasks, models; "computed" for what has no error). `decided_by` says what would
-    decide it where the number of values would not.
+    Attributes:
+        name: short, one of its recipe.
+        sentence: what the paper says, in our words.
+        statistic: what is measured, and in which unit.
+        threshold: what the whole interval must lie beyond.
+        direction: on which side.
+        over: what the interval is taken over: seeds, samples, tasks, models; "computed" for what
+            has no error.
+        decided_by: what would decide it where the number of values would not.
+
     """
 
     name: str
@@ -57,7 +64,15 @@ class Claim:
 
 @dataclass(frozen=True)
 class Printed:
-    """A number in print and where it stands; `differs` says why ours is another quantity, if it is."""
+    """A number in print.
+
+    Attributes:
+        quantity: what it is, as the judge names its own.
+        value: as printed.
+        where: section, figure or table.
+        differs: why ours is another quantity, empty where both compare.
+
+    """
 
     quantity: str
     value: float
@@ -67,7 +82,15 @@ class Printed:
 
 @dataclass(frozen=True)
 class Interval:
-    """A statistic and its 95 % interval over `n` values; the ends are NaN where there are too few."""
+    """A statistic and its 95 % interval.
+
+    Attributes:
+        value: the statistic.
+        low: lower end, NaN where there are too few values.
+        high: upper end, NaN where there are too few values.
+        n: values that the interval is over.
+
+    """
 
     value: float
     low: float
@@ -77,7 +100,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Number:
-    """A quantity as computed here; the ends of its interval are None where it has none."""
+    """A quantity as computed here.
+
+    Attributes:
+        quantity: what it is, with its unit.
+        value: the number.
+        low: lower end of its interval, None where it has none.
+        high: upper end of its interval, None where it has none.
+
+    """
 
     quantity: str
     value: float
@@ -92,9 +123,15 @@ class Number:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a judge found: an interval for each claim by name, numbers, pictures, and sentences about them.
+    """What a judge found.
 
-    `inapplicable` says why claims are about something that the models at hand do not have.
+    Attributes:
+        intervals: the statistic of each claim, by the claim's name.
+        numbers: quantities beside the claims, for the table of numbers.
+        plots: pictures, the first the recipe's own.
+        notes: sentences about the evidence.
+        inapplicable: by claim, what the models at hand would have to have for it to apply.
+
     """
 
     intervals: Mapping[str, Interval]
@@ -108,10 +145,21 @@ class Evidence:
 class Recipe:
     """A figure, table or theorem: what it claims, what that needs, and the function that judges.
 
-    `scales` has the settings of each scale that the recipe runs at, `lacks` what the other scales
-    are missing. `needs` returns the assets of some settings, all of which are made before `judge`
-    reads them. `yours` returns the settings for a model and data that a user names, None where the
-    recipe takes none. `note` says how data or measures differ from the paper's.
+    Attributes:
+        name: as the user gives it.
+        paper: the paper it is of.
+        title: what is claimed, in one sentence.
+        claims: the sentences that are judged.
+        judge: returns the evidence that the assets hold.
+        scales: settings of each scale that the recipe runs at.
+        needs: returns the assets of some settings, all of which are made before `judge` reads them.
+        printed: numbers in print.
+        lacks: what the other scales are missing.
+        local: returns the data sets that must lie in the folder that a user names.
+        yours: returns the settings for a model and data that a user names, None where the recipe
+            takes none.
+        note: how data or measures differ from the paper's.
+
     """
 
     name: str
@@ -123,6 +171,7 @@ class Recipe:
     needs: Callable[[Any], Sequence[Asset]] = lambda settings: ()
     printed: tuple[Printed, ...] = ()
     lacks: Mapping[Scale, str] = field(default_factory=dict)
+    local: Callable[[Any], Sequence[str]] = lambda settings: ()
     yours: Callable[[str, str], Any] | None = None
     note: str = ""
 
@@ -195,29 +244,31 @@ def mean(values: Sequence[float]) -> Interval:
     >>> round(found.low, 2), round(found.high, 2)
     (-0.48, 4.48)
     """
-    from scipy.stats import t
-
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
     if not len(known):
         return Interval(math.nan, math.nan, math.nan, 0)
-    if len(known) < FEWEST:
-        return Interval(float(known.mean()), math.nan, math.nan, len(known))
-    reach = (
-        t.ppf((1 + LEVEL) / 2, len(known) - 1)
-        * known.std(ddof=1)
-        / math.sqrt(len(known))
-    )
-    return Interval(
-        float(known.mean()),
-        float(known.mean() - reach),
-        float(known.mean() + reach),
-        len(known),
-    )
+    value, n = float(known.mean()), len(known)
+    if n < FEWEST:
+        return Interval(value, math.nan, math.nan, n)
+    error = float(known.std(ddof=1)) / math.sqrt(n)
+    return _around(value, error, freedom=n - 1, n=n)
+
+
+def _around(value: float, error: float, *, freedom: int, n: int) -> Interval:
+    """Return Student's t interval around an estimate with a standard error."""
+    from scipy.stats import t
+
+    reach = float(t.ppf((1 + LEVEL) / 2, freedom)) * error
+    return Interval(value, value - reach, value + reach, n)
 
 
 def paired(one: Iterable[float], other: Iterable[float]) -> Interval:
-    """Return the mean difference of pairs, one minus the other, with its interval."""
+    """Return the mean difference of pairs, one minus the other, with its interval.
+
+    >>> paired([3.0, 5.0, 4.0], [1.0, 3.0, 2.0])
+    Interval(value=2.0, low=2.0, high=2.0, n=3)
+    """
     return mean([float(a - b) for a, b in zip(one, other, strict=True)])
 
 
@@ -242,15 +293,13 @@ def slope(x: Sequence[float], y: Sequence[float]) -> Interval:
     >>> slope([1, 2, 3, 4], [2.0, 4.1, 5.9, 8.0]).low > 1.5
     True
     """
-    from scipy.stats import linregress, t
+    from scipy.stats import linregress
 
-    if len(x) < FEWEST:
-        return Interval(math.nan, math.nan, math.nan, len(x))
+    n = len(x)
+    if n < FEWEST:
+        return Interval(math.nan, math.nan, math.nan, n)
     line = linregress(x, y)
-    reach = t.ppf((1 + LEVEL) / 2, len(x) - 2) * line.stderr
-    return Interval(
-        float(line.slope), float(line.slope - reach), float(line.slope + reach), len(x)
-    )
+    return _around(float(line.slope), float(line.stderr), freedom=n - 2, n=n)
 
 
 def bootstrap(
@@ -258,7 +307,11 @@ def bootstrap(
     statistic: Callable[[npt.NDArray[np.float64]], Any],
     seed: int = 0,
 ) -> Interval:
-    """Return a statistic of rows `[n, …]` with the percentile interval over resampled rows."""
+    """Return a statistic of rows `[n, …]` with the percentile interval over resampled rows.
+
+    >>> bootstrap(np.array([1.0, 1.0, 1.0, 1.0]), np.mean)
+    Interval(value=1.0, low=1.0, high=1.0, n=4)
+    """
     if len(rows) < FEWEST:
         return Interval(float(statistic(rows)), math.nan, math.nan, len(rows))
     draws = np.random.default_rng(seed)
@@ -270,11 +323,28 @@ def bootstrap(
     return Interval(float(statistic(rows)), float(low), float(high), len(rows))
 
 
+def early(curve: pd.Series) -> float:
+    """Return the mean of a curve by layer over the layers before the last.
+
+    >>> early(pd.Series([1.0, 2.0, 9.0]))
+    1.5
+    """
+    return float(curve.iloc[:-1].mean())
+
+
 def before_last(curves: Iterable[pd.Series]) -> Interval:
-    """Return the mean of curves by layer over the layers before the last, with its interval over curves."""
-    return mean([float(curve.iloc[:-1].mean()) for curve in curves])
+    """Return the mean of curves by layer over the layers before the last, with its interval over curves.
+
+    >>> before_last([pd.Series([1.0, 2.0]), pd.Series([3.0, 4.0])]).value
+    2.0
+    """
+    return mean(list(map(early, curves)))
 
 
 def at_last(curves: Iterable[pd.Series]) -> Interval:
-    """Return the mean of curves by layer at the last layer, with its interval over curves."""
+    """Return the mean of curves by layer at the last layer, with its interval over curves.
+
+    >>> at_last([pd.Series([1.0, 2.0]), pd.Series([3.0, 4.0])]).value
+    3.0
+    """
     return mean([float(curve.iloc[-1]) for curve in curves])

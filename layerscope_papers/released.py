@@ -78,18 +78,30 @@ def curves(
 
 
 def blocks(curve: pd.Series) -> pd.Series:
-    """Return a metric by layer without layer 0 and without layers that the model does not have."""
+    """Return a metric by layer without layer 0 and without layers that the model does not have.
+
+    >>> blocks(pd.Series([9.0, 1.0, 2.0, np.nan])).tolist()
+    [1.0, 2.0]
+    """
     known = curve.dropna()
     return known[known.index > 0]
 
 
 def thirds(curve: pd.Series) -> tuple[pd.Series, pd.Series, pd.Series]:
-    """Return the first, the middle and the last third of a model's layers."""
+    """Return the first, the middle and the last third of a model's layers.
+
+    >>> [part.tolist() for part in thirds(pd.Series([1, 2, 3, 4, 5, 6]))]
+    [[1, 2], [3, 4], [5, 6]]
+    """
     first, middle, last = np.array_split(np.arange(len(curve)), 3)
     return curve.iloc[first], curve.iloc[middle], curve.iloc[last]
 
 
 def valley(curve: pd.Series) -> float:
-    """Return how far the middle third of the layers lies below the other two, on average."""
+    """Return how far the middle third of the layers lies below the other two, on average; layer 0 does not count.
+
+    >>> valley(pd.Series([9.0, 3.0, 1.0, 2.0]))
+    1.5
+    """
     first, middle, last = thirds(blocks(curve))
     return float(np.mean([first.mean(), last.mean()]) - middle.mean())

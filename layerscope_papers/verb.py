@@ -21,6 +21,7 @@ from layerscope_papers import workers
 from layerscope_papers.options import SCALES, YOURS, ReproduceOptions
 
 if TYPE_CHECKING:
+    from layerscope_papers.assets import Cost
     from layerscope_papers.board import Board
 
 ROOM_MB = 200.0
@@ -54,8 +55,8 @@ def reproduce(
         data: texts that it reads, as `profile` takes them.
         out: folder for results, figures, the page of verdicts, and the models and runs they rest
             on.
-        data_dir: folder of local image data sets, such as cifar10/, for the scale paper; by default
-            the hub is used.
+        data_dir: folder of local data sets: cifar10/ and imagenet/ with images, for the scale paper,
+            by default from the hub; sst2/ and other tasks of GLUE, each with train.csv and dev.csv.
         jobs: processes that train and measure at once; auto is one per core. On a GPU there is
             always one.
         progress: show progress on standard error.
@@ -78,26 +79,26 @@ def reproduce(
     from layerscope_papers.board import Board, judged
     from layerscope_papers.catalogue import chosen, lacking, on_yours
 
+    folder, images = options.out, options.data_dir
+    if images is not None and not images.is_dir():
+        raise LayerscopeError(
+            f"`data_dir` {str(images)!r} is not a folder: name the one that holds the data sets"
+        )
     named = (
         (options.names,)
         if isinstance(options.names, str)
         else tuple(options.names or ())
     )
     where: str = options.scale
-    if options.model is not None and options.data is not None:
+    if (options.model is None) != (options.data is None):
+        raise LayerscopeError("`model` and `data` go together: give both, or neither")
+    if options.model and options.data:
         options.refuse(
             ["scale", "data_dir"], "is that of the paper's models, and `model` is given"
         )
         where, found = YOURS, on_yours(named, options.model, options.data)
-    elif options.model is None and options.data is None:
-        found = chosen(named, options.scale)
     else:
-        raise LayerscopeError("`model` and `data` go together: give both, or neither")
-    folder, images = options.out, options.data_dir
-    if images is not None and not images.is_dir():
-        raise LayerscopeError(
-            f"`data_dir` {str(images)!r} is not a folder: name the one that holds the data sets"
-        )
+        found = chosen(named, options.scale, options.data_dir)
     reporter = reporting(options.progress)
     plans = [
         (recipe, Assets(folder / "assets", recipe.scales[where], images))
@@ -111,13 +112,7 @@ def reproduce(
     check_disk(folder, ROOM_MB * len(missing))
     jobs = workers.wanted(options.jobs, len(missing)) if apart() else 1
     if missing:
-        minutes = sum(asset.minutes for asset in missing.values()) / jobs
-        about = (
-            f", about {count(max(round(minutes), 1), 'minute')}"
-            if where == "small"
-            else ""
-        )
-        reporter.say(f"models and runs to make: {len(missing)}{about}")
+        reporter.say(_estimate([asset.cost for asset in missing.values()], jobs))
     results = []
     with reporter.bar("recipes", len(plans), "recipes") as advance:
         for recipe, assets in plans:
@@ -126,8 +121,16 @@ def reproduce(
             results[-1].save(folder / f"{recipe.name}-{where}")
             advance(1, f"{recipe.name}: {results[-1].summary}")
     is_whole = not named and where != YOURS
-    board = Board(
-        where, tuple(results), lacking(options.scale) if is_whole else (), folder
-    )
+    missing_recipes = lacking(options.scale, images) if is_whole else ()
+    board = Board(where, tuple(results), missing_recipes, folder)
     board.report(folder / f"{where}.html")
     return board
+
+
+def _estimate(costs: "Sequence[Cost]", jobs: int) -> str:
+    """Return in words how long so many models and runs take, several at once, and how much memory."""
+    minutes = round(sum(cost.minutes for cost in costs) / jobs)
+    hours = round(minutes / 60)
+    long = count(hours, "hour") if hours > 2 else count(max(minutes, 1), "minute")
+    memory = jobs * max(cost.gigabytes for cost in costs)
+    return f"models and runs to make: {len(costs)}, about {long} and {memory:.0f} GB of memory"

@@ -15,7 +15,12 @@ MANY = 10_000
 class Verdict:
     """A claim, the interval of its statistic, and the verdict.
 
-    `wants` says what would decide a claim that is not decided, or why one is not applicable.
+    Attributes:
+        claim: fixed before any result.
+        interval: what was measured.
+        word: the verdict.
+        wants: what would decide a claim that is not decided, or make one applicable.
+
     """
 
     claim: Claim

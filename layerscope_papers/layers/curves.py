@@ -20,7 +20,8 @@ OVER_TRAINING = {
     "infonce": "raw",
 }
 ARCHITECTURES = ("Pythia-410m", "mamba-370m", "bert-base", "bert-large")
-BESIDE_ENTROPY = {
+BY_DEPTH = {
+    "prompt_entropy": ("maxEntropy", "share of the maximum"),
     "curvature": ("raw", "as released"),
     "infonce": ("raw", "nats"),
     "lidar": ("maxEntropy", "share of the maximum"),
@@ -39,57 +40,52 @@ def valleys(assets: Assets) -> Evidence:
     frame = frame[frame["revision"].isin(("", "main"))]
     entropy = released.curves(frame, "prompt_entropy", "maxEntropy")
     depth = entropy.apply(released.valley, axis=1)
-    wiki = entropy.xs("wikitext", level="dataset")
     of_model = depth.xs("wikitext", level="dataset").droplevel("revision")
-    level = wiki.apply(lambda curve: released.blocks(curve).mean(), axis=1).droplevel(
-        "revision"
-    )
+    level = _on_wikitext(frame, "prompt_entropy", "maxEntropy").apply(_level, axis=1)
     models = [*released.PARAMETERS, *BIDIRECTIONAL, *released.MAMBA]
     models = [model for model in models if model in of_model.index]
     mamba = [model for model in released.MAMBA if model in models]
-    shallowest = min(
-        of_model[model] for model in models if model in released.PARAMETERS
-    )
+    sizes = [model for model in released.PARAMETERS if model in models]
+    deepest_bert = max(of_model[model] for model in BIDIRECTIONAL)
     retained = min(level[model] for model in BIDIRECTIONAL)
     intervals = {
         model: mean(depth.xs(model, level="model").tolist())
         for model in released.PYTHIA
     }
     intervals |= {
-        "bidirectional": mean(
-            [shallowest - of_model[model] for model in BIDIRECTIONAL]
+        "bidirectional": mean([of_model[size] - deepest_bert for size in sizes]),
+        "state space": mean(
+            [min(of_model[sizes]) - of_model[model] for model in mamba]
         ),
-        "state space": mean([shallowest - of_model[model] for model in mamba]),
         "retains": mean([retained - level[model] for model in mamba]),
     }
-    entropies = {model: wiki.loc[model].iloc[0].dropna() for model in models}
     return Evidence(
         intervals,
         [Number(f"{model}, valley on WikiText", of_model[model]) for model in models],
-        [
-            drawing.chart(
-                "Prompt entropy by depth, WikiText",
-                "share of the maximum",
-                entropies,
-                by_depth=True,
-            ),
-            *_architectures(frame),
-        ],
+        list(_architectures(frame)),
     )
 
 
 def _architectures(frame: pd.DataFrame) -> Iterator[Chart]:
-    """Return curvature and the invariance metrics of one model of each architecture by depth."""
-    for metric, (variant, unit) in BESIDE_ENTROPY.items():
-        curves = released.curves(frame, metric, variant, dataset="wikitext")
-        curves = curves.droplevel(["revision", "dataset"])
+    """Return entropy, curvature and the invariance metrics of one or two models of each architecture by depth."""
+    entropy = _on_wikitext(frame, "prompt_entropy", "maxEntropy")
+    depth = {model: entropy.loc[model].last_valid_index() for model in ARCHITECTURES}
+    for metric, (variant, unit) in BY_DEPTH.items():
+        curves = _on_wikitext(frame, metric, variant)
+        # layers without a value stay, so that each lies at its depth
         shown = {
-            model: released.blocks(curves.loc[model])
+            model: curves.loc[model].reindex(range(1, depth[model] + 1))
             for model in ARCHITECTURES
             if model in curves.index
         }
         title = f"{metric.replace('_', ' ').capitalize()} by depth, WikiText"
         yield drawing.chart(title, unit, shown, by_depth=True)
+
+
+def _on_wikitext(frame: pd.DataFrame, metric: str, variant: str) -> pd.DataFrame:
+    """Return a released metric as model × layer."""
+    curves = released.curves(frame, metric, variant, dataset="wikitext")
+    return curves.droplevel(["revision", "dataset"])
 
 
 @recipe("L-fig4", scales=released.SCALES)
@@ -105,8 +101,7 @@ def changed_by_training(assets: Assets) -> Evidence:
         total = moved.sum()
         first, inner, last = released.thirds(total)
         middle.append(float(inner.mean() - np.mean([first.mean(), last.mean()])))
-        late = moved[moved.index > LATE].sum() / total
-        first_late, *rest = released.thirds(late)
+        first_late, *rest = released.thirds(moved[moved.index > LATE].sum())
         early.append(float(np.mean([part.mean() for part in rest]) - first_late.mean()))
         for name, part in zip(
             ("first", "middle", "last"), (first, inner, last), strict=True
@@ -164,9 +159,7 @@ def by_step(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
 def larger_models(assets: Assets) -> Evidence:
     """Fit the dip of entropy, curvature and LiDAR of the models of figure 12 against their size."""
     frame = released.metrics(assets)
-    frame = frame[
-        (frame["dataset"] == "wikitext") & frame["revision"].isin(("", "main"))
-    ]
+    frame = frame[frame["revision"].isin(("", "main"))]
     measured = {
         "compression": (
             "depth of the dip",
@@ -188,9 +181,7 @@ def larger_models(assets: Assets) -> Evidence:
     notes.append(
         "Models above 1B are shown and enter no slope, as the figure ends there."
     )
-    curves = released.curves(frame, "prompt_entropy", "maxEntropy").droplevel(
-        ["revision", "dataset"]
-    )
+    curves = _on_wikitext(frame, "prompt_entropy", "maxEntropy")
     shapes = {
         model: curves.loc[model].dropna()
         for model in released.PARAMETERS
@@ -212,7 +203,7 @@ def _by_model(
     variant: str = "maxEntropy",
 ) -> dict[str, float]:
     """Return a summary of a metric's curve by layer for each size of Pythia that has one."""
-    curves = released.curves(frame, metric, variant).droplevel(["revision", "dataset"])
+    curves = _on_wikitext(frame, metric, variant)
     values = {
         model: summary(curves.loc[model])
         for model in released.PARAMETERS

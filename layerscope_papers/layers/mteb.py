@@ -139,25 +139,25 @@ def metrics_that_follow(assets: Assets) -> Evidence:
 
     tasks = table.loc[layers].to_numpy().T
     statistics = {
-        "distance correlation": distance_correlation,
+        "Distance correlation": distance_correlation,
         "Spearman": spearman,
         "Kendall": kendall,
     }
-    numbers = []
-    for name, curve in curves.items():
-        for label, statistic in statistics.items():
-            found = bootstrap(tasks, partial(_with_mean, statistic, curve))
-            numbers.append(Number.of(f"{label} of {name} with the mean score", found))
-    plot = drawing.bars(
-        "Correlation with the mean MTEB score",
-        "distance correlation",
-        numbers[:: len(statistics)],
-    )
+    plots, numbers = [], []
+    for label, statistic in statistics.items():
+        found = {
+            name: bootstrap(tasks, partial(_with_mean, statistic, curve))
+            for name, curve in curves.items()
+        }
+        plots.append(drawing.bars(f"{label} with the mean MTEB score", label, found))
+        for name, interval in found.items():
+            title = f"{label} of {name} with the mean score"
+            numbers.append(Number.of(title, interval))
     intervals = {
         "lead": bootstrap(tasks, lead),
         "strongest": bootstrap(tasks, strongest),
     }
-    return Evidence(intervals, numbers, [plot], released.flagged(frame))
+    return Evidence(intervals, numbers, plots, released.flagged(frame))
 
 
 def _with_mean(
@@ -210,5 +210,5 @@ def chosen_without_labels(assets: Assets) -> Evidence:
                 f"gain by {name} [%]", 100 * gain.value / float(table.iloc[-1].mean())
             )
         )
-    plot = drawing.bars("Gain over the last layer", "points", numbers[::2])
+    plot = drawing.bars("Gain over the last layer", "points", found)
     return Evidence({"dime": found["dime"]}, numbers, [plot], released.flagged(frame))

@@ -1,15 +1,26 @@
 """What moves the prompt entropy of a language model: changed and longer texts, residual additions, scaled vectors."""
 
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
-from layerscope_papers.language import SCALES, Read, entropy, over_texts, yours
-from layerscope_papers.recipe import Evidence, Number, recipe
+from layerscope_papers.language import (
+    PAPER,
+    SCALES,
+    Language,
+    Read,
+    entropy,
+    over_texts,
+    yours,
+)
+from layerscope_papers.recipe import Evidence, Number, bootstrap, recipe
 from layerscope_papers.released import thirds, valley
 
 SHARES = (0.25, 0.5, 0.75)
@@ -23,6 +34,11 @@ SUBLAYERS = (("sublayers", True),)
 ROWS: dict[str, tuple[tuple[str, Any], ...]]
 ROWS = {"raw": (("rows", "raw"),), "unit": (), "centred": (("rows", "centered"),)}
 """By claim: the options of `profile`."""
+REASONING = (
+    replace(PAPER, hub="Qwen/Qwen2.5-7B", parameters=7.6e9),
+    replace(PAPER, hub="Qwen/Qwen2.5-Math-7B-Instruct", parameters=7.6e9),
+)
+"""A language model, and what became of it by more mathematics and tuning on chains of thought."""
 NO_VALLEY = "a model whose entropy has a valley"
 
 
@@ -42,11 +58,7 @@ def changed_texts(assets: Assets) -> Evidence:
         share: entropy(assets, ("random_tokens", share))["raw"] for share in SHARES
     }
     early, middle, _ = thirds(pd.Series(plain.columns[1:], index=plain.columns[1:]))
-    by_length = {
-        length: entropy(assets, ("max_length", length))["raw"].iloc[:, 1:].mean(axis=1)
-        for length in LENGTHS
-    }
-    lengths = pd.concat(by_length, axis=1).dropna()
+    lengths = _by_length(assets, assets.settings)
     steps = np.diff(lengths.to_numpy(), axis=1)
     return Evidence(
         {
@@ -74,6 +86,42 @@ def changed_texts(assets: Assets) -> Evidence:
             )
         ],
     )
+
+
+def _by_length(assets: Assets, setup: Language) -> pd.DataFrame:
+    """Return the entropy of the first tokens of each text, mean over layers, `[text, number of tokens]`."""
+    found = {}
+    for length in LENGTHS:
+        layers = entropy(assets, ("max_length", length), setup=setup)["raw"].iloc[:, 1:]
+        found[length] = layers.mean(axis=1)
+    return pd.concat(found, axis=1).dropna()
+
+
+def _read_at_lengths(setups: Sequence[Language]) -> list[Read]:
+    each = product(setups, LENGTHS)
+    return [Read(setup, (("max_length", length),)) for setup, length in each]
+
+
+@recipe("L-fig5", scales={"paper": REASONING}, needs=_read_at_lengths)
+def reasoning(assets: Assets) -> Evidence:
+    """Compare the entropy of the same texts, and its spread over texts, after tuning and before."""
+    base, tuned = (_by_length(assets, setup) for setup in assets.settings)
+    texts = base.index.intersection(tuned.index)
+    both = np.stack([base.loc[texts], tuned.loc[texts]], axis=1)
+    curves = {"before tuning": base.mean(), "after tuning": tuned.mean()}
+    return Evidence(
+        {
+            "higher": over_texts((tuned - base).mean(axis=1)),
+            "steadier": bootstrap(both, _wider),
+        },
+        plots=[drawing.chart("Prompt entropy by number of tokens", "nats", curves)],
+    )
+
+
+def _wider(both: npt.NDArray[np.float64]) -> float:
+    """Return how much wider entropies `[text, before or after, length]` are spread over texts after than before."""
+    before, after = both.std(axis=0)
+    return float((after - before).mean())
 
 
 @recipe(

@@ -48,24 +48,23 @@ def _entropy(states: np.ndarray) -> float:
 @recipe("L-thm3", scales=ANYWHERE)
 def shared_information(assets: Assets) -> Evidence:
     """Draw symbols whose information is known; take the bound over batches of their states, and the states' entropy."""
-    draws, gaps, numbers, beyond = np.random.default_rng(0), [], [], []
+    draws, gaps, beyond = np.random.default_rng(0), [], []
+    found = {}
     for count in SYMBOLS:
         batches = [draws.integers(count, size=N) for _ in range(BATCHES)]
         bounds = np.array([bound(symbols) for symbols in batches])
         gaps.append(bounds - math.log(count))
-        numbers.append(
-            Number(f"log N − InfoNCE, {count} symbols", float(bounds.mean()))
-        )
+        found[f"{count} symbols"] = mean(list(bounds))
         directions = draws.normal(size=(count, NARROW))
         for states in (np.eye(WIDTH), directions):
             beyond += [
                 information(symbols) - _entropy(states[symbols]) for symbols in batches
             ]
     most = max(gaps, key=lambda gap: float(gap.mean()))
-    plot = drawing.bars("Bound on the information", "nats", numbers)
+    plot = drawing.bars("log N − InfoNCE", "nats", found)
     return Evidence(
         {"bound": mean(list(most)), "entropy": exact(max(beyond))},
-        numbers,
+        [Number.of(f"log N − InfoNCE, {name}", bound) for name, bound in found.items()],
         [plot],
         [
             "The bound holds for Shannon's entropy; S₁ is as large only where different symbols have orthogonal states."

@@ -99,51 +99,29 @@ def opened(folder: Path) -> pd.DataFrame:
 @recipe(
     "Q-draft",
     scales={"small": SMALL, "paper": generated.PAPER},
-    needs=lambda setup: [
-        Drafted(model) for of in generated.models(setup).values() for model in of
-    ],
+    needs=generated.needed(Drafted),
 )
 def longer_drafts(assets: Assets) -> Evidence:
     """Compare both with standard training seed by seed, at half depth."""
     half = assets.settings.depth // 2
-    tables: dict[str, list[pd.DataFrame]] = {}
+    curves: dict[str, dict[str, list[pd.Series]]] = {title: {} for title in UNITS}
+    lengths, numbers = {}, []
     for name, speakers in generated.models(assets.settings).items():
-        perplexities = [
-            open_run(assets.get(model) / "history").metric(PERPLEXITY).loc[1:]
-            for model in speakers
-        ]
         drafted = [opened(assets.get(Drafted(model))) for model in speakers]
-        tables[name] = [
-            one.assign(**{PERPLEXITY: two})
-            for one, two in zip(drafted, perplexities, strict=True)
+        histories = [open_run(assets.get(model) / "history") for model in speakers]
+        accepted = [table[LENGTH].dropna() for table in drafted]
+        perplexities = [history.metric(PERPLEXITY).loc[1:] for history in histories]
+        curves[LENGTH][name] = accepted
+        curves[AGREEMENT][name] = [table[AGREEMENT] for table in drafted]
+        curves[PERPLEXITY][name] = perplexities
+        lengths[name] = [float(curve.loc[half]) for curve in accepted]
+        numbers += [
+            Number.of(f"{LENGTH} at half depth, {name}", mean(lengths[name])),
+            Number.of(f"{PERPLEXITY} of the last layer, {name}", at_last(perplexities)),
         ]
-    lengths = {
-        name: [float(table.loc[half, LENGTH]) for table in of]
-        for name, of in tables.items()
-    }
-    numbers = [
-        Number.of(f"{LENGTH} at half depth, {name}", mean(of))
-        for name, of in lengths.items()
-    ]
-    for name, of in tables.items():
-        numbers.append(
-            Number.of(
-                f"{PERPLEXITY} of the last layer, {name}",
-                at_last(table[PERPLEXITY] for table in of),
-            )
-        )
-    averages = {
-        name: pd.concat(of).groupby(level=0).mean() for name, of in tables.items()
-    }
     plots = [
-        drawing.chart(
-            f"{title.capitalize()} by layer",
-            unit,
-            {name: table[title].dropna() for name, table in averages.items()},
-        )
-        for title, unit in UNITS.items()
+        drawing.mean_chart(f"{title.capitalize()} by layer", UNITS[title], by_training)
+        for title, by_training in curves.items()
     ]
-    standard = lengths.pop("standard")
-    return Evidence(
-        {name: paired(of, standard) for name, of in lengths.items()}, numbers, plots
-    )
+    longer = paired(lengths["aligned"], lengths["standard"])
+    return Evidence({"aligned": longer}, numbers, plots)

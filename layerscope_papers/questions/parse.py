@@ -8,6 +8,7 @@ import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from operator import sub
 from pathlib import Path
 
 import pandas as pd
@@ -113,9 +114,7 @@ def lines(sentences: Iterator[Sentence]) -> str:
 @recipe(
     "Q-parse",
     scales={"small": SMALL, "paper": generated.PAPER},
-    needs=lambda setup: [
-        Tagged(model) for of in generated.models(setup).values() for model in of
-    ],
+    needs=generated.needed(Tagged),
 )
 def unharmed(assets: Assets) -> Evidence:
     """Compare aligned and standard training seed by seed, at the last layer and before it."""
@@ -126,9 +125,7 @@ def unharmed(assets: Assets) -> Evidence:
             name: [_curve(assets, model, task) for model in of]
             for name, of in trainings.items()
         }
-        gains = [
-            a - b for b, a in zip(curves["standard"], curves["aligned"], strict=True)
-        ]
+        gains = list(map(sub, curves["aligned"], curves["standard"]))
         found |= {
             f"{task}, last": at_last(gains),
             f"{task}, earlier": before_last(gains),

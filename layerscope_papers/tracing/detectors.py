@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from operator import sub
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,20 @@ TEST = 256
 
 @dataclass(frozen=True)
 class Shape:
-    """One scale: the canvases, the detector, how long it is trained, and how often."""
+    """One scale: the canvases, the detector, how long it is trained, and how often.
+
+    Attributes:
+        size: pixels of a canvas's side.
+        images: canvases to learn from.
+        depth: decoder layers.
+        width: dimensions of an object's state.
+        queries: objects that are looked for.
+        steps: training steps.
+        batch_size: canvases of a step.
+        learning_rate: AdamW's.
+        seeds: detectors of each kind.
+
+    """
 
     size: int = 32
     images: int = 2000
@@ -56,8 +70,6 @@ class Detector(Asset):
             digit_canvases(shape.images, shape.size),
             digit_canvases(TEST, shape.size, held_out=True),
         )
-        for label in (*learnt[1], *held[1]):
-            label["class_labels"].zero_()
         train_detector(
             model,
             *learnt,
@@ -127,7 +139,7 @@ def earlier_detections(assets: Assets) -> Evidence:
         ]
         for name, every in KINDS.items()
     }
-    gains = [every - last for every, last in zip(*curves.values(), strict=True)]
+    gains = list(map(sub, *curves.values()))
     found = {"earlier": before_last(gains), "last": at_last(gains)}
     return Evidence(
         found, plots=[drawing.mean_chart("AP50 by decoder layer", "%", curves)]

@@ -1,11 +1,14 @@
 """What aligned training makes of early exits and of models cut at a depth, by reports of exits."""
 
+from operator import truediv
+
 import pandas as pd
 
 from layerscope.early_exit import ExitReport
 from layerscope_papers import drawing
-from layerscope_papers.recipe import Evidence, Number, mean, paired
-from layerscope_papers.vision import ALIGNED, BOTH, CLASSIFIERS, Bench, trained
+from layerscope_papers.bench import Bench, trained
+from layerscope_papers.recipe import Evidence, Number, at_last, mean, paired
+from layerscope_papers.vision import ALIGNED, BOTH, CLASSIFIERS
 
 LOSS = 0.03
 """Largest acceptable loss of accuracy to exits; the paper loses 2.3 points."""
@@ -17,34 +20,28 @@ BYTES = 4
 def exits_by_confidence(bench: Bench) -> Evidence:
     """Take each report's fastest threshold within the loss, and compare speed-ups by depth."""
     reports = {name: bench.exits(kind) for name, kind in bench.kinds.items()}
-    speeds = {
-        name: [_speed(report) for report in found] for name, found in reports.items()
-    }
-    leaving = {
-        name: pd.concat(
-            [r.layers.set_index("layer")["share"] for r in found], axis=1
-        ).mean(axis=1)
-        * 100
-        for name, found in reports.items()
-    }
-    rivals = zip(speeds["aligned"], speeds["a classifier per layer"], strict=True)
+    speeds = {name: list(map(_speed, found)) for name, found in reports.items()}
+    shares = {name: list(map(_leaving, found)) for name, found in reports.items()}
+    half = bench.setup.depth // 2
+    ratios = map(truediv, speeds["aligned"], speeds["a classifier per layer"])
     return Evidence(
         {
             "speed": paired(speeds["aligned"], speeds["standard"]),
-            "shared": mean([aligned / separate for aligned, separate in rivals]),
-            "last": mean(
-                [
-                    float(report.layers["share"].iloc[-1])
-                    for report in reports["standard"]
-                ]
-            ),
+            "shared": mean(list(ratios)),
+            "last": at_last(shares["standard"]),
+            "early": mean([of.loc[:half].sum() for of in shares["aligned"]]),
         },
         [
             Number(f"speed-up by depth, {name}", mean(found).value)
             for name, found in speeds.items()
         ],
-        [drawing.chart("Samples that leave at each layer", "%", leaving)],
+        [drawing.mean_chart("Samples that leave at each layer", "share", shares)],
     )
+
+
+def _leaving(report: ExitReport) -> pd.Series:
+    """Return the share of samples that leave at each layer."""
+    return report.layers.set_index("layer")["share"]
 
 
 def _speed(report: ExitReport) -> float:
@@ -57,42 +54,34 @@ def _speed(report: ExitReport) -> float:
 @trained("T-fig13", exits=True)
 def every_depth(bench: Bench) -> Evidence:
     """Read accuracy, measured speed and size of the model cut at each depth from the reports of exits."""
-    half = bench.setup.depth // 2
-    tables = [_by_depth(report) for report in bench.exits(ALIGNED)]
+    tables = list(map(_by_depth, bench.exits(ALIGNED)))
     average = pd.concat(tables).groupby(level=0).mean()
-    return Evidence(
-        {
-            "accuracy": mean(
-                [t.loc[half, "accuracy"] - t["accuracy"].iloc[-1] for t in tables]
-            ),
-            "speed": mean([t.loc[half, "speed"] for t in tables]),
-            "size": mean([t.loc[half, "MB"] / t["MB"].iloc[-1] for t in tables]),
-        },
-        [
-            Number(f"{name}, {layer} layers", value)
-            for name in average
-            for layer, value in average[name].items()
-        ],
-        [
-            drawing.chart(
-                f"{title} of the model cut at each layer",
-                unit,
-                {"aligned": average[title.lower()]},
-            )
-            for title, unit in (("Accuracy", "%"), ("Speed", "times the full model's"))
-        ],
-    )
+    numbers = [
+        Number(f"{name}, {layer} layers", value)
+        for (layer, name), value in average.stack().items()
+    ]
+    plots = [
+        drawing.chart(f"{title} of the model cut at each layer", unit, {"aligned": of})
+        for title, unit, of in (
+            ("Accuracy", "%", average["accuracy"]),
+            ("Speed", "times the full model's", average["speed"]),
+        )
+    ]
+    return Evidence({"deeper": mean(list(map(_rise, tables)))}, numbers, plots)
+
+
+def _rise(table: pd.DataFrame) -> float:
+    """Return how accuracy goes with the number of layers, as Spearman's correlation."""
+    return float(table["accuracy"].corr(table.index.to_series(), "spearman"))
 
 
 def _by_depth(report: ExitReport) -> pd.DataFrame:
-    """Return accuracy in percent, measured speed-up and size by layer, the full model last."""
+    """Return accuracy in percent, measured speed-up and size by layer."""
     found = report.depths.set_index("layer")
-    table = pd.DataFrame(
+    return pd.DataFrame(
         {
             "accuracy": 100 * found["accuracy"],
             "speed": found["measured"],
             "MB": found["parameters"] * BYTES / 1e6,
         }
     )
-    assert table.index[-1] == report.depth, "the last row is the full model"
-    return table

@@ -1,10 +1,15 @@
 """After aligned training, text generated before the last layer is better by four measures."""
 
+from collections.abc import Callable
+from itertools import chain
+from operator import sub
+
 import numpy as np
+import pandas as pd
 
 from layerscope.generation import open_generation
 from layerscope_papers import drawing
-from layerscope_papers.assets import Assets
+from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.language import SMALL, Language, Speaker, Spoken
 from layerscope_papers.recipe import Evidence, before_last, recipe
 
@@ -12,14 +17,13 @@ PAPER = Language(
     "hf:wikitext/wikitext-103-raw-v1",
     1000,
     hub="gpt2",
+    parameters=124e6,
     depth=12,
     context=256,
     steps=40_000,
     batch_size=8,
     learning_rate=2e-5,
 )
-SCALE = {"accuracy": 100.0}
-"""What a measure is multiplied by; perplexity is compared by its logarithm."""
 UNITS = {
     "accuracy": "%",
     "perplexity": "log of perplexity",
@@ -39,30 +43,29 @@ def models(setup: Language) -> dict[str, list[Speaker]]:
     }
 
 
-@recipe(
-    "T-fig9",
-    scales={"small": SMALL, "paper": PAPER},
-    needs=lambda setup: [
-        Spoken(model) for of in models(setup).values() for model in of
-    ],
-)
+def needed(asset: Callable[[Speaker], Asset]) -> Callable[[Language], list[Asset]]:
+    """Return what is needed of every model: an asset that rests on it."""
+    return lambda setup: list(map(asset, chain(*models(setup).values())))
+
+
+@recipe("T-fig9", scales={"small": SMALL, "paper": PAPER}, needs=needed(Spoken))
 def generated(assets: Assets) -> Evidence:
     """Compare each measure seed by seed, on average over the layers before the last."""
     found, plots = {}, []
     for name, unit in UNITS.items():
         curves = {}
         for objective, of in models(assets.settings).items():
-            values = [
-                open_generation(assets.get(Spoken(model))).measure(name) for model in of
-            ]
-            curves[objective] = [
-                np.log(c) if name == "perplexity" else SCALE.get(name, 1.0) * c
-                for c in values
-            ]
-        found[name] = before_last(
-            a - b for a, b in zip(curves["aligned"], curves["standard"], strict=True)
-        )
+            curves[objective] = [_by_layer(assets, model, name) for model in of]
+        found[name] = before_last(map(sub, curves["aligned"], curves["standard"]))
         plots.append(
             drawing.mean_chart(f"{name.capitalize()} of text by layer", unit, curves)
         )
     return Evidence(found, plots=plots)
+
+
+def _by_layer(assets: Assets, model: Speaker, measure: str) -> pd.Series:
+    """Return a measure of the texts of a model by layer: accuracy in percent, of perplexity the logarithm."""
+    values = open_generation(assets.get(Spoken(model))).measure(measure)
+    if measure == "perplexity":
+        return np.log(values)
+    return 100 * values if measure == "accuracy" else values

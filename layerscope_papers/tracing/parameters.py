@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
-from layerscope_papers.recipe import ANYWHERE, Evidence, Number, Printed, exact, recipe
+from layerscope_papers.recipe import (
+    ANYWHERE,
+    WRITTEN,
+    Evidence,
+    Interval,
+    Number,
+    exact,
+    recipe,
+)
 
 DIGIT = 0.01
 """The last printed digit, in millions, billions or percent."""
@@ -17,8 +25,6 @@ class Line:
     model: str
     base: float
     printed_base: float
-    multi: float
-    saved: float
     width: int
     depth: int
     classes: int
@@ -31,58 +37,40 @@ class Line:
 
 
 LINES = (
-    Line("DeiT-S", 22.05, 22.05, 26.27, 16.07, 384, 12, 1000),
-    Line("DeiT-B", 86.57, 86.57, 95.02, 8.89, 768, 12, 1000),
-    Line("GPT-2", 117.00, 117.35, 541.57, 78.39, 768, 12, 50257),
-    Line("GPT-3", 175.0, 175.63, 233.67, 25.10, 12288, 96, 50257, 1e9),
-    Line("Llama-2", 70.0, 70.35, 75.11, 6.81, 4096, 40, 32000, 1e9),
+    Line("DeiT-S", 22.05, 22.05, 384, 12, 1000),
+    Line("DeiT-B", 86.57, 86.57, 768, 12, 1000),
+    Line("GPT-2", 117.00, 117.35, 768, 12, 50257),
+    Line("GPT-3", 175.0, 175.63, 12288, 96, 50257, 1e9),
+    Line("Llama-2", 70.0, 70.35, 4096, 40, 32000, 1e9),
 )
 """`base` is the number of parameters that the printed totals follow from, `printed_base` the one in print."""
 
 
-def _printed() -> tuple[Printed, ...]:
-    where = "table 1"
-    totals = (
-        Printed(f"{line.model}, a classifier per layer", line.multi, where)
-        for line in LINES
-    )
-    return (
-        *totals,
-        *(
-            Printed(f"{line.model}, saved by sharing [%]", line.saved, where)
-            for line in LINES
-        ),
-    )
-
-
-@recipe("T-tab1", scales=ANYWHERE, printed=_printed())
+@recipe("T-tab1", scales=ANYWHERE)
 def shared_parameters(assets: Assets) -> Evidence:
     """Compute totals and savings from widths, depths and classes, and compare them with print."""
-    totals = [abs(line.base + line.heads - line.multi) for line in LINES]
-    savings = [
-        abs(100 * line.heads / (line.base + line.heads) - line.saved) for line in LINES
-    ]
-    columns = [abs(line.printed_base + line.heads - line.multi) for line in LINES]
-    numbers = []
+    printed = {p["quantity"]: p["value"] for p in WRITTEN["T-tab1"]["printed"]}
+    totals, savings, columns, numbers = [], [], {}, []
+    saved: dict[str, Interval] = {}
     for line in LINES:
-        numbers.append(
-            Number(f"{line.model}, a classifier per layer", line.base + line.heads)
-        )
-        numbers.append(
-            Number(
-                f"{line.model}, saved by sharing [%]",
-                100 * line.heads / (line.base + line.heads),
-            )
-        )
-    off = [line.model for line, gap in zip(LINES, columns, strict=True) if gap > DIGIT]
+        total = Number(f"{line.model}, a classifier per layer", line.base + line.heads)
+        share = 100 * line.heads / total.value
+        saving = Number(f"{line.model}, saved by sharing [%]", share)
+        in_print = printed[total.quantity]
+        totals.append(abs(total.value - in_print))
+        savings.append(abs(share - printed[saving.quantity]))
+        columns[line.model] = abs(line.printed_base + line.heads - in_print)
+        numbers += [total, saving]
+        saved[line.model] = exact(share)
+    off = [model for model, gap in columns.items() if gap > DIGIT]
     return Evidence(
         {
             "totals": exact(max(totals)),
             "savings": exact(max(savings)),
-            "columns": exact(max(columns)),
+            "columns": exact(max(columns.values())),
         },
         numbers,
-        [drawing.bars("Parameters saved by one classifier", "%", numbers[1::2])],
+        [drawing.bars("Parameters saved by one classifier", "%", saved)],
         [
             f"The printed sizes with one classifier do not lead to the printed totals for {', '.join(off)}.",
             "Savings of GPT-2 and GPT-3 are truncated in print, that of Llama-2 is rounded.",

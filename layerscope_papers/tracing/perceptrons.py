@@ -9,8 +9,8 @@ import pandas as pd
 from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.bench import to_last
 from layerscope_papers.recipe import Evidence, before_last, mean, recipe
-from layerscope_papers.vision import to_last
 
 KINDS = {"with residual connections": True, "without residual connections": False}
 TEST = 500
@@ -18,7 +18,17 @@ TEST = 500
 
 @dataclass(frozen=True)
 class Shape:
-    """One scale: the digits' perceptrons, how long they are trained, and how often."""
+    """One scale: the digits' perceptrons, how long they are trained, and how often.
+
+    Attributes:
+        depth: blocks.
+        width: dimensions of a state.
+        steps: training steps.
+        batch_size: digits of a step.
+        learning_rate: highest of the schedule.
+        seeds: perceptrons of each kind.
+
+    """
 
     depth: int = 9
     width: int = 128
@@ -138,9 +148,7 @@ def misled(assets: Assets) -> Evidence:
         ),
         "alike": before_last(plain["CKA, biased"]),
         "unlike": before_last(plain["cosine, centred"]),
-        "unread": mean(
-            [100 * float(curve.iloc[:-1].mean()) for curve in plain["accuracy"]]
-        ),
+        "unread": before_last(100 * curve for curve in plain["accuracy"]),
     }
     similarity = "similarity to the last, accuracy"
     plots = [

@@ -27,6 +27,7 @@ PAPER = Language(
     "hf:wikitext/wikitext-103-raw-v1",
     TEXTS,
     hub="meta-llama/Llama-3.2-3B",
+    parameters=3.2e9,
     depth=28,
     context=8192,
     seeds=1,
@@ -116,10 +117,6 @@ def settled_early(assets: Assets) -> Evidence:
     return Evidence(
         {"early": over_texts(pd.concat(early, axis=1).mean(axis=1))},
         [
-            *(
-                Number(f"tokens settled early, seed {i} [%]", float(of.mean()))
-                for i, of in enumerate(early)
-            ),
             Number.of(
                 "Spearman correlation of agreement with the last layer with depth",
                 over_texts(pd.concat(rises, axis=1).mean(axis=1)),

@@ -1,5 +1,7 @@
 """How similar the layers of a vision transformer are, to the last one and to their neighbours, by their states."""
 
+from operator import sub
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -7,6 +9,16 @@ import pandas as pd
 from layerscope import metrics
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset
+from layerscope_papers.bench import (
+    ACCURACY,
+    METRICS,
+    Bench,
+    log_nc1,
+    needs,
+    numbered,
+    to_last,
+    trained,
+)
 from layerscope_papers.measures import (
     line_distance,
     monotone_share,
@@ -14,33 +26,30 @@ from layerscope_papers.measures import (
     steady_norm,
 )
 from layerscope_papers.recipe import Evidence, Number, before_last, exact, mean
+from layerscope_papers.released import thirds
 from layerscope_papers.vision import (
-    ACCURACY,
     ALIGNED,
     BOTH,
-    METRICS,
+    SMALL,
     STANDARD,
-    Bench,
+    TUNED,
     Predicted,
     Vision,
-    needs,
-    to_last,
-    trained,
 )
 
 ONE = {"standard": STANDARD}
 
 
-@trained("T-fig1", metrics=METRICS)
+@trained("T-fig1", metrics=METRICS, scales={"small": SMALL, "paper": TUNED})
 def closer_to_the_last(bench: Bench) -> Evidence:
     """Compare aligned and standard training seed by seed, on average over the layers before the last."""
     cosines = {
         name: [to_last(run) for run in bench.runs(kind)] for name, kind in BOTH.items()
     }
     found = {
-        "cosine": before_last(a - b for b, a in zip(*cosines.values(), strict=True)),
-        "accuracy": bench.gain(ALIGNED, STANDARD, ACCURACY),
-        "saturation": bench.gain(ALIGNED, STANDARD, "saturated"),
+        "cosine": before_last(map(sub, cosines["aligned"], cosines["standard"])),
+        "accuracy": before_last(bench.gains(ALIGNED, STANDARD, ACCURACY)),
+        "saturation": before_last(bench.gains(ALIGNED, STANDARD, "saturated")),
     }
     return Evidence(
         found,
@@ -62,14 +71,14 @@ def cosine_against_cka(bench: Bench) -> Evidence:
     accuracy = bench.curves(STANDARD, ACCURACY)
     pairs = [run.metric("cosine_similarity") for run in runs]
     found = {
-        "cka": mean([_rho(_earlier(a, b)) for a, b in zip(cosine, cka, strict=True)]),
-        "accuracy": mean(
-            [_rho(_earlier(a, b)) for a, b in zip(cosine, accuracy, strict=True)]
-        ),
-        "positive": mean([float(np.nanmin(table.to_numpy())) for table in pairs]),
+        "cka": mean(list(map(_rho, map(_earlier, cosine, cka)))),
+        "accuracy": mean(list(map(_rho, map(_earlier, cosine, accuracy)))),
+        "positive": mean([100 * _not_negative(table) for table in pairs]),
+        "plateau": mean(list(map(_flattening, pairs))),
     }
     table = sum(pairs[1:], start=pairs[0]) / len(pairs)
-    curves = {"cosine, centred": cosine, "CKA, biased": cka, "accuracy": accuracy}
+    shares = [curve / 100 for curve in accuracy]
+    curves = {"cosine, centred": cosine, "CKA, biased": cka, "accuracy": shares}
     return Evidence(
         found,
         plots=[
@@ -83,6 +92,26 @@ def cosine_against_cka(bench: Bench) -> Evidence:
             ),
         ],
     )
+
+
+def _blocks(table: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """Return the similarities of layers 1 … L, without the state after the final norm."""
+    layers = numbered(table.iloc[:, -1]).index
+    found: npt.NDArray[np.float64] = table.loc[layers, layers].to_numpy()
+    return found
+
+
+def _not_negative(table: pd.DataFrame) -> float:
+    """Return the share of pairs of layers 1 … L whose similarity is not negative."""
+    layers = _blocks(table)
+    return float((layers[np.triu_indices(len(layers), k=1)] >= 0).mean())
+
+
+def _flattening(table: pd.DataFrame) -> float:
+    """Return how much more alike neighbouring layers are in the last third than in the first."""
+    neighbours = pd.Series(np.diag(_blocks(table), k=1))
+    first, _, last = thirds(neighbours)
+    return float(last.mean() - first.mean())
 
 
 def _earlier(*curves: pd.Series) -> pd.DataFrame:
@@ -99,7 +128,7 @@ def cosine_against_accuracy(bench: Bench) -> Evidence:
     """Correlate both over the layers of a standard and an aligned model together, seed by seed."""
     points = {
         name: [
-            _earlier(to_last(run).rename("cosine"), (100 * accuracy).rename("accuracy"))
+            _earlier(to_last(run).rename("cosine"), accuracy.rename("accuracy"))
             for run, accuracy in zip(
                 bench.runs(kind), bench.curves(kind, ACCURACY), strict=True
             )
@@ -255,13 +284,12 @@ def label_probability_rises(bench: Bench) -> Evidence:
                 mean(steady),
             ),
         ]
-    spread = {name: np.log10(curve) for name, curve in bench.averages("nc1").items()}
     return Evidence(
         found,
         numbers,
         plots=[
             bench.chart("Probability of the label by layer", "label_probability"),
-            drawing.chart("NC1 by layer", "log10 of NC1", spread),
+            drawing.mean_chart("NC1 by layer", "log10 of NC1", log_nc1(bench)),
         ],
     )
 

@@ -12,6 +12,7 @@ from layerscope.inputs import Corpus
 from layerscope.scores import spearman
 from layerscope_papers import drawing, language, vision
 from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.images import images
 from layerscope_papers.recipe import Evidence, Number, mean, recipe
 
 TEMPLATES = (
@@ -38,7 +39,19 @@ MAPS = {
 
 @dataclass(frozen=True)
 class Shape:
-    """One scale: the images, and models of the hub, or the seeds and the shape of those that are trained here."""
+    """One scale: the images, and models of the hub or the shape of those that are trained here.
+
+    Attributes:
+        images: settings of the images.
+        models: names of the hub, or seeds.
+        trained: whether models are trained here.
+        depth: blocks of each tower.
+        width: dimensions of a token, and of the space that both share.
+        context: tokens of a caption, at most.
+        steps: training steps.
+        learning_rate: AdamW's.
+
+    """
 
     images: vision.Vision
     models: tuple[str, ...]
@@ -84,7 +97,7 @@ class Towers(Asset):
         """Train the model where it is trained here, and profile and compare both towers in the space they share."""
         from layerscope.profiling import profile
 
-        training, test = vision.images(self.shape.images, assets.data)
+        training, test = images(self.shape.images.data, assets.data)
         model, processor = (
             trained(self.shape, int(self.model), training)
             if self.shape.trained
@@ -180,17 +193,6 @@ def _squares(found: Comparison, form: str) -> list[pd.DataFrame]:
     ]
 
 
-def _nearest(found: Comparison, form: str) -> float:
-    """Return how much more similar a layer is to its own tower's last layer than to the other's, the least of all."""
-    vision, text, across = (square.to_numpy() for square in _squares(found, form))
-    return float(
-        min(
-            (vision[:-1, -1] - across[:-1, -1]).min(),
-            (text[:-1, -1] - across[-1, :-1]).min(),
-        )
-    )
-
-
 def _rises(found: Comparison) -> dict[str, float]:
     """Return how similarity goes with depth: to a tower's last layer, and across towers at equal depth."""
     vision, text, across = (square.to_numpy() for square in _squares(found, "centred"))
@@ -238,10 +240,6 @@ def towers_apart(assets: Assets) -> Evidence:
         ),
         Number.of("centred cosine of the last layers across towers", mean(centred)),
     ]
-    for form in FORMS:
-        nearer = mean([_nearest(found, form) for found in models])
-        title = f"{form} cosine to the last layer, own tower minus other, least of all layers"
-        numbers.append(Number.of(title, nearer))
     plots = [
         drawing.heat_map(f"{form.capitalize()} cosine {title}", square, *axes)
         for form in FORMS

@@ -1,6 +1,8 @@
 """What ways to train do to the layers of a vision transformer: accuracy, saturation and spread, by histories alone."""
 
 from dataclasses import replace
+from itertools import chain
+from operator import sub, truediv
 
 import numpy as np
 import pandas as pd
@@ -10,11 +12,22 @@ from layerscope.core import count
 from layerscope.runs import Run, open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset
+from layerscope_papers.bench import ACCURACY, Bench, at_end, log_nc1, needs, trained
+from layerscope_papers.images import OTHER
 from layerscope_papers.language import SMALL, Speaker
-from layerscope_papers.recipe import Evidence, Interval, Number, mean, paired, share
+from layerscope_papers.recipe import (
+    Evidence,
+    Interval,
+    Number,
+    at_last,
+    before_last,
+    early,
+    mean,
+    paired,
+    share,
+)
 from layerscope_papers.tracing import generated
 from layerscope_papers.vision import (
-    ACCURACY,
     ALIGNED,
     ALWAYS,
     BOTH,
@@ -22,17 +35,12 @@ from layerscope_papers.vision import (
     CLASSIFIERS,
     COSINE,
     DISTILLED,
-    OTHER,
     STANDARD,
     UNIFORM,
-    Bench,
     Kind,
     Predicted,
     Trained,
     Vision,
-    at_end,
-    needs,
-    trained,
 )
 
 SHARES = {"half": 2, "three quarters": 3}
@@ -49,9 +57,7 @@ def _data_sets(setup: Vision) -> dict[str, list[Trained]]:
     return {each.data: STANDARD.seeds(each) for each in (setup, other)}
 
 
-@trained(
-    "T-fig3", needs=lambda setup: [m for of in _data_sets(setup).values() for m in of]
-)
+@trained("T-fig3", needs=lambda setup: list(chain(*_data_sets(setup).values())))
 def saturation_by_similarity(bench: Bench) -> Evidence:
     """Look seed by seed whether the data set with the higher similarity has the more saturated samples."""
     means, curves = {}, {}
@@ -61,8 +67,8 @@ def saturation_by_similarity(bench: Bench) -> Evidence:
         saturated = [100 * at_end(history, "saturated") for history in histories]
         means[data] = pd.DataFrame(
             {
-                "cosine": [curve.iloc[:-1].mean() for curve in cosines],
-                "saturated": [curve.iloc[:-1].mean() for curve in saturated],
+                "cosine": list(map(early, cosines)),
+                "saturated": list(map(early, saturated)),
             }
         )
         curves[data] = pd.concat(saturated, axis=1).mean(axis=1)
@@ -90,21 +96,19 @@ def saturation_by_similarity(bench: Bench) -> Evidence:
 )
 def shared_classifier(bench: Bench) -> Evidence:
     """Compare the shared classifier with one per layer, and both with standard training."""
-    cosines = {
-        name: curve.iloc[:-1]
-        for name, curve in bench.averages("cosine_similarity").items()
-    }
+    accuracy = bench.gains(ALIGNED, CLASSIFIERS, ACCURACY)
+    cosine = bench.gains(ALIGNED, CLASSIFIERS, "cosine_similarity")
+    curves = bench.by_kind("cosine_similarity")
+    title = "Cosine similarity to the last layer"
     return Evidence(
         {
-            "layers": bench.gain(ALIGNED, CLASSIFIERS, ACCURACY),
-            "last": bench.gain(ALIGNED, CLASSIFIERS, ACCURACY, bench.setup.depth),
-            "cosine": bench.gain(ALIGNED, CLASSIFIERS, "cosine_similarity"),
+            "layers": before_last(accuracy),
+            "last": at_last(accuracy),
+            "cosine": before_last(cosine),
         },
         plots=[
             bench.chart("Accuracy by layer", ACCURACY),
-            drawing.chart(
-                "Cosine similarity to the last layer", "cosine, centred", cosines
-            ),
+            drawing.mean_chart(title, "cosine, centred", curves),
         ],
     )
 
@@ -136,7 +140,7 @@ def effective_depth(bench: Bench) -> Evidence:
     aligned = bench.curves(ALIGNED, ACCURACY)
     found = {
         "depth": paired(depths["standard"], depths["aligned"]),
-        "monotone": mean([float(100 * curve.diff().min()) for curve in aligned]),
+        "monotone": mean([float(curve.diff().min()) for curve in aligned]),
         "convergence": _sooner(bench),
     }
     numbers = []
@@ -165,16 +169,16 @@ def effective_depth(bench: Bench) -> Evidence:
 
 def _sooner(bench: Bench) -> Interval:
     """Compare which share of the training it takes to come near the accuracy that the standard model ends with."""
-    shares: dict[str, list[float]] = {"standard": [], "aligned": []}
-    pairs = zip(bench.histories(STANDARD), bench.histories(ALIGNED), strict=True)
-    for standard, aligned in pairs:
-        curves = {"standard": _by_step(standard), "aligned": _by_step(aligned)}
-        near = NEAR * curves["standard"].iloc[-1]
-        for name, curve in curves.items():
-            reached = curve.index[curve >= near]
-            step = reached[0] if len(reached) else curve.index[-1]
-            shares[name].append(100 * float(step) / float(curve.index[-1]))
-    return paired(shares["standard"], shares["aligned"])
+    standard = list(map(_by_step, bench.histories(STANDARD)))
+    aligned = list(map(_by_step, bench.histories(ALIGNED)))
+    near = [NEAR * curve.iloc[-1] for curve in standard]
+    return paired(map(_reached, standard, near), map(_reached, aligned, near))
+
+
+def _reached(curve: pd.Series, near: float) -> float:
+    """Return the share of a training, in percent, until its accuracy is near enough, all of it if it never is."""
+    steps = [*curve.index[curve >= near], curve.index[-1]]
+    return 100 * float(steps[0]) / float(steps[-1])
 
 
 def _by_step(history: Run) -> pd.Series:
@@ -190,8 +194,7 @@ def _speakers(setup: Vision) -> dict[str, list[Speaker]]:
 
 
 def _with_speakers(setup: Vision) -> list[Asset]:
-    speakers = [model for of in _speakers(setup).values() for model in of]
-    return [*needs(STANDARD, ALIGNED)(setup), *speakers]
+    return [*needs(STANDARD, ALIGNED)(setup), *chain(*_speakers(setup).values())]
 
 
 @trained("T-fig6", needs=_with_speakers)
@@ -226,23 +229,20 @@ def saturation_layers(bench: Bench) -> Evidence:
 )
 def cosine_regulariser(bench: Bench) -> Evidence:
     """Compare what the regulariser and the aligned loss add to the accuracy of the layers before the last."""
-    means = [
-        [100 * float(curve.iloc[:-1].mean()) for curve in bench.curves(kind, ACCURACY)]
-        for kind in bench.kinds.values()
-    ]
-    shares = [
-        (cosine - standard) / (aligned - standard)
-        for standard, cosine, aligned in zip(*means, strict=True)
-    ]
+    regularised = map(early, bench.gains(COSINE, STANDARD, ACCURACY))
+    aligned = map(early, bench.gains(ALIGNED, STANDARD, ACCURACY))
     return Evidence(
-        {"aligned": bench.gain(ALIGNED, COSINE, ACCURACY), "share": mean(shares)},
+        {
+            "aligned": before_last(bench.gains(ALIGNED, COSINE, ACCURACY)),
+            "share": mean(list(map(truediv, regularised, aligned))),
+        },
         plots=[bench.chart("Accuracy by layer", ACCURACY)],
     )
 
 
 def _at_the_last_layer(bench: Bench, rival: Kind) -> Evidence:
     """Return what aligned training gains over another at the last layer."""
-    gain = bench.gain(ALIGNED, rival, ACCURACY, bench.setup.depth)
+    gain = at_last(bench.gains(ALIGNED, rival, ACCURACY))
     return Evidence({"last": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)])
 
 
@@ -255,14 +255,11 @@ def linear_weights(bench: Bench) -> Evidence:
 @trained("T-fig16")
 def collapse(bench: Bench) -> Evidence:
     """Compare the logarithm of NC1, on average over the layers before the last."""
-    standard, aligned = (
-        [float(np.log10(curve.iloc[:-1]).mean()) for curve in bench.curves(kind, "nc1")]
-        for kind in BOTH.values()
-    )
-    curves = {name: np.log10(curve) for name, curve in bench.averages("nc1").items()}
+    curves = log_nc1(bench)
+    lower = map(sub, curves["aligned"], curves["standard"])
     return Evidence(
-        {"nc1": paired(aligned, standard)},
-        plots=[drawing.chart("NC1 by layer", "log10 of NC1", curves)],
+        {"nc1": before_last(lower)},
+        plots=[drawing.mean_chart("NC1 by layer", "log10 of NC1", curves)],
     )
 
 
@@ -279,8 +276,8 @@ def alternating(bench: Bench) -> Evidence:
 def cka_regulariser(bench: Bench) -> Evidence:
     """Compare the regularisers with each other, and CKA's with the aligned loss."""
     gains = {
-        "cosine": bench.gain(CKA, COSINE, ACCURACY),
-        "aligned": bench.gain(CKA, ALIGNED, ACCURACY),
+        "cosine": before_last(bench.gains(CKA, COSINE, ACCURACY)),
+        "aligned": before_last(bench.gains(CKA, ALIGNED, ACCURACY)),
     }
     return Evidence(gains, plots=[bench.chart("Accuracy by layer", ACCURACY)])
 
@@ -295,7 +292,7 @@ def cka_regulariser(bench: Bench) -> Evidence:
 )
 def distillation(bench: Bench) -> Evidence:
     """Compare one shared classifier with a classifier per layer that learns from the last one's predictions."""
-    gain = bench.gain(ALIGNED, DISTILLED, ACCURACY)
+    gain = before_last(bench.gains(ALIGNED, DISTILLED, ACCURACY))
     return Evidence(
         {"distilled": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)]
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import sub
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +11,10 @@ from layerscope.inputs import Corpus
 from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.bench import Bench, trained
+from layerscope_papers.images import Pixels, changed, images, noisy
 from layerscope_papers.recipe import Evidence, before_last, mean
-from layerscope_papers.vision import (
-    BOTH,
-    Bench,
-    Pixels,
-    Trained,
-    changed,
-    images,
-    noisy,
-    profiled,
-    trained,
-)
+from layerscope_papers.vision import BOTH, Trained, profiled
 
 NOISE, FADED, MOVED = 0.2, 0.5, 1 / 8
 """Standard deviation of the noise in units of the range, contrast that is left, and share of the width."""
@@ -69,7 +62,7 @@ class Elsewhere(Asset):
 
     def make(self, out: Path, assets: Assets) -> None:
         """Profile it, from the shard where it was stopped."""
-        _, test = images(self.model.setup, assets.data)
+        _, test = images(self.model.setup.data, assets.data)
         data = (
             TASKS[self.kind](test)
             if self.kind in TASKS
@@ -101,7 +94,7 @@ def transfer(bench: Bench) -> Evidence:
             ]
             for name, training in BOTH.items()
         }
-        gains = [a - b for b, a in zip(*curves.values(), strict=True)]
+        gains = list(map(sub, curves["aligned"], curves["standard"]))
         found[NAMES[kind]] = before_last(gains)
         title = f"{'Linear probe, ' if kind in TASKS else 'Accuracy on images '}{kind}"
         plots.append(drawing.mean_chart(title, "%", curves))

@@ -6,13 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from layerscope import LayerscopeError
 from layerscope.comparison import open_comparison
 from layerscope.core.progress import Reporter
 from layerscope_papers import vision
-from layerscope_papers.assets import Asset, Assets, check_disk
-from layerscope_papers.tracing import towers
+from layerscope_papers.assets import Asset, Assets, Cost, check_disk
+from layerscope_papers.images import images
+from layerscope_papers.language import SMALL, Read, Speaker
+from layerscope_papers.tracing import glue, settling, towers
+from layerscope_papers.verb import _estimate
 
 
 @dataclass(frozen=True)
@@ -129,3 +133,59 @@ def test_towers_trained_here_are_compared_at_every_layer_but_the_first(tmp_path)
             square.shape == (2, 2) and square.notna().all(axis=None)
             for square in towers._squares(found, form)
         )
+
+
+def test_what_a_training_takes_is_told_by_its_settings():
+    small, paper = (
+        vision.Trained(setup, "standard", 0).cost
+        for setup in (vision.SMALL, vision.PAPER)
+    )
+    assert 1 < small.minutes < 2 and small.gigabytes < 1.1, "as measured on one core"
+    assert paper.minutes > 20 * small.minutes and paper.gigabytes > small.gigabytes
+    speaker, reader = Speaker(SMALL).cost, Read(settling.PAPER).cost
+    assert 4 < speaker.minutes < 7 and reader.gigabytes == pytest.approx(1 + 12.8)
+    said = _estimate([Cost(90, 2), Cost(300, 3)], 2)
+    assert said == "models and runs to make: 2, about 3 hours and 6 GB of memory"
+    assert "about 1 minute and" in _estimate([Cost(0.1)], 1)
+
+
+def test_an_estimate_changes_no_name_of_what_is_kept():
+    named = replace(SMALL, parameters=1e9)
+    assert Speaker(named).digest == Speaker(SMALL).digest
+
+
+def _picture(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8)).save(path)
+
+
+def test_training_and_test_images_lie_in_folders_or_carry_it_in_their_names(
+    tmp_path: Path,
+):
+    for part, count in (("train", 3), ("val", 2)):
+        for number in range(count):
+            _picture(tmp_path / "imagenet" / part / "cat" / f"{number}.png")
+    training, test = images("imagenet", tmp_path)
+    assert (len(training), len(test)) == (3, 2)
+    for name in ("train_1", "train_2", "test_1"):
+        _picture(tmp_path / "cifar10" / "all" / "cat" / f"{name}.png")
+    training, test = images("cifar10", tmp_path)
+    assert (len(training), len(test)) == (2, 1)
+    _picture(tmp_path / "other" / "all" / "cat" / "1.png")
+    with pytest.raises(LayerscopeError, match="keep them in folders train and test"):
+        images("other", tmp_path)
+
+
+def test_pairs_of_texts_are_read_as_one(tmp_path: Path):
+    folder = tmp_path / "rte"
+    folder.mkdir()
+    lines = "\n".join(f"one {i},two {i},{i % 2}" for i in range(9))
+    (folder / "train.csv").write_text(f"text_a,text_b,label\n{lines}\n")
+    whole, part = (
+        glue.texts(folder / "train.csv", 100),
+        glue.texts(folder / "train.csv", 4),
+    )
+    third = list(whole.samples).index("one 3 [SEP] two 3")
+    assert whole.labels[third] == 1 and whole.names[third] == "3"
+    assert len(whole) == 9 and len(part) == 4 and set(part.samples) < set(whole.samples)
+    assert part.samples == glue.texts(folder / "train.csv", 4).samples

@@ -7,9 +7,15 @@ import pandas as pd
 import pytest
 from papers.worlds import DEPTH, LAYERS, World, rising, verdicts
 
-from layerscope_papers import catalogue, vision
+from layerscope_papers import bench, catalogue, images
 from layerscope_papers.options import SCALES
-from layerscope_papers.tracing import perceptrons, similarity, trainings, transfer
+from layerscope_papers.tracing import (
+    glue,
+    perceptrons,
+    similarity,
+    trainings,
+    transfer,
+)
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97),
@@ -32,8 +38,9 @@ BAD = {
 
 
 def pairs(curve):
-    """Return similarities of every two layers whose last column is a curve."""
+    """Return similarities of every two layers: a curve to the last layer, and the same curve to each next layer."""
     table = np.ones((DEPTH + 1, DEPTH + 1))
+    table[range(1, DEPTH), range(2, DEPTH + 1)] = curve[:-1]
     table[1:, -1] = curve
     return table
 
@@ -46,11 +53,12 @@ def trained(good, metrics=GOOD, others=BAD):
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
     for module, name in (
-        (vision, "open_run"),
-        (vision, "open_exit_report"),
-        (vision, "open_reading"),
+        (bench, "open_run"),
+        (bench, "open_exit_report"),
+        (bench, "open_reading"),
         (trainings, "open_run"),
         (perceptrons, "open_run"),
+        (glue, "open_run"),
         (transfer, "open_run"),
     ):
         monkeypatch.setattr(module, name, lambda made: made.opened())
@@ -104,7 +112,7 @@ def on_data(sign):
     """Return a world in which layers are closer to the last on one of two data sets, and saturate earlier, or later."""
 
     def about(model):
-        likeness = float(model.setup.data == vision.NOISY)
+        likeness = float(model.setup.data == images.NOISY)
         saturated = rising(0.3 + sign * 0.2 * likeness, 1)
         return {
             **GOOD,
@@ -157,10 +165,10 @@ def states(*, straight, norms=1.0):
 
 
 def exits(speed, lost, last):
-    """Return a report whose exits, and cuts at half depth, are so fast and lose so many points of accuracy."""
+    """Return a report whose exits are so fast and lose so many points of accuracy; cuts lose more the shallower."""
     layers = np.arange(1, DEPTH + 1)
-    half = (layers == DEPTH // 2).astype(float)
-    share = np.where(layers == DEPTH, last, (1 - last) / (DEPTH - 1))
+    in_first_half = (layers <= DEPTH // 2) / (DEPTH // 2)
+    share = np.where(layers == DEPTH, last, (1 - last) * in_first_half)
     measured = np.where(layers == DEPTH, 1.0, speed)
     return SimpleNamespace(
         depth=DEPTH,
@@ -172,7 +180,7 @@ def exits(speed, lost, last):
         depths=pd.DataFrame(
             {
                 "layer": layers,
-                "accuracy": 0.9 - lost / 100 * half,
+                "accuracy": 0.9 - lost / 100 * (1 - layers / DEPTH),
                 "measured": measured,
                 "parameters": np.where(layers == DEPTH, 10**6, 10**6 / speed).astype(
                     int
@@ -206,6 +214,10 @@ JUDGED = {
     "T-fig5": (separate(0.9), trained(aligned, UNSTEADY, GOOD)),
     "T-fig6": (trained(aligned), trained(standard)),
     "T-fig7": (exiting(True), exiting(False)),
+    "T-fig8": (
+        World(lambda model: GOOD if aligned(model) else POOR, glue.SMALL),
+        World(lambda model: POOR if aligned(model) else GOOD, glue.SMALL),
+    ),
     "T-fig10": (on_states(LINE), on_states(states(straight=False))),
     "T-fig11": (on_states(LINE), on_states(NOISE)),
     "T-fig12": (
@@ -213,8 +225,8 @@ JUDGED = {
         residual((CLOSE, CLOSE[::-1]), (CLOSE, FAR)),
     ),
     "T-fig13": (
-        World(lambda model: {"exits": exits(1.9, 0.0, 0.1)}),
-        World(lambda model: {"exits": exits(1.1, 3.0, 0.1)}),
+        World(lambda model: {"exits": exits(1.9, 1.0, 0.1)}),
+        World(lambda model: {"exits": exits(1.9, -1.0, 0.1)}),
     ),
     "T-fig14": (
         by_objective(standard=BAD, cosine=LITTLE, cka=LITTLE, aligned=GOOD),
@@ -276,14 +288,14 @@ def test_states_on_a_straight_line():
 
 
 def test_images_are_changed_alike_each_time():
-    _, whole = vision.images(vision.SMALL, None)
+    _, whole = images.images("digits", None)
     corpus = whole.take(range(8))
     before = np.stack([np.asarray(image, float) for image in corpus.samples])
     noisy, faded, moved = (
         np.stack(
             [
                 np.asarray(image, float)
-                for image in vision.changed(corpus, change).samples
+                for image in images.changed(corpus, change).samples
             ]
         )
         for change in transfer.SHIFTS.values()

@@ -259,7 +259,7 @@ def test_changed_and_longer_prompts(monkeypatch, sign, word):
     layers = np.arange(13)
     early, middle = (layers > 0) & (layers < 5), (layers > 4) & (layers < 9)
 
-    def read(assets, *options):
+    def read(assets, *options, setup=None):
         ((name, value),) = options or (("plain", 0),)
         curve = 3.0 + 0 * layers
         if name == "repeat_tokens":
@@ -280,12 +280,28 @@ def test_changed_and_longer_prompts(monkeypatch, sign, word):
 
 
 def test_increments_that_grow_with_the_length(monkeypatch):
-    def read(assets, *options):
+    def read(assets, *options, setup=None):
         length = dict(options).get("max_length", 64)
         return entropies({"raw": 3.0 + (length / 100) ** 2})
 
     monkeypatch.setattr(prompts, "entropy", read)
     assert verdicts("L-fig6", World(None))["falling"] == "did not hold"
+
+
+@pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
+def test_entropy_along_the_sequence_after_tuning(monkeypatch, sign, word):
+    base, tuned = prompts.REASONING
+    spread = np.random.default_rng(1).normal(0, 0.1, (30, 1))
+
+    def read(assets, *options, setup):
+        is_tuned = setup is tuned
+        found = entropies({"raw": 3.0 + 0 * np.arange(13)}, texts=30)
+        width = 1 - sign * 0.5 * is_tuned
+        return found + sign * 0.5 * is_tuned + width * spread
+
+    monkeypatch.setattr(prompts, "entropy", read)
+    found = verdicts("L-fig5", World(None, (base, tuned)))
+    assert found == {"higher": word, "steadier": word}
 
 
 def test_which_bounds_which(monkeypatch):

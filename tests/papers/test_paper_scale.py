@@ -1,0 +1,101 @@
+"""The scale paper from its models to its verdicts, with small local models and data in the place of the hub's."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import tiny
+from PIL import Image
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessor,
+)
+
+from layerscope_papers import catalogue, language, reproduce, vision
+from layerscope_papers.layers import prompts
+from layerscope_papers.tracing import generated, glue
+
+
+def spoken(folder: Path, seed: int) -> str:
+    """Return the folder of a language model of 128 positions."""
+    config = GPT2Config(**tiny.gpt2().config.to_diff_dict() | {"n_positions": 128})
+    tiny.saved(tiny.seeded(GPT2LMHeadModel, config, seed), folder, special=False)
+    return str(folder)
+
+
+def run(names, settings, out: Path, monkeypatch, **options):
+    """Return the board of recipes whose settings at the scale paper are others."""
+    known = catalogue.recipes()
+    small = {
+        name: replace(known[name], scales={"paper": settings[name]}) for name in names
+    }
+    monkeypatch.setattr(catalogue, "recipes", lambda: small)
+    return reproduce(
+        list(names), scale="paper", out=out, jobs=1, progress=False, **options
+    )
+
+
+def test_language_models(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(language, "HELD", 16)
+    data = tmp_path / "texts.txt"
+    data.write_text("\n".join(text for text in tiny.texts(60) if " " in text))
+    base, tuned = (spoken(tmp_path / str(seed), seed) for seed in (0, 1))
+    own = {"data": str(data), "samples": 12, "seeds": 1}
+    trained = replace(
+        generated.PAPER, hub=base, context=64, steps=2, batch_size=2, **own
+    )
+    pair = tuple(
+        replace(setup, hub=hub, **own)
+        for setup, hub in zip(prompts.REASONING, (base, tuned), strict=True)
+    )
+    settings = {"T-fig9": trained, "L-fig5": pair}
+    board = run(settings, settings, tmp_path / "out", monkeypatch)
+    assert {v.interval.n for v in board["T-fig9"].verdicts} == {1}
+    assert {v.word for v in board["T-fig9"].verdicts} == {"not decided"}
+    higher, steadier = board["L-fig5"].verdicts
+    assert higher.interval.n == steadier.interval.n > 0
+    assert np.isfinite([higher.interval.value, steadier.interval.value]).all()
+
+
+def test_a_model_of_the_hub_is_tuned_on_a_folder_of_images(
+    tmp_path: Path, monkeypatch
+) -> None:
+    draws = np.random.default_rng(0)
+    for part, count in (("train", 8), ("test", 6)):
+        for number in range(count):
+            kind = "cat" if number % 2 else "dog"
+            path = tmp_path / "data" / "cifar10" / part / kind / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = draws.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(path)
+    small = {"depth": 3, "width": 16, "heads": 2, "size": 8, "patch": 4, "seeds": 1}
+    how = {"epochs": 1, "batch_size": 4, "device": "cpu"}
+    setup = replace(vision.TUNED, hub=str(tmp_path / "deit"), **small, **how)
+    config = ViTConfig(**setup.config(setup.depth), num_labels=5)
+    ViTForImageClassification(config).save_pretrained(setup.hub)
+    ViTImageProcessor(size={"height": 8, "width": 8}).save_pretrained(setup.hub)
+    out = tmp_path / "out"
+    board = run(
+        ["T-fig1"], {"T-fig1": setup}, out, monkeypatch, data_dir=tmp_path / "data"
+    )
+    assert [v.interval.n for v in board["T-fig1"].verdicts] == [1] * 3
+    assert all(np.isfinite(v.interval.value) for v in board["T-fig1"].verdicts)
+
+
+def test_a_text_classifier_is_tuned_on_a_folder_of_tables(
+    tmp_path: Path, monkeypatch
+) -> None:
+    rows = ["text_a,text_b,label", *(f"a {i},b {i % 3},{i % 2}" for i in range(24))]
+    folder = tmp_path / "data" / "rte"
+    folder.mkdir(parents=True)
+    for name in ("train.csv", "dev.csv"):
+        (folder / name).write_text("\n".join(rows))
+    setup = glue.Glue("minilm", ("rte",), 2e-5, 16, 8, seeds=1)
+    options = {"data_dir": tmp_path / "data"}
+    board = run(["T-fig8"], {"T-fig8": setup}, tmp_path / "out", monkeypatch, **options)
+    (command,) = board["T-fig8"].commands
+    assert command.endswith(f"--data-dir {tmp_path / 'data'}")
+    assert [v.interval.n for v in board["T-fig8"].verdicts] == [1, 1]
