@@ -5,8 +5,9 @@ parts of the data are kept apart: blocks and weights are chosen by the validatio
 is judged by the held-out part, once.
 """
 
+import hashlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import Lessons
 from layerscope.healing.outputs import reads_logits
 from layerscope.inputs import open_corpus
+from layerscope.inputs.samples import content
 from layerscope.models.capture import evaluating
 from layerscope.models.lens import skipping
 from layerscope.models.loading import without_bars
@@ -43,8 +45,8 @@ from layerscope.truncation.healed import Healing, open_cut
 from layerscope.truncation.pipeline import write_cut, write_healed
 from layerscope.truncation.source import Source, copy_terms, open_source
 
-ABOUT, WORK, MODEL = "shrink.json", "work", "model"
-"""The file that says what a folder is of, the folder of what the phases made, and that of the smaller model."""
+ABOUT, WORK, MODEL, CUT = "shrink.json", "work", "model", "cut"
+"""The file that says what a folder is of, the folder of what the phases made, and those of models, healed or not."""
 CHOOSING = 128
 """Samples by which blocks are chosen."""
 REACH = 4.0
@@ -81,10 +83,6 @@ class Job:
     def full_values(self) -> Floats:
         """The full model's values on the validation part."""
         return self.task.values(self.source.model, VALIDATION)
-
-    def loss(self, values: Floats) -> tuple[float, float]:
-        """Return the loss of values on the validation part, and its standard error."""
-        return paired(self.full_values, values)
 
     def phase(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """Return what a phase found: as it was kept, or made now and kept."""
@@ -130,7 +128,7 @@ def _same_or_new(job: Job) -> None:
     options = job.options
     about = {
         "model": job.source.name,
-        "samples": len(job.task.samples),
+        "data": _digest(job.task.texts(LEARN)),
         "seed": options.seed,
         "minutes": options.minutes,
         **asdict(job.budget),
@@ -146,6 +144,13 @@ def _same_or_new(job: Job) -> None:
                 f"`out={str(job.folder)!r}` holds another call ({name} {there.get(name)} there, {value} here): name "
                 "a new folder"
             )
+
+
+def _digest(samples: Sequence[Any]) -> str:
+    digest = hashlib.sha256()
+    for index in range(len(samples)):
+        digest.update(content(samples, index))
+    return digest.hexdigest()[:16]
 
 
 def _shrunk(job: Job) -> Shrunk:
@@ -209,26 +214,26 @@ def _order(job: Job, offers: dict[int, Offer], allowed: list[int]) -> list[int]:
         return allowed[-1:]
     first = allowed[-1]
     for blocks in reversed(allowed):
-        loss = _cut_loss(job, offers[blocks])
+        loss, _ = _cut_loss(job, offers[blocks])
         if loss > REACH * job.max_loss:
             break
         first = blocks
     return [blocks for blocks in allowed if blocks >= first]
 
 
-def _cut_loss(job: Job, offer: Offer) -> float:
-    """Return the loss of a model that only lacks blocks."""
+def _cut_loss(job: Job, offer: Offer) -> tuple[float, float]:
+    """Return the loss of a model that only lacks blocks, and its standard error."""
     source, depth = job.source, job.source.model.stack.depth
     dropped = set(range(1, depth + 1)) - set(offer.kept)
 
     def measured() -> dict[str, Any]:
-        # before blocks are left out
-        full = job.full_values
+        full = job.full_values  # before blocks are left out
         with skipping(source.module, source.model.stack, dropped):
-            values = job.task.values(source.model, VALIDATION)
-        return {"loss": paired(full, values)[0]}
+            loss, error = paired(full, job.task.values(source.model, VALIDATION))
+        return {"loss": loss, "error": error}
 
-    return float(job.phase(f"cut-{len(offer.kept)}", measured)["loss"])
+    facts = job.phase(f"cut-{len(offer.kept)}", measured)
+    return facts["loss"], facts["error"]
 
 
 def _room(job: Job, offer: Offer) -> Path:
@@ -236,34 +241,42 @@ def _room(job: Job, offer: Offer) -> Path:
 
 
 def _trial(job: Job, offer: Offer) -> Offer:
-    """Write and heal a model of some blocks, and return it with its loss on the validation part."""
-    room, kept = _room(job, offer), [block - 1 for block in offer.kept]
-    minutes = job.options.minutes
+    """Write a model of some blocks, healed where that helps, and return it with its loss on the validation part."""
+    source, room = job.source, _room(job, offer)
+    kept = [block - 1 for block in offer.kept]
+    cut_loss, cut_error = _cut_loss(job, offer)
+
+    def plain() -> dict[str, Any]:
+        shutil.rmtree(room / CUT, ignore_errors=True)
+        made = write_cut(source, kept, room / CUT, job.format)
+        facts = {"path": CUT, "loss": cut_loss, "error": cut_error, "healed": ""}
+        return facts | {"difference": made.difference}
 
     def tried() -> dict[str, Any]:
         room.mkdir(exist_ok=True)
+        if job.options.minutes == 0:
+            return plain()
         shutil.rmtree(room / MODEL, ignore_errors=True)
-        if minutes == 0:
-            healed, made = "", write_cut(job.source, kept, room / MODEL, job.format)
-        else:
-            plan = Plan(minutes, seed=job.options.seed)
-            healing = Healing(_lessons(job), plan, room)
-            job_of_it = job.source, kept, room / MODEL, job.format, healing
-            made, change = write_healed(*job_of_it, job.reporter)
-            healed = change.text
-        model = open_cut(room / MODEL, job.source).model
-        loss, error = job.loss(job.task.values(model, VALIDATION))
-        facts = {"loss": loss, "error": error, "difference": made.difference}
-        return facts | {"healed": healed}
+        plan = Plan(job.options.minutes, seed=job.options.seed)
+        healing = Healing(_lessons(job), plan, room)
+        made, change = write_healed(
+            source, kept, room / MODEL, job.format, healing, job.reporter
+        )
+        model = open_cut(room / MODEL, source).model
+        values = job.task.values(model, VALIDATION)
+        loss, error = paired(job.full_values, values)
+        if loss > cut_loss:
+            return plain()
+        facts = {"path": MODEL, "loss": loss, "error": error, "healed": change.text}
+        return facts | {"difference": made.difference}
 
-    cut_loss = _cut_loss(job, offer)
-    facts = job.phase(f"trial-{len(kept)}", tried)
+    facts = job.phase(f"trial-{len(offer.kept)}", tried)
     return replace(
         offer,
         cut_loss=cut_loss,
         loss=facts["loss"],
         error=facts["error"],
-        healed=minutes > 0,
+        healed=facts["healed"] != "",
     )
 
 
@@ -290,7 +303,8 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     facts = read_json(job.folder / WORK / f"trial-{len(kept)}.json")
     shutil.rmtree(path, ignore_errors=True)
     with folder_aside(path) as aside:
-        shutil.copytree(_room(job, offer) / MODEL, aside, dirs_exist_ok=True)
+        chosen = _room(job, offer) / facts["path"]
+        shutil.copytree(chosen, aside, dirs_exist_ok=True)
         depth = depth_of(source.model, source.samples, kept)
         made = Made(tuple(kept), depth, aside, facts["difference"])
         entry = measure(source, made, job.format, facts["healed"])
