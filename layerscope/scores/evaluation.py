@@ -189,8 +189,8 @@ class Evaluation(Saved):
     def save(self, path: str | Path) -> Path:
         """Write the scores into a folder (Parquet and JSON) that `open_evaluation` reads, and return its path.
 
-        An evaluation that is there is replaced, whole or not at all; a folder that holds something
-        else is refused.
+        An evaluation that is there is replaced; killed on the way, it leaves files that are
+        refused. A folder that holds something else is refused.
         """
         return STORE.save(
             path,

@@ -165,12 +165,9 @@ def same(mine: tuple[dict, dict], reference: tuple[dict, dict]) -> bool:
 def test_every_layer_is_the_harness_backend_on_the_truncated_model(
     model: str, write: Write, tmp_path: Path
 ):
-    layerscope.truncate(model, layers=[1, 2], out=tmp_path / "cut", progress=False)
-    folders = {
-        3: Path(model),
-        2: tmp_path / "cut" / "layer-2",
-        1: tmp_path / "cut" / "layer-1",
-    }
+    folders = {3: Path(model), 2: tmp_path / "two", 1: tmp_path / "one"}
+    for layer in (1, 2):
+        layerscope.truncate(model, layer, folders[layer], progress=False)
     for path in write("choices", CHOICES), write("word", WORD):
         lm, mine = layers_of(model), {}
         for lm.layer in (3, 2, 1):

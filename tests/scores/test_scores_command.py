@@ -80,7 +80,7 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, two_models):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "layerscope scores needs scores, such as layerscope scores scores.csv"),
+        ([], "layerscope scores needs SCORES: "),
         (
             ["{scores}x"],
             "evaluation '{scores}x' does not exist, did you mean scores.csv?",
