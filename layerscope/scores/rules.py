@@ -1,6 +1,8 @@
 """What rules without labels would have chosen: the layer at a metric's extremum, or at a fixed share of the depth."""
 
+import re
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
 SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 """Shares of the depth that are tried; the last one is the last layer."""
 COLUMNS = (
-    "rule", "corpus", "metric", "variant", "site", "pooling", "extremum", "share", "model", "revision",
+    "rule", "corpus", "metric", "variant", "site", "pooling", "extremum", "share", "family", "model", "revision",
     "layer", "score", "gain", "regret",
 )  # fmt: skip
+SIZES = ("tiny", "mini", "small", "base", "medium", "large", "xl", "xxl")
+"""Words of a model's name that tell its size."""
 
 
 def rules_table(
@@ -61,6 +65,35 @@ def rules_table(
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"layer": "int64"})
 
 
+def by_family(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean gain and regret of each rule and family: over a model's revisions, then over the models.
+
+    >>> from layerscope.scores import open_evaluation, rules_table
+    >>> from layerscope.scores.rules import by_family
+    >>> by_family(rules_table(open_evaluation("scores.csv"))).loc["60 % of the depth"].round(2)
+            gain  regret
+    family
+    large   0.02     0.0
+    small   0.06     0.0
+    """
+    of_model = table.groupby(["rule", "family", "model"])[["gain", "regret"]].mean()
+    return of_model.groupby(level=["rule", "family"]).mean()
+
+
+def family_of(model: str) -> str:
+    """Return the family of a model: its name without organisation, and up to a size or a version.
+
+    >>> from layerscope.scores.rules import family_of
+    >>> family_of("EleutherAI/pythia-410m"), family_of("bert-base-uncased"), family_of("all-MiniLM-L6-v2")
+    ('pythia', 'bert', 'all-minilm')
+    """
+    first, *words = re.split(r"[-_ ]", model.rpartition("/")[2].lower())
+    kept = takewhile(
+        lambda word: word not in SIZES and not re.search(r"\d", word), words
+    )
+    return "-".join((first, *kept))
+
+
 def _is_whole(grid: Grid, deepest: Mapping[str, int]) -> bool:
     last = max(grid.depth, deepest.get(grid.about["model"], 0))
     return last in grid.complete.index and grid.complete.shape[1] >= grid.needed
@@ -92,9 +125,10 @@ def _shares(grid: Grid) -> Iterator[dict[str, Any]]:
 
 
 def _outcome(grid: Grid, averages: pd.Series, layer: int) -> dict[str, Any]:
-    score = float(averages[layer])
+    model, score = str(grid.about["model"]), float(averages[layer])
     return {
-        "model": str(grid.about["model"]),
+        "family": family_of(model),
+        "model": model,
         "revision": grid.about["revision"],
         "layer": layer,
         "score": score,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.core.errors import count, spans
+from layerscope.core.errors import count, listed, spans
 from layerscope.scores.grids import Grid, summary_row
 from layerscope.scores.naming import SHIPPED, VARIANT, Unit, decimal, measured_name
+from layerscope.scores.rules import by_family
 from layerscope.show.document import (
     MARK,
     Cell,
@@ -167,8 +168,7 @@ def _correlation_cell(values: Any, has_interval: bool) -> Cell:
 
 def rule_table(table: pd.DataFrame, unit: Unit) -> Table:
     """Return a row for each rule without labels, those that gain most first."""
-    of_model = table.groupby(["rule", "model"])[["gain", "regret"]].mean()
-    means = of_model.groupby(level="rule").mean()
+    means = by_family(table).groupby(level="rule").mean()
     means = means.sort_values("gain", ascending=False, kind="stable")
     rows = []
     for rule, (gain, regret) in means.iterrows():
@@ -177,8 +177,8 @@ def rule_table(table: pd.DataFrame, unit: Unit) -> Table:
         )
     legend = (
         "Gain: over the last layer. Regret: how much more the best layer scores. Means over the checkpoints of each "
-        f"model, then over {count(table['model'].nunique(), 'model')}. Nothing was held out: the best of {len(means)} "
-        "rules looks better here than it is."
+        f"model, over the models of each family, then over families ({listed(list(table['family'].unique()))}). "
+        f"Nothing was held out: the best of {len(means)} rules looks better here than it is."
     )
     title = "Rules without labels"
     if unit.percent:

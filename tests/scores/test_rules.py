@@ -1,5 +1,6 @@
 """What rules without labels would have chosen: by hand, and on the published scores."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from frames import measured, scored
@@ -8,6 +9,7 @@ import layerscope.scores as ls
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores import Evaluation
 from layerscope.scores.evaluation import ModelOrigin
+from layerscope.scores.rules import by_family
 
 SCORES = {
     "m": [0.0, 0.2, 0.6, 0.5, 0.4],
@@ -36,6 +38,18 @@ def test_layers_gains_and_regrets_by_hand():
     assert (table.loc["100 % of the depth", "gain"] == 0).all()
 
 
+def test_a_model_counts_once_in_its_family_and_a_family_once():
+    names = {"org/pythia-1b": "a", "pythia-70m": "a", "mamba-130m": "a"}
+    rows = [scored({task: SCORES["m"]}, name) for name, task in names.items()]
+    rows.append(scored({"a": SCORES["n"]}, "pythia-70m").assign(revision="step1"))
+    means = by_family(ls.rules_table(Evaluation(pd.concat(rows)))).loc[
+        "80 % of the depth"
+    ]
+    assert means["gain"].to_dict() == pytest.approx(
+        {"mamba": 0.1, "pythia": np.mean([0.1, np.mean([0.1, 0.3])])}
+    )
+
+
 def test_models_that_are_scored_in_part_are_left_out():
     whole = scored({t: SCORES["m"] for t in "abcd"}, "m")
     without_last = scored({t: SCORES["o"] for t in "abcd"}, "o").query("layer < 3")
@@ -61,3 +75,6 @@ def test_published_rules(published):
     assert valley["layer"].to_dict() == {"Pythia-160m": 8, "Pythia-410m": 12}
     # score at the minimum of prompt entropy, 47.1 and 50.1, less the last layer's 43.5 and 46.8
     assert (100 * valley["gain"]).round(1).tolist() == [3.5, 3.3]
+    assert (
+        set(table["family"]) == {"pythia"} and len(table.loc["70 % of the depth"]) == 2
+    )
