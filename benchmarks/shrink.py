@@ -1,8 +1,9 @@
 """What MiniLM loses with two and three of its six blocks left out, before and after healing.
 
-    python benchmarks/shrink.py --shared SHARED [--blocks 4 3] [--minutes 15] [--work FOLDER]
+    python benchmarks/shrink.py --data DATA [--blocks 4 3] [--minutes 15] [--rows 700]
+    [--work FOLDER]
 
-SHARED holds data/ with stsbenchmark, sts12, trec, banking77, brown and wikitext2_valid_test. Blocks
+DATA holds stsbenchmark, sts12, trec, banking77, brown and wikitext2_valid_test. Blocks
 are chosen, and the model is healed, as `shrink` does it, on sentences of Brown and WikiText and on
 the training texts of the tasks without their labels; of sts12 nothing is learned. Scores are of test
 sets: 100 × Spearman's correlation, and the accuracy of a linear probe fitted on 2,000 training
@@ -35,8 +36,6 @@ from layerscope.truncation.pipeline import write_cut, write_healed
 from layerscope.truncation.source import Source, open_source
 
 LEARN, JUDGE = 0, 2
-PROBED = 2000
-"""Training texts of a probe."""
 BARS = {
     4: {"stsbenchmark": 1.0, "sts12": 2.0, "trec": 1.0, "banking77": 1.0},
     3: {"stsbenchmark": 3.0, "sts12": 4.0, "trec": 2.0, "banking77": 2.0},
@@ -84,9 +83,9 @@ def texts(data: Path, most: int) -> list[str]:
 
 
 def tasks(
-    data: Path, model: LayeredModel, rows: int | None
+    data: Path, model: LayeredModel, rows: int | None, probed: int
 ) -> dict[str, Pairs | Probe]:
-    """Return the four tasks; `rows` bounds the samples of each part."""
+    """Return the four tasks; `rows` bounds the test samples of each, `probed` are those of a probe's training."""
     made: dict[str, Pairs | Probe] = {}
     for name in ("stsbenchmark", "sts12"):
         frame = pd.read_csv(data / name / "test.csv").dropna()[:rows]
@@ -95,7 +94,7 @@ def tasks(
         made[name] = Pairs(model, "mean", pairs, part, scores=scores)
     for name in ("trec", "banking77"):
         train = pd.read_csv(data / name / "train.csv")
-        train = train.sample(PROBED, random_state=0)
+        train = train.sample(probed, random_state=0)
         test = pd.read_csv(data / name / "test.csv")[:rows]
         whole = pd.concat([train, test])
         part = np.repeat([LEARN, JUDGE], [len(train), len(test)])
@@ -115,16 +114,17 @@ def chosen(source: Source, samples: list[str], blocks: int) -> tuple[int, ...]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shared", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--blocks", type=int, nargs="+", default=[4, 3])
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--texts", type=int, default=20000, help="of each source")
-    parser.add_argument("--rows", type=int, help="rows of a test set, to try it")
+    parser.add_argument("--rows", type=int, help="of a test set, by default all")
+    parser.add_argument("--probed", type=int, default=2000)
     parser.add_argument("--work", type=Path, default=Path("shrink-benchmark"))
     options = parser.parse_args()
-    data = options.shared / "data"
+    data = options.data
     source = open_source("minilm", None, Override(), LoadOptions(device="cpu"))
-    judges = tasks(data, source.model, options.rows)
+    judges = tasks(data, source.model, options.rows, options.probed)
     lessons = lessons_of(open_corpus(texts(data, options.texts)), source.model, seed=0)
     full = {name: task.values(source.model, JUDGE) for name, task in judges.items()}
     print("full model", *(f"{name} {full[name].mean():.1f}" for name in judges))

@@ -57,6 +57,18 @@ SMALL = {
         "48",
     ],
     "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8", "--seeds", "1"],
+    "shrink": [
+        "--blocks",
+        "4",
+        "--minutes",
+        "0.01",
+        "--texts",
+        "60",
+        "--rows",
+        "60",
+        "--probed",
+        "200",
+    ],
     "similarity": [
         "--layers",
         "3",
@@ -85,7 +97,7 @@ SMALL = {
     "view_metrics": ["--samples", "40", "--width", "16", "--threads", "1"],
 }
 DATA = dict.fromkeys(
-    ("all_layers", "processes", "sentence_losses", "stated_gain"), "--data"
+    ("all_layers", "processes", "sentence_losses", "shrink", "stated_gain"), "--data"
 )
 NEEDS_A_MODEL = {"exit_guarantee"}
 """Takes a classifier that was trained before; its parts are tested with the guarantee."""
