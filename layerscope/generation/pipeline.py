@@ -32,12 +32,12 @@ from layerscope.generation.scoring import Scores, scores_of
 from layerscope.generation.speculation import SelfSpeculation
 from layerscope.generation.speculative_rounds import Speculated
 from layerscope.inputs import Corpus, draw, open_corpus, pack
-from layerscope.logit_lens.subjects import following
 from layerscope.metrics import coherence, diversity
 from layerscope.metrics.arrays import mean
 from layerscope.models import LayeredModel, LoadOptions, load
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
+from layerscope.models.texts import following
 
 LONGEST, WINDOW = 512, 256
 """Most tokens of a text, and of a window of running text, where no `max_length` is given."""

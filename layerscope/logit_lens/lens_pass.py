@@ -12,7 +12,6 @@ from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.progress import reporting
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.pairs import paired
-from layerscope.inputs.windows import WINDOW
 from layerscope.logit_lens.options import LensOptions
 from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading
 from layerscope.logit_lens.subjects import Subject, Subjects
@@ -28,6 +27,7 @@ from layerscope.models import LayeredModel, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs
 from layerscope.models.lens import CHUNK, Lens
+from layerscope.models.texts import window_of
 
 WHOLE = 1 << 26
 """Logits of a sample up to which it is read in one go, as the model's own forward does: to the bit the same."""
@@ -59,8 +59,7 @@ def run_lens(options: LensOptions) -> Reading:
         )
     for note in notes:
         reporter.say(note)
-    whole = options.data is None and options.max_length is None
-    subjects = Subjects(model, shown, options.tokens, whole)
+    subjects = Subjects(model, shown, options.tokens)
     top = min(options.top, lens.classes)
     read, grids, settled, apart = [], [], [], []
     with (
@@ -147,10 +146,10 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: LensOptions) -> Corpu
         and corpus.modality == "text"
     ):
         return paired(corpus, options.data, options.text_column)
-    if corpus.running and model.is_language_model and not options.tokens:
-        length = min(WINDOW, model.max_length or WINDOW)
-        return pack(corpus, model.loaded.processor_for("text"), length)
-    return corpus
+    window = window_of(None, "", corpus, model)
+    if window is None or options.tokens:
+        return corpus
+    return pack(corpus, model.loaded.processor_for("text"), window)
 
 
 @torch.inference_mode()

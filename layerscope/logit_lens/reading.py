@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,6 +18,7 @@ from layerscope.show.document import (
     Column,
     Document,
     Head,
+    Part,
     Prediction,
     Section,
     Sentences,
@@ -87,9 +89,7 @@ class Reading(Stored):
 
     Where it was read through translators, `tuned` has a row for each layer before the last, over
     all predictions: the divergence from the last layer's (nats) by the plain lens and by the tuned
-    one, `kl_plain` and `kl_tuned`, the share of likeliest predictions that are the same,
-    `agreement_plain` and `agreement_tuned`, the standard error `stderr` of what translating changes
-    in the divergence, over samples (NaN for one), and the number `n` of predictions.
+    one, `kl_plain` and `kl_tuned`, and the number `n` of predictions.
 
     >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
     >>> reading.kind, reading.depth, len(reading.saturation)
@@ -133,65 +133,64 @@ class Reading(Stored):
     @property
     def summary(self) -> str:
         """The answer in one line."""
-        layers, stderr = self.counted["layer"], self.stderr
-        mean = (
-            f"{layers.mean():.1f}".removesuffix(".0")
-            if math.isnan(stderr)
-            else f"{layers.mean():.2f} ±{stderr:.2f}"
-        )
+        layers = self.counted["layer"]
+        mean = f"{layers.mean():.2f} ±{self.stderr:.2f}"
+        if math.isnan(self.stderr):
+            mean = f"{layers.mean():.1f}".removesuffix(".0")
         early = int((layers < self.depth).sum())
-        read = count(
-            len(layers),
-            ("new " if self.continuations else "") + NOUNS.get(self.kind, "token"),
+        noun = NOUNS.get(self.kind, "token")
+        if self.continuations:
+            noun = f"new {noun}"
+        settle = "settles" if early == 1 else "settle"
+        return (
+            f"{early:,} of {count(len(layers), noun)} {settle} before the last layer; "
+            f"on average at layer {mean} of 1–{self.depth}"
         )
-        settle = f"{early:,} of {read} {'settles' if early == 1 else 'settle'} before the last layer"
-        return f"{settle}; on average at layer {mean} of 1–{self.depth}"
 
     @property
     def stderr(self) -> float:
         """The standard error of the mean layer, for samples drawn anew (Cochran 1977, section 6.3); NaN for one."""
-        by_sample = self.counted.groupby("sample", sort=False)["layer"].agg(
-            ["sum", "size"]
-        )
-        if (n := len(by_sample)) < 2:
+        by_sample = self.counted.groupby("sample", sort=False)["layer"]
+        sums, sizes = by_sample.sum(), by_sample.size()
+        if (n := len(sums)) < 2:
             return math.nan
-        sums, sizes = by_sample["sum"], by_sample["size"]
         residuals = sums - sums.sum() / sizes.sum() * sizes
         return float(math.sqrt(n / (n - 1) * (residuals**2).sum()) / sizes.sum())
 
     def document(self) -> Document:
         """Return the reading as it is shown: a grid of predictions for each sample, and where they settle."""
-        data = [] if self.data is None else [self.data]
-        facts = [f"{self.depth} layers", *([] if self.part == "model" else [self.part])]
-        total = f"{len(self.counted):,} {'new tokens' if self.continuations else 'predictions'}"
+        title, facts = [self.model], [f"{self.depth} layers"]
+        if self.part != "model":
+            facts.append(self.part)
+        what = "new tokens" if self.continuations else "predictions"
+        total = f"{len(self.counted):,} {what}"
         drawn, settled = tuple(grids(self)), self._settled(total)
-        tuned = [] if self.tuned is None else [self.tuned]
-        tables = (*map(fidelity.table, tuned), settled)
+        reasons, sections, tables = list[str](), list[Section](), [settled]
+        if self.tuned is not None:
+            facts.append("tuned lens")
+            reasons.append(fidelity.verdict(self.tuned))
+            sections.append(fidelity.section(self.tuned))
+            tables.insert(0, fidelity.table(self.tuned))
+        lead: tuple[Part, ...] = drawn
+        if self.data is not None:
+            title.append(self.data)
+            facts.append(f"{len(self.samples):,} samples of {self.data}")
+            lead = (*tables,)
+        curve = (_curve(self, total), settled)
+        sections += (
+            Section("lens", "What each layer would predict", "", drawn),
+            Section("settled", "Where predictions settle", SETTLED, curve),
+        )
+        notes = Sentences("Noted on the way:", self.notes), Sentences("", (HEAD,))
         return Document(
             self.summary,
-            title=(self.model, *data),
-            facts=(
-                *facts,
-                *("tuned lens" for _ in tuned),
-                *(f"{len(self.samples):,} samples of {name}" for name in data),
-            ),
-            reasons=tuple(map(fidelity.verdict, tuned)),
+            title=(*title,),
+            facts=(*facts,),
+            reasons=(*reasons,),
             parts=(*drawn, *tables),
-            lead=drawn if self.data is None else tables,
-            sections=(
-                *(fidelity.section(each, self.depth) for each in tuned),
-                Section("lens", "What each layer would predict", "", drawn),
-                Section(
-                    "settled",
-                    "Where predictions settle",
-                    SETTLED,
-                    (_curve(self, total), settled),
-                ),
-            ),
-            details=(
-                Sentences("Noted on the way:", self.notes),
-                Sentences("", (HEAD,)),
-            ),
+            lead=lead,
+            sections=(*sections,),
+            details=notes,
             kind="readings",
             depth=self.depth,
         )
@@ -223,23 +222,17 @@ class Reading(Stored):
     def _made(
         cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path
     ) -> Self:
-        read = {"tuned": None} | {
-            name: fact
-            for name, fact in facts.items()
-            if name not in ("summary", "mean_layer")
-        }
-        read["kind"] = read.pop("predicted")
-        tables = {
-            name: frames[name].fillna({"prediction": ""})
-            for name in ("grid", "saturation")
-        }
+        read = {"tuned": None, **facts, "kind": facts["predicted"]}
+        for name in ("summary", "mean_layer", "predicted"):
+            del read[name]
+        empty = {"prediction": ""}
         if read["kind"] != "class":  # a token may be an empty text
-            tables = {
-                name: frame.fillna({"token": ""}) for name, frame in tables.items()
-            }
-        read["tuned"] = (
-            None if read["tuned"] is None else pd.DataFrame(list(read["tuned"]))
-        )
+            empty["token"] = ""
+        tables = {}
+        for name in ("grid", "saturation"):
+            tables[name] = frames[name].fillna(empty)
+        if read["tuned"] is not None:
+            read["tuned"] = pd.DataFrame(list(read["tuned"]))
         return super()._made(read, tables, folder)
 
 
@@ -278,81 +271,61 @@ def _curve(reading: Reading, total: str) -> Chart:
 
 def grids(reading: Reading) -> list[TokenGrid]:
     """Return a grid for each of the first samples, layers below each other; of a classifier one for all, beside."""
-    layers = [
-        Head(f"{layer} final" if layer == reading.depth else str(layer))
-        for layer in range(reading.depth + 1)
-    ]
-    return (
-        [_samples(reading, layers)]
-        if reading.kind == "class"
-        else [
-            _tokens(reading, i, layers) for i in range(min(SHOWN, len(reading.samples)))
-        ]
-    )
+    layers = [*map(Head, map(str, range(reading.depth)))]
+    layers.append(Head(f"{reading.depth} final"))
+    if reading.kind == "class":
+        return [_samples(reading, layers)]
+    shown = range(min(SHOWN, len(reading.samples)))
+    return [_tokens(reading, i, layers) for i in shown]
 
 
 def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
     name = reading.samples[i]
-    grid, settled = (
-        frame[frame["sample"] == name] for frame in (reading.grid, reading.saturation)
-    )
-    columns = tuple(
-        Head(visible(token), str(position), bool(generated))
-        for token, position, generated in zip(
-            settled["token"], settled["position"], settled["generated"], strict=True
-        )
-    )
-    foot = [("settles", tuple(map(str, settled["layer"])))]
+    grid = reading.grid[reading.grid["sample"] == name]
+    settled = reading.saturation[reading.saturation["sample"] == name]
+    tokens = settled["token"].map(visible)
+    columns = map(Head, tokens, settled["position"].map(str), settled["generated"])
+    foot = [("settles", (*settled["layer"].map(str),))]
     if reading.kind == "next" and settled["truth"].notna().any():
-        foot.append(
-            (
-                "next",
-                tuple(
-                    visible(truth) if isinstance(truth, str) else ""
-                    for truth in settled["truth"]
-                ),
-            )
-        )
+        foot.append(("next", (*settled["truth"].fillna("").map(visible),)))
+    title = continuation = ""
+    if reading.data is not None:
+        title = plain(f"sample {name}" if name.isdigit() else name)
+    if reading.continuations:
+        continuation = plain(reading.continuations[i])
     return TokenGrid(
-        plain(f"sample {name}" if name.isdigit() else name)
-        if reading.data is not None
-        else "",
+        title,
         plain(reading.texts[i]),
-        plain(reading.continuations[i]) if reading.continuations else "",
+        continuation,
         "layer",
-        columns,
+        (*columns,),
         tuple(zip(layers, _cells(grid, settled, visible), strict=True)),
-        tuple(foot),
+        (*foot,),
         legend="" if i else LEGENDS[reading.kind],
     )
 
 
 def _samples(reading: Reading, layers: list[Head]) -> TokenGrid:
-    total, shown, per = (
-        len(reading.samples),
-        reading.saturation.iloc[:ROWS],
-        len(layers) * reading.top,
-    )
+    total, shown = len(reading.samples), reading.saturation.iloc[:ROWS]
+    per_sample = len(layers) * reading.top
     rows = []
     for i, text in enumerate(reading.texts[:ROWS]):
-        cells = _cells(
-            reading.grid.iloc[i * per : (i + 1) * per], shown.iloc[i : i + 1], plain
-        )
-        rows.append((Head(plain(text[:LONG])), tuple(row[0] for row in cells)))
-    facts = [("settles", tuple(map(str, shown["layer"])))]
+        grid = reading.grid.iloc[i * per_sample : (i + 1) * per_sample]
+        cells = _cells(grid, shown.iloc[i : i + 1], plain)
+        rows.append((Head(plain(text[:LONG])), (*chain(*cells),)))
+    facts = [("settles", (*shown["layer"].map(str),))]
     if shown["truth"].notna().any():
-        facts.insert(0, ("label", tuple(plain(str(truth)) for truth in shown["truth"])))
+        facts.insert(0, ("label", (*shown["truth"].map(str).map(plain),)))
     title = f"the first {ROWS} of {total:,} samples" if total > ROWS else ""
-    legend = LEGENDS[reading.kind]
     return TokenGrid(
         title,
         "",
         "",
         "sample",
-        tuple(layers),
-        tuple(rows),
-        facts=tuple(facts),
-        legend=legend,
+        (*layers,),
+        (*rows,),
+        facts=(*facts,),
+        legend=LEGENDS[reading.kind],
     )
 
 
@@ -360,17 +333,14 @@ def _cells(
     grid: pd.DataFrame, settled: pd.DataFrame, shown: Callable[[str], str]
 ) -> list[tuple[Prediction, ...]]:
     """Return the cells of one sample, a row for each layer."""
-    named = {text: shown(text) for text in grid["prediction"].unique()}
-    likely = [
-        *zip(grid["prediction"].map(named), grid["probability"].tolist(), strict=True)
-    ]
-    top, stays = int(grid["rank"].max()), settled["layer"].tolist()
-    tops = [tuple(likely[i : i + top]) for i in range(0, len(likely), top)]
-    rows = (tops[i : i + len(stays)] for i in range(0, len(tops), len(stays)))
-    return [
-        tuple(
-            Prediction(*cell[0], cell, layer == first)
-            for cell, first in zip(row, stays, strict=True)
-        )
-        for layer, row in enumerate(rows)
-    ]
+    top, rows = int(grid["rank"].max()), list[tuple[Prediction, ...]]()
+    likely = [*zip(grid["prediction"].map(shown), grid["probability"], strict=True)]
+    start = 0
+    while start < len(likely):
+        layer, cells = len(rows), []
+        for first in settled["layer"]:
+            best = likely[start : start + top]
+            cells.append(Prediction(*best[0], (*best,), layer == first))
+            start += top
+        rows.append((*cells,))
+    return rows

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder, positions
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
+from layerscope.models.texts import following
 
 MASK = "[MASK]"
 LOST = "\N{REPLACEMENT CHARACTER}"
@@ -39,15 +40,12 @@ class Subject:
 class Subjects:
     """The samples of a corpus as a model reads them, one at a time; `notes` grows by what is left out of them.
 
-    `new` tokens continue each text; where it is `whole`, a text that the model has no room for is
-    an error.
+    `new` tokens continue each text.
     """
 
-    def __init__(
-        self, model: LayeredModel, corpus: Corpus, tokens: int, whole: bool
-    ) -> None:
+    def __init__(self, model: LayeredModel, corpus: Corpus, tokens: int) -> None:
         assert model.lens is not None
-        self.model, self.corpus, self.new, self.whole = model, corpus, tokens, whole
+        self.model, self.corpus, self.new = model, corpus, tokens
         self.encoder = model.encoder if isinstance(model.encoder, TextEncoder) else None
         self.tokenizer = self.encoder and self.encoder.tokenizer
         self.notes: list[str] = []
@@ -113,7 +111,7 @@ class Subjects:
         return self.token(number) if self.classes is None else self.classes[number]
 
     def _read(self, encoder: TextEncoder) -> list[Ids]:
-        """Return texts as ids, cut where the model has no room; of a prompt that is an error."""
+        """Return texts as ids, cut where the model has no room."""
         if isinstance(self.corpus.samples[0], Pair):
             return encoded(self.corpus.samples, encoder)
         texts = list(self.corpus.samples)
@@ -132,7 +130,7 @@ class Subjects:
         """Return texts with the model's own mask token where [MASK] stands."""
         mask = getattr(self.tokenizer, "mask_token", None)
         if mask is None:
-            if self.whole and MASK in texts[0]:
+            if MASK in texts[0]:
                 raise LayerscopeError(
                     f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt"
                 )
@@ -143,15 +141,13 @@ class Subjects:
         ]
 
     def _room(self, encoder: TextEncoder, longest: int) -> int:
-        """Return the number of tokens of a text that are read; of a prompt, which is not cut, too many are an error."""
+        """Return the number of tokens of a text that are read."""
         window = positions(self.model.module)
-        room = window - max(0, self.new - 1)  # the last token is not read
-        if not self.whole:
-            room = min(room, encoder.max_length)
-        if room < 1 or (self.whole and longest > room):
+        # the last token is not read
+        room = min(window - max(0, self.new - 1), encoder.max_length)
+        if room < 1:
             raise LayerscopeError(
-                f"{count(longest, 'token')} and {self.new} new ones are beyond the model's {window:,.0f} positions: "
-                "shorten the text"
+                f"{self.new} new tokens are beyond the model's {window:,.0f} positions: give fewer `tokens`"
             )
         return int(min(room, longest))
 
@@ -238,17 +234,6 @@ def token_names(tokenizer: Any) -> Callable[[int], str]:
         return stored if not text or LOST in text else text
 
     return name
-
-
-def following(
-    tokenizer: Any, ids: Sequence[int], new: Sequence[int], **how: bool
-) -> str:
-    """Return what new tokens add to the text of those before them (alone they may lose a space), or their numbers."""
-    if tokenizer is None:
-        return " ".join(f"#{number}" for number in new)
-    read = partial(tokenizer.decode, clean_up_tokenization_spaces=False, **how)
-    before, whole = read([*ids]), read([*ids, *new])
-    return str(whole[len(before) :] if whole.startswith(before) else read([*new]))
 
 
 @torch.inference_mode()

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 from layerscope.core.errors import LayerscopeError, first_line
 from layerscope.core.files import aside, own_folder, writing
@@ -86,9 +87,8 @@ def translators_for(
     notes = []
     if options.train is not None:
         with evaluating(model.module):
-            notes.append(
-                _trained(model, folder, options.train, options.steps, reporter)
-            )
+            note = _trained(model, folder, options.train, options.steps, reporter)
+            notes.append(note)
     return open_translators(folder, model.module, model.stack), notes
 
 
@@ -104,11 +104,9 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
             f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it"
         )
     translators = Translators(stack.depth, stack.width)
-    shapes = {name: weight.shape for name, weight in translators.state_dict().items()}
-    finite = {
-        name: each.shape for name, each in tensors.items() if torch.isfinite(each).all()
-    }
-    if finite != shapes:
+    values = parameters_to_vector(tensors.values())
+    size = sum(weight.numel() for weight in translators.parameters())
+    if len(values) != size or not bool(torch.isfinite(values).all()):
         layers = f"layers 0 to {len(translators) - 1} of width {stack.width}"
         raise LayerscopeError(
             f"{str(folder)!r} does not hold finite translators for {layers}: {RETRAIN_HINT}"
@@ -215,19 +213,15 @@ def _train(
         begun = int(tensors[STEP])
         for name, weight in translators.named_parameters():
             weight.data.copy_(tensors[name])
-            descent.state[weight]["momentum_buffer"] = tensors[f"momentum.{name}"].to(
-                weight.device
-            )
+            momentum = tensors[f"momentum.{name}"].to(weight.device)
+            descent.state[weight]["momentum_buffer"] = momentum
 
     def save(done: int) -> None:
-        tensors = {
-            name: weight.detach() for name, weight in translators.named_parameters()
-        }
+        tensors = dict(translators.state_dict())
         if done < steps:
-            tensors |= {
-                f"momentum.{name}": descent.state[p]["momentum_buffer"]
-                for name, p in translators.named_parameters()
-            }
+            for name, weight in translators.named_parameters():
+                momentum = descent.state[weight]["momentum_buffer"]
+                tensors[f"momentum.{name}"] = momentum
             tensors[STEP] = torch.tensor(done)
         aside(folder / WEIGHTS, lambda part: save_file(tensors, part))
 
@@ -290,10 +284,8 @@ def _backward(
         raise LayerscopeError(
             f"layer {k} gives NaN or infinity in step {step + 1} of training: try `dtype='float32'`"
         )
-    if step == 0 and not any(
-        weight.grad is not None and bool(weight.grad.any())
-        for weight in translators.parameters()
-    ):
+    gradients = [weight.grad for weight in translators.parameters()]
+    if step == 0 and not any(each is not None and each.any() for each in gradients):
         raise LayerscopeError(
             f"{model.loaded.name} passes no gradients, as with quantised weights: give the unquantised model"
         )
@@ -302,14 +294,13 @@ def _backward(
 
 def layer_states(model: LayeredModel, inputs: Inputs) -> tuple[Inputs, list[Tensor]]:
     """Return the raw states [1, T, D] of layers 0 … L for one sample, and its batch with the mask of its states."""
-    states: list[Tensor] = []
-    here = model.device  # a model spread over several gives them on each
-    model.run(
-        inputs,
-        lambda _, site, tokens: (
-            states.append(tokens.to(here, copy=True)) if site == "raw" else None
-        ),
-    )
+    states = list[Tensor]()
+
+    def keep(_: int, site: str, tokens: Tensor) -> None:
+        if site == "raw":  # a model spread over several devices gives them on each
+            states.append(tokens.to(model.device, copy=True))
+
+    model.run(inputs, keep)
     return replace(inputs, mask=model.mask(inputs, states[0])), states
 
 
@@ -343,46 +334,24 @@ def divergences(
     inputs: Inputs,
     states: Sequence[Tensor],
 ) -> Sums:
-    """Return sums [L, 5] over token states [n, D] of layers 0 … L, for each layer before the last.
+    """Return sums [L, 3] over token states [n, D] of layers 0 … L, for each layer before the last.
 
-    They are the divergence from the last layer's predictions by the plain and the tuned lens, how
-    often the likeliest is the same by each, and the number of positions.
+    They are the divergence from the last layer's predictions by the plain and the tuned lens, and
+    the number of positions.
     """
-    sums = np.zeros((len(translators), 5))
+    sums = np.zeros((len(translators), 3))
     for k, target, plain in _layers(model, inputs, states):
         for column, read in enumerate((plain, translators.translated(k, plain))):
-            predicted = _predicted(model, inputs, read)
-            sums[k, column] += float(_divergence(target, predicted).double().sum())
-            sums[k, 2 + column] += int(
-                (predicted.argmax(-1) == target.argmax(-1)).sum()
-            )
-    sums[:, 4] = len(states[0])
+            apart = _divergence(target, _predicted(model, inputs, read))
+            sums[k, column] += float(apart.double().sum())
+    sums[:, 2] = len(states[0])
     return sums
 
 
 def fidelity(sums: Sequence[Sums]) -> pd.DataFrame | None:
-    """Return means over the positions of all samples by layer, and the standard error of what translators change.
-
-    The error is that of the difference in divergence for samples drawn anew (Cochran 1977, section
-    6.3), NaN for one.
-    """
+    """Return means over the positions of all samples by layer."""
     if not sums:
         return None
-    stacked, n = np.stack(sums), len(sums)
-    total, apart = stacked.sum(0), stacked[:, :, 1] - stacked[:, :, 0]
-    residuals = apart - apart.sum(0) / total[:, 4] * stacked[:, :, 4]
-    error = (
-        np.sqrt(n / (n - 1) * np.square(residuals).sum(0)) / total[:, 4]
-        if n > 1
-        else np.nan
-    )
-    names = ("kl_plain", "kl_tuned", "agreement_plain", "agreement_tuned")
-    means = dict(zip(names, (total[:, :4] / total[:, 4:]).T, strict=True))
-    return pd.DataFrame(
-        {
-            "layer": range(len(total)),
-            **means,
-            "stderr": error,
-            "n": total[:, 4].astype(int),
-        }
-    )
+    plain, tuned, n = np.sum(sums, 0).T
+    means = {"kl_plain": plain / n, "kl_tuned": tuned / n, "n": n.astype(int)}
+    return pd.DataFrame({"layer": range(len(n)), **means})

@@ -49,8 +49,7 @@ def lens(
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         out: folder for the tables, and from the command line a page; by default nothing is saved.
         progress: show progress on standard error.
-        **shared: how the model is loaded and the samples are read: `LoadingAndReading`; a prompt is
-            cut only at the model's own positions.
+        **shared: how the model is loaded and the samples are read: `LoadingAndReading`.
 
     Raises:
         LayerscopeError: for every wrong input, in one line that says how to fix it.

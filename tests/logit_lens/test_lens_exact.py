@@ -107,17 +107,8 @@ def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_pre
 def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_forbid():
     model = llama()
     own = model.generation_config
-    (
-        own.repetition_penalty,
-        own.no_repeat_ngram_size,
-        own.forced_eos_token_id,
-        own.do_sample,
-    ) = (
-        1.8,
-        1,
-        2,
-        True,
-    )
+    own.repetition_penalty, own.no_repeat_ngram_size = 1.8, 1
+    own.forced_eos_token_id, own.do_sample = 2, True
     reading = read(model, words(IDS[0]), processor=word_tokenizer(), tokens=6)
     new = reading.saturation[reading.saturation["generated"]]["prediction"].tolist()
     # a token that is no word has no text

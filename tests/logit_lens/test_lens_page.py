@@ -78,11 +78,7 @@ def test_a_reader_sees_every_cell_its_probability_and_walks_with_the_keys(
         rows = rows[rows["position"] == 1]
         told = opened.ask("document.querySelector('.picked').textContent")
         assert told.startswith("w2 × 1: ") and told.count("·") == 4
-        assert all(
-            f"{chance:.0%}" in told
-            for chance in rows["probability"][:1]
-            if chance > 0.1
-        )
+        assert f"{rows['probability'].iloc[0]:.0%}" in told
         # text is read on every shade, in the dark and in the light
         for _ in range(2):
             assert opened.ask(CONTRAST) > 4.5

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
-from logit_lens.readers import PLAIN, SPECIAL, read
+from logit_lens.readers import PLAIN, read
 from models.tokenizer import word_tokenizer
 from models.zoo import t5
 from safetensors.torch import load_file
@@ -41,8 +41,8 @@ def words(n, seed=0):
 TRAIN, HELD = words(4000), words(400, 1)
 
 
-def tuned(model, folder, *, data=HELD, train=TRAIN, steps=40, special=False, **how):
-    how = {"processor": SPECIAL if special else PLAIN, "top": 2, **how}
+def tuned(model, folder, *, data=HELD, train=TRAIN, steps=20, **how):
+    how = {"processor": PLAIN, "top": 2, **how}
     return read(model, data=data, tuned=folder, train=train, steps=steps, **how)
 
 
@@ -69,32 +69,20 @@ def llama_states(model, ids):
 
 
 @torch.no_grad()
-def reference(model, weights, rows):
-    """Return KL and agreement by layer and lens, in float64 and straight from the definitions."""
-    model, sums, n = model.double(), None, 0
+def divergence(model, weights, rows):
+    """Return the mean KL by layer and lens, in float64 and straight from the definition."""
+    model, sums = model.double(), 0.0
     for ids in rows:
         states, head = llama_states(model, ids)
         own = head(states[-1]).log_softmax(-1)
         found = []
         for k, state in enumerate(states[:-1]):
-            moved = (
-                state
-                + state @ weights[f"{k}.weight"].double().T
-                + weights[f"{k}.bias"].double()
-            )
+            moved = state @ weights[f"{k}.weight"].double().T
+            moved = state + moved + weights[f"{k}.bias"].double()
             both = [head(each).log_softmax(-1) for each in (state, moved)]
-            kls = [
-                torch.nn.functional.kl_div(each, own, reduction="sum", log_target=True)
-                for each in both
-            ]
-            found.append(
-                [*kls, *((each.argmax(-1) == own.argmax(-1)).sum() for each in both)]
-            )
-        sums, n = torch.tensor(found) + (0 if sums is None else sums), n + len(ids)
-    return sums / n
-
-
-NAMES = ["kl_plain", "kl_tuned", "agreement_plain", "agreement_tuned"]
+            found.append([(own.exp() * (own - each)).sum() for each in both])
+        sums = sums + torch.tensor(found)
+    return sums / sum(map(len, rows))
 
 
 @pytest.fixture(scope="module")
@@ -108,34 +96,16 @@ def test_the_numbers_are_those_of_the_definitions(trained):
     reading, folder = trained
     read = draw(Corpus("held", "text", HELD, HELD), 8, seed=0).samples
     rows = [PLAIN(text)["input_ids"] for text in read]
-    wanted = reference(tiny.llama(), load_file(folder / WEIGHTS), rows)
-    np.testing.assert_allclose(reading.tuned[NAMES], wanted, rtol=1e-4, atol=1e-6)
+    wanted = divergence(tiny.llama(), load_file(folder / WEIGHTS), rows)
+    np.testing.assert_allclose(
+        reading.tuned[["kl_plain", "kl_tuned"]], wanted, rtol=1e-4, atol=1e-6
+    )
     assert (
         reading.tuned["layer"].tolist() == [0, 1, 2]
         and (reading.tuned["n"] == 8 * 40).all()
     )
     assert (reading.tuned["kl_tuned"] < reading.tuned["kl_plain"]).all()
-    assert any(
-        "40 steps of 1,024 tokens, 10.3 passes" in note for note in reading.notes
-    )
-
-
-def test_the_error_of_the_change_is_that_of_samples_drawn_anew(trained):
-    _, folder = trained
-    model, weights = tiny.llama(), load_file(folder / WEIGHTS)
-    data = [" ".join(text.split()[: 5 * i]) for i, text in enumerate(HELD, 1)][:8]
-    rows = [PLAIN(text)["input_ids"] for text in data]
-    each = torch.stack([reference(model, weights, [row]) * len(row) for row in rows])
-    apart, sizes = (
-        (each[:, :, 1] - each[:, :, 0]).numpy(),
-        np.array([[len(row)] for row in rows]),
-    )
-    draws = np.random.default_rng(0).integers(8, size=(4000, 8))
-    bootstrap = (apart[draws].sum(1) / sizes[draws].sum(1)).std(0)
-    found = tuned(tiny.llama(), folder, data=data, train=None).tuned
-    np.testing.assert_allclose(found["stderr"], bootstrap, rtol=0.25)
-    alone = tuned(tiny.llama(), folder, data=data[:1], train=None).tuned
-    assert alone["stderr"].isna().all()
+    assert any("20 steps of 1,024 tokens, 5.2 passes" in note for note in reading.notes)
 
 
 def test_the_grid_is_read_through_the_translators_and_the_last_layer_is_the_models_own(
@@ -189,11 +159,10 @@ def test_the_first_step_is_that_of_the_paper(tmp_path):
 @pytest.mark.parametrize(
     ("make", "how"),
     [
-        (tiny.bert, {"special": True}),
         (t5, {"part": "decoder", "processor": word_tokenizer()}),
         (lambda: tiny.llama().bfloat16(), {}),
     ],
-    ids=["bert", "t5", "bfloat16"],
+    ids=["t5", "bfloat16"],
 )
 def test_other_models_and_half_precision(make, how, tmp_path):
     found = tuned(make(), tmp_path / "new", steps=12, **how).tuned
@@ -224,7 +193,7 @@ def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeyp
         lambda *args: (steps.append(args[-1]), training(*args))[1],
     )
     again = tuned(tiny.llama(), folder)
-    assert steps == [*range(17, 40)]
+    assert steps == [*range(17, 20)]
     reading, whole = trained
     first, second = load_file(whole / WEIGHTS), load_file(folder / WEIGHTS)
     assert first.keys() == second.keys() and all(
@@ -232,7 +201,7 @@ def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeyp
     )
     pd.testing.assert_frame_equal(again.tuned, reading.tuned)
     tuned(tiny.llama(), folder)  # trained already
-    assert steps == [*range(17, 40)]
+    assert steps == [*range(17, 20)]
 
 
 def test_a_reading_is_saved_opened_and_shown(trained, tmp_path):
@@ -253,40 +222,17 @@ def test_a_reading_is_saved_opened_and_shown(trained, tmp_path):
 
 def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path):
     text = (shared / "data" / "tiny_shakespeare" / "input.txt").read_text()
-    for name, part in (("train.txt", text[:200_000]), ("held.txt", text[-20_000:])):
+    for name, part in (("train.txt", text[:200_000]), ("held.txt", text[-9_000:])):
         (tmp_path / name).write_text(part)
-    model, folder, out = (
-        shared / "models" / "stories260K",
-        tmp_path / "translators",
-        tmp_path / "out",
-    )
-    options = ("--data", tmp_path / "held.txt", "--samples", 60, "--tuned", folder)
-    done = cli(
-        "lens",
-        model,
-        *options,
-        "--train",
-        tmp_path / "train.txt",
-        "--steps",
-        20,
-        "--out",
-        out,
-    )
-    assert (
-        done.status == 0
-        and "5 of the 5 layers before the last come nearer"
-        in " ".join(done.out.split())
-    )
+    model, out = shared / "models" / "stories260K", tmp_path / "out"
+    options = ("--data", tmp_path / "held.txt", "--samples", 12)
+    options += ("--tuned", tmp_path / "translators", "--steps", 10)
+    done = cli("lens", model, *options, "--train", tmp_path / "train.txt", "--out", out)
+    told = " ".join(done.out.split())
+    assert done.status == 0
+    assert "5 of the 5 layers before the last come nearer" in told
+    assert "KL plain" in told
     found = open_reading(out).tuned
-    assert (found["kl_tuned"] < found["kl_plain"]).all() and (
-        found["kl_plain"] - found["kl_tuned"]
-    ).min() > 0.15
-    better = found["kl_plain"] - found["kl_tuned"] > 5 * found["stderr"]
-    assert (better & (found["agreement_tuned"] > found["agreement_plain"])).all()
-    words = " ".join(done.out.partition("Divergence and agreement by layer")[2].split())
-    assert all(name in words for name in ("KL plain", "KL tuned", "change", "layer"))
-    assert max(map(len, done.out.splitlines()[:-4])) <= 80
-    done = cli("lens", model, *options, "--json")
-    assert len(json.loads(done.out)["tuned"]) == 5
+    assert (found["kl_plain"] - found["kl_tuned"]).min() > 0.1
     done = cli("lens", model, "--prompt", "Once", "--train", tmp_path / "train.txt")
     assert done.status == 2 and "--train needs --tuned" in done.line

