@@ -113,6 +113,14 @@ GONE = {
         "profile",
         "revisions",
     ): "profile each with --revision and --out, then compare the runs",
+    (
+        "profile",
+        "prefixes",
+    ): "metrics.prompt_entropy takes them, of token states by `extract --tokens`",
+    (
+        "profile",
+        "entropy_samples",
+    ): "on a GPU they are 256, elsewhere all; alpha=2 takes all on both",
     ("profile", "view_kinds"): "views change a text, image or sound in all ways",
     ("profile", "view_share"): "a view changes a tenth of a text's words",
     (

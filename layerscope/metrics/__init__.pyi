@@ -52,7 +52,6 @@ from .perplexity import perplexity as perplexity
 from .pnka import pnka as pnka
 from .procrustes import procrustes as procrustes
 from .progression import (
-    cosine_to_next as cosine_to_next,
     monotone_triples as monotone_triples,
     straightness as straightness,
 )

@@ -42,15 +42,7 @@ def _half_turns(cosines: Tensor) -> Tensor:
 
 ANGULAR_DISTANCE = Metric(
     angular_distance,
-    FromPairs(
-        lambda states, others, center=True: angle_pairs(states, center, others)[0],
-        "{}",
-        CENTERING,
-        least=0,
-        all_samples=True,
-        one_width=True,
-        by_sample=angle_pairs,
-    ),
+    FromPairs(angle_pairs, "{}", CENTERING, least=0, all_samples=True, one_width=True),
     reading="share of a half turn; 0: the same directions",
     formula="mean of arccos of the cosine / π",
     meaning="Angle between the vectors that two layers give one sample, each layer centred by its own mean over the "

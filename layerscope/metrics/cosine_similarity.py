@@ -116,15 +116,7 @@ def moments(
 
 COSINE_SIMILARITY = Metric(
     cosine_similarity,
-    FromPairs(
-        lambda states, others, center=True: cosine_pairs(states, center, others)[0],
-        "{}",
-        CENTERING,
-        least=0,
-        all_samples=True,
-        one_width=True,
-        by_sample=cosine_pairs,
-    ),
+    FromPairs(cosine_pairs, "{}", CENTERING, least=0, all_samples=True, one_width=True),
     title="cosine",
     reading="1: two layers hold the same directions",
     formula="centered: mean of (a − ā) · (b − b̄) / (‖a − ā‖ ‖b − b̄‖); uncentered: mean of a · b / (‖a‖ ‖b‖)",

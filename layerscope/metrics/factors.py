@@ -6,7 +6,6 @@ Each has the record of how a run takes a metric of its kind.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import product
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -17,11 +16,11 @@ from layerscope.metrics.arrays import (
     as_finite64,
     as_tensor,
     centred,
-    real_first,
     real_mask,
     unit_rows,
 )
 from layerscope.metrics.blocks import RowBlocks
+from layerscope.metrics.matrix_entropy import scaled_rows
 from layerscope.metrics.metric import How, Needs
 from layerscope.metrics.spectrum import row_factor, singular_values
 
@@ -41,12 +40,10 @@ class Tokens:
         without_sinks: bool = False,
         rows: Sequence[str] = ("unit",),
     ) -> None:
-        self.states, self.mask, self.without_sinks, self.rows = (
-            states,
-            mask,
-            without_sinks,
-            rows,
-        )
+        self.states = states
+        self.mask = mask
+        self.without_sinks = without_sinks
+        self.rows = rows
         self._computed: dict[Callable[[Tokens], Any], Any] = {}
 
     @classmethod
@@ -76,13 +73,9 @@ class Tokens:
         """The median norm of each sample `[...]`, the mean of the middle two of an even number, NaN without tokens."""
         count = self.real.sum(-1, keepdim=True)
         ordered = self.norms.masked_fill(~self.real, torch.inf).sort(-1).values
-        middle = [
-            ordered.gather(-1, at.clamp(min=0)) for at in ((count - 1) // 2, count // 2)
-        ]
-        median: Tensor = ((middle[0] + middle[1]) / 2).masked_fill(
-            count == 0, torch.nan
-        )
-        return median.squeeze(-1)
+        lower = ordered.gather(-1, ((count - 1) // 2).clamp(min=0))
+        median: Tensor = (lower + ordered.gather(-1, count // 2)) / 2
+        return median.masked_fill(count == 0, torch.nan).squeeze(-1)
 
     @cached_property
     def sinks(self) -> Tensor:
@@ -97,10 +90,10 @@ class Tokens:
     @cached_property
     def lengths(self) -> Tensor:
         """The number of used tokens `[...]`."""
-        every = torch.full(
-            self.states.shape[:-2], self.states.shape[-2], device=self.states.device
-        )
-        return every if self.used is None else self.used.sum(-1)
+        if self.used is not None:
+            return self.used.sum(-1)
+        *samples, length, _ = self.states.shape
+        return torch.full(samples, length, device=self.states.device)
 
     def once(self, factor: "Callable[[Tokens], T]") -> T:
         """Return what a metric's own factor gives, computed when it is first needed."""
@@ -109,25 +102,12 @@ class Tokens:
         factored: T = self._computed[factor]
         return factored
 
-    def first(self, prefix: int) -> "Tokens":
-        """Return the first `prefix` used tokens of samples that have as many; the other samples are empty."""
-        beginning = Tokens(
-            self._fronted[..., :prefix, :], None, self.without_sinks, self.rows
-        )
-        beginning.used, beginning.lengths = (
-            None,
-            torch.where(self.lengths >= prefix, prefix, 0),
-        )
-        return beginning
-
-    @cached_property
-    def _fronted(self) -> Tensor:
-        return real_first(self.states, self.used)[0]
-
 
 def entropy_variant(alpha: float, rows: str) -> str:
     """Return what an entropy of an order is called in a run's table, of rows that are scaled so."""
-    return f"alpha={alpha:g}" + ("" if rows == "unit" else f",rows={rows}")
+    if rows == "unit":
+        return f"alpha={alpha:g}"
+    return f"alpha={alpha:g},rows={rows}"
 
 
 def by_layer(
@@ -149,8 +129,6 @@ class FromTokens(How):
     )
     """Takes what all layers gave, the orders of the Rényi entropy and an index of the samples whose eigenvalues are
     computed; returns values `[L, B]` by variant."""
-    prefixes: bool = False
-    """Whether it is also taken of each sample's first tokens, where a run asks for it."""
     rare: bool = False
     """Left out of the table of a run in which it is zero everywhere."""
 
@@ -166,14 +144,15 @@ class Rows:
         self._rows = as_finite64(Z, "Z")
         self.count, self.width = self._rows.shape[-2:]
 
+    @property
+    def rows(self) -> Tensor:
+        """All rows `[..., N, D]`."""
+        return self._rows
+
     @classmethod
     def of(cls, Z: "Array | Rows") -> "Rows":
         """Return the rows of an array, or rows as they are."""
         return Z if isinstance(Z, Rows) else cls(Z)
-
-    def read(self, span: slice) -> Tensor:
-        """Return some of the rows `[n, D]`."""
-        return self._rows[span]
 
     @cached_property
     def spectrum(self) -> Tensor:
@@ -191,28 +170,12 @@ class Rows:
         "raw": as they are; "unit": at unit norm; "around": less their mean; "centered": that, and
         then at unit norm.
         """
-        scaled = {
-            "raw": lambda block: block,
-            "unit": unit_rows,
-            "around": self._around_mean,
-            "centered": lambda block: unit_rows(self._around_mean(block)),
-        }
-        if rows not in self._computed:
-            self._computed[rows] = self._factor(scaled[rows])
-        return self._computed[rows]
+        if rows == "around":
+            return centred(self.rows)
+        return scaled_rows(self.rows, rows)
 
     def _spectrum(self, rows: str) -> Tensor:
         return singular_values(self.factor(rows))[..., : min(self.count, self.width)]
-
-    @cached_property
-    def _computed(self) -> dict[str, Tensor]:
-        return {}
-
-    def _around_mean(self, rows: Tensor) -> Tensor:
-        return centred(rows)
-
-    def _factor(self, scaled: Callable[[Tensor], Tensor]) -> Tensor:
-        return scaled(self._rows)
 
 
 class StoredRows(Rows):
@@ -222,30 +185,37 @@ class StoredRows(Rows):
         self._states = states
         self.count, _, self.width = states.shape
 
-    def read(self, span: slice) -> Tensor:
-        """Return some of the rows `[n, D]`."""
-        return torch.as_tensor(self._states[span])[:, 0].double()
+    @property
+    def rows(self) -> Tensor:
+        """All rows `[N, D]`."""
+        return self._read(slice(0, self.count))
 
-    def _factor(self, scaled: Callable[[Tensor], Tensor]) -> Tensor:
-        return row_factor(map(scaled, self._blocks()))
+    def factor(self, rows: str) -> Tensor:
+        """Return a matrix with the singular values of the rows, scaled as named."""
+        factor = torch.empty(0, self.width, dtype=torch.float64)
+        for block in self._blocks():
+            if rows in ("around", "centered"):
+                first, mean = self._mean
+                block = (block - first) - mean
+            if rows in ("unit", "centered"):
+                block = unit_rows(block)
+            factor = row_factor(factor.to(block.device), block)
+        return factor
 
     @cached_property
     def _mean(self) -> tuple[Tensor, Tensor]:
         """The first row and the mean of all less it: equal rows are exactly zero, and so is their mean."""
-        first, total = self.read(slice(0, 1))[0], torch.zeros(1)
+        first, total = self._read(slice(0, 1)), torch.zeros(1)
         for block in self._blocks():
             total = total + (block - first).sum(0)
         return first, total / self.count
 
-    def _around_mean(self, rows: Tensor) -> Tensor:
-        first, mean = self._mean
-        return (rows - first) - mean
-
     def _blocks(self) -> Iterator[Tensor]:
-        return (
-            self.read(slice(start, start + BLOCK))
-            for start in range(0, self.count, BLOCK)
-        )
+        for start in range(0, self.count, BLOCK):
+            yield self._read(slice(start, start + BLOCK))
+
+    def _read(self, span: slice) -> Tensor:
+        return torch.as_tensor(self._states[span])[:, 0].double()
 
 
 @dataclass(frozen=True)
@@ -275,15 +245,14 @@ class FromRows(How):
 
     def measured(self, rows: Rows, options: Any) -> Iterator[tuple[str | None, float]]:
         """Yield each variant that the options ask for with its value."""
-        for scaling, alpha in (
-            product(options.rows, options.alpha) if self.orders else ()
-        ):
-            yield (
-                entropy_variant(alpha, scaling),
-                float(self.compute(rows.factor(scaling), alpha)),
-            )
         if not self.orders:
             yield self.variant(rows), float(self.compute(rows))
+            return
+        for scaling in options.rows:
+            factor = rows.factor(scaling)
+            for alpha in options.alpha:
+                value = float(self.compute(factor, alpha))
+                yield entropy_variant(alpha, scaling), value
 
 
 class Views:
@@ -325,14 +294,12 @@ class FromViews(How):
     ) -> Iterator[tuple[str, Callable[..., Tensor], Callable[..., Tensor]]]:
         """Yield the end of each variant's name, what computes it, and what computes it for its error."""
         rough = self.rough or self.compute
-        for alpha in orders if self.orders else ():
-            yield (
-                f",alpha={alpha:g}",
-                partial(self.compute, alpha=alpha),
-                partial(rough, alpha=alpha),
-            )
         if not self.orders:
             yield "", self.compute, rough
+            return
+        for alpha in orders:
+            compute = partial(self.compute, alpha=alpha)
+            yield f",alpha={alpha:g}", compute, partial(rough, alpha=alpha)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
         raise LayerscopeError(
             f"discard={discard} is not a share to leave out: give 0 or more, less than 1"
         )
-    ratios = _ratios(rows).sort().values
+    ratios = _ratios(rows.rows).sort().values
     kept = min(math.ceil(len(ratios) * (1 - discard)), len(ratios) - 1)
     if kept < 1:
         return ratios.new_tensor(math.nan)
@@ -53,10 +53,9 @@ def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
     return slope.masked_fill(~torch.isfinite(slope), torch.nan)
 
 
-def _ratios(stored: Rows) -> Tensor:
+def _ratios(states: Tensor) -> Tensor:
     """Return the ratio of second to first neighbour distance of every different row; none below three of them."""
-    whole = stored.read(slice(0, stored.count)) + 0.0  # minus zero is zero
-    rows: Tensor = torch.unique(whole, dim=0)
+    rows: Tensor = torch.unique(states + 0.0, dim=0)  # minus zero is zero
     if len(rows) < 3:
         return rows.new_empty(0)
     # Far from zero, products of rows would lose the distances between them.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Estimate, as_finite64, unit_rows
 from layerscope.metrics.factors import Rows
+from layerscope.metrics.spectrum import row_factor
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,9 @@ class RowSums(Sums):
         count = self.count + other.count
         apart = other.mean - self.mean
         between = apart[..., None, :] * (self.count * other.count / count).sqrt()
-        spread = _factor(self.spread, other.spread, between)
+        spread = row_factor(self.spread, other.spread, between)
         mean = self.mean + apart * (other.count / count)
-        return RowSums(count, mean, spread, _factor(self.units, other.units))
+        return RowSums(count, mean, spread, row_factor(self.units, other.units))
 
 
 class SummedRows(Rows):
@@ -147,15 +148,5 @@ class SummedRows(Rows):
         """Return a matrix with the singular values of the rows "raw", at "unit" norm, or "around" their mean."""
         sums = self._sums
         if rows == "raw":
-            return _factor(sums.spread, sums.mean[..., None, :] * sums.count.sqrt())
+            return row_factor(sums.spread, sums.mean[..., None, :] * sums.count.sqrt())
         return {"unit": sums.units, "around": sums.spread}[rows]
-
-
-def _factor(*parts: Tensor) -> Tensor:
-    """Return a factor `[..., r, D]`, r <= D, of what several `[..., n, D]` are factors of (Golub and Van Loan, 5.2)."""
-    stacked = torch.cat(parts, -2)
-    return (
-        torch.linalg.qr(stacked, mode="r").R
-        if stacked.shape[-2] > stacked.shape[-1]
-        else stacked
-    )

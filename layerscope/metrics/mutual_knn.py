@@ -7,15 +7,13 @@ from layerscope.metrics.arrays import (
     Array,
     as_result,
     check_choice,
-    typical_norm,
     unit_rows,
 )
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
 _GRID = 2.0**40
-"""Closeness comes in multiples of 1 over this, times the vectors' sizes, so that equal samples tie whatever the
-rounding."""
+"""Closeness has this many steps, so that equal samples tie whatever the rounding."""
 _TILE_BYTES = 128 * 2**20
 
 
@@ -48,18 +46,7 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
             raise LayerscopeError(
                 f"k={k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}"
             )
-        if distance == "cosine":
-            points = unit_rows(rows)
-        # around their middle, most of them of a norm near 1 however far the others lie
-        else:
-            points = rows - rows.median(-2, keepdim=True).values
-            scale = (
-                torch.linalg.vector_norm(points, dim=-1, keepdim=True)
-                .median(-2, keepdim=True)
-                .values
-            )
-            scale = torch.where(scale == 0, typical_norm(points), scale)
-            points = points / scale.masked_fill(scale == 0, 1.0)
+        points = unit_rows(rows) if distance == "cosine" else rows
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
         neighbours = [
             _nearest(points, slice(low, low + step), k, distance)
@@ -84,20 +71,13 @@ def _shared(first: Prepared, second: Prepared) -> Tensor:
 
 def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
     part = points[..., rows, :]
-    closeness = part @ points.mT
-    if distance == "euclidean":
-        # |x - y|^2 without |x|^2, which is the same for all y.
-        closeness = closeness - points.square().sum(-1)[..., None, :] / 2
-        # Norms as powers of two, at least 1; less a third, so that none that are equal but for
-        # rounding, such as 1, fall on two sides of a power.
-        norms = torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0)
-        sizes = (norms.log2() - 1 / 3).ceil().exp2()
-        step = sizes[..., None, :] * torch.maximum(
-            sizes[..., None, :], sizes[..., rows, None]
-        )
-        closeness = closeness.div_(step).mul_(_GRID).round_().mul_(step)
+    if distance == "cosine":
+        closeness = (part @ points.mT).mul_(_GRID).round_()
     else:
-        closeness = closeness.mul_(_GRID).round_()
+        # from differences: a product of rows would lose the distances between far ones
+        exact = "donot_use_mm_for_euclid_dist"
+        mantissa, exponent = torch.cdist(part, points, compute_mode=exact).frexp()
+        closeness = -torch.ldexp(mantissa.mul_(_GRID).round_(), exponent)
     # a sample is no neighbour of itself
     closeness.diagonal(rows.start, -2, -1).fill_(-torch.inf)
     least = closeness.topk(k, dim=-1).values[..., -1:]

@@ -142,38 +142,19 @@ class ClassSums:
         return cls(*(torch.zeros(part, dtype=torch.float64) for part in parts))
 
     def update(self, states: Tensor, labels: Tensor) -> None:
-        """Add finite states `[..., n, D]` with their classes `[n]`; there may be new classes."""
+        """Add finite states `[..., n, D]` with their classes `[n]`."""
         if states.device.type != "mps":  # which knows no float64
             self.to(states.device)
-        rows, labels = (
-            states.to(self.moment.device).double(),
-            labels.to(self.moment.device),
-        )
-        if not len(labels):
-            return
-        classes, positions, counts = torch.unique(
-            labels, return_inverse=True, return_counts=True
-        )
-        if (most := int(classes[-1]) + 1) > len(self.counts):
-            vars(self).update(vars(self._widened(most)))
-        first = self.counts[classes] == 0
-        means = rows.new_zeros(
-            *rows.shape[:-2], len(classes), rows.shape[-1]
-        ).index_add_(-2, positions, rows)
-        self.shifts[..., classes[first], :] = (means / counts[:, None])[..., first, :]
+        rows, labels = states.to(self.moment.device), labels.to(self.moment.device)
+        rows = rows.double()
+        counts = torch.bincount(labels, minlength=len(self.counts))
+        first = (self.counts == 0) & (counts > 0)
+        totals = torch.zeros_like(self.shifts).index_add_(-2, labels, rows)
+        self.shifts[..., first, :] = (totals / counts[:, None])[..., first, :]
         moved = rows - self.shifts[..., labels, :]
-        self.counts[classes] += counts
+        self.counts += counts
         self.sums.index_add_(-2, labels, moved)
         self.moment += moved.mT @ moved
-
-    def _widened(self, classes: int) -> "ClassSums":
-        """Return the same sums over more classes."""
-        more = ClassSums.empty(classes, *self.moment.shape[:-1])
-        more.to(self.moment.device)
-        before = slice(len(self.counts))
-        more.counts[before], more.moment = self.counts, self.moment
-        more.shifts[..., before, :], more.sums[..., before, :] = self.shifts, self.sums
-        return more
 
     def to(self, device: torch.device | str) -> None:
         """Move to a device."""
@@ -182,16 +163,13 @@ class ClassSums:
 
     def __add__(self, other: "ClassSums") -> "ClassSums":
         other.to(self.moment.device)
-        classes = max(len(self.counts), len(other.counts))
-        ours, theirs = self._widened(classes), other._widened(classes)
-        shifts = torch.where((ours.counts == 0)[:, None], theirs.shifts, ours.shifts)
-        apart = (theirs.shifts - shifts) * (theirs.counts > 0)[:, None]
-        moved = theirs.counts[:, None] * apart
-        cross = theirs.sums.mT @ apart
-        moment = ours.moment + theirs.moment + cross + cross.mT + apart.mT @ moved
-        return ClassSums(
-            ours.counts + theirs.counts, shifts, ours.sums + theirs.sums + moved, moment
-        )
+        shifts = torch.where((self.counts == 0)[:, None], other.shifts, self.shifts)
+        apart = (other.shifts - shifts) * (other.counts > 0)[:, None]
+        moved = other.counts[:, None] * apart
+        cross = other.sums.mT @ apart
+        moment = self.moment + other.moment + cross + cross.mT + apart.mT @ moved
+        sums = self.sums + other.sums + moved
+        return ClassSums(self.counts + other.counts, shifts, sums, moment)
 
     def collapse(
         self, classifier: Array | None = None, global_mean: str = "samples"
@@ -208,11 +186,9 @@ class ClassSums:
         counts, total = self.counts[there, None], self.counts.sum()
         shifts, off = self.shifts[..., there, :], self.sums[..., there, :] / counts
         means = shifts - shifts[..., :1, :] + off
-        weights = (
-            counts / total
-            if global_mean == "samples"
-            else torch.full_like(counts, 1 / len(counts))
-        )
+        weights = counts / total
+        if global_mean == "classes":
+            weights = torch.full_like(counts, 1 / len(counts))
         between = means - (weights * means).sum(-2, keepdim=True)
 
         def spread(directions: Tensor) -> Tensor:

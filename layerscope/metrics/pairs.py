@@ -59,11 +59,10 @@ def check_count(name: str, count: int, least: int) -> None:
 
 def narrow(rows: Tensor) -> Tensor:
     """Return rows `[..., N, min(N, D)]` with the inner products of `rows` `[..., N, D]`."""
-    return (
-        torch.linalg.qr(rows.mT, mode="r").R.mT
-        if rows.shape[-1] > rows.shape[-2]
-        else rows
-    )
+    if rows.shape[-1] <= rows.shape[-2]:
+        return rows
+    factor: Tensor = torch.linalg.qr(rows.mT, mode="r").R.mT
+    return factor
 
 
 class Choice(NamedTuple):
@@ -84,21 +83,12 @@ class FromPath(How):
 
     needs: ClassVar[Needs] = "path"
     compute: Callable[[Tensor], Tensor]
-    """Takes states `[n, L+1, D]`; returns values `[n, layers]`, NaN where there is none."""
-    first: int = 0
-    """The layer of the first value; a metric that is no curve has one, at the last layer."""
-    choice: Choice | None = None
+    """Takes states `[n, L+1, D]`; returns values `[n, L]` from layer 1 on, NaN where there is none."""
 
-    def measured(
-        self, states: States, options: Any
-    ) -> Iterator[tuple[str | None, Tensor]]:
-        """Yield each variant with the values `[N, layers]` of every sample."""
-        for name in getattr(options, self.choice.option) if self.choice else (None,):
-            blocks, _ = opened(states, None, center=name == "centered")
-            yield (
-                name,
-                torch.cat([self.compute(rows.transpose(0, 1)) for rows in blocks]),
-            )
+    def measured(self, states: States) -> Tensor:
+        """Return the values `[N, L]` of every sample."""
+        blocks, _ = opened(states, None, center=False)
+        return torch.cat([self.compute(rows.transpose(0, 1)) for rows in blocks])
 
 
 @dataclass(frozen=True)
@@ -106,8 +96,9 @@ class FromPairs(How):
     """A similarity of every two layers, and how a run and a comparison take it."""
 
     needs: ClassVar[Needs] = "pairs"
-    compute: Callable[..., Tensor]
-    """Takes `states`, `others` and options; returns `[L, L']` as `similarity_matrix` does."""
+    compute: Callable[..., Tensor | Found]
+    """Takes `states`, `others` and options; returns `[L, L']` as `similarity_matrix` does, and where each sample has a
+    value its standard error and number as well."""
     variant: str
     """What the choices made here are called in a run's table, {} being the one of `choice`."""
     choice: Choice | None = None
@@ -118,8 +109,6 @@ class FromPairs(How):
     all_samples: bool = False
     one_width: bool = False
     """Whether it compares vectors, not geometries, so that both layers need the same number of features."""
-    by_sample: Callable[..., Found] | None = None
-    """Where each sample has a value: takes `states` and `others`; returns mean, standard error and number."""
 
     def forms(self, options: Any) -> "Iterator[FromPairs]":
         """Yield the measure in each form that the options ask for."""
@@ -128,19 +117,14 @@ class FromPairs(How):
             return
         for name in getattr(options, self.choice.option):
             how = {self.choice.argument: self.choice.values[name]}
-            by_sample = self.by_sample and partial(self.by_sample, **how)
             compute, variant = partial(self.compute, **how), self.variant.format(name)
-            yield replace(
-                self, compute=compute, by_sample=by_sample, variant=variant, choice=None
-            )
+            yield replace(self, compute=compute, variant=variant, choice=None)
 
     def rows(self, rows: Numbers) -> Numbers:
         """Return the rows that it reads."""
-        return (
-            rows
-            if self.all_samples or len(rows) <= MOST
-            else rows[np.arange(MOST) * len(rows) // MOST]
-        )
+        if self.all_samples or len(rows) <= MOST:
+            return rows
+        return rows[np.arange(MOST) * len(rows) // MOST]
 
     def needed(self, width: int) -> int:
         """Return the samples that two layers of `width` features need for a value."""
@@ -151,22 +135,17 @@ class FromPairs(How):
     def lack(self, count: int, width: int) -> str | None:
         """Return what `count` samples of `width` features lack for a value, or None."""
         needed = self.needed(width)
-        return (
-            None
-            if count >= needed
-            else f"at width {width:,} it needs {needed:,} samples (raise `samples`)"
-        )
+        if count >= needed:
+            return None
+        return f"at width {width:,} it needs {needed:,} samples (raise `samples`)"
 
     def measured(self, states: States, others: States | None = None) -> Found:
         """Return value, standard error (NaN: unknown) and number of samples `[L, L']`, as `similarity_matrix` does."""
-        if self.by_sample is not None:
-            return self.by_sample(states, others=others)
-        values = self.compute(states, others)
-        return (
-            values,
-            torch.full_like(values, math.nan),
-            torch.full_like(values, states.shape[0]),
-        )
+        values = self.compute(states, others=others)
+        if isinstance(values, tuple):
+            return values
+        unknown = torch.full_like(values, math.nan)
+        return values, unknown, torch.full_like(values, states.shape[0])
 
 
 def by_layer(measure: Callable[..., Measure]) -> Callable[..., Tensor]:
@@ -187,34 +166,34 @@ def every_two(measure: Measure, states: States, others: States | None) -> Tensor
     """
     left, right = opened(states, others, center=False, widths=measure.widths)
     check_count(measure.name, left.count, measure.least)
-    matrix = torch.full((left.layers, right.layers), torch.nan, dtype=torch.float64)
+    is_mirrored = right is left and measure.symmetric
+    matrix = torch.zeros(left.layers, right.layers, dtype=torch.float64)
     start = 0
     while start < left.layers:
-        held: list[Prepared] = []
-        size = 0
-        for prepared in _prepared(measure, left, start):
-            held.append(prepared)
-            size += sum(part.nbytes for part in prepared)
-            if size + size // len(held) > HELD_BYTES:
-                break
+        held = _held(measure, left, start)
         stop = start + len(held)
-        if right is left:
+        if is_mirrored:
             columns = enumerate(chain(held, _prepared(measure, right, stop)), start)
         else:
             columns = enumerate(_prepared(measure, right, 0))
         for b, second in columns:
             for a, first in enumerate(held, start):
-                if right is left and b < a:
-                    continue
-                matrix[a, b] = measure.between(first, second).nanmean()
-                if right is left and a != b:
-                    matrix[b, a] = (
-                        matrix[a, b]
-                        if measure.symmetric
-                        else measure.between(second, first).nanmean()
-                    )
+                if a <= b or not is_mirrored:
+                    matrix[a, b] = measure.between(first, second).nanmean()
         start = stop
-    return matrix
+    return matrix + matrix.triu(1).mT if is_mirrored else matrix
+
+
+def _held(measure: Measure, side: Blocks, start: int) -> list[Prepared]:
+    """Return the layers from `start` on that are held together."""
+    held: list[Prepared] = []
+    size = 0
+    for prepared in _prepared(measure, side, start):
+        held.append(prepared)
+        size += sum(part.nbytes for part in prepared)
+        if size + size // len(held) > HELD_BYTES:
+            break
+    return held
 
 
 def _prepared(measure: Measure, side: Blocks, start: int) -> Iterator[Prepared]:
@@ -252,21 +231,17 @@ def similarity_matrix(
     >>> similarity_matrix(states).diagonal().round(decimals=3)
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
-    measures = {
-        record.name: record.how
-        for record in records("layerscope.metrics")
-        if isinstance(record.how, FromPairs)
-    }
+    measures = dict[str, FromPairs]()
+    for record in records("layerscope.metrics"):
+        if isinstance(record.how, FromPairs):
+            measures[record.name] = record.how
     check_choice(metric, "metric", tuple(measures))
     how = measures[metric]
-    takes = [
-        name
-        for name in signature(how.compute).parameters
-        if name not in ("states", "others")
-    ]
+    takes = sorted({*signature(how.compute).parameters} - {"states", "others"})
     for name in options:
         if name not in takes:
             raise LayerscopeError(
                 f"{metric} has no option {name!r}{choices(name, takes or ['none'], 'it takes')}"
             )
-    return how.compute(states, others, **options)
+    values = how.compute(states, others=others, **options)
+    return values[0] if isinstance(values, tuple) else values

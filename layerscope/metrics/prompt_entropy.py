@@ -94,8 +94,6 @@ class Grams(NamedTuple):
     lengths: Tensor
     of_tokens: bool
     """Whether n counts tokens, the first rows and columns being the sample; else it counts features."""
-    alike: bool = True
-    """Whether a sample has the same tokens at every layer."""
 
 
 def token_gram(
@@ -139,7 +137,7 @@ def token_gram(
 def entropy_of_grams(
     grams: Tensor, lengths: Tensor, alpha: float = 1.0, of_tokens: bool = True
 ) -> Tensor:
-    """Return S_alpha `[..., B]` of Grams `[..., B, n, n]` of samples with `lengths` `[B]` real tokens; see `Grams`.
+    """Return S_alpha `[...]` of Grams `[..., n, n]` of samples with `lengths` `[...]` real tokens; see `Grams`.
 
     Empty samples and non-finite Grams give NaN; below alpha 1 a Gram has already lost the small
     eigenvalues that count.
@@ -148,72 +146,54 @@ def entropy_of_grams(
         raise LayerscopeError(
             f"alpha={alpha} needs singular values: call prompt_entropy with the tokens"
         )
-    sizes = lengths.to(grams.device).long()
-    values = grams.new_full(grams.shape[:-2], torch.nan)
+    flat, sizes = grams.flatten(0, -3), lengths.flatten().to(grams.device)
+    # LAPACK may not return from a matrix with NaN in it.
+    fine = torch.isfinite(flat.diagonal(dim1=-2, dim2=-1)).all(-1)
+    sizes = torch.where(fine, sizes, 0)
     present = [n for n in torch.unique(sizes).tolist() if n > 0]
-    picks = [(sizes == n).nonzero().squeeze(-1) for n in present]
-    safe, broken = [], []
-    for n, pick in zip(present, picks, strict=True):
-        size = n if of_tokens else grams.shape[-1]
-        group = (grams if pick.numel() == grams.shape[-3] else grams[..., pick, :, :])[
-            ..., :size, :size
-        ]
-        bad = ~torch.isfinite(group.diagonal(dim1=-2, dim2=-1)).all(-1)
-        # LAPACK may not return from a matrix with NaN in it.
-        safe.append(
-            group.masked_fill(bad[..., None, None], 0.0) if bool(bad.any()) else group
-        )
-        broken.append(bad)
-    if alpha == 2.0:
-        entropies = [collision_entropy(group) for group in safe]
-    else:
-        # A Gram has at most as many non-zero eigenvalues as tokens; the rest is rounding.
-        spectra = eigenvalues(safe) if safe else []
-        entropies = [
-            entropy_of_spectrum(s[..., -n:], alpha)
-            for s, n in zip(spectra, present, strict=True)
-        ]
-    for pick, entropy, bad in zip(picks, entropies, broken, strict=True):
-        values[..., pick] = entropy.masked_fill(bad, torch.nan)
-    return values
+    groups = []
+    for n in present:
+        size = n if of_tokens else flat.shape[-1]
+        group = flat if bool((sizes == n).all()) else flat[sizes == n]
+        groups.append(group[:, :size, :size])
+    values = flat.new_full(sizes.shape, torch.nan)
+    spectra = groups if alpha == 2.0 else eigenvalues(groups)
+    for n, spectrum in zip(present, spectra, strict=True):
+        if alpha == 2.0:
+            values[sizes == n] = collision_entropy(spectrum)
+        else:
+            # A Gram has at most as many non-zero eigenvalues as tokens; the rest is rounding.
+            values[sizes == n] = entropy_of_spectrum(spectrum[:, -n:], alpha)
+    return values.reshape(lengths.shape)
 
 
 def _grams(tokens: Tokens) -> Grams:
     length, width = tokens.states.shape[-2:]
     grams = {rows: token_gram(tokens.states, tokens.used, rows) for rows in tokens.rows}
-    return Grams(grams, tokens.lengths, length <= width, not tokens.without_sinks)
+    return Grams(grams, tokens.lengths, length <= width)
 
 
 def _entropies(
     layers: Sequence[Grams], orders: Sequence[float], chosen: Any
 ) -> dict[str, Tensor]:
     """Return S_alpha `[L, B]` of all layers at once; where eigenvalues are dear, of the `chosen` samples alone."""
-    by_variant, of_tokens = {}, layers[0].of_tokens
+    by_variant = {}
+    lengths = torch.stack([layer.lengths for layer in layers])
     for rows in layers[0].grams:
         grams = torch.stack([layer.grams[rows] for layer in layers])
         for alpha in orders:
             some = slice(None) if alpha == 2.0 else chosen
-            values, lengths = (
-                grams.new_full(grams.shape[:2], torch.nan),
-                [layer.lengths[some] for layer in layers],
+            values = grams.new_full(lengths.shape, torch.nan)
+            values[:, some] = entropy_of_grams(
+                grams[:, some], lengths[:, some], alpha, layers[0].of_tokens
             )
-            if layers[0].alike:
-                values[:, some] = entropy_of_grams(
-                    grams[:, some], lengths[0], alpha, of_tokens
-                )
-            # without its sinks a sample has another number of tokens at every layer
-            else:
-                parts = zip(grams[:, some], lengths, strict=True)
-                values[:, some] = torch.stack(
-                    [entropy_of_grams(gram, n, alpha, of_tokens) for gram, n in parts]
-                )
             by_variant[entropy_variant(alpha, rows)] = values.float()
     return by_variant
 
 
 PROMPT_ENTROPY = Metric(
     prompt_entropy,
-    FromTokens(_grams, _entropies, prefixes=True),
+    FromTokens(_grams, _entropies),
     unit="nats",
     reading="nats; low: a sample's tokens are compressed",
     formula="S_α = log(Σ λᵢ^α) / (1 − α), S₁ = −Σ λᵢ log λᵢ, λ the eigenvalues of Z Zᵀ / tr(Z Zᵀ), Z a sample's tokens "

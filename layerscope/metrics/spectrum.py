@@ -1,5 +1,5 @@
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -103,31 +103,21 @@ def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
     workers = min(threads, matrices)
     if workers < 2 or work < _WORTH_THREADS or batches[0].device.type != "cpu":
         return [torch.linalg.eigvalsh(b).clamp(min=0.0) for b in batches]
-    flat = [
-        b.flatten(0, -3) if b.ndim > 3 else b.reshape(-1, *b.shape[-2:])
-        for b in batches
-    ]
+    flat = [b.reshape(-1, *b.shape[-2:]) for b in batches]
     pieces = [b.chunk(len(b) if b.shape[-1] >= _LARGE else workers) for b in flat]
     try:
         # LAPACK would start its own threads in every worker and slow all of them down.
         with ThreadPoolExecutor(
             workers, initializer=torch.set_num_threads, initargs=(1,)
         ) as pool:
-            values = iter(
-                list(
-                    pool.map(
-                        torch.linalg.eigvalsh, [p for piece in pieces for p in piece]
-                    )
-                )
-            )
+            running = [pool.map(torch.linalg.eigvalsh, parts) for parts in pieces]
+            values = [torch.cat([*parts]) for parts in running]
     finally:
         # The limit is per thread, but threads born later take the last one set anywhere.
         torch.set_num_threads(threads)
     return [
-        torch.cat([next(values) for _ in piece])
-        .reshape(batch.shape[:-1])
-        .clamp(min=0.0)
-        for batch, piece in zip(batches, pieces, strict=True)
+        each.reshape(batch.shape[:-1]).clamp(min=0.0)
+        for batch, each in zip(batches, values, strict=True)
     ]
 
 
@@ -152,14 +142,10 @@ def singular_values(rows: Tensor) -> Tensor:
     return values
 
 
-def row_factor(blocks: Iterable[Tensor]) -> Tensor:
-    """Return R `[r, D]` in float64 with the singular values of the stacked row blocks `[n, D]`, r <= D.
-
-    Memory stays within one block and D x D (sequential QR, Golub and Van Loan, 5.2).
-    """
-    factor = torch.empty(0, dtype=torch.float64)
-    for block in blocks:
-        stacked = torch.cat([factor.to(block.device), block.double()])
-        tall = stacked.shape[0] > stacked.shape[1]
-        factor = torch.linalg.qr(stacked, mode="r").R if tall else stacked
+def row_factor(*parts: Tensor) -> Tensor:
+    """Return a factor `[..., r, D]`, r <= D, of what several `[..., n, D]` are factors of (Golub and Van Loan, 5.2)."""
+    stacked = torch.cat(parts, -2)
+    if stacked.shape[-2] <= stacked.shape[-1]:
+        return stacked
+    factor: Tensor = torch.linalg.qr(stacked, mode="r").R
     return factor

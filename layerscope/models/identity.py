@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -130,3 +131,8 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "padding": model.padding,
         "batching": model.batching,
     }
+
+
+def as_named(source: Any) -> str:
+    """Return a path or a name as the user gives it; the kind of an object."""
+    return str(source) if isinstance(source, (str, Path)) else type(source).__name__

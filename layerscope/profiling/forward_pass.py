@@ -1,7 +1,8 @@
 """A run folder started or resumed, and the pass: every batch of the plan once, whatever interrupts it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +15,6 @@ from layerscope.core.errors import LayerscopeError, count, listed
 from layerscope.core.prefetch import ahead
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
-from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, in_halves
 from layerscope.profiling.identity import refuse_another
@@ -26,7 +26,7 @@ from layerscope.runs.folder import need_room
 Tensors = dict[str, Tensor]
 
 HOPELESS = 64
-"""A pass stops where this many samples have all given NaN or infinity."""
+"""A pass stops where a shard has this many samples or more and all give NaN or infinity."""
 
 
 class Measure(Protocol):
@@ -45,25 +45,14 @@ Size = Callable[[pd.DataFrame, Job], int]
 
 def _bytes(plan: pd.DataFrame, job: Job) -> int:
     """Return the size of the pooled states; similarities may keep a vector more of each original."""
-    model, vectors = job.model, job.vectors
-    kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(
-        vectors.pairs
-    )
-    states = kept * len(model.layers) * len(model.sites)
-    states += len(plan) * len(vectors.poolings) * len(model.sublayers.taps)
-    numbers = states * model.stack.width
+    model, rows = job.model, len(plan)
+    originals = int((plan["view"] == 0).sum())
+    vectors = rows * len(job.vectors.poolings) + originals * len(job.vectors.pairs)
+    layers = len(model.layers) * len(model.sites) + len(model.sublayers.taps)
+    numbers = vectors * layers * model.stack.width
     if model.projection is not None:
-        projected = len(plan) * (model.stack.depth + 1)
-        states, numbers = (
-            states + projected,
-            numbers + projected * model.projection.width,
-        )
-    # in half precision each vector has its norm beside it
-    return (
-        2 * numbers + 4 * states
-        if job.options.store_dtype == "float16"
-        else 4 * numbers
-    )
+        numbers += rows * len(model.layers) * model.projection.width
+    return numbers * (2 if job.options.store_dtype == "float16" else 4)
 
 
 def open_or_start(
@@ -98,13 +87,11 @@ def open_or_start(
     size = size_of(plan, job)
     need_room(path, size)
     originals = int((plan["view"] == 0).sum())
-    views = (
-        f" and {count(len(plan) - originals, 'view')} of them"
-        if len(plan) > originals
-        else ""
-    )
+    samples = count(originals, "sample")
+    if len(plan) > originals:
+        samples += f" and {count(len(plan) - originals, 'view')} of them"
     reporter.say(
-        f"{job.model.loaded.name}: {job.model.size} · {job.corpus.name}: {count(originals, 'sample')}{views} · "
+        f"{job.model.loaded.name}: {job.model.size} · {job.corpus.name}: {samples} · "
         f"{size / 1e6:,.0f} MB of states in {path}"
     )
     for note in _left_out(plan, job):
@@ -119,22 +106,17 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
     """Return a line on each kind of samples, or parts of them, that are left out."""
     lines, total = [], len(job.corpus)
     if plan.attrs["cut"]:
-        what, unit = (
-            ("texts", "token")
-            if job.model.encoder.modality == "text"
-            else ("sounds", "second")
-        )
-        lines.append(
-            f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {count(job.model.max_length or 0, unit)}"
-        )
+        what, unit = "sounds", "second"
+        if job.model.encoder.modality == "text":
+            what, unit = "texts", "token"
+        most = count(job.model.max_length or 0, unit)
+        lines.append(f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {most}")
     if plan.attrs["empty"]:
-        kept = set(plan["sample"])
-        names = [name for i, name in enumerate(job.corpus.names) if i not in kept]
-        what = (
-            "sounds are too short for the model"
-            if job.corpus.modality == "audio"
-            else "samples have no token"
-        )
+        lacking = np.delete(np.arange(total), plan["sample"].unique())
+        names = [job.corpus.names[sample] for sample in lacking.tolist()]
+        what = "samples have no token"
+        if job.corpus.modality == "audio":
+            what = "sounds are too short for the model"
         lines.append(
             f"{len(names):,} of {total:,} {what}: they are left out and counted ({listed(names)})"
         )
@@ -143,13 +125,9 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
         lines.append(
             f"{n:,} of {total:,} samples are exact copies of others: probes leave them out"
         )
-    classifier = job.model.lens is not None and job.model.lens.kind == "pooled"
-    if (
-        classifier
-        and "label" in plan
-        and "target" not in plan
-        and job.options.wants("lens")
-    ):
+    lens = job.model.lens
+    is_read = lens is not None and lens.kind == "pooled" and job.options.wants("lens")
+    if is_read and "label" in plan and "target" not in plan:
         example = plan["label"].iloc[0]
         lines.append(
             f"the labels are not the classes of the model's head (such as {example}): no layer accuracy"
@@ -180,15 +158,18 @@ def shared_run(
 
 
 def report_broken(run: Run, reporter: Reporter) -> None:
-    """Name the samples that are left out for a NaN or an infinity, with their first layer."""
+    """Name the samples that are left out for a NaN or an infinity, with their first layer; raise for all of them."""
     plan, layers = run.folder.plan, run.folder.broken()
     broken = np.flatnonzero(layers >= 0)
-    if len(broken):
-        reporter.say(
-            f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: "
-            f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted"
-            + ("; `dtype='float32'` may help" if run.has_model else "")
-        )
+    if not len(broken):
+        return
+    original = plan["view"] == 0
+    refuse_hopeless(run.info["model"]["name"], plan["name"][original], layers[original])
+    mend = "; `dtype='float32'` may help" if run.has_model else ""
+    reporter.say(
+        f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: "
+        f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted{mend}"
+    )
 
 
 def run_pass(
@@ -204,10 +185,8 @@ def run_pass(
     not fit ends the pass.
     """
     team = team or Team()
-    todo: list[int] = team.meet(
-        [shard for shard in folder.shards if not folder.is_finished(shard)]
-    )[0]
-    _refuse_hopeless(folder, job.model)
+    unfinished = [*filterfalse(folder.is_finished, folder.shards)]
+    todo: list[int] = team.meet(unfinished)[0]
 
     def halved(rows: pd.DataFrame) -> None:
         batch = int(rows["batch"].iloc[0])
@@ -221,11 +200,12 @@ def run_pass(
         for rows, inputs in ahead(partial(read, job), batches_in(folder.rows(shard))):
             parts += list(compute(job, rows, halved, measure, inputs))
             advance(len(rows))
-        folder.write_shard(shard, joined(parts))
-        folder.log(
-            "shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard))
-        )
-        _refuse_hopeless(folder, job.model)
+        tensors = joined(parts)
+        names = folder.rows(shard)["name"]
+        if len(names) >= HOPELESS:
+            refuse_hopeless(job.model.loaded.name, names, tensors["broken"])
+        folder.write_shard(shard, tensors)
+        folder.log("shard", shard=shard, forwards=len(parts), rows=len(names))
         return team.rank
 
     with (
@@ -264,12 +244,9 @@ def compute(
         return f"of {one['length'].iloc[0]} tokens ({one['name'].iloc[0]})"
 
     def forward(part: pd.DataFrame) -> Tensors:
-        return _forward(
-            job,
-            part,
-            measure,
-            inputs if part is rows and inputs is not None else read(job, part),
-        )
+        if part is rows and inputs is not None:
+            return _forward(job, part, measure, inputs)
+        return _forward(job, part, measure, read(job, part))
 
     return (tensors for _, tensors in in_halves(rows, forward, halved, about))
 
@@ -289,34 +266,17 @@ def joined(parts: list[Tensors]) -> Tensors:
     out: Tensors = {}
     starts = np.cumsum([0, *(len(part["broken"]) for part in parts)]).tolist()
     for key, first in parts[0].items():
-        moved = key.endswith(".row")
-        pieces = [
-            part[key] + start if moved else part[key]
-            for part, start in zip(parts, starts, strict=False)
-        ]
+        pieces = [part[key] for part in parts]
+        if key.endswith(".row"):
+            pieces = [*map(torch.add, pieces, starts)]
         out[key] = torch.cat(pieces, 0 if first.ndim == 1 else 1)
     return out
 
 
-def refuse_hopeless(model: LayeredModel, names: Sequence[str], broken: Tensor) -> None:
-    """Stop where the first samples, or all, give NaN or infinity, from the layers `broken` [n] on (−1: finite)."""
-    if len(broken) >= min(HOPELESS, len(names)) and not bool((broken < 0).any()):
+def refuse_hopeless(model: str, names: pd.Series, broken: Any) -> None:
+    """Raise where every sample gives NaN or infinity, from the layers `broken` [n] on (−1: finite)."""
+    if bool((broken >= 0).all()):
         raise LayerscopeError(
-            f"layer {int(broken.min())} of {model.loaded.name} gives NaN or infinity for every sample (first: "
-            f"{names[0]}): try `dtype='float32'`, or check the weights"
+            f"layer {int(broken.min())} of {model} gives NaN or infinity for every sample (first: "
+            f"{names.iloc[0]}): try `dtype='float32'`, or check the weights"
         )
-
-
-def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:
-    """Stop where none of the samples whose shards are finished has a finite state at every layer."""
-    originals = np.flatnonzero(folder.plan["view"].to_numpy() == 0)
-    broken = [torch.empty(0, dtype=torch.int32)]
-    for shard in pd.unique(folder.plan["shard"].to_numpy()[originals]):
-        if not folder.is_finished(shard):
-            break
-        with folder.shard(shard) as file:
-            broken.append(file.get_tensor("broken"))
-        if bool((broken[-1] < 0).any()):
-            return
-    names = folder.plan["name"].iloc[originals].tolist()
-    refuse_hopeless(model, names, torch.cat(broken))

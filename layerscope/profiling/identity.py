@@ -35,22 +35,16 @@ COMPARED = (
 
 def examples(corpus: Corpus) -> list[str]:
     """Return the beginnings of the first samples, where they are texts: a reader sees what the model was shown."""
-    number = min(EXAMPLES, len(corpus)) if corpus.modality == "text" else 0
-    first = [corpus.samples[i] for i in range(number)]
-    texts = [
-        sample.text if isinstance(sample, Window) else str(sample) for sample in first
-    ]
-    cut = [
-        text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…"
-        for text in texts
-    ]
-    # half a surrogate pair cannot be written
-    return [text.encode("utf-8", "replace").decode() for text in cut]
-
-
-def as_named(source: Any) -> str:
-    """Return a path or a name as the user gives it; the kind of an object."""
-    return str(source) if isinstance(source, (str, Path)) else type(source).__name__
+    texts = list[str]()
+    if corpus.modality != "text":
+        return texts
+    for sample in corpus.samples[:EXAMPLES]:
+        text = sample.text if isinstance(sample, Window) else str(sample)
+        if len(text) > EXAMPLE_LENGTH:
+            text = f"{text[: EXAMPLE_LENGTH - 1]}…"
+        # half a surrogate pair cannot be written
+        texts.append(text.encode("utf-8", "replace").decode())
+    return texts
 
 
 def describe(
@@ -64,12 +58,15 @@ def describe(
 ) -> dict[str, Any]:
     """Return a run's manifest, to repeat it and know it again; model, data and columns as the user named them."""
     model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
-    about = model.states.about if isinstance(model, StatesModel) else {}
+    described = about_model(model, source)
+    fingerprint = None
+    if isinstance(model, StatesModel):
+        described |= about_states(model)
+        fingerprint = model.states.about.get("fingerprint")
     return {
         **versions(),
         "command": command,
-        "model": about_model(model, source)
-        | (about_states(model) if isinstance(model, StatesModel) else {}),
+        "model": described,
         "data": {
             "name": corpus.name,
             "source": data,
@@ -79,7 +76,7 @@ def describe(
             "modality": corpus.modality,
             "samples": len(corpus),
             "drawn_from": corpus.drawn_from,
-            "fingerprint": about.get("fingerprint") or corpus.fingerprint(),
+            "fingerprint": fingerprint or corpus.fingerprint(),
             "labels": corpus.labels is not None,
             "tokens": tokens_fingerprint(model, corpus),
         },
@@ -91,29 +88,21 @@ def describe(
 
 def about_states(model: StatesModel) -> dict[str, Any]:
     """Return what a manifest says otherwise of states that were read; a hash of some tells them from others."""
-    states, digest = model.states, hashlib.sha256()
-    digest.update(
-        repr(
-            (
-                states.layers,
-                states.width,
-                states.names,
-                weights_fingerprint(model.module),
-            )
-        ).encode()
-    )
-    for sample in np.unique(
-        np.linspace(0, len(states.names) - 1, DIGESTED).astype(int)
-    ).tolist():
+    states, weights = model.states, weights_fingerprint(model.module)
+    facts = (states.layers, states.width, states.names, weights)
+    digest = hashlib.sha256(repr(facts).encode())
+    some = np.linspace(0, len(states.names) - 1, DIGESTED).astype(int)
+    for sample in np.unique(some).tolist():
         digest.update(states.read([sample])[0].float().contiguous().numpy().tobytes())
-    sums = dict.fromkeys(("weights", "states"), digest.hexdigest())
-    about = {
+    return {
+        "weights": digest.hexdigest(),
+        "states": digest.hexdigest(),
         "states_from": str(states.path),
         "layers": list(states.layers),
         "whole": model.whole,
+        "parameters": None,
+        "blocks": [],
     }
-    about |= {"parameters": None, "blocks": []}
-    return {**sums, **about}
 
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:

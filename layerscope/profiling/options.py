@@ -38,9 +38,7 @@ class PassOptions:
     cka: tuple[str, ...] = ("debiased",)
     cosine: tuple[str, ...] = ("centered",)
     exclude_sinks: bool = False
-    prefixes: tuple[int, ...] | None = None
     lens_tokens: int | str | None = "auto"
-    entropy_samples: int | None = None
     sublayers: bool = False
     views: int = 2
     view_samples: int = 1000
@@ -64,7 +62,6 @@ class PassOptions:
         for name in ("alpha", "rows", "cka", "cosine"):
             normal[name] = tuple(dict.fromkeys(getattr(self, name)))
         normal["alpha"] = tuple(map(float, normal["alpha"]))
-        normal["prefixes"] = self.prefixes and tuple(sorted({*self.prefixes}))
         for name, value in normal.items():
             object.__setattr__(self, name, value)
 
@@ -82,10 +79,6 @@ class PassOptions:
         """Raise `LayerscopeError` where options do not fit together."""
         if not self.metrics:
             raise LayerscopeError("metrics is empty: give names, default, seven or all")
-        if self.prefixes and "prompt_entropy" not in self.metrics:
-            raise LayerscopeError(
-                "prefixes apply only to prompt_entropy: add it to metrics, or leave prefixes out"
-            )
         if self.repeat_tokens is not None and self.random_tokens is not None:
             raise LayerscopeError(
                 "repeat_tokens and random_tokens need a run each: give one of the two"
@@ -106,14 +99,18 @@ class PassOptions:
     @property
     def replaced(self) -> str | None:
         """The name of the option by which tokens are replaced, None where they are not."""
-        names = ("repeat_tokens", "random_tokens")
-        return next((name for name in names if getattr(self, name) is not None), None)
+        for name in ("repeat_tokens", "random_tokens"):
+            if getattr(self, name) is not None:
+                return name
+        return None
 
     @property
     def reservoir(self) -> int | None:
         """How many samples of a stream have their states looked at together; None where all data are."""
+        if self.keep_states == "all":
+            return None
         _, _, number = self.keep_states.partition(":")
-        return None if self.keep_states == "all" else int(number or RESERVOIR)
+        return int(number or RESERVOIR)
 
     @cached_property
     def chosen(self) -> "tuple[Metric, ...]":
@@ -124,23 +121,23 @@ class PassOptions:
 
     def measures(self, metric: "Metric") -> bool:
         """Return whether a metric is named, or comes along with what is."""
-        beside = (
-            name in self.metrics or getattr(self, name, False) is True
-            for name in metric.beside
-        )
-        return metric.name in self.metrics or any(beside)
+        named = {metric.name, *metric.beside}
+        if self.exclude_sinks and "exclude_sinks" in named:
+            return True
+        return not named.isdisjoint(self.metrics)
 
     def wants(self, needs: str) -> bool:
         """Return whether some metric of this kind is named."""
-        return any(metric.needs == needs for metric in self.chosen)
+        return needs in {metric.needs for metric in self.chosen}
 
     def identity(self) -> dict[str, Any]:
         """Return the options that must match for a run folder to be resumed."""
-        values = {name: getattr(self, name) for name in self.names()}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in values.items()
-        }
+        values = dict(vars(self))
+        values.pop("chosen", None)  # kept by the property
+        for name, value in values.items():
+            if isinstance(value, tuple):
+                values[name] = list(value)
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)

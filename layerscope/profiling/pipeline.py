@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,16 @@ from layerscope.metrics.neural_collapse import FromCollapse
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, find_layers, load, vectors_for
 from layerscope.models.encode import modality_of
+from layerscope.models.identity import as_named
 from layerscope.models.pooling import parse
 from layerscope.models.stored import StatesModel
 from layerscope.profiling.forward_pass import shared_run
-from layerscope.profiling.identity import as_named, describe
+from layerscope.profiling.identity import describe
 from layerscope.profiling.options import PassOptions, ProfileOptions
 from layerscope.profiling.plan import Job
 from layerscope.profiling.samples import as_read
 from layerscope.profiling.source import can_be_probed
-from layerscope.profiling.states_job import lack_of_states, left_out, of_states
+from layerscope.profiling.states_job import lack_of_states, of_states
 from layerscope.profiling.stream_sums import of_stream
 from layerscope.profiling.streaming import finish, of_data, sum_stream, text_head
 from layerscope.profiling.tables import write_tables
@@ -97,9 +99,8 @@ def _run_stream(
     corpus = sums.corpus(stream, measuring.reservoir or 0)
     for line in check_available(measuring, job.model, corpus):
         reporter.say(line)
-    reasons = _reasons(measuring, job.model, corpus)
-    available = [name for name, reason in reasons.items() if not reason]
-    from_sample = tuple(name for name in available if name not in summed_metrics)
+    left_out = {*_lacking(measuring, job.model, corpus), *summed_metrics}
+    from_sample = (*filterfalse(left_out.__contains__, measuring.metrics),)
     notes = *corpus.notes, *sums.notes(job, summed_metrics, from_sample, len(corpus))
     sampled_job = replace(job, corpus=replace(corpus, notes=notes))
     stream_facts = {"samples": sums.seen, "data": manifest["data"]}
@@ -134,22 +135,14 @@ def _check(options: ProfileOptions) -> None:
 def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
     """Return model and samples, the stream where the data are one, and the data as the user names them."""
     measuring = options.measuring
-    is_stream = measuring.reservoir is not None
-
-    def opened(data: Any) -> Corpus | Stream:
-        text, label = options.text_column, options.label_column
-        if is_stream:
-            return open_stream(
-                data,
-                labels=options.labels,
-                text_column=text,
-                label_column=label,
-                rows=CHUNK,
-            )
-        return open_corpus(
-            data, labels=options.labels, text_column=text, label_column=label
-        )
-
+    columns: dict[str, Any] = {
+        "labels": options.labels,
+        "text_column": options.text_column,
+        "label_column": options.label_column,
+    }
+    opened: Callable[[Any], Corpus | Stream] = partial(open_corpus, **columns)
+    if measuring.reservoir is not None:
+        opened = partial(open_stream, rows=CHUNK, **columns)
     # wrong data is reported before the model is loaded
     source = None if options.data is None else opened(options.data)
     loaded = load(options.model, options.load, options.processor)
@@ -161,12 +154,13 @@ def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
                 f"{loaded.name} reads {reads}, and layerscope comes with no such data: give `data`"
             )
         source = opened(data)
-    stream = source if isinstance(source, Stream) else None
-    corpus = text_head(source) if isinstance(source, Stream) else source
+    stream = None
+    if isinstance(source, Stream):
+        stream, source = source, text_head(source)
     model = find_layers(
         loaded,
-        corpus.modality,
-        corpus.samples,
+        source.modality,
+        source.samples,
         options.override,
         max_length=measuring.max_length,
         prompt=measuring.prompt,
@@ -175,8 +169,8 @@ def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
     pairs = measuring.wants("pairs") or measuring.wants("path")
     vectors = vectors_for(model, measuring.pooling, pairs)
     if stream is None:
-        corpus = as_read(corpus, model, measuring)
-    return Job(model, corpus, measuring, vectors), stream, data
+        source = as_read(source, model, measuring)
+    return Job(model, source, measuring, vectors), stream, data
 
 
 def _run(
@@ -200,31 +194,30 @@ def check_available(
     """Return a line for each metric that is named and not available here; raise where none is.
 
     Of a set of metrics those that apply are taken; the only line is on labels that cannot be
-    probed. Of states that were read there is a line on all that are left out, and one that is named
-    alone is refused.
+    probed, or on all that states which were read do not give.
     """
-    reasons = _reasons(options, model, corpus)
-    missing = {name: reason for name, reason in reasons.items() if reason}
+    missing = _lacking(options, model, corpus)
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
     if len(missing) == len(options.metrics):
         raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")
-    is_set = options.metrics in SETS.values()
-    if isinstance(model, StatesModel):
-        return left_out(missing, is_set)
-    if not is_set:
+    if options.metrics not in SETS.values():
         return lines
+    if isinstance(model, StatesModel) and missing:
+        return [f"the states do not give {', '.join(missing)}"]
     if corpus.labels is not None and "linear_probe" in missing:
         return [f"the labels cannot be probed: {missing['linear_probe']}"]
     return []
 
 
-def _reasons(
+def _lacking(
     options: PassOptions, model: LayeredModel, corpus: Corpus
-) -> dict[str, str | None]:
-    """Return by metric why it is not available, and the mend; None where it is."""
-    return {
-        metric.name: _lack(metric, options, model, corpus) for metric in options.chosen
-    }
+) -> dict[str, str]:
+    """Return by metric that is not available why, and the mend."""
+    missing = {}
+    for metric in options.chosen:
+        if reason := _lack(metric, options, model, corpus):
+            missing[metric.name] = reason
+    return missing
 
 
 def _lack(
@@ -242,11 +235,8 @@ def _lack(
         return "the states of this model have no tokens"
     if needs == "lens" and model.lens is None:
         return f"{model.loaded.name} has no head over these layers"
-    if (
-        isinstance(how, FromReadings)
-        and how.language_model
-        and not model.is_language_model
-    ):
+    of_tokens = isinstance(how, FromReadings) and how.language_model
+    if of_tokens and not model.is_language_model:
         return f"{model.loaded.name} does not predict the next token"
     return how.lack(len(corpus), model.stack.width)
 
@@ -255,7 +245,9 @@ def _lack_of_labels(how: How, corpus: Corpus, is_stream: bool) -> str | None:
     if corpus.labels is None:
         return "the data have no labels (name their column with `label_column`)"
     if isinstance(how, FromCollapse):
-        return "all samples have one label" if len({*corpus.labels}) < 2 else None
+        if len({*corpus.labels}) < 2:
+            return "all samples have one label"
+        return None
     if can_be_probed(np.array(corpus.labels)[~corpus.copies]):
         return None
     more = MORE if is_stream or corpus.drawn_from is not None else ""

@@ -9,7 +9,6 @@ import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
 from layerscope.models import LayeredModel, Vectors
 from layerscope.models.batching import batch_starts
-from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
+from layerscope.models.encode import TextEncoder
 from layerscope.models.layered import class_numbers
 from layerscope.profiling.options import PassOptions
 
@@ -45,11 +44,9 @@ class Job:
 
 def seeded(items: Any, most: int, seed: Any) -> Any:
     """Return up to `most` of the items, drawn by the seed, in order."""
-    return (
-        items
-        if len(items) <= most
-        else np.sort(np.random.default_rng(seed).choice(items, most, replace=False))
-    )
+    if len(items) <= most:
+        return items
+    return np.sort(np.random.default_rng(seed).choice(items, most, replace=False))
 
 
 def make_plan(job: Job) -> pd.DataFrame:
@@ -72,63 +69,56 @@ def make_plan(job: Job) -> pd.DataFrame:
         raise LayerscopeError(
             f"no sample of {corpus.name} has a token left: check the data"
         )
-    parts = [
-        _batched(
-            pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]}), job
-        )
-    ]
+    originals = pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]})
+    # views are measured differently from originals, so no batch holds both
+    parts = [_batched(originals, job)]
     if options.wants("views") and options.views:
-        # views are measured differently from originals, so no batch holds both
-        rows = []
-        chosen = seeded(kept, options.view_samples, options.seed)
-        for view in range(1, options.views + 1):
-            view_lengths = model.encoder.lengths(
-                view_of(job, int(i), view) for i in chosen
-            )
-            rows.append(
-                pd.DataFrame(
-                    {
-                        "sample": chosen,
-                        "view": view,
-                        "length": np.maximum(view_lengths, 1),
-                    }
-                )
-            )
-        parts.append(_batched(pd.concat(rows, ignore_index=True), job))
+        parts.append(_batched(_views(job, kept), job))
     plan = pd.concat(parts, ignore_index=True)
     for name in ("batch", "shard"):
         plan[name] = plan.pop(f"{name}_starts").cumsum() - 1
     plan["offset"] = plan.groupby("shard").cumcount()
-    plan["name"] = [corpus.names[i] for i in plan["sample"]]
-    if corpus.labels is not None:
-        labels = [corpus.labels[i] for i in plan["sample"]]
-        # no column mixes the two
-        plan["label"] = (
-            labels if len({*map(type, labels)}) == 1 else [*map(str, labels)]
-        )
-    if isinstance(model.encoder, TextEncoder) and isinstance(
-        corpus.samples[int(kept[0])], str
-    ):
-        keys = {
-            i: key_of(model.encoder.prompt + corpus.samples[i]).hex()
-            for i in kept.tolist()
-        }
-        plan["key"] = plan["sample"].map(keys).where(plan["view"] == 0)
-    if corpus.copies.any():
-        plan["copy"] = corpus.copies[plan["sample"]]
-    if options.entropy_samples is not None or model.device.type != "cpu":
-        chosen = seeded(kept, options.entropy_samples or ENTROPY_SAMPLES, options.seed)
+    _describe(plan, job)
+    if model.device.type != "cpu":
+        chosen = seeded(kept, ENTROPY_SAMPLES, options.seed)
         plan["entropy"] = plan["sample"].isin(chosen) & (plan["view"] == 0)
     plan = _with_positions(plan, job)
     if model.lens is not None and model.lens.kind == "pooled" and "label" in plan:
         targets = class_numbers(plan["label"], model)
-        plan = (
-            plan
-            if None in targets
-            else plan.assign(target=np.array(targets, dtype=np.int64))
-        )
+        if None not in targets:
+            plan["target"] = np.array(targets, dtype=np.int64)
     plan.attrs |= {"cut": cut, "empty": len(corpus) - len(kept)}
     return plan
+
+
+def _describe(plan: pd.DataFrame, job: Job) -> None:
+    """Add what is known of each sample: name, label, key, and whether it is a copy."""
+    corpus, encoder = job.corpus, job.model.encoder
+    plan["name"] = plan["sample"].map(dict(enumerate(corpus.names)))
+    if corpus.labels is not None:
+        plan["label"] = plan["sample"].map(dict(enumerate(corpus.labels)))
+        if plan["label"].map(type).nunique() > 1:  # no column mixes the two
+            plan["label"] = plan["label"].astype(str)
+    if isinstance(encoder, TextEncoder) and isinstance(
+        corpus.samples[int(plan["sample"][0])], str
+    ):
+        keys = {}
+        for sample in plan["sample"].unique().tolist():
+            keys[sample] = key_of(encoder.prompt + corpus.samples[sample]).hex()
+        plan["key"] = plan["sample"].map(keys).where(plan["view"] == 0)
+    if corpus.copies.any():
+        plan["copy"] = corpus.copies[plan["sample"]]
+
+
+def _views(job: Job, samples: npt.NDArray[np.int64]) -> pd.DataFrame:
+    """Return a row for every view of some seeded samples."""
+    options, frames = job.options, []
+    chosen = seeded(samples, options.view_samples, options.seed)
+    for view in range(1, options.views + 1):
+        views = (view_of(job, int(sample), view) for sample in chosen)
+        lengths = np.maximum(job.model.encoder.lengths(views), 1)
+        frames.append(pd.DataFrame({"sample": chosen, "view": view, "length": lengths}))
+    return pd.concat(frames, ignore_index=True)
 
 
 def view_of(job: Job, sample: int, view: int) -> Any:
@@ -197,21 +187,12 @@ def _shares(samples: Sequence[int], job: Job) -> npt.NDArray[np.float64]:
 
     Of a text that is the token ids, which may as well be given themselves.
     """
-    encoder, texts = job.model.encoder, job.corpus.samples
+    encoder, contents = job.model.encoder, job.corpus.samples
     if isinstance(encoder, TextEncoder):
-        chunks = (
-            samples[low : low + TOKENISED_AT_ONCE]
-            for low in range(0, len(samples), TOKENISED_AT_ONCE)
-        )
-        ids = chain.from_iterable(
-            encoder.ids([texts[i] for i in chunk]) for chunk in chunks
-        )
-        read = (np.array(content_bytes, dtype="<i8").tobytes() for content_bytes in ids)
+        rows = encoder.ids([contents[sample] for sample in samples])
+        read = (np.array(ids, dtype="<i8").tobytes() for ids in rows)
     else:
-        read = (content(texts, i) for i in samples)
+        read = (content(contents, sample) for sample in samples)
     salt = f"position {job.options.seed} ".encode()
-    digests = (
-        hashlib.blake2b(salt + content_bytes, digest_size=8).digest()
-        for content_bytes in read
-    )
+    digests = [hashlib.blake2b(salt + each, digest_size=8).digest() for each in read]
     return (np.frombuffer(b"".join(digests), dtype="<u8") >> 11) / (1 << 53)

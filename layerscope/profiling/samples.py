@@ -4,27 +4,10 @@ from dataclasses import replace
 
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.inputs import Corpus, draw, make_extreme, pack
-from layerscope.inputs.windows import WINDOW
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder
+from layerscope.models.texts import window_of
 from layerscope.profiling.options import PassOptions
-
-
-def window_of(
-    chunk: int | None, prompt: str, corpus: Corpus, model: LayeredModel
-) -> int | None:
-    """Return how many tokens the windows of running text have, None where samples are taken as they are."""
-    if chunk and not corpus.running:
-        raise LayerscopeError(
-            "`chunk` packs running text, and this data has samples of its own: leave it out"
-        )
-    if not (chunk or (corpus.running and model.is_language_model)):
-        return None
-    if prompt:
-        raise LayerscopeError(
-            "`prompt` goes before texts, and these are packed into windows: leave one of the two out"
-        )
-    return min(chunk or WINDOW, model.max_length or WINDOW)
 
 
 def as_read(corpus: Corpus, model: LayeredModel, options: PassOptions) -> Corpus:
@@ -63,10 +46,8 @@ def _refuse_for_others(
     corpus: Corpus, model: LayeredModel, options: PassOptions
 ) -> None:
     """Raise for an option of texts where samples are none."""
-    is_text, is_tokens = (
-        corpus.modality == "text",
-        isinstance(model.encoder, TextEncoder),
-    )
+    is_text = corpus.modality == "text"
+    is_tokens = isinstance(model.encoder, TextEncoder)
     applies = {
         "chunk": is_text,
         "prompt": is_text,

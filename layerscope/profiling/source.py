@@ -1,28 +1,23 @@
-"""What tables are computed from: the finite rows of a run, its layers and its poolings.
-
-Processes share a table block by block: each walks through all blocks, and computes those whose
-turn it gets.
-"""
+"""What tables are computed from: the finite rows of a run, its layers and its poolings."""
 
 import math
-from collections.abc import Iterable, Iterator
-from itertools import product
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from layerscope.core.processes import Team
 from layerscope.metrics.metric import How, Metric
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.plan import seeded
 from layerscope.runs import Run
 from layerscope.runs.registry import measured
-from layerscope.runs.states import OWN, Column, StoredStates
+from layerscope.runs.states import Column
 
 Row = dict[str, Any]
+Part = Row | tuple[str, pd.DataFrame]
+"""A row of a table, or a part of a table of samples with its name."""
 Numbers = np.ndarray[Any, Any]
-T = TypeVar("T")
 H = TypeVar("H", bound=How)
 
 PROBED = 5000
@@ -41,26 +36,13 @@ class Source:
     `rows` are the plan's rows of finite samples, in plan order; `distinct` those without exact
     copies, in the order of the samples: a probe that is trained on a sample is not to be judged on
     its copy; `probed` those of them that probes take. `total` counts the samples that were drawn,
-    so that what is left out is counted (NaN, infinity, no token). A table is made in blocks that
-    the processes of a team share; `block` numbers the one that is made now. `kept` are blocks,
-    tables of samples, and frames for these.
+    so that what is left out is counted (NaN, infinity, no token).
     """
 
-    def __init__(
-        self, run: Run, options: PassOptions, team: Team | None = None
-    ) -> None:
-        self.run, self.options, self.folder, self.team = (
-            run,
-            options,
-            run.folder,
-            team or Team(),
-        )
-        self.numbers = self.team.numbers()
-        self.block = self.mine = -1
-        self.kept: list[tuple[int, str, pd.DataFrame]] = []
-        self.sample, self.view = (
-            run.folder.plan[name].to_numpy() for name in ("sample", "view")
-        )
+    def __init__(self, run: Run, options: PassOptions) -> None:
+        self.run, self.options, self.folder = run, options, run.folder
+        self.sample: Numbers = run.folder.plan["sample"].to_numpy()
+        self.view: Numbers = run.folder.plan["view"].to_numpy()
         self.fine = self.folder.finite()
         self.rows = np.flatnonzero((self.view == 0) & self.fine)
         distinct = self.rows[~self.folder.copies[self.rows]]
@@ -68,6 +50,7 @@ class Source:
         self.probed: Numbers = seeded(self.distinct, PROBED, [options.seed, 3])
         self.total = int(run.info["data"]["samples"])
         self.poolings: list[str] = run.info["pooling"]
+        self.pair_poolings: list[str] = [*run.info["pair_pooling"], *self.poolings]
 
     def wanted(self, kind: type[H]) -> list[tuple[Metric, H]]:
         """Return the metrics of a kind that this run measures, each with how."""
@@ -84,37 +67,6 @@ class Source:
             if (rows["view"] == 0).all():
                 yield shard, self.fine[rows.index]
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether the present block is this process's."""
-        return self.block == self.mine
-
-    def turn(self) -> bool:
-        """Go on to the next block, and return whether it is this process's: each takes the next one that is free."""
-        self.block += 1
-        if self.mine < self.block:
-            self.mine = next(self.numbers)
-        return self.is_ours
-
-    def share(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield those of the items, a block each, that are this process's."""
-        return (item for item in items if self.turn())
-
-    def keep(self, table: str, frame: pd.DataFrame) -> None:
-        """Keep a part of a table of samples."""
-        self.kept.append((self.block, table, frame))
-
-    def layers(self) -> Iterator[tuple[str, Column, StoredStates]]:
-        """Yield pooling and layer with the finite samples' states, this process's share.
-
-        After layers 0..L come the final one, the sub-layers and the projected ones.
-        """
-        every = product(self.poolings, (*self.run.columns, *self.run.sublayers))
-        for pooling, column in self.share(
-            (*every, *product([OWN], self.run.projected))
-        ):
-            yield pooling, column, self.run.states(pooling, (column,), self.rows)
-
     def row(
         self,
         name: str,
@@ -126,19 +78,15 @@ class Source:
     ) -> Row:
         """Return one row of the long frame; `n` samples (by default all finite ones) out of the total."""
         used = len(self.rows) if n is None else n
-        total = more.pop("total", self.total)
-        cells = {
-            "layer": column.layer,
-            "site": column.site,
-            "value": float(value),
-            "stderr": stderr,
-        }
         return {
             "metric": name,
             "variant": None,
             "pooling": None,
-            **cells,
+            "layer": column.layer,
+            "site": column.site,
+            "value": float(value),
+            "stderr": stderr,
             "n": used,
-            "n_skipped": total - used,
+            "n_skipped": more.pop("total", self.total) - used,
             **more,
         }

@@ -1,6 +1,5 @@
 """A job whose states another engine wrote: what of a profile can be had without the model."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from layerscope.core.errors import LayerscopeError, spans
@@ -94,17 +93,3 @@ def lack_of_states(needs: Needs, model: StatesModel) -> str | None:
     if needs == "lens":
         return "a head takes the model itself"
     return None
-
-
-def left_out(missing: Mapping[str, str], is_set: bool) -> list[str]:
-    """Return a line on the metrics of a set that states do not give, by reason; raises for one asked for by name."""
-    if missing and not is_set:
-        name, reason = next(iter(missing.items()))
-        raise LayerscopeError(
-            f"{name} cannot be computed from these states ({reason}): leave it out of `metrics`"
-        )
-    lines = []
-    for reason in dict.fromkeys(missing.values()):
-        names = [name for name in missing if missing[name] == reason]
-        lines.append(f"not measured: {', '.join(names)} ({reason})")
-    return lines

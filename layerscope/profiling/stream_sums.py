@@ -9,6 +9,7 @@ shards, could be one checkpoint older.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,12 @@ from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.files import aside, foreign, is_intact, save_sealed
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Stream
-from layerscope.metrics.factors import FromRows
 from layerscope.metrics.moments import RowSums, SummedRows, ValueSums
 from layerscope.profiling.forward_pass import Tensors
 from layerscope.profiling.plan import Job
 from layerscope.profiling.source import Row, Source
 from layerscope.profiling.tables import has_values, of_rows, of_tokens
-from layerscope.runs.registry import METRICS, is_scalar, measured
+from layerscope.runs.registry import METRICS, is_scalar
 from layerscope.runs.states import OWN, PROJECTED, Column
 
 FACTS = "facts"
@@ -44,9 +44,8 @@ def of_stream(job: Job) -> Job:
             f"{', '.join(options.metrics)} cannot be computed from sums over samples, and "
             f"`keep_states={options.keep_states!r}` keeps only sums of most: leave `keep_states` out"
         )
-    return replace(
-        job, options=replace(options, metrics=tuple(summed), store_dtype="float32")
-    )
+    options = replace(options, metrics=tuple(summed), store_dtype="float32")
+    return replace(job, options=options)
 
 
 @dataclass
@@ -71,12 +70,9 @@ class StreamSums:
 
     def save(self, path: Path) -> None:
         """Write all of it, whole or not at all."""
-        facts = {name: value for name, value in vars(self).items() if name != "sums"}
-        tensors = {
-            FACTS: torch.frombuffer(
-                bytearray(json.dumps(facts).encode()), dtype=torch.uint8
-            )
-        }
+        facts = {**vars(self), "sums": {}}
+        written = bytearray(json.dumps(facts).encode())
+        tensors = {FACTS: torch.frombuffer(written, dtype=torch.uint8)}
         for key, summed in self.sums.items():
             for name, value in summed.tensors().items():
                 tensors[f"{key}|{name}"] = value
@@ -98,29 +94,26 @@ class StreamSums:
             name, _, field_name = key.rpartition("|")
             # what is mapped to a file keeps it from being replaced
             parts.setdefault(name, {})[field_name] = value.clone()
-        sums = {
-            key: KINDS[key.partition(" ")[0]](**fields) for key, fields in parts.items()
-        }
         kept = [tuple(sample) for sample in facts.pop("kept")]
-        return cls(**facts, kept=kept, sums=sums)
+        totals = cls(**facts, kept=kept)
+        for key, fields in parts.items():
+            kind, _, _ = key.partition(" ")
+            totals.sums[key] = KINDS[kind](**fields)
+        return totals
 
     def add(self, job: Job, tensors: Tensors) -> None:
         """Add the values of tokens and the pooled states that were measured of finite samples."""
         fine = tensors["broken"] < 0
         if not bool(fine.any()):
             return
-        has_rows = any(job.options.measures(metric) for metric, _ in measured(FromRows))
+        has_rows = job.options.wants("pooled")
         for key, values in tensors.items():
-            if key == "broken":
-                continue
             if is_scalar(key):
                 self._add(f"tokens {key}", ValueSums.of(values[:, fine]))
             elif has_rows and key.rpartition(".")[2] in (*job.vectors.poolings, OWN):
-                is_final = key.startswith("normed.")
-                self._add(
-                    f"rows {key}",
-                    RowSums.of((values[-1:] if is_final else values)[:, fine]),
-                )
+                if key.startswith("normed."):  # only after the last layer
+                    values = values[-1:]
+                self._add(f"rows {key}", RowSums.of(values[:, fine]))
 
     def _add(self, key: str, sums: Any) -> None:
         self.sums[key] = self.sums[key] + sums if key in self.sums else sums
@@ -129,8 +122,10 @@ class StreamSums:
         """Add what another process has summed up of other chunks."""
         for key, summed in other.sums.items():
             self._add(key, summed)
-        for name in ("seen", "empty", "cut", "broken"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.seen += other.seen
+        self.empty += other.empty
+        self.cut += other.cut
+        self.broken += other.broken
         self.kept = sorted([*self.kept, *other.kept])
 
     def rows(self, source: Source) -> Iterator[Row]:
@@ -162,20 +157,17 @@ class StreamSums:
             f"{self.cut:,} texts are cut at {texts}": self.cut,
             f"{self.broken:,} samples hold NaN or infinity: they are left out and counted": self.broken,
         }
-        return [line for line, is_due in lines.items() if is_due]
+        return [*compress(lines, lines.values())]
 
     def corpus(self, stream: Stream, most: int) -> Corpus:
         """Return the kept samples in the order of the data."""
         chosen = sorted(self.kept[:most], key=itemgetter(1, 2))
         _, _, _, samples, names, labels = zip(*chosen, strict=True)
+        if stream.label_column is None and stream.head.labels is None:
+            return Corpus(stream.name, "text", samples, names, None, stream.notes)
         if len({*map(type, labels)}) > 1:  # no column mixes numbers and texts
             labels = tuple(map(str, labels))
-        classes = (
-            None
-            if stream.label_column is None and stream.head.labels is None
-            else labels
-        )
-        return Corpus(stream.name, "text", samples, names, classes, stream.notes)
+        return Corpus(stream.name, "text", samples, names, labels, stream.notes)
 
 
 def _titles(names: Sequence[str]) -> str:

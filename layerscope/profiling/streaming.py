@@ -9,6 +9,7 @@ run, whose tables get the rows from sums over all samples.
 import time
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Chunk, Stream
 from layerscope.models.capture import evaluating
 from layerscope.profiling.forward_pass import (
+    HOPELESS,
     Tensors,
     batches_in,
     compute,
@@ -86,21 +88,19 @@ def sum_stream(
             f"run folder {str(path)!r} was begun by {number} processes, and now there are {size}: "
             f"start {number}, or choose another folder with `out`"
         )
-    sums = [
-        StreamSums.load(part) if part.is_file() else StreamSums(begun) for part in parts
-    ]
-    for part in sums:
-        refuse_another(path, part.begun, begun)
+    sums = []
+    for part in parts:
+        sums.append(StreamSums.load(part) if part.is_file() else StreamSums(begun))
+        refuse_another(path, sums[-1].begun, begun)
     team.meet()  # before anyone writes, all have read
-    if not all(part.ended for part in sums):
-        reporter.say(_line(job, stream, path, sum(part.seen for part in sums)))
-        rank = team.rank
-        _sum_chunks(job, stream, sums[rank], rank, size, parts[rank], reporter)
+    if not all(each.ended for each in sums):
+        reporter.say(_line(job, stream, path, sum(each.seen for each in sums)))
+        _sum_chunks(job, stream, sums[team.rank], parts[team.rank], team, reporter)
         team.meet()
-        sums = [StreamSums.load(part) for part in parts]
+        sums = [*map(StreamSums.load, parts)]
     whole, *rest = sums
-    for part in rest:
-        whole.join(part)
+    for other in rest:
+        whole.join(other)
     return whole
 
 
@@ -120,15 +120,14 @@ def _sum_chunks(
     job: Job,
     stream: Stream,
     totals: StreamSums,
-    rank: int,
-    size: int,
     file: Path,
+    team: Team,
     reporter: Reporter,
 ) -> None:
-    """Take every chunk of a process that is left; what is finished is kept in the file whatever happens."""
+    """Take every chunk of a process that is left; what is finished is kept whatever happens."""
     written = cost = 0.0
-    every = stream.chunks(totals.next, lambda number: number % size == rank)
-    chunks = (chunk for chunk in every if chunk.read)
+    every = stream.chunks(totals.next, lambda number: number % team.size == team.rank)
+    chunks = filter(attrgetter("read"), every)
 
     with (
         evaluating(job.model.module),
@@ -137,8 +136,9 @@ def _sum_chunks(
         advance(totals.seen)
         while not totals.ended:
             try:
-                chunk = next(chunks, None)
-                measured = None if chunk is None else _measured(job, stream.name, chunk)
+                chunk, measured = next(chunks, None), None
+                if chunk is not None:
+                    measured = _measured(job, stream.name, chunk)
             except BaseException:
                 totals.save(file)
                 raise
@@ -164,7 +164,8 @@ def _measured(job: Job, name: str, chunk: Chunk) -> tuple[pd.DataFrame, Tensors]
     for rows, inputs in ahead(partial(read, part), batches_in(plan)):
         batches += compute(part, rows, lambda _: None, inputs=inputs)
     tensors = joined(batches)
-    refuse_hopeless(job.model, plan["name"], tensors["broken"])
+    if len(plan) >= HOPELESS:
+        refuse_hopeless(job.model.loaded.name, plan["name"], tensors["broken"])
     return plan, tensors
 
 
@@ -184,15 +185,12 @@ def _add(
         totals.broken += int((tensors["broken"] >= 0).sum())
         totals.add(job, tensors)
     n = len(chunk.samples)
-    priorities = (
-        np.random.default_rng([job.options.seed, 5, chunk.number]).random(n).tolist()
-    )
-    about = zip(chunk.samples, chunk.names, chunk.labels or [None] * n, strict=True)
-    fresh = [
-        (priority, chunk.number, place, *sample)
-        for place, (priority, sample) in enumerate(zip(priorities, about, strict=True))
-    ]
-    totals.kept = sorted([*totals.kept, *fresh])[: job.options.reservoir]
+    rng = np.random.default_rng([job.options.seed, 5, chunk.number])
+    priorities, numbers = rng.random(n).tolist(), [chunk.number] * n
+    labels = chunk.labels or [None] * n
+    columns = priorities, numbers, range(n), chunk.samples, chunk.names, labels
+    totals.kept += zip(*columns, strict=True)
+    totals.kept = sorted(totals.kept)[: job.options.reservoir]
 
 
 def finish(run: Run, job: Job, totals: StreamSums) -> None:
@@ -201,9 +199,8 @@ def finish(run: Run, job: Job, totals: StreamSums) -> None:
     source.total = totals.seen
     rows = pd.DataFrame([*totals.rows(source)], columns=list(COLUMNS)).astype(COLUMNS)
     rows = rows.assign(part=run.info["model"]["part"])
-    for kind, summed in rows.groupby(
-        rows["metric"].map(lambda name: about(name).needs)
-    ):
+    kinds = rows["metric"].map(lambda name: about(name).needs)
+    for kind, summed in rows.groupby(kinds):
         tables = [summed]
         if run.folder.has_table(str(kind)):
             of_sample = run.folder.read_table(str(kind)).astype(COLUMNS)

@@ -61,13 +61,9 @@ def profile(
     cka: Annotated[Estimators, METRIC] = "debiased",
     cosine: Annotated[Centrings, METRIC] = "centered",
     exclude_sinks: Annotated[bool, METRIC] = False,
-    prefixes: Annotated[
-        Iterable[int] | None, Several(Whole(1), such_as="8,16,32"), METRIC
-    ] = None,
     lens_tokens: Annotated[
         int | str | None, Whole(1, words=("all", "auto")), METRIC
     ] = "auto",
-    entropy_samples: Annotated[int | None, Whole(1), METRIC] = None,
     sublayers: Annotated[bool, METRIC] = False,
     views: Annotated[int, Whole(0, 1000), VIEWS] = 2,
     view_samples: Annotated[int, Whole(2), VIEWS] = 1000,
@@ -121,12 +117,8 @@ def profile(
         cosine: how states enter cosines and angles: centered (minus their layer's mean),
             uncentered, or both.
         exclude_sinks: leave out tokens whose norm is over 10 times their sample's median.
-        prefixes: also measure prompt entropy over the first N tokens, for each N given, such as
-            8,16,32.
         lens_tokens: number of token positions read through the head, or all; auto reads all if that
             takes seconds, else a share.
-        entropy_samples: number of samples whose prompt entropy is computed; by default all, or 256
-            on a GPU.
         sublayers: also measure inside each block: what attention and MLP add, and the stream between.
         views: augmentations of each sample, for InfoNCE, LiDAR and DiME; 0 leaves them out.
         view_samples: number of samples that get views.

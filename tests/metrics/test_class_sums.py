@@ -52,7 +52,7 @@ def test_sums_over_chunks_of_two_processes_are_those_of_all_states(
     scale = np.r_[factor, np.ones(width - 1)]
     centres = rng.normal(size=(2, classes, width))[:, labels]
     layers = centres + spread * rng.normal(size=(2, n, width)) * scale @ along + offset
-    parts = [ClassSums.empty(0, 2, width), ClassSums.empty(0, 2, width)]
+    parts = [ClassSums.empty(classes, 2, width), ClassSums.empty(classes, 2, width)]
     for chunk, start in enumerate(range(0, n, 37)):
         rows = slice(start, start + 37)
         of_chunk = torch.from_numpy(labels[rows])
@@ -89,18 +89,18 @@ def test_a_simplex_is_collapsed_whatever_its_size():
 
 
 def test_one_class_has_no_collapse_and_no_state_changes_nothing():
-    sums = ClassSums.empty(0, 4)
+    sums = ClassSums.empty(2, 4)
     sums.update(torch.empty(0, 4), torch.empty(0, dtype=torch.int64))
-    assert sums.collapse() is None and len(sums.counts) == 0
+    assert sums.collapse() is None and sums.counts.tolist() == [0, 0]
     sums.update(torch.eye(4), torch.zeros(4, dtype=torch.int64))
-    assert sums.collapse() is None and sums.counts.tolist() == [4.0]
+    assert sums.collapse() is None and sums.counts.tolist() == [4, 0]
 
 
 def test_states_that_are_all_equal_have_no_collapse(rng):
     """As of class tokens at the embedding output: there is nothing to divide by."""
     equal = np.tile(rng.normal(size=5).astype("float32"), (30, 1))
     states, labels = np.stack([equal, rng.normal(size=(30, 5))]), np.arange(30) % 3
-    sums = ClassSums.empty(0, 2, 5)
+    sums = ClassSums.empty(3, 2, 5)
     for block in (slice(11), slice(11, None)):
         sums.update(torch.from_numpy(states[:, block]), torch.from_numpy(labels[block]))
     for value in (sums.collapse(), neural_collapse(states, labels)):

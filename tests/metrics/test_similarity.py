@@ -21,13 +21,11 @@ MEASURES = [
     ("cka", {}),
     ("cka", {"debiased": False}),
     ("cka", {"kernel": "rbf"}),
-    ("cka", {"kernel": "rbf", "debiased": False, "bandwidth": 3.0}),
     ("cca", {}),
     ("svcca", {"variance": 0.8}),
     ("pwcca", {}),
     ("pwcca", {"weights_from": "second"}),
     ("procrustes", {"kind": "distance"}),
-    ("rsa", {"rdm": "cosine", "compare": "pearson"}),
     ("rsa", {}),
     ("pnka", {}),
     ("mutual_knn", {"k": 3, "distance": "euclidean"}),
@@ -149,11 +147,3 @@ def test_samples_without_a_cosine_are_counted_and_not_averaged(
             stderr = values.std(ddof=1) / len(values) ** 0.5
             assert float(mean[a, b]) == pytest.approx(values.mean(), abs=1e-12)
             assert float(error[a, b]) == pytest.approx(stderr, abs=1e-8)
-    # some processors round sums of other blocks of rows differently in the last place
-    matrix = similarity_matrix(
-        states,
-        "cosine_similarity",
-        others=others if two_models else None,
-        center=center,
-    )
-    np.testing.assert_allclose(matrix, mean, rtol=1e-12, atol=1e-14)

@@ -38,7 +38,6 @@ def chosen(tmp_path_factory):
         out=tmp_path_factory.mktemp("choices") / "run",
         metrics=METRICS,
         views=0,
-        prefixes=[3],
         progress=False,
         **how,
     )
@@ -64,12 +63,6 @@ def test_entropies_of_rows_scaled_in_every_way(chosen, rows):
         ]
         found = run.metric("prompt_entropy", variant=variant(alpha, rows))
         assert found.loc[layer] == pytest.approx(np.mean(each), rel=1e-5)
-        first = [
-            references.matrix_entropy(sample[layer][:3], alpha, rows)
-            for sample in tokens
-        ]
-        found = run.metric("prompt_entropy", variant=f"{variant(alpha, rows)},prefix=3")
-        assert found.loc[layer] == pytest.approx(np.mean(first), rel=1e-5, abs=1e-6)
         wanted = references.matrix_entropy(run.pooled(layer), alpha, rows)
         assert run.metric("dataset_entropy", variant=variant(alpha, rows)).loc[
             layer

@@ -80,50 +80,33 @@ def alone(given: Path, out: Path) -> layerscope.Run:
     )
 
 
-def asked(given: Path, out: Path) -> list[str]:
-    return [
-        "profile",
-        str(given / "llama"),
-        "--data",
-        str(given / "texts.csv"),
-        "--batch-size",
-        "1",
-        "--views",
-        "1",
-        "--metrics",
-        ",".join(KINDS),
-        "--out",
-        str(out),
-        "--json",
-    ]
+def command(given: Path, verb: str, out: str, *options: str) -> list[str]:
+    """Return a verb on the language model and the texts."""
+    model, texts = str(given / "llama"), str(given / "texts.csv")
+    return [verb, model, "--data", texts, "--out", str(given / out), *options]
+
+
+def asked(given: Path, out: str, *more: str) -> list[str]:
+    kinds = ",".join(KINDS)
+    options = ("--batch-size", "1", "--views", "1", "--metrics", kinds, "--json")
+    return command(given, "profile", out, *options, *more)
 
 
 @pytest.fixture(scope="module")
 def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
     """Two processes that answer to wrong commands, to a right one, and end with a wrong one: what torchrun told."""
-    right = asked(given, given / "two")
+    right, states = asked(given, "two"), ("--layers", "1,2", "--chunk-rows", "6")
+    missing = str(given / "missing.csv")
     commands = {
         "option": [*right, "--vievs", "2"],
         "command": ["inspect", str(given / "llama")],
-        "data": ["profile", str(given / "llama"), "--data", str(given / "missing.csv")],
-        "held": asked(given, given / "held"),
+        "data": ["profile", str(given / "llama"), "--data", missing],
+        "held": asked(given, "held"),
         "only one": [right, [*right, "--samples", "20"]],
         "fault": right,
         "right": right,
-        "states": [
-            "extract",
-            str(given / "llama"),
-            "--data",
-            str(given / "texts.csv"),
-            "--layers",
-            "1,2",
-            "--chunk-rows",
-            "6",
-            "--out",
-            str(given / "states"),
-            "--json",
-        ],
-        "last": [*asked(given, given / "none"), "--samples", "none"],
+        "states": command(given, "extract", "states", *states, "--json"),
+        "last": asked(given, "none", "--samples", "none"),
     }
     (given / "commands.json").write_text(json.dumps(commands))
     with locked(given / "held"):
@@ -157,11 +140,8 @@ def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope
     assert set(KINDS) <= set(two.table()["metric"])
     assert_same(single, two)
     assert two.folder.plan.equals(single.folder.plan)
-    lines = (two.path / "log.jsonl").read_text().splitlines()
-    assert (
-        sorted(json.loads(line).get("shard", -1) for line in lines if '"shard"' in line)
-        == two.folder.shards
-    )
+    computed = [event["shard"] for event in two.folder.events("shard")]
+    assert sorted(computed) == two.folder.shards
 
 
 def test_two_processes_write_the_states_of_one(told, given: Path, one_thread):
@@ -217,7 +197,7 @@ def killed(
     forks: Forks, given: Path, out: Path, rank: int, shards: int, tables: int = 0
 ) -> None:
     """Start two processes and kill one when so much is there; the other ends, and says why."""
-    both = forks.together(*asked(given, out))
+    both = forks.together(*asked(given, str(out)))
     both[0].until(lambda: len(list((out / "shards").glob("*.json"))) >= shards, 0.0005)
     both[0].until(
         lambda: len(list((out / "tables").glob("*.parquet"))) >= tables, 0.0005

@@ -1,4 +1,4 @@
-"""Quality measures of a run against the public functions on its states: spectra, dimension, norms, prefixes."""
+"""Quality measures of a run against the public functions on its states: spectra, dimension, norms."""
 
 import math
 from pathlib import Path
@@ -30,7 +30,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         TEXTS,
         out,
         metrics=names,
-        prefixes=[16, 2, 8],
         alpha=[1.0, 2.0],
         batch_size=7,
     )
@@ -58,28 +57,14 @@ def test_pooled_ones_are_the_public_functions(run: Run) -> None:
         assert set(run.table().query(f"metric == '{name}'")["variant"]) == {variant}
 
 
-def test_norms_and_prefixes_are_the_public_functions(run: Run) -> None:
-    model, samples, table = tiny.gpt2(), run.samples(), run.table()
+def test_norms_are_the_public_functions(run: Run) -> None:
+    model = tiny.gpt2()
     walks = [walk(model, text)[0].double() for text in TEXTS]
     for layer in (0, 2):
         states = [z[layer] for z in walks]
         for name, part in NORMS.items():
             want = [float(getattr(metrics.norms(z), part)) for z in states]
             np.testing.assert_allclose(by_sample(run, name, layer), want, rtol=1e-5)
-        for alpha, k in ((1.0, 2), (1.0, 16), (2.0, 8)):
-            here = f"variant == 'alpha={alpha:g},prefix={k}' and layer == {layer} and site == 'raw'"
-            want = np.array(
-                [
-                    float(metrics.prompt_entropy(z, alpha=alpha, prefixes=[k])[0])
-                    for z in states
-                ]
-            )
-            np.testing.assert_allclose(
-                samples.query(here).sort_values("sample")["value"], want, atol=1e-5
-            )
-            row, known = table.query(here).iloc[0], want[~np.isnan(want)]
-            assert row["value"] == pytest.approx(known.mean(), abs=1e-5)
-            assert (row["n"], row["n_skipped"]) == (len(known), 40 - len(known))
 
 
 def test_layers_without_variance_and_few_samples(tmp_path: Path) -> None:

@@ -108,16 +108,10 @@ def assert_same_table(
         )
 
 
-@pytest.mark.parametrize("pooling", ["auto", "mean,last"])
 def test_requests_without_a_model_give_the_table_of_the_model_without_its_norm(
-    gpt2: Path, tmp_path: Path, pooling: str
+    gpt2: Path, tmp_path: Path
 ) -> None:
-    options = {
-        "metrics": "all",
-        "pooling": pooling,
-        "prefixes": [4],
-        "exclude_sinks": True,
-    }
+    options = {"metrics": "all", "pooling": "mean,last", "exclude_sinks": True}
     run = profiled(gpt2, "all", tmp_path / "run", **options)
     model = direct(gpt2, tmp_path / "direct", norm="none", **options)
     lens = (
@@ -165,13 +159,7 @@ def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) 
     ):
         run.pooled(2)
     assert run.document().facts[:2] == ("layers 1,3", "32 wide")
-    chosen = layerscope.select(run, progress=False)
-    assert [row.layer for row in chosen.layers] == [
-        1,
-        3,
-    ] and chosen.baseline_name == "the last layer"
-    assert not run.info["model"]["whole"]
-    run.report()
+    assert not run.info["model"]["whole"] and run.report().is_file()
 
 
 @pytest.mark.parametrize("kind", ["tokens", "mean,last"])
@@ -202,21 +190,6 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
             rtol=1e-5,
             atol=1e-6,
         )
-    if tokens:
-        form = {
-            "tokens": True,
-            "format": "parquet",
-            "out": tmp_path / "table",
-            "progress": False,
-        }
-        table = layerscope.extract(str(gpt2 / "model"), data[:3], [0, 2], **form)
-        with pytest.raises(
-            LayerscopeError,
-            match="holds states as Parquet: extract them as safetensors",
-        ):
-            layerscope.profile(
-                states=table.path, out=tmp_path / "other", progress=False
-            )
     assert run.info["model"]["whole"] and len(run.metric("knn_probe")) == 3
 
 

@@ -17,7 +17,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.profiling import pipeline
 from layerscope.runs import Run
 
-SAMPLES = 110
+SAMPLES = 90
 KEY = ["metric", "variant", "pooling", "layer", "site", "layer_b", "site_b"]
 SUMMED = "prompt_entropy,curvature,norm_mean,dataset_entropy,effective_rank,rankme,anisotropy,alpha_req,nesum"
 OF_SAMPLE = (
@@ -36,7 +36,7 @@ SMALL = (
 )
 OPTIONS = {
     "metrics": KINDS, "alpha": "1,2", "rows": "unit,raw", "cka": "debiased,biased",
-    "cosine": "centered,uncentered", "pooling": "mean,last", "batch_size": 1,
+    "cosine": "centered,uncentered", "pooling": "mean", "batch_size": 1,
 }  # fmt: skip
 
 
@@ -155,14 +155,6 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
         (
             {"keep_states": "none", "samples": 50},
             "`samples` is for data that are read at once, and `keep_states='none'`",
-        ),
-        (
-            {"keep_states": "none", "chunk": 8},
-            "`chunk` is for data that are read at once",
-        ),
-        (
-            {"keep_states": "none", "metrics": "nc1,label_probability"},
-            "'label_probability' is measured in training alone, by `layerscope train`",
         ),
     ],
 )

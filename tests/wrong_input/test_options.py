@@ -38,11 +38,6 @@ OPTIONS: list[tuple[str, str, str]] = [
         "curvatur",
         f"metric 'curvatur' does not exist, did you mean curvature? ({METRIC_NAMES})",
     ),
-    (
-        "--prefixes",
-        "8,x",
-        "prefixes is 'x': give whole numbers of at least 1, such as 8,16,32",
-    ),
     ("--metrics", "", "metrics is empty: give names, default, seven or all"),
     (
         "--metrics",
