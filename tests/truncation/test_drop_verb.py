@@ -68,7 +68,7 @@ def test_the_command_its_card_and_a_layer_beside_it(cli, tmp_path: Path) -> None
     card = (tmp_path / "cut" / "README.md").read_text()
     assert (
         "# full without blocks 2-3,6 of 6" in card
-        and "`layerscope train` heals it" in card
+        and "`layerscope truncate --heal` heals it" in card
     )
     like = "Its output is that of the full model with blocks 2-3,6 bypassed, after the final norm"
     assert like in card
