@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -214,26 +215,32 @@ def _order(job: Job, offers: dict[int, Offer], allowed: list[int]) -> list[int]:
         return allowed[-1:]
     first = allowed[-1]
     for blocks in reversed(allowed):
-        loss, _ = _cut_loss(job, offers[blocks])
-        if loss > REACH * job.max_loss:
+        offers[blocks] = offer = _cut(job, offers[blocks])
+        if (offer.cut_loss or 0.0) > REACH * job.max_loss:
             break
         first = blocks
     return [blocks for blocks in allowed if blocks >= first]
 
 
-def _cut_loss(job: Job, offer: Offer) -> tuple[float, float]:
-    """Return the loss of a model that only lacks blocks, and its standard error."""
+def _cut(job: Job, offer: Offer) -> Offer:
+    """Return an offer with what it loses before healing, by the better of two ways: its blocks, or as many first ones.
+
+    Blocks are chosen by agreement with the full model, whose last blocks may know less of the task.
+    """
     source, depth = job.source, job.source.model.stack.depth
-    dropped = set(range(1, depth + 1)) - set(offer.kept)
 
     def measured() -> dict[str, Any]:
         full = job.full_values  # before blocks are left out
-        with skipping(source.module, source.model.stack, dropped):
-            loss, error = paired(full, job.task.values(source.model, VALIDATION))
-        return {"loss": loss, "error": error}
+        ways = []
+        for kept in {offer.kept, tuple(range(1, len(offer.kept) + 1))}:
+            dropped = set(range(1, depth + 1)) - set(kept)
+            with skipping(source.module, source.model.stack, dropped):
+                loss, error = paired(full, job.task.values(source.model, VALIDATION))
+            ways.append({"cut_loss": loss, "error": error, "kept": kept})
+        return min(ways, key=itemgetter("cut_loss"))
 
     facts = job.phase(f"cut-{len(offer.kept)}", measured)
-    return facts["loss"], facts["error"]
+    return replace(offer, **facts | {"kept": tuple(facts["kept"])})
 
 
 def _room(job: Job, offer: Offer) -> Path:
@@ -242,15 +249,14 @@ def _room(job: Job, offer: Offer) -> Path:
 
 def _trial(job: Job, offer: Offer) -> Offer:
     """Write a model of some blocks, healed where that helps, and return it with its loss on the validation part."""
-    source, room = job.source, _room(job, offer)
+    source, room, offer = job.source, _room(job, offer), _cut(job, offer)
     kept = [block - 1 for block in offer.kept]
-    cut_loss, cut_error = _cut_loss(job, offer)
 
     def plain() -> dict[str, Any]:
         shutil.rmtree(room / CUT, ignore_errors=True)
         made = write_cut(source, kept, room / CUT, job.format)
-        facts = {"path": CUT, "loss": cut_loss, "error": cut_error, "healed": ""}
-        return facts | {"difference": made.difference}
+        facts = {"path": CUT, "loss": offer.cut_loss, "error": offer.error}
+        return facts | {"healed": "", "difference": made.difference}
 
     def tried() -> dict[str, Any]:
         room.mkdir(exist_ok=True)
@@ -265,7 +271,7 @@ def _trial(job: Job, offer: Offer) -> Offer:
         model = open_cut(room / MODEL, source).model
         values = job.task.values(model, VALIDATION)
         loss, error = paired(job.full_values, values)
-        if loss > cut_loss:
+        if loss > (offer.cut_loss or 0.0):
             return plain()
         facts = {"path": MODEL, "loss": loss, "error": error, "healed": change.text}
         return facts | {"difference": made.difference}
@@ -273,7 +279,6 @@ def _trial(job: Job, offer: Offer) -> Offer:
     facts = job.phase(f"trial-{len(offer.kept)}", tried)
     return replace(
         offer,
-        cut_loss=cut_loss,
         loss=facts["loss"],
         error=facts["error"],
         healed=facts["healed"] != "",

@@ -18,8 +18,8 @@ OLD_INDEX = "A new vector in an index of the full model's vectors"
 class Offer:
     """A model of some blocks, counted from 1, on the samples that choices are made by.
 
-    `loss` and its standard error are in points, `cut_loss` is that before healing; None is what was
-    not measured. `speedup` and `megabytes` are those of a model that ends at as many layers.
+    `cut_loss` before healing and `loss` are in points, `error` is the standard error of the last
+    one; None is what was not measured. `speedup` and `megabytes` are those of a model that ends at as many layers.
     """
 
     kept: tuple[int, ...]

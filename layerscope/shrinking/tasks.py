@@ -144,15 +144,19 @@ class NextToken(Task):
         return 100 * self.read(model, part, next_token)
 
 
+@dataclass(frozen=True)
 class Agreement(Task):
     """Agreement with the full model: equal predictions, or the cosine of the vectors."""
 
+    of_full: dict[int, Floats] = field(default_factory=dict)
     measure = "agreement with the full model"
     max_loss = 5.0
 
     def values(self, model: LayeredModel, part: int) -> Floats:
-        """Return the values."""
-        ours, theirs = (self.read(each, part) for each in (model, self.full))
+        """Return the values; the first call is made while the full model is whole."""
+        if part not in self.of_full:
+            self.of_full[part] = self.read(self.full, part)
+        ours, theirs = self.read(model, part), self.of_full[part]
         if reads_logits(model):
             return np.asarray(100.0 * (ours.argmax(-1) == theirs.argmax(-1)))
         vectors = torch.from_numpy(ours), torch.from_numpy(theirs)

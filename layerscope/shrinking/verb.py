@@ -30,8 +30,9 @@ def shrink(
 ) -> "Shrunk":
     """Make a model smaller within a budget: a standard checkpoint, healed, and judged on held-out data.
 
-    Blocks that matter least are left out; what is left learns from the full model to give what
-    that gives. A quarter of the data is held out before anything else happens, and judges the model
+    Blocks that matter least are left out: those without which the full model's outputs change
+    least, or the last ones, whichever lose less on your data. What is left learns from the full
+    model to give what that gives. A quarter of the data is held out before anything else happens, and judges the model
     that was written. Repeating the call resumes it.
 
     The loss is in points, hundredths of the score: the accuracy of a linear probe where the data

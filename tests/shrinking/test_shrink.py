@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
+import torch
 import transformers as hf
 from sentence_transformers import SentenceTransformer, models
 from typed import cli
@@ -82,6 +83,33 @@ def test_an_encoder(kind: str, encoder: Path, tmp_path: Path) -> None:
         nearest = [np.argsort(-(rows @ index))[:, :10] for rows in (old, new)]
         hits = [np.isin(*pair).mean() for pair in zip(*nearest, strict=True)]
         assert shrunk.recall == pytest.approx(np.mean(hits), abs=0.02)
+
+
+def test_blocks_are_kept_that_know_the_task(tmp_path: Path) -> None:
+    module = tiny.bert().base_model
+    with torch.no_grad():  # the last block drowns what the others know
+        module.encoder.layer[2].output.dense.weight *= 30
+        module.encoder.layer[2].output.dense.bias += 30 * torch.randn(32)
+    folder = tiny.saved(module, tmp_path / "plain", special=True)
+    parts = [models.Transformer(str(folder)), models.Pooling(32)]
+    SentenceTransformer(modules=parts, device="cpu").save_pretrained(tmp_path / "full")
+    parts[0].auto_model.encoder.layer = parts[0].auto_model.encoder.layer[:2]
+    vectors = SentenceTransformer(modules=parts, device="cpu").encode(TEXTS)
+    labels = np.where(vectors[:, 0] > np.median(vectors[:, 0]), "yes", "no")
+    data = {"texts": TEXTS, "labels": pd.DataFrame({"text": TEXTS, "label": labels})}
+    kept = {
+        name: layerscope.shrink(
+            tmp_path / "full",
+            samples,
+            out=tmp_path / name,
+            max_loss=100,
+            speed=1.01,
+            progress=False,
+            minutes=0,
+        ).kept
+        for name, samples in data.items()
+    }
+    assert 3 in kept["texts"] and kept["labels"] == (1, 2)
 
 
 def _task(data: object, folder: Path) -> object:
