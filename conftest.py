@@ -66,13 +66,24 @@ def _csv(path: Path, columns: str, rows: list[tuple[object, ...]]) -> None:
     path.write_text("\n".join([columns, *lines]) + "\n", encoding="utf-8")
 
 
-def _reviews(folder: Path) -> None:
+def _reviewed() -> list[tuple[str, str]]:
     labels = dict.fromkeys(PRAISE, "praise") | dict.fromkeys(BLAME, "blame")
-    rows = [
+    return [
         (f"{subject} {word}", labels[word])
         for subject, word in itertools.product(SUBJECTS, labels)
     ]
-    _csv(folder / "reviews.csv", "text,label", rows)
+
+
+def _reviews(folder: Path) -> None:
+    _csv(folder / "reviews.csv", "text,label", _reviewed())
+
+
+def _tickets(folder: Path) -> None:
+    rows = [
+        (f"{first} {second}", label)
+        for (first, label), (second, _) in itertools.product(_reviewed(), repeat=2)
+    ]
+    _csv(folder / "tickets.csv", "text,label", rows)
 
 
 def _scores(folder: Path) -> None:
@@ -189,6 +200,7 @@ def _steps(folder: Path) -> None:
 
 MAKERS: dict[str, Callable[[Path], None]] = {
     "reviews.csv": _reviews,
+    "tickets.csv": _tickets,
     "scores.csv": _scores,
     "metrics.csv": _metrics,
     "tiny-bert": lambda folder: _tiny(folder, "tiny-bert"),

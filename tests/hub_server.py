@@ -47,6 +47,7 @@ class Hub:
                 Rule(repo, endpoint="info"),
                 Rule(f"{repo}/revision/<revision>", endpoint="info"),
                 Rule(f"{repo}/tree/<revision>", endpoint="tree"),
+                Rule(f"{repo}/tree/<revision>/<path:folder>", endpoint="tree"),
                 Rule(
                     f"{repo}/preupload/<revision>",
                     endpoint="preupload",
@@ -143,10 +144,13 @@ class Hub:
         owner: str,
         name: str,
         revision: str,
+        folder: str = "",
     ) -> Response:
         found = self._commit(request, kind, f"{owner}/{name}", revision)
         if isinstance(found, Response):
             return found
+        if folder:  # these repositories have none
+            return _error(404, "no such folder", "EntryNotFound")
         entries = []
         for path, data in found[1].items():
             oid = hashlib.sha1(data).hexdigest()

@@ -127,7 +127,7 @@ def test_what_the_machine_refuses_is_a_line_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Too many levels") as error:
         (tmp_path / "loop").read_text()
     line = str(machine(error.value))
-    assert line.startswith("a file cannot be used (") and "/loop'): check what" in line
+    assert line.startswith("a file cannot be used (") and "Too many levels" in line
     for too_much in (lambda: torch.empty(2**60), lambda: bytearray(2**60)):
         with pytest.raises((RuntimeError, MemoryError)) as error:
             too_much()

@@ -80,6 +80,10 @@ class Calibration:
     thresholds that were tested, with the one that failed. `mean_layer`, `disagreement`, `accuracy`
     and `full_accuracy` (the full model's; both None without labels) are what was seen on these
     samples, leaving at the threshold. `fingerprint` names the weights, `dtype` their precision.
+
+    >>> saved = layerscope.open_exit_report("tiny-exits").calibration  # its fields
+    >>> saved["depth"], saved["errors"] <= saved["n"]
+    (3, True)
     """
 
     exits: tuple[int, ...]

@@ -183,5 +183,6 @@ def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cl
         "--out",
     ]
     assert "line 1031 is not JSON" in cli(*typed, tmp_path / "a").line
-    assert len(layerscope.open_extraction(tmp_path / "a").chunks) == 5
+    # the rows of the fifth are still being computed when the line after it is read
+    assert len(layerscope.open_extraction(tmp_path / "a").chunks) == 4
     assert not layerscope.open_extraction(tmp_path / "a").is_whole

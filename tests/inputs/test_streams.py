@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import datasets
+import huggingface_hub
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -141,7 +142,7 @@ def test_texts_of_the_hub_are_fetched_as_they_are_read(hub, tmp_path, monkeypatc
     ]
     assert second in hub.seen
     corpus = open_corpus("hf:user/reviews")  # now it is cached
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert joined(open_stream("hf:user/reviews:train"))[0] == list(corpus.samples)
     with pytest.raises(
         LayerscopeError,
