@@ -71,7 +71,8 @@ CASES = {
     "vi photos --from-config": "'{place}/vi' holds no config.json, did you mean vit?: with --from-config give a folder "
                                "with one, or a JSON file",
     "bare.json novel.txt --from-config":
-        "'{place}' has no tokenizer that can be loaded (Couldn't instantiate the backend tokenizer from one of:): save one with the model, or name one with --processor",
+        "'{place}' has no tokenizer that can be loaded (Couldn't instantiate the backend tokenizer from one of:): "
+        "save one with the model, or name one with --processor",
 }  # fmt: skip
 
 
