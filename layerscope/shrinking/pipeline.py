@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -236,8 +236,10 @@ def _cut(job: Job, offer: Offer) -> Offer:
             dropped = set(range(1, depth + 1)) - set(kept)
             with skipping(source.module, source.model.stack, dropped):
                 loss, error = paired(full, job.task.values(source.model, VALIDATION))
-            ways.append({"cut_loss": loss, "error": error, "kept": kept})
-        return min(ways, key=itemgetter("cut_loss"))
+            ways.append(replace(offer, kept=kept, cut_loss=loss, error=error))
+        better = min(ways, key=attrgetter("cut_loss"))
+        job.reporter.say(better.text)
+        return {name: getattr(better, name) for name in ("kept", "cut_loss", "error")}
 
     facts = job.phase(f"cut-{len(offer.kept)}", measured)
     return replace(offer, **facts | {"kept": tuple(facts["kept"])})

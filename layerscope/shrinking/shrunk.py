@@ -35,12 +35,14 @@ class Offer:
         """The offer in a line."""
         blocks = f"{count(len(self.kept), 'block')} ({spans(self.kept)})"
         text = f"{blocks}: {self.speedup:.2f}× as fast, {self.megabytes:.1f} MB"
-        if self.loss is None:
+        if self.cut_loss is None:
             return text
-        how = "not healed"
-        if self.healed:
-            how = f"healed, {0 - (self.cut_loss or 0.0):+.1f} before"
-        return f"{text}, {0 - self.loss:+.1f} ±{self.error:.1f} points ({how})"
+        loss, how = self.loss, "not healed"
+        if loss is None:
+            loss = self.cut_loss
+        elif self.healed:
+            how = f"healed, {0 - self.cut_loss:+.1f} before"
+        return f"{text}, {0 - loss:+.1f} ±{self.error:.1f} points ({how})"
 
 
 @dataclass(frozen=True)
