@@ -262,7 +262,8 @@ def _trial(job: Job, offer: Offer) -> Offer:
 
     def tried() -> dict[str, Any]:
         room.mkdir(exist_ok=True)
-        if job.options.minutes == 0:
+        # healing leads towards the full model, which knows less of the task where the cut gains
+        if job.options.minutes == 0 or (offer.cut_loss or 0.0) <= 0:
             return plain()
         shutil.rmtree(room / MODEL, ignore_errors=True)
         plan = Plan(job.options.minutes, seed=job.options.seed)

@@ -51,7 +51,7 @@ def shrink(
         speed: smallest speed-up, such as 2 for twice as fast.
         max_mb: largest size of the weights, in megabytes.
         heal: more samples without labels to learn from, beside those of the data.
-        minutes: minutes of healing for each depth that is tried; 0 heals nothing.
+        minutes: minutes of healing for each depth that is tried and loses something; 0 heals nothing.
         text_column: column of the texts; by default the one with a usual name, such as text.
         label_column: column of the labels; by default the one with a usual name, such as label.
         seed: random seed.
