@@ -1,5 +1,6 @@
 """What is special of the similarities of two layers: known values, rounding, ties, and where there is none."""
 
+import itertools
 import math
 from importlib import import_module
 
@@ -9,11 +10,13 @@ import references
 from scipy.spatial.distance import pdist
 from scipy.stats import spearmanr
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import (
     cca,
     cka,
     cka_minibatch,
     cosine_similarity,
+    monotone_triples,
     mutual_knn,
     pnka,
     pwcca,
@@ -134,3 +137,17 @@ def test_a_far_sample_makes_no_others_tie_and_equal_far_ones_do(rng):
     assert agrees(X, squares, 5)
     value = mutual_knn(X, squares, 5, "euclidean")
     assert mutual_knn(X[:, order], squares, 5, "euclidean") == value
+
+
+def test_monotone_triples_are_those_of_a_loop():
+    states = np.random.default_rng(0).normal(size=(4, 6, 8))
+    unit = states / np.linalg.norm(states, axis=-1, keepdims=True)
+    for sample, shares in zip(unit, monotone_triples(states), strict=True):
+        cosine = sample @ sample.T
+        for last in range(2, 6):
+            pairs = itertools.combinations(range(last), 2)
+            rises = [cosine[a, last] <= cosine[b, last] for a, b in pairs]
+            assert float(shares[last - 2]) == pytest.approx(np.mean(rises))
+    assert monotone_triples(states[:, :3]).shape == (4, 1)
+    with pytest.raises(LayerscopeError, match="3 layers or more"):
+        monotone_triples(states[:, :2])
