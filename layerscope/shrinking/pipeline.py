@@ -164,7 +164,8 @@ def _shrunk(job: Job) -> Shrunk:
     for blocks in _order(job, offers, allowed):
         offers[blocks] = offer = _trial(job, offers[blocks])
         job.reporter.say(offer.text)
-        if offer.loss is not None and offer.loss <= job.max_loss:
+        # the error, too: the fewest blocks that pass are those that were lucky
+        if (offer.loss or 0.0) + (offer.error or 0.0) <= job.max_loss:
             return _judged(job, offer, tuple(offers.values()))
     return replace(_answer(job, tuple(offers.values())), met=False)
 
