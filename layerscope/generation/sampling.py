@@ -24,7 +24,7 @@ EXACT, HALF = 1e-3, 1e-1
 def prompt_batches(
     prompts: Sequence[Sequence[int]], most: int
 ) -> Iterator[tuple[list[int], Tensor]]:
-    """Yield the indices and ids of prompts of one length, so that none is padded, at most so many at once."""
+    """Yield the indices and ids of prompts of one length, so that none is padded, at most `most` at a time."""
     by_length: dict[int, list[int]] = defaultdict(list)
     for index, prompt in enumerate(prompts):
         by_length[len(prompt)].append(index)
@@ -56,7 +56,7 @@ def continued(
     layer: int | None = None,
     **settings: Any,
 ) -> list[tuple[int, ...]]:
-    """Return the tokens that continue each prompt, by batches of at most so many.
+    """Return the tokens that continue each prompt, in batches of at most `most`.
 
     A model that is cut at a `layer` refuses NaN and draws by the prompts; `settings` are those of
     transformers' `generate`.

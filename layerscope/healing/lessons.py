@@ -15,7 +15,7 @@ WINDOW = 128
 FEWEST = 50
 """Distinct samples that a healing needs."""
 SHARE, MOST = 5, 512
-"""One in so many samples judges, and as many choose; and the most of each."""
+"""One sample in `SHARE` is held out, one is for validation; of each at most `MOST`."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def _split(
 def _interval(
     mean: float, stderr: float, n: int, sentences: int
 ) -> tuple[float, float]:
-    """Return the interval of a share of `n` words with this standard error, in so many sentences."""
+    """Return the interval of a share of `n` words in `sentences` sentences, with this standard error."""
     from scipy.stats import norm
 
     # without any spread (all right, or all wrong) a sentence counts as one word

@@ -94,7 +94,7 @@ class Removal(Stored):
                 f"{self.model.split('/')[-1]}-without-{spans(self.blocks)}"
             )
             write = f"layerscope truncate {shlex.quote(self.source)} --drop {spans(self.blocks)} --out {name}"
-            commands = write, f"layerscope train {name} --train DATA --out healed"
+            commands = write, f"{write} --heal DATA"
         rows = []
         for choice in self.choices:
             loss = Cell(f"{choice.cost:.4f}", f"±{choice.stderr:.2g}", choice.cost)

@@ -1,6 +1,5 @@
 """What truncated models cost beside the full one: weights and milliseconds, as a table too."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +32,7 @@ LARGE = 500_000_000
 SECONDS = 8.0
 FEWEST, MOST = 5, 30
 """Repeats of a measurement: as many as fit into this many seconds, between these."""
-HEAL = "layerscope train {} --train DATA --out healed"
+HEAL = "The model was not healed: --heal DATA takes back much of what is lost without the blocks."
 REBUILD = "Vectors of a truncated model are not comparable with those of the full model: rebuild your index."
 
 
@@ -124,13 +123,15 @@ class Truncated:
         table = Table("", titles, rows, (f"ms: per sample, {self.measured}.",))
         size = self.megabytes / self.full_megabytes
         answer = f"{self.model}, {self.cut}: {self.speedup:.2f}× as fast, {size:.0%} of the size"
-        notes = (REBUILD,) * self.gives_vectors
-        commands = (HEAL.format(shlex.quote(self.path)),) * bool(self.dropped)
-        reasons: tuple[str, ...] = ()
+        notes, reasons = [], []
+        if self.gives_vectors:
+            notes.append(REBUILD)
         if self.healed:
-            reasons, commands = (self.healed,), ()
+            reasons.append(self.healed)
+        elif self.dropped:
+            notes.append(HEAL)
         return Document(
-            answer, reasons=reasons, parts=(table,), notes=notes, commands=commands
+            answer, reasons=tuple(reasons), parts=(table,), notes=tuple(notes)
         )
 
 
@@ -264,7 +265,7 @@ def _texts_that_fit(source: Source, encoder: Any, size: int, length: int) -> Inp
         try:
             forward(entry, inputs)
             return inputs
-        except Exception:
+        except Exception:  # longer than the model reads: each fails in its own way
             if length < SHORTEST:
                 raise
             length //= 2

@@ -223,7 +223,7 @@ def _wanted(
     """Names and shapes of the weights that stay, or None where the class does not hold the full model's."""
     try:
         whole = _shapes(_empty(kind, copy.deepcopy(module.config)))
-    except Exception:
+    except Exception:  # a class may raise anything where it needs more than a config
         return None
     full = _shapes(module)
     if any(full.get(name) != shape for name, shape in whole.items()):

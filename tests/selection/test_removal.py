@@ -194,7 +194,7 @@ def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(
         f"layerscope truncate {run.path} --drop {IDLE} --out model-without-{IDLE}"
         in printed.out.replace("\n", " ")
     )
-    assert "layerscope train model-without-2 --train DATA --out healed" in printed.out
+    assert "--out model-without-2 --heal DATA" in printed.out.replace("\n", " ")
     found = open_removal(tmp_path / "choice")
     assert "Ways to choose" in (tmp_path / "choice" / "report.html").read_text()
     assert found.blocks == (IDLE,)
