@@ -60,7 +60,7 @@ def test_the_command_its_card_and_a_layer_beside_it(cli, tmp_path: Path) -> None
         "truncate", full, "--layer", 5, "--drop", "2-3", "--out", tmp_path / "cut"
     )
     assert printed.status == 0, printed.err
-    for words in ("without blocks 2-3,6 of 6", "3 of 6", "layerscope train"):
+    for words in ("without blocks 2-3,6 of 6", "3 of 6", "--heal DATA"):
         assert words in printed.out
     model = MODELS["llama"][0]()
     bypass(model, "model.layers", [2, 3, 6])
