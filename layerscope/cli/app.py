@@ -103,13 +103,17 @@ def explained(error: CycloptsError) -> str:
 
 def _unknown(word: str, command: str, chain: Sequence[str]) -> str:
     """Return the line on an option or a command that does not exist, or is gone."""
-    name, names, kind = word.strip("-").replace("-", "_"), NAMES, "command"
+    name = word.strip("-").replace("-", "_")
+    names = NAMES
+    kind = "command"
     if word.startswith("-"):
-        names, kind = _options(chain), "option"
+        names = _options(chain)
+        kind = "option"
     if mend := instead_of("".join(chain), name):
         use_flags(names)
         return spelled(f"{kind} {word} is gone: {mend}")
-    hint, mend = near(word, names), f"{command} --help lists them"
+    hint = near(word, names)
+    mend = f"{command} --help lists them"
     if hint:
         return f"{kind} {word} does not exist{hint} ({mend})"
     return f"{kind} {word} does not exist: {mend}"

@@ -162,7 +162,8 @@ def _positional(option: Option, argument: str) -> Declared:
 
 def _named(option: Option, groups: dict[str, Group]) -> Declared:
     """Return a verb's option as a parameter that cyclopts reads; a value stays the text that was typed."""
-    group, help = groups[option.group or OPTIONS], _sentence(option.help)
+    group = groups[option.group or OPTIONS]
+    help = _sentence(option.help)
     if option.type in (bool, bool | None):
         off: tuple[str, ...] = ()
         if option.default is not False:

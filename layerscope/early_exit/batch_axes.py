@@ -143,16 +143,19 @@ def find_layout(
     model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: Inputs
 ) -> Layout:
     """Return the layout of a model, from a batch of two samples, the same with a third, and two of fewer positions."""
-    name, axes = model.loaded.name, {}
+    name = model.loaded.name
+    axes = {}
     with evaluating(model.module):
         two, three, short = (
             _Seen(model, inputs) for inputs in (batch, one_more, shorter)
         )
     trims = model.padding and model.rank == 3 and two.width != short.width
     for path in two.shapes.keys() & three.shapes.keys():
-        whole, more = two.shapes[path], three.shapes[path]
+        whole = two.shapes[path]
+        more = three.shapes[path]
         less = short.shapes.get(path, whole)
-        dims, rows = range(len(whole)), _rows(whole, more)
+        dims = range(len(whole))
+        rows = _rows(whole, more)
         if rows is None or len(less) != len(whole):
             raise LayerscopeError(
                 f"{_words(path)} of {name} does not hold one entry a sample: none can leave"
@@ -190,7 +193,9 @@ def _rows(
 
 def width_of(state: Tensor) -> int:
     """Return the number of positions of states, 1 where they have none."""
-    return state.shape[1] if state.ndim == 3 else 1
+    if state.ndim == 3:
+        return state.shape[1]
+    return 1
 
 
 class _Seen:
@@ -200,8 +205,12 @@ class _Seen:
         self.shapes: dict[Path, torch.Size] = {}
         self.before: dict[str, None] = {}
         self.after: set[str] = set()
-        self.width, self.started, self.ended, self.depth = 0, 0, 0, model.stack.depth
-        blocks, module = list(dict.fromkeys(model.stack.blocks)), model.module
+        self.width = 0
+        self.started = 0
+        self.ended = 0
+        self.depth = model.stack.depth
+        blocks = list(dict.fromkeys(model.stack.blocks))
+        module = model.module
         with ExitStack() as hooks:
             enter = hooks.enter_context
             for block in map(module.get_submodule, blocks):

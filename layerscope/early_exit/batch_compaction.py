@@ -94,9 +94,15 @@ class _Forward:
         decide: Decide,
         watch: Watch,
     ) -> None:
-        self.model, self.head, self.inputs, self.exits = model, head, inputs, exits
-        self.decide, self.watch = decide, watch
-        self.layer, self.started, self.reading = 0, False, False
+        self.model = model
+        self.head = head
+        self.inputs = inputs
+        self.exits = exits
+        self.decide = decide
+        self.watch = watch
+        self.layer = 0
+        self.started = False
+        self.reading = False
         self.lengths: Tensor | None = None
         self.front: dict[str, Any] = {}
         self.cuts: dict[int, tuple[Tensor, Tensor]] = {}
@@ -117,7 +123,8 @@ class _Forward:
         assert state is not None
         width = width_of(state)
         rows = torch.arange(len(state), device=state.device)
-        self.left, self.started = Left(len(state), width, rows, width), True
+        self.left = Left(len(state), width, rows, width)
+        self.started = True
         # of embeddings a decoder's head reads the last position there is, for want of ids
         if self.head.layout.trims and "inputs_embeds" not in self.inputs.named:
             mask = self.model.mask(self.inputs, state)
@@ -198,7 +205,8 @@ class _Forward:
         """Cut an argument once for all the blocks that are handed the same one."""
         if id(tensor) in self.cuts:
             return self.cuts[id(tensor)][1]
-        layout, left = self.head.layout, self.left
+        layout = self.head.layout
+        left = self.left
         names = [name for name, value in self.inputs.named.items() if value is tensor]
         how = partial(layout.cut, path)
         if names:

@@ -23,8 +23,10 @@ from layerscope.core.option_kinds import Whole
 from layerscope.early_exit.options import Goal, percent
 from layerscope.early_exit.predictions import NEVER, Recorded
 
-HIGHEST, STEP = 32.0, 0.05
-"""The log-odds of the thresholds: a float64 score resolves steps up to 1 − 1e-14."""
+HIGHEST = 32.0
+"""Highest log-odds of a threshold: a float64 score resolves steps up to 1 − 1e-14."""
+STEP = 0.05
+"""Distance of neighbouring thresholds in log-odds."""
 DESIGN = 0.2
 """The share of the samples that chooses exits; the others are tested."""
 SHOWN = 9
@@ -57,7 +59,8 @@ def split(
     n: int, goal: Goal, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows that choose exits, a seeded fifth of `n`, and the others, which are tested."""
-    least, tested = least_samples(goal), n - math.ceil(n * DESIGN)
+    least = least_samples(goal)
+    tested = n - math.ceil(n * DESIGN)
     if tested < least:
         needed = math.ceil(least / (1 - DESIGN)) - 1
         while needed - math.ceil(needed * DESIGN) < least:
@@ -103,7 +106,8 @@ class Calibration:
 
     def __str__(self) -> str:
         """Return the guarantee in one line of plain words."""
-        goal, sure = self.goal, f"with {percent(self.goal.confidence)} confidence"
+        goal = self.goal
+        sure = f"with {percent(self.goal.confidence)} confidence"
         if not self.tested:
             return "no sample leaves early: no exit is checked"
         most = f"at most {percent(goal.max_disagreement)}"
@@ -170,7 +174,8 @@ def calibrate_recorded(
     Fixed-sequence testing; where none can be certified it is `NEVER`. `weights` are its
     `fingerprint` and `dtype`.
     """
-    exits, n = check_exits(exits, recorded.depth), len(recorded)
+    exits = check_exits(exits, recorded.depth)
+    n = len(recorded)
     check_enough(n, goal)
     if recorded.classes < 2:
         raise LayerscopeError(

@@ -38,7 +38,8 @@ class ClassifierHead:
         layer: int,
     ) -> Tensor:
         """Return the float32 logits [b, K] of states [b, T, D] of a layer, the rows `left` of the batch `inputs`."""
-        module, instead = self.lens.module, {}
+        module = self.lens.module
+        instead = {}
         if str(layer) in self.heads:
             instead[module.get_submodule(self.path)] = self.heads[str(layer)].forward
         for name, shapes in front.items():

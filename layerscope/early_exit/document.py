@@ -45,7 +45,8 @@ SPEED = Meaning(
 def document(report: "ExitReport") -> Document:
     """Return what exits gain, what is guaranteed, and the charts and tables that both rest on."""
     sentences = Sentences("", tuple(findings(report)))
-    curve, layers = _curve(report), _layers(report)
+    curve = _curve(report)
+    layers = _layers(report)
     chosen_on = f", the exits chosen on {report.design:,}" if report.design else ""
     samples = f"{report.samples:,} samples{chosen_on}"
     settings = {
@@ -82,7 +83,8 @@ def _speed(report: "ExitReport") -> Chart:
     cut = truncations(report)
     cut = cut[cut["quality"] >= curve["quality"].min()]
     what = "Accuracy" if report.labelled else "Agreement"
-    x, y = "measured", "quality"
+    x = "measured"
+    y = "quality"
     return Chart(
         title=f"{what} against speed",
         name=f"exits_{what.lower()}_against_speed",
@@ -112,7 +114,9 @@ def _measured(row: Any) -> Cell:
 
 def _labelled(report: "ExitReport") -> list[Column]:
     """Return the column of accuracies, where there are labels."""
-    return [_share("accuracy", "accuracy")] if report.labelled else []
+    if report.labelled:
+        return [_share("accuracy", "accuracy")]
+    return []
 
 
 def _curve(report: "ExitReport") -> Table:

@@ -28,8 +28,10 @@ from layerscope.generation.speculative_rounds import Speculated
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 
-PROMPTS, BATCH = 16, 1
-"""Prompts, and prompts in a batch, where none are given."""
+PROMPTS = 16
+"""Number of prompts where none is given."""
+BATCH = 1
+"""Prompts in a batch where no number is given."""
 SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2)
 """Where the layers lie that draft, as shares of the depth, where none are given."""
 TURNS = 5
@@ -48,7 +50,8 @@ class Writer:
 
     def __call__(self, way: str, batch: int) -> Texts:
         """Return the new tokens of each text of a batch."""
-        prompts, module = self.batches[batch], self.model.module
+        prompts = self.batches[batch]
+        module = self.model.module
         rows = [torch.tensor(row, device=self.model.device) for row in prompts]
         mask = [torch.ones_like(row) for row in rows]
         texts: Any = module.generate(  # type: ignore[operator]  # a language model has it
@@ -60,13 +63,16 @@ class Writer:
             pad_token_id=0,
             custom_generate=self.drafts.get(way),
         )
-        ends, start = ends_of(module), max(map(len, prompts))
+        ends = ends_of(module)
+        start = max(map(len, prompts))
         return [[*until_end(row, ends)] for row in texts[:, start:].tolist()]
 
 
 def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
     """Return how fast drafts of some layers, and of the one that is chosen on the way, write the prompts."""
-    out, depth, module = options.out, model.stack.depth, model.module
+    out = options.out
+    depth = model.stack.depth
+    module = model.module
     if out is not None:
         STORE.folder(out)
     some = [math.ceil(share * depth) for share in SHARES]
@@ -82,7 +88,8 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
         drafts[str(layer)] = draft
     drafts[AUTO] = SelfSpeculation(module, AUTO, tokens)
     corpus = open_texts(options.data, options.reading)
-    samples, longest = options.samples or PROMPTS, options.reading.get("max_length")
+    samples = options.samples or PROMPTS
+    longest = options.reading.get("max_length")
     texts = from_data(model, corpus, samples, options.seed, options.prefix, longest)
     check_room(model, texts.prompts, "prompt", options.max_new_tokens)
     size = options.batch_size or BATCH
@@ -123,8 +130,10 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
 
 def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
     """Have all ways write every batch in turns; return a row for each, and how many texts the fastest left alike."""
-    ways, batches = [PLAIN, *writer.drafts], len(writer.batches)
-    rounds, watch = math.ceil(TURNS / batches), Stopwatch(writer.model.device)
+    ways = [PLAIN, *writer.drafts]
+    batches = len(writer.batches)
+    rounds = math.ceil(TURNS / batches)
+    watch = Stopwatch(writer.model.device)
     seconds = np.zeros((rounds, batches, len(ways)))
     texts: dict[str, dict[int, Texts]] = {way: {} for way in ways}
     reports = {way: Speculated() for way in ways}
@@ -152,6 +161,7 @@ def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
     table = typed(pd.DataFrame(rows, columns=[*WAYS]), WAYS)
     best = int(table["measured"][1:].idxmax())
     table["chosen"] = table.index == best
-    plain, drafted = texts[PLAIN].values(), texts[ways[best]].values()
+    plain = texts[PLAIN].values()
+    drafted = texts[ways[best]].values()
     pairs = zip(chain(*plain), chain(*drafted), strict=True)
     return table, sum(one == other for one, other in pairs)

@@ -140,7 +140,8 @@ class ExitModel(nn.Module):
             raise LayerscopeError(
                 "this is an ExitModel already: give its folder, or its `model`"
             )
-        override, heads = options.override, None
+        override = options.override
+        heads = None
         loaded = load(model, options.load, processor)
         self._layered = find_layers(loaded, *made_up_samples(loaded), override)
         if self._layered.is_language_model:
@@ -166,7 +167,8 @@ class ExitModel(nn.Module):
         if heads is not None:
             self.exit_heads = heads.modules(self.model)
             self._head = replace(self._head, heads=self.exit_heads, path=heads.path)
-        self.depth, self.classes = self._layered.stack.depth, self._head.lens.classes
+        self.depth = self._layered.stack.depth
+        self.classes = self._head.lens.classes
         self.processor: Any = loaded.processor
         self.leave(exits, threshold)
 
@@ -183,7 +185,9 @@ class ExitModel(nn.Module):
     def own_heads(self) -> ExitHeads | None:
         """Return the heads of layers that have one of their own, None where one head reads all."""
         layers = {int(layer): head for layer, head in self.exit_heads.items()}
-        return heads_of(self._head.path, layers) if layers else None
+        if layers:
+            return heads_of(self._head.path, layers)
+        return None
 
     def leave(
         self, exits: Sequence[int] | None = None, threshold: float = NEVER
@@ -198,7 +202,8 @@ class ExitModel(nn.Module):
 
     def use(self, calibration: Calibration) -> "ExitModel":
         """Set exits and threshold of a calibration; raises for one that is another model's."""
-        name, runs_in = self.layered.loaded.name, precision(self.model)
+        name = self.layered.loaded.name
+        runs_in = precision(self.model)
         if calibration.fingerprint != self.fingerprint():
             raise LayerscopeError(
                 f"this calibration is of other weights than {name}'s: run layerscope exits on this model"

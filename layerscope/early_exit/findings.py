@@ -38,7 +38,8 @@ def against_truncation(report: "ExitReport") -> list[str]:
     if rows.empty:
         return []
     quality = qualities(report)[0]
-    error, what = 0.0, "as true to the plain model"
+    error = 0.0
+    what = "as true to the plain model"
     if report.labelled:
         what = "as accurate, within one standard error,"
         error = math.sqrt(quality * (1 - quality) / report.samples)

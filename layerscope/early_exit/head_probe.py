@@ -32,14 +32,18 @@ def find_head(model: LayeredModel) -> ClassifierHead:
     has alone. Where that fails with the shortcuts (sequences trimmed, steps called one by one), it
     is tried without.
     """
-    lens, module, stack = _lens(model), model.module, model.stack
+    lens = _lens(model)
+    module = model.module
+    stack = model.stack
     long = probe_sample(model.encoder, made_up_samples(model.loaded)[1])
-    short, shorter = beginning(long, 0.5), beginning(long, 0.25)
+    short = beginning(long, 0.5)
+    shorter = beginning(long, 0.25)
     layout = _layout(model, [long, short, shorter])
     samples = [long, short, shorter, short] if model.padding else [long] * 4
     layers = [1, max(1, stack.depth - 1), stack.depth, max(1, stack.depth // 2)]
     exits = sorted({*layers} - {stack.depth})
-    inputs, why = _batch(model, samples), "their logits change"
+    inputs = _batch(model, samples)
+    why = "their logits change"
 
     def decide(layer: int, _: Tensor, rows: Tensor) -> Tensor:
         return torch.tensor(layers)[rows.cpu()] == layer
@@ -115,7 +119,8 @@ def find_steps(
     beside = set(front_of(module, stack.blocks))
     calls = trace(module, "", inputs)
     last = max(i for i, call in enumerate(calls) if call.path == stack.blocks[-1])
-    value, steps = calls[last].output, []
+    value = calls[last].output
+    steps = []
     for call in calls[last + 1 :]:
         if call.path not in beside:
             continue
@@ -125,7 +130,9 @@ def find_steps(
         steps.append((call.path, first))
         value = call.output
     logits = logits_of(forward(module, inputs))
-    return tuple(steps) if logits is not None and same(value, logits) else ()
+    if logits is not None and same(value, logits):
+        return tuple(steps)
+    return ()
 
 
 def _line(error: Exception) -> str:
@@ -134,7 +141,8 @@ def _line(error: Exception) -> str:
 
 def _lens(model: LayeredModel) -> Lens:
     """Return the lens of a classifier that runs in batches; raises `LayerscopeError` for any other model."""
-    name, lens = model.loaded.name, model.lens
+    name = model.loaded.name
+    lens = model.lens
     problem = getattr(getattr(model.module, "config", None), "problem_type", None)
     broken = next((note for note in model.notes if "NaN" in note), None)
     if lens is None and broken is not None:

@@ -37,7 +37,8 @@ class Goal:
         return 1 - self.confidence
 
     def __str__(self) -> str:
-        bound, sure = self.max_disagreement, percent(self.confidence)
+        bound = self.max_disagreement
+        sure = percent(self.confidence)
         return f"max_disagreement {bound:g} with {sure} confidence"
 
 

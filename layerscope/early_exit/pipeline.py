@@ -41,8 +41,10 @@ from layerscope.truncation.costs import parameters
 STATED = "no guarantee: the threshold was fixed, not calibrated"
 MODEL = "model"
 """The folder of the exit model within that of the report."""
-SAMPLES, BATCH = 5000, 32
-"""Samples, and samples in a batch, where none are given."""
+SAMPLES = 5000
+"""Number of samples where none is given."""
+BATCH = 32
+"""Samples in a batch where no number is given."""
 
 
 def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
@@ -75,7 +77,8 @@ def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
 
 def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
     """Choose exits and threshold on the data, certify them, and measure what they gain."""
-    goal, threshold = options.goal, options.threshold
+    goal = options.goal
+    threshold = options.threshold
     samples = read_validation(
         model,
         options.data,
@@ -90,7 +93,8 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
     batch_size = 1
     if samples.together:
         batch_size = options.batch_size or BATCH
-    design, tested = np.arange(0), np.arange(len(samples))
+    design = np.arange(0)
+    tested = np.arange(len(samples))
     if threshold is None:  # too few samples are refused before the long pass
         if options.exits is None:
             design, tested = exact.split(len(samples), goal, options.seed)
@@ -128,10 +132,12 @@ def _report(
     reporter: Reporter,
 ) -> ExitReport:
     """Race the exits, the plain model and the truncated ones, and return the report, not yet judged."""
-    exits, threshold = model.exits, model.threshold
+    exits = model.exits
+    threshold = model.threshold
     raced_exits = exits
     if not exits:
-        raced_exits, threshold = tuple(range(1, model.depth)), NEVER
+        raced_exits = tuple(range(1, model.depth))
+        threshold = NEVER
     thresholds = exact.thresholds_shown(recorded, raced_exits, threshold)
     plan = samples.plan(batch_size)
     raced = race_exits(model, samples, plan, raced_exits, thresholds, reporter)
@@ -242,7 +248,9 @@ def _leaving(recorded: Recorded, exits: Exits, leaving: Layers) -> pd.DataFrame:
 
 def _truncated(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFrame:
     """Return the quality, speed and size of the model truncated at each layer."""
-    blocks, size, rows = model.layered.stack.blocks, parameters(model.model), []
+    blocks = model.layered.stack.blocks
+    size = parameters(model.model)
+    rows = []
     for layer in range(1, recorded.depth + 1):
         gone = map(model.model.get_submodule, {*blocks[layer:]} - {*blocks[:layer]})
         measured, error = raced.speedups.get(("layer", layer), (math.nan, math.nan))

@@ -61,7 +61,8 @@ def write_exit_card(model: Any, out: Path, report: ExitReport | None) -> None:
         getattr(model.config, "_name_or_path", ""), model.layered.loaded.revision
     )
     copy_terms(source[1], out)
-    auto, mean = auto_class(model.model), is_mean_head(model.config)
+    auto = auto_class(model.model)
+    mean = is_mean_head(model.config)
     name = model.layered.loaded.name
     pipeline = "text-classification" if mean else pipeline_of(auto)
     write_card(

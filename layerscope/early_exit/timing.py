@@ -33,12 +33,17 @@ from layerscope.models.forward import Inputs, forward
 from layerscope.truncation.depth import depth_of
 
 SECONDS = 20.0
-FEWEST, MOST = 3, 50
-"""Rounds over all sizes: as many as fit into these seconds, between these."""
+"""Seconds that rounds over all sizes may take together."""
+FEWEST = 3
+"""Fewest rounds over all sizes, however long they take."""
+MOST = 50
+"""Most rounds over all sizes, however quick they are."""
 RACE = 60.0
 """About how long a race takes; fewer batches are run where all would take longer."""
-FEWEST_TURNS, ROUNDS = 12, 3
-"""Fewest turns of a race, each on another batch, and how often the batches may be gone through at most."""
+FEWEST_TURNS = 12
+"""Fewest turns of a race, each on another batch."""
+ROUNDS = 3
+"""How often the batches may be gone through at most."""
 PLAIN = ("plain", 0.0)
 Runner = Callable[[Inputs], Any]
 Name = tuple[str, float]

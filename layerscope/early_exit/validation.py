@@ -62,7 +62,8 @@ def read_validation(
     **reading: Unpack[Reading],
 ) -> Validation:
     """Return data as a classifier reads them: `samples` seeded ones at most, none of them empty."""
-    column, loaded = reading.get("text_column"), model.layered.loaded
+    column = reading.get("text_column")
+    loaded = model.layered.loaded
     corpus = open_corpus(
         data, text_column=column, label_column=reading.get("label_column")
     )

@@ -48,7 +48,8 @@ def reader_of(loaded: Loaded, override: Override) -> LayeredModel:
 
 def slots_of(model: LayeredModel, positions: Positions) -> list[Slot]:
     """Return layer, site and pooling of every row that is to be judged, by default at the last site."""
-    depth, there = model.stack.depth, model.sites
+    depth = model.stack.depth
+    there = model.sites
     chosen = list(dict.fromkeys(positions.sites or there[-1:]))
     for site in chosen:
         if site not in there:

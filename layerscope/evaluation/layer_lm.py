@@ -38,14 +38,17 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
     """
 
     def __init__(self, model: LayeredModel, layers: Sequence[int]) -> None:
-        tokenizer, module = model.loaded.processor_for("text"), model.module
+        tokenizer = model.loaded.processor_for("text")
+        module = model.module
         is_usable = isinstance(module, PreTrainedModel)
         is_usable = is_usable and isinstance(tokenizer, PreTrainedTokenizerBase)
         if not (is_usable and model.is_language_model):
             raise LayerscopeError(
                 f"{model.loaded.name} is not a causal language model of transformers with a tokenizer"
             )
-        self.layered, self.layers, self.layer = model, tuple(layers), layers[-1]
+        self.layers = tuple(layers)
+        self.layered = model
+        self.layer = layers[-1]
         self.reporter, self.team = Reporter(), Team()
         self.answers: list[Answer] = []
         with evaluating(module), quiet():  # the harness warns of every model in memory
@@ -133,10 +136,13 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
 
     def _read(self, states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probability [n] of each token after a state [n, D], and whether it is the likeliest."""
-        logs, greedy, lens = [], [], self.layered.lens
+        logs = []
+        greedy = []
+        lens = self.layered.lens
         assert lens is not None
         for logits in lens.token_logits(states, Inputs({"input_ids": tokens})):
-            truths, tokens = tokens[: len(logits)], tokens[len(logits) :]
+            truths = tokens[: len(logits)]
+            tokens = tokens[len(logits) :]
             shares = log_softmax(logits.float(), -1)
             logs.append(shares.gather(1, truths[:, None])[:, 0].cpu())
             greedy.append((shares.argmax(-1) == truths).cpu())

@@ -38,7 +38,8 @@ class Answers(Shared):
 
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
         super().__init__(data, model, slots)
-        site, depth = model.final, model.stack.depth
+        site = model.final
+        depth = model.stack.depth
         layers = sorted({layer for layer, *where in slots if where[0] == site})
         if not layers:
             raise LayerscopeError(
@@ -52,7 +53,8 @@ class Answers(Shared):
         self, job: Any, path: Any, manifest: Any, reporter: Reporter, team: Team
     ) -> None:
         """Leave the work to the first layer that is scored, which gives the answers of all."""
-        self.lm.reporter, self.lm.team = reporter, team
+        self.lm.reporter = reporter
+        self.lm.team = team
 
     def layer(
         self, slot: Slot, weights: Weights | None = None, finished: bool = True
@@ -98,7 +100,8 @@ def open_lm_tasks(
     harness does not know or cannot load, and for tasks of other types than `SCORED`.
     """
     source, _, metric = str(spec).partition("@")
-    what, is_file = f"lm task {source!r}", source.endswith((".yaml", ".yml"))
+    what = f"lm task {source!r}"
+    is_file = source.endswith((".yaml", ".yml"))
     if is_file:
         existing(source, "task file")
     go_offline_without_hub()
@@ -128,7 +131,8 @@ def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     if task.get_config("num_fewshot") is None:
         task.set_config("num_fewshot", 0)
     task.set_fewshot_seed(FEW_SHOT_SEED)
-    total, chosen = len(task.eval_docs), None
+    total = len(task.eval_docs)
+    chosen = None
     if samples is not None and total > samples:
         chosen = np.sort(
             np.random.default_rng(seed).choice(total, samples, replace=False)
@@ -138,7 +142,8 @@ def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     # the harness would build the same again for every layer
     def forget_answers(**_: Any) -> None:
         for instance in task.instances:
-            instance.resps, instance.filtered_resps = [], {}
+            instance.resps = []
+            instance.filtered_resps = {}
 
     task.build_all_requests = forget_answers
     texts = ["".join(one.args) for one in task.instances]
@@ -169,7 +174,8 @@ def _score(
             key.partition(",")[0]: value
             for key, value in reversed(outcome["results"][name].items())
         }
-        score, stderr = float(values[metric]), values.get(f"{metric}_stderr")
+        score = float(values[metric])
+        stderr = values.get(f"{metric}_stderr")
     if not math.isfinite(score):
         raise LayerscopeError(
             f"its {metric} at layer {lm.layer} is {score}: choose another metric with @METRIC"

@@ -32,7 +32,8 @@ from layerscope.scores.probe_results import Slot, has_probes, refuse_other_data
 
 def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     """Score every layer and the model as shipped on the tasks, and return what lies in the folder then."""
-    team, positions = processes.team(), options.positions
+    team = processes.team()
+    positions = options.positions
     reporter = reporting(options.progress and team.leads)
     out = _folder(options.out, team.size)
     if positions.mixes and options.shift is not None:
@@ -42,7 +43,8 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     tasks, probes = open_tasks(
         options.tasks, options.samples, options.seed, options.shift
     )
-    model_or_path, override = options.model_or_run, options.override
+    model_or_path = options.model_or_run
+    override = options.override
     load_options = options.load
     run = run_of(model_or_path)
     if run is not None:
@@ -77,7 +79,8 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
             _part(model, loaded),
         )
         team.lead(partial(add_origin, folder, loaded.name, origin))
-        failed, lengths = dict[str, str](), list[int]()
+        failed = dict[str, str]()
+        lengths = list[int]()
         for study in studies:
             failed |= study.judge(reporter)
             lengths += study.model.encoder.lengths(study.states.corpus.samples)
@@ -129,7 +132,9 @@ def _data_by_task(tasks: Sequence[Any], studies: Sequence[Study]) -> dict[str, s
 def _part(model: LayeredModel, loaded: Loaded) -> str | None:
     """Return the stack of blocks that is judged, where the model has several."""
     has_several = len(model.parts) > 1 or len(modalities_of(loaded.module)) > 1
-    return model.stack.part if has_several else None
+    if has_several:
+        return model.stack.part
+    return None
 
 
 def _opened(folder: Path, name: str | None, failed: dict[str, str]) -> Evaluation:
@@ -157,4 +162,6 @@ def _source(model: Any) -> str | None:
     if not isinstance(model, (str, Path)):
         return None
     local = Path(model).expanduser()
-    return str(local.resolve()) if local.exists() else str(model)
+    if local.exists():
+        return str(local.resolve())
+    return str(model)

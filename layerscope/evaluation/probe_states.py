@@ -62,7 +62,9 @@ class Shared(ABC):
     read: Any = staticmethod(labelled)
 
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
-        self.corpus, self.model, self.slots = data, model, list(slots)
+        self.slots = list(slots)
+        self.corpus = data
+        self.model = model
         self.last: Slot = model.stack.depth, model.final, model.pooling[0]
 
     @abstractmethod
@@ -128,7 +130,8 @@ class Pooled(Shared):
 
     def _take(self, run: Run, job: Job) -> None:
         # as a run of `profile` is probed
-        self.run, self.rows = run, Source(run, job.options).distinct
+        self.rows = Source(run, job.options).distinct
+        self.run = run
 
     def layer(
         self, slot: Slot, weights: Weights | None = None, finished: bool = True
@@ -157,7 +160,8 @@ class TokenMeasure:
         inputs: Inputs,
         rows: pd.DataFrame,
     ) -> None:
-        self.columns, self.tokens = columns, dict[str, Tensor]()
+        self.tokens = dict[str, Tensor]()
+        self.columns = columns
         chosen = [positions[sample] for sample in rows["sample"]]
         self.length = torch.tensor([len(each) for each in chosen])
         self.sample = torch.arange(len(rows)).repeat_interleave(self.length)
@@ -188,7 +192,10 @@ def stored_tokens(
 
     Samples that are not finite, and exact copies, are left out.
     """
-    folder, tokens, lengths, kept = run.folder, [], [], []
+    folder = run.folder
+    tokens = []
+    lengths = []
+    kept = []
     for shard in folder.shards:
         with folder.shard(shard) as file:
             mixed = (weights or {slot[0]: 1.0}).items()
@@ -196,7 +203,8 @@ def stored_tokens(
                 weight * file.get_tensor(f"{slot[1]}.{layer}")[0]
                 for layer, weight in mixed
             ]
-            states, length = sum(parts[1:], parts[0]), file.get_tensor("length")
+            states = sum(parts[1:], parts[0])
+            length = file.get_tensor("length")
             finite = file.get_tensor("broken").numpy() < 0
         rows = folder.rows(shard)
         fine = ~folder.copies[rows.index] & finite
@@ -229,11 +237,13 @@ class Words(Shared):
         read = first_tokens(model.encoder, data.sentences, name)
         self.positions, self.tags = list[list[int]](), list[list[str]]()
         for (window, starts), tags in zip(read, data.labels, strict=True):
-            most, pairs = len(window.ids) - shift, zip(starts, tags, strict=True)
+            most = len(window.ids) - shift
+            pairs = zip(starts, tags, strict=True)
             kept = [(at + shift, tag) for at, tag in pairs if 0 <= at < most]
             self.positions.append([at for at, _ in kept])
             self.tags.append([tag for _, tag in kept])
-        words, notes = sum(map(len, data.sentences)), list[str]()
+        words = sum(map(len, data.sentences))
+        notes = list[str]()
         lost = words - sum(map(len, self.positions))
         if lost == words:
             raise LayerscopeError(

@@ -80,9 +80,14 @@ class Study:
         run: Run | None = None,
         shift: "Study | None" = None,
     ) -> None:
-        self.tasks, self.states, self.folder = tuple(tasks), states, folder
-        self.run, self.shift, self.mixes = run, shift, mixes
-        self.model, self.loaded = states.model, states.model.loaded
+        self.tasks = tuple(tasks)
+        self.states = states
+        self.folder = folder
+        self.run = run
+        self.shift = shift
+        self.mixes = mixes
+        self.loaded = states.model.loaded
+        self.model = states.model
         self.team = processes.team()
         # the pass keeps nothing but states for a metric of labels, and no views
         self.options = PassOptions(
@@ -205,7 +210,8 @@ class Study:
 
     def _fit(self, task: ProbeTask, scores: ProbeScores, reporter: Reporter) -> None:
         """Fit the probe at every row that lacks a score, and the mixes that do."""
-        missing, places = self._missing(scores), self._unmixed(task, scores)
+        missing = self._missing(scores)
+        places = self._unmixed(task, scores)
         slots = dict.fromkeys(slot for _, slot in missing)
         fits = self.team.each(partial(self._probe, task), slots)
         by_slot: dict[Slot, ProbeScore] = {}

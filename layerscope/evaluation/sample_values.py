@@ -36,7 +36,8 @@ def spearman_by_sample(one: Floats, two: Floats) -> Floats:
     n = len(one)
 
     def sum_above(values: Floats, weights: Floats) -> Floats:
-        not_above, not_below = sum_up_to(values, weights), sum_up_to(-values, weights)
+        not_above = sum_up_to(values, weights)
+        not_below = sum_up_to(-values, weights)
         return np.asarray(weights.sum() - not_above + not_below) / (2 * n)
 
     # their mean is 0
@@ -72,7 +73,8 @@ def _ndcg(_: Any, predictions: Mapping[str, Mapping[str, float]], rows: Any) -> 
     discounts = 1 / np.log2(np.arange(2, CUT + 2))
     values = []
     for query in sorted(predictions):
-        scores, relevant = predictions[query], rows["relevant_docs"][query]
+        scores = predictions[query]
+        relevant = rows["relevant_docs"][query]
         ranked = sorted(scores, key=lambda name: (scores[name], name), reverse=True)[
             :CUT
         ]

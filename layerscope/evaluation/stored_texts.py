@@ -69,7 +69,8 @@ class TextStates:
         reporter: Reporter | None = None,
         team: Team | None = None,
     ) -> None:
-        self.model, self.slots = model, sorted(set(slots))
+        self.slots = sorted(set(slots))
+        self.model = model
         self.reporter, self.team = reporter or Reporter(), team or Team()
         self.lengths: list[int] = []
         self.threads = torch.get_num_threads()
@@ -140,7 +141,8 @@ class TextStates:
         parts = [batches[start : start + BATCHES_PER_PART] for start in starts]
 
         def embed(part: list[list[int]]) -> tuple[int, int]:
-            vectors, embedded = [], list[str]()
+            vectors = []
+            embedded = list[str]()
             for rows in part:
                 batch = [texts[i] for i in rows]
                 vectors.append(self._batch(batch, lengths[rows[0]]))

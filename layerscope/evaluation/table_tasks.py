@@ -83,13 +83,17 @@ class TableKind:
     @property
     def columns(self) -> list[str]:
         """The columns of the table."""
-        return [*self.texts, self.label] if self.label else list(self.texts)
+        if self.label:
+            return [*self.texts, self.label]
+        return list(self.texts)
 
     @property
     def reads(self) -> str:
         """What its data are."""
         columns = f"a table with the columns {', '.join(self.columns)}"
-        return f"{columns}; {self.note}" if self.note else columns
+        if self.note:
+            return f"{columns}; {self.note}"
+        return columns
 
     def open(self, data: Any, draw: Any) -> list[Any]:
         """Return the task of a table or of a folder of them."""
@@ -99,11 +103,14 @@ class TableKind:
 
 def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> Any:
     """Return an mteb task of a kind made of a table; a file, a folder with test.* or a frame."""
-    source, name = "the data frame", "frame"
+    source = "the data frame"
+    name = "frame"
     tables: dict[str, Any] = {"test": path}
     if isinstance(path, (str, Path)):
         file = existing(path, "task file")
-        source, name, tables = str(file), task_name(file), _files(file, kind)
+        source = str(file)
+        name = task_name(file)
+        tables = _files(file, kind)
     elif not is_frame(path):
         raise LayerscopeError(
             f"{kind.name} reads a pandas frame or a file, not a {type(path).__name__}"
@@ -145,7 +152,8 @@ def _files(path: Path, kind: TableKind) -> dict[str, Path]:
 
 def task_name(path: Path) -> str:
     """Return a name that may stand in a path: of `banking/` banking, of `tickets.csv.gz` tickets."""
-    name, suffix = path.resolve().name, table_suffix(path)
+    name = path.resolve().name
+    suffix = table_suffix(path)
     if suffix:
         name = name[: name.lower().rindex(suffix)]
     return re.sub(r"[^\w.-]+", "_", name) or "task"

@@ -60,7 +60,9 @@ def _with_kinds(task: Any) -> Mapping[str, Any]:
     if isinstance(task, Mapping):
         return task
     kind, _, path = task.partition(":") if isinstance(task, str) else ("", "", "")
-    return {kind: path} if path and ("-" in kind or kind.islower()) else {}
+    if path and ("-" in kind or kind.islower()):
+        return {kind: path}
+    return {}
 
 
 def _refuse(

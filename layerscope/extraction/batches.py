@@ -35,7 +35,8 @@ def with_states(
     model, wanted = ready
     with evaluating(model.module):
         read = read_states(model, prepare(model, [samples[i] for i in filled]), wanted)
-    columns, rows = dict(batch), [filled[i] for i in read.rows]
+    columns = dict(batch)
+    rows = [filled[i] for i in read.rows]
     for pooling, states in read.states.items():
         whole = torch.full(
             (len(wanted.layers), len(samples), model.stack.width), torch.nan
@@ -68,9 +69,11 @@ def _loaded(
 ) -> tuple[LayeredModel, Wanted] | None:
     """Return the model and what is wanted of it; None where there is no sample yet to find its layers by."""
     # a set is not printed in one order everywhere
-    plain, kept = replace(options, changed=frozenset()), 0
+    plain = replace(options, changed=frozenset())
+    kept = 0
     if not isinstance(options.model, (str, Path)):
-        plain, kept = replace(plain, model=None), id(options.model)
+        plain = replace(plain, model=None)
+        kept = id(options.model)
     key = repr(plain), kept
     if key not in _ready:
         if not samples:

@@ -70,7 +70,8 @@ class Extraction:
 
     def document(self) -> Document:
         """Return the result as it is shown."""
-        info, broken = self.info, len(self.broken)
+        info = self.info
+        broken = len(self.broken)
         how = ", ".join(info["poolings"]) or "every token"
         answer = f"{count(self.samples, 'sample')} at {self._layers}: {amount(self._sum('bytes'))} in {self.path}"
         width = info["model"]["width"]

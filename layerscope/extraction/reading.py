@@ -87,7 +87,8 @@ def read_states(
 
     Raises `LayerscopeError` for a single sample that does not fit.
     """
-    lengths, encoder = prepared.lengths, model.encoder
+    lengths = prepared.lengths
+    encoder = model.encoder
     rows = np.flatnonzero(lengths).tolist()
 
     def halved(batch: Sequence[int]) -> None:
@@ -139,7 +140,8 @@ def _in_order(
 ) -> tuple[list[int], dict[str, Tensor]]:
     """Return batches as one tensor each, in the order of the samples, and where each sample's rows start."""
     back = np.argsort(order).tolist()
-    offsets, states = list(range(len(order) + 1)), {}
+    offsets = list(range(len(order) + 1))
+    states = {}
     none = torch.empty(len(wanted.layers), 0, width, dtype=wanted.dtype)
     for name, batches in parts.items():
         if name == TOKENS:

@@ -14,8 +14,10 @@ from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Meaning
 from layerscope.show.pushed import Stored
 
-PLAIN, AUTO = "none", "auto"
-"""What stands for a layer where none drafts, and where it is chosen while the text is written."""
+PLAIN = "none"
+"""What stands for a layer where none drafts."""
+AUTO = "auto"
+"""What stands for a layer that is chosen while the text is written."""
 WAYS = {
     "draft_layer": "object", "chosen": "bool", "acceptance": "float64", "tokens_per_second": "float64",
     "measured": "float64", "error": "float64",

@@ -106,22 +106,31 @@ class DraftScheduler:
         always: bool,
         head: float = 1.0,
     ) -> None:
-        self.depth, self.tokens, self.always = depth, tokens, always
+        self.depth = depth
+        self.tokens = tokens
+        self.always = always
         layers = np.unique(
             np.linspace(1, depth - 1, min(8, depth - 1)).round().astype(int)
         ).tolist()
         self.layers: list[int] = layers if layer is None else [layer]
         self.hits = {each: [0.5 * PRIOR, PRIOR] for each in self.layers}
-        self.costs, self.plain, self.drafts, self.at = RoundCosts(depth, head), 0, 0, 0
-        self.rounds, self.wait = 0, RECENT
-        self.began, self.surveyed = time.perf_counter(), 0.0
+        self.costs = RoundCosts(depth, head)
+        self.plain = 0
+        self.drafts = 0
+        self.at = 0
+        self.rounds = 0
+        self.wait = RECENT
+        self.began = time.perf_counter()
+        self.surveyed = 0.0
         """When the texts were begun, and the seconds in which layers were compared since."""
         self.texts = np.array([[1.0, 0.0, 0.0]])
-        self.length, self.lost = math.inf, 0.0
+        self.length = math.inf
+        self.lost = 0.0
 
     def observe(self, layer: int, accepted: Iterable[float]) -> None:
         """Count draft tokens of a layer that the model agreed with."""
-        tally, seen = self.hits[layer], [*accepted]
+        tally = self.hits[layer]
+        seen = [*accepted]
         tally[:] = tally[0] + sum(seen), tally[1] + len(seen)
 
     def fade(self, tokens: float) -> None:
@@ -177,7 +186,8 @@ class DraftScheduler:
             else np.array([self.tokens + 1])
         )
         rounds = np.array([self._rounds(layer, numbers) for layer in self.layers])
-        speeds, seconds = rounds[:, 0], rounds[:, 1]
+        speeds = rounds[:, 0]
+        seconds = rounds[:, 1]
         if not self.always:
             speeds = speeds * (seconds - self.costs.plain <= self.allowance)
         stay = np.where(np.array(self.layers) == self.at, STAY, 1.0)[:, None]
@@ -220,7 +230,9 @@ class DraftScheduler:
         if self.always:
             return layer, tokens
         if speedup > 1:
-            self.plain, self.wait, self.rounds = 0, RECENT, self.rounds + 1
+            self.plain = 0
+            self.wait = RECENT
+            self.rounds = self.rounds + 1
             # what plain decoding costs may have been timed while the machine was busy: again after
             # 4, 8, 16, 32, 64 …
             stale = self.rounds % RECENT == 0 or self.rounds in (4, 8, 16)
@@ -231,7 +243,8 @@ class DraftScheduler:
         if is_early or loss > self.allowance:
             self.plain += 1
             return layer, 1
-        self.plain, self.wait = 0, min(2 * self.wait, PATIENCE * RECENT)
+        self.wait = min(2 * self.wait, PATIENCE * RECENT)
+        self.plain = 0
         return layer, trial
 
 

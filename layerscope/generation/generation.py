@@ -115,7 +115,8 @@ class Generation(Stored):
     @property
     def summary(self) -> str:
         """The answer in one line."""
-        samples, last = count(self.texts["sample"].nunique(), "text"), self.layers[-1]
+        samples = count(self.texts["sample"].nunique(), "text")
+        last = self.layers[-1]
         if self.measures.empty:
             layers = spans(self.layers, "layer")
             return f"{samples} continued at {layers} of {self.depth}"
@@ -202,8 +203,10 @@ def _by_layer(generation: Generation) -> Table:
     for layer, at_layer in generation.measures.groupby("layer"):
         cells = [Cell(str(layer), value=int(layer))]
         for one in at_layer.to_dict(orient="records"):
-            name, scale = one["measure"], SCALES.get(one["measure"], 1.0)
-            value, stderr = one["value"], one["stderr"]
+            name = one["measure"]
+            scale = SCALES.get(one["measure"], 1.0)
+            value = one["value"]
+            stderr = one["stderr"]
             text = _shown(name, value)
             cells.append(Cell(text, error(stderr * scale), value=value * scale))
         rows.append(row(*cells, quiet=layer == generation.depth))
@@ -220,9 +223,11 @@ def _by_layer(generation: Generation) -> Table:
 def _chart(generation: Generation, name: str) -> Chart:
     measured = generation.measures[generation.measures["measure"] == name]
     values = zip(measured["layer"], measured["value"], strict=True)
-    title, unit = name, ""
+    title = name
+    unit = ""
     if name == "accuracy":
-        title, unit = "accuracy (%)", "%"
+        title = "accuracy (%)"
+        unit = "%"
     axis = Axis(title, log=name == "perplexity", scale=SCALES.get(name, 1.0))
     return Chart.of(
         measured,

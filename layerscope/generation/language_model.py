@@ -18,7 +18,9 @@ def ends_of(module: Any) -> tuple[int, ...]:
     ends = (getattr(module, "generation_config", None) or module.config).eos_token_id
     if ends is None:
         return ()
-    return tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)
+    if isinstance(ends, (list, tuple)):
+        return tuple(ends)
+    return (int(ends),)
 
 
 def until_end(tokens: Sequence[int], ends: Collection[int]) -> Sequence[int]:

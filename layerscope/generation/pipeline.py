@@ -39,8 +39,10 @@ from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.models.texts import following
 
-LONGEST, WINDOW = 512, 256
-"""Most tokens of a text, and of a window of running text, where no `max_length` is given."""
+LONGEST = 512
+"""Most tokens of a text where no `max_length` is given."""
+WINDOW = 256
+"""Tokens in a window of running text where no `max_length` is given."""
 PROBE_TOKENS = 12
 FEWEST = 4
 """Fewest new tokens with a 4-gram, which diversity needs."""
@@ -63,7 +65,8 @@ def run_generate(options: GenerateOptions) -> Generation:
     corpus = None if options.data is None else open_texts(options.data, options.reading)
     if options.out is not None:
         STORE.folder(options.out)
-    reporter, served = reporting(options.progress), None
+    reporter = reporting(options.progress)
+    served = None
     if options.measure:
         served = load("minilm", LoadOptions(device=options.load.device)).served
     model = open_language_model(
@@ -83,7 +86,8 @@ def run_generate(options: GenerateOptions) -> Generation:
     scores = None
     if options.measure:
         scores = scores_of(model, subjects.rows, layers, reporter)
-    drafting, notes = options.drafting, subjects.notes
+    drafting = options.drafting
+    notes = subjects.notes
     if drafting.draft_layer is None:
         made = {
             layer: continuations(model, subjects.prompts, layer, sampling, reporter)
@@ -124,7 +128,8 @@ def run_generate(options: GenerateOptions) -> Generation:
 
 def _check(options: GenerateOptions) -> None:
     """Refuse options that do not go together before anything is loaded."""
-    drafting, new = options.drafting, options.sampling.max_new_tokens
+    drafting = options.drafting
+    new = options.sampling.max_new_tokens
     if (options.prompt is None) == (options.data is None):
         raise LayerscopeError(
             "generate needs texts to continue: give either a prompt or data"
@@ -201,13 +206,15 @@ def continuations(
     reporter: Reporter,
 ) -> list[tuple[int, ...]]:
     """Return how the model cut at a layer continues each prompt; only this function knows how depths are decoded."""
-    module, most = at_depth(model, layer), sampling.batch_size
+    module = at_depth(model, layer)
+    most = sampling.batch_size
     assert model.lens is not None and model.max_length is not None
     seeded = torch.Generator().manual_seed(0)
     shape = 2, min(PROBE_TOKENS, model.max_length // 2)
     probe = torch.randint(model.lens.classes, shape, generator=seeded)
     if not model.batching:
-        probe, most = probe[:1], 1
+        probe = probe[:1]
+        most = 1
 
     bar = reporter.bar(f"layer {layer}", len(prompts), "texts")
     with evaluating(model.module), bar as advance:
@@ -229,7 +236,8 @@ def drafted(
     reporter: Reporter,
 ) -> tuple[list[tuple[int, ...]], Speculated]:
     """Return what continues each prompt by self-speculation, and what was drafted for all of them."""
-    total, most = Speculated(), sampling.batch_size
+    total = Speculated()
+    most = sampling.batch_size
     if not model.batching:
         most = 1
     how: dict[str, Any] = {"custom_generate": speculation, "do_sample": False}
@@ -299,7 +307,8 @@ def _measures(texts: pd.DataFrame, scores: Scores | None) -> pd.DataFrame:
     if scores is not None:
         accuracy, perplexity = scores.stderrs
         for i, layer in enumerate(scores.layers):
-            n, at_layer = scores.tokens, texts[texts["layer"] == layer]
+            n = scores.tokens
+            at_layer = texts[texts["layer"] == layer]
             rows.append((layer, "accuracy", scores.accuracy[i], accuracy[i], n))
             rows.append((layer, "perplexity", scores.perplexity[i], perplexity[i], n))
             for name in ("coherence", "diversity"):

@@ -17,8 +17,10 @@ from layerscope.generation.options import Sampling
 Processor = Callable[[Tensor, Tensor], Tensor]
 """Gives scores [B, V] for the ids so far [B, T] and scores [B, V]."""
 STEPS = 4
-EXACT, HALF = 1e-3, 1e-1
+EXACT = 1e-3
 """How far, relative to their norm, logits by the cache may be from those of the whole text."""
+HALF = 1e-1
+"""The same for weights in half precision."""
 
 
 def prompt_batches(

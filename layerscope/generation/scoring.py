@@ -58,7 +58,8 @@ class Scores:
     @property
     def stderrs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The standard errors of accuracy and perplexity, [K] each, NaN for one text: texts are drawn, not tokens."""
-        accuracy, nll = self._errors(self.correct), self._errors(self.nll)
+        accuracy = self._errors(self.correct)
+        nll = self._errors(self.nll)
         return accuracy, self.perplexity * nll
 
     def _errors(self, values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
@@ -101,7 +102,8 @@ def _scored(
     assert model.lens is not None and isinstance(model.encoder, TextEncoder)
     inputs = model.encoder.batch_ids(batch.values()).to(model.device)
     assert inputs.mask is not None
-    ids, predicts = inputs.named["input_ids"], inputs.mask[:, 1:].bool()
+    ids = inputs.named["input_ids"]
+    predicts = inputs.mask[:, 1:].bool()
     states: list[Tensor] = []
 
     def keep(layer: int, site: str, tokens: Tensor) -> None:
@@ -110,13 +112,16 @@ def _scored(
 
     model.run(inputs, keep, until=layers[-1])
     target = ids[:, 1:][predicts].repeat(len(layers))
-    losses, hits, start = [], [], 0
+    losses = []
+    hits = []
+    start = 0
     for logits in model.lens.token_logits(torch.cat(states), inputs):
         truth = target[start : start + len(logits)]
         losses.append(cross_entropy(logits, truth, reduction="none"))
         hits.append(logits.argmax(-1) == truth)
         start += len(logits)
-    sizes, shape = [len(row) - 1 for row in batch.values()], (len(layers), -1)
+    sizes = [len(row) - 1 for row in batch.values()]
+    shape = (len(layers), -1)
     nll = torch.split(torch.cat(losses).view(shape).double().cpu(), sizes, 1)
     correct = torch.split(torch.cat(hits).view(shape).cpu(), sizes, 1)
     for i, losses_of_text in zip(batch, nll, strict=True):

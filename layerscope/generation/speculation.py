@@ -85,7 +85,8 @@ class SelfSpeculation:
                 f"SelfSpeculation takes a loaded language model of transformers, and this is {shown(model)}: load it "
                 "with transformers.AutoModelForCausalLM.from_pretrained"
             )
-        self.split, self.fall_back = SplitModel(model), fall_back
+        self.split = SplitModel(model)
+        self.fall_back = fall_back
         depth = self.split.depth
         if depth < 2:
             raise LayerscopeError(
@@ -120,7 +121,8 @@ class SelfSpeculation:
         **model_kwargs: Any,
     ) -> Any:
         """Return prompts and continuations [B, T], as `generate` does."""
-        batch, withheld = len(input_ids), self._withheld()
+        batch = len(input_ids)
+        withheld = self._withheld()
         streamer = withheld.pop("streamer", None)
         model_kwargs.pop("synced_gpus", None)
         _check(model, self.split, generation_config, model_kwargs | withheld)
@@ -164,11 +166,9 @@ class SelfSpeculation:
         frame = inspect.currentframe()
         while frame is not None and frame.f_locals.get("custom_generate") is not self:
             frame = frame.f_back
-        return (
-            {}
-            if frame is None
-            else {name: frame.f_locals.get(name) for name in FROM_GENERATE}
-        )
+        if frame is None:
+            return {}
+        return {name: frame.f_locals.get(name) for name in FROM_GENERATE}
 
 
 def _check(model: Any, split: SplitModel, config: Any, options: dict[str, Any]) -> None:
@@ -193,7 +193,8 @@ def _other_inputs(options: dict[str, Any]) -> Iterator[str]:
     for name in sorted({*options} - HANDED_ON):
         if options[name] is not None and options[name] is not False:
             yield f"`{name}`"
-    positions, mask = options.get("position_ids"), options.get("attention_mask")
+    positions = options.get("position_ids")
+    mask = options.get("attention_mask")
     if mask is not None and not bool(mask[:, -1].all()):
         yield "prompts padded at the right (pad at the left)"
     if positions is not None:

@@ -53,7 +53,9 @@ class Speculated:
     @property
     def acceptance(self) -> float:
         """Share of drafted tokens that were accepted, NaN where none was drafted."""
-        return self.accepted / self.drafted if self.drafted else float("nan")
+        if self.drafted:
+            return self.accepted / self.drafted
+        return float("nan")
 
     def __add__(self, later: "Speculated") -> "Speculated":
         """Return the counts of two calls together, with what else the later one says."""
@@ -89,7 +91,8 @@ class SpeculativeTexts:
         )
 
         self.sample = self.config.do_sample
-        self.ends, self.longest = set[int](), 1 << 60
+        self.ends = set[int]()
+        self.longest = 1 << 60
         self.others = list[Any]()
         """Criteria that look at the text itself."""
         for each in self.criteria:
@@ -102,8 +105,11 @@ class SpeculativeTexts:
 
     def generate(self, ids: Tensor, mask: Tensor, whole: Tensor) -> list[Tensor]:
         """Return each prompt with its continuation."""
-        split, scheduler, last = self.split, self.scheduler, ids[:, -1:]
-        self.texts, self.left = [*whole], [*range(len(ids))]
+        split = self.split
+        scheduler = self.scheduler
+        last = ids[:, -1:]
+        self.left = [*range(len(ids))]
+        self.texts = [*whole]
         scheduler.texts = np.zeros((len(ids), 3))
         # the prompts write the first
         scheduler.length += self.longest - ids.shape[1] - 1
@@ -128,7 +134,8 @@ class SpeculativeTexts:
 
         The head is eight times as fast on many states at once as on one.
         """
-        split, rows = self.split, len(ids)
+        split = self.split
+        rows = len(ids)
         states = (
             SURVEYS
             * 8
@@ -146,7 +153,8 @@ class SpeculativeTexts:
         After `tokens` [B, n] the model has `scores`, and all are processed; prompts keep its last
         layer too.
         """
-        started, length = time.perf_counter(), real.shape[1]
+        started = time.perf_counter()
+        length = real.shape[1]
         states = {
             layer: torch.cat(kept, 1)[:, -length:].flatten(0, 1)
             for layer, kept in self.split.kept.items()
@@ -161,7 +169,8 @@ class SpeculativeTexts:
             if tokens is not None:
                 of_layer = self._processed(of_layer, tokens)
             self._observe(layer, of_layer, scores, real)
-        self.split.keep, self.split.kept = (), {}
+        self.split.keep = ()
+        self.split.kept = {}
         self.scheduler.surveyed += time.perf_counter() - started
 
     def _observe(
@@ -176,7 +185,9 @@ class SpeculativeTexts:
 
     def _round(self, pending: Tensor) -> Tensor:
         """Draft and verify; return the next token of each text that goes on, [B, 1]."""
-        split, scheduler, report = self.split, self.scheduler, self.report
+        split = self.split
+        scheduler = self.scheduler
+        report = self.report
         lengths = [len(self.texts[row]) for row in self.left]
         scheduler.texts[:, 0] = [self.longest - length for length in lengths]
         layer, new = scheduler.next()
@@ -187,23 +198,24 @@ class SpeculativeTexts:
             min(self.longest - min(lengths), split.context - max(lengths)),
         )
         new = max(1, min(new, most))
-        begun, written = time.perf_counter(), report.tokens
+        begun = time.perf_counter()
+        written = report.tokens
         if new > 1:
             split.keep = scheduler.compared()
-            report.layer, report.draft_tokens, report.rounds = (
-                layer,
-                new - 1,
-                report.rounds + 1,
-            )
+            report.layer = layer
+            report.draft_tokens = new - 1
+            report.rounds = report.rounds + 1
             tokens, states, laws = self._drafted(pending, layer, new)
             begun = _clock(tokens)
             logits = split.late(tokens, layer, states)
             following = self._kept(logits, tokens, laws)
         else:
-            layer, tokens = 0, pending
+            layer = 0
+            tokens = pending
             report.plain += len(self.left)
             following = self._kept(split.all(tokens), tokens, [])
-        blocks, seconds = split.depth - layer, _clock(following) - begun
+        blocks = split.depth - layer
+        seconds = _clock(following) - begun
         scheduler.costs.add("late", blocks, tokens.shape[1], seconds)
         if layer and not scheduler.always:
             scheduler.account(layer, new, (report.tokens - written) / len(lengths))
@@ -216,8 +228,10 @@ class SpeculativeTexts:
 
         Return them, their states [B, n, D], and the laws that the drafted ones were drawn from.
         """
-        begun, drawn = time.perf_counter(), [pending]
-        states, laws = list[Tensor](), list[Tensor]()
+        begun = time.perf_counter()
+        drawn = [pending]
+        states = list[Tensor]()
+        laws = list[Tensor]()
         for _ in range(new - 1):
             logits = self.split.early(drawn[-1], layer, head=True)
             assert logits is not None
@@ -239,7 +253,9 @@ class SpeculativeTexts:
         """Take the draft tokens that all layers agree with and one of their own, and cut the rest back."""
         scores = self._processed(logits, tokens)
         good, following = self._accepted(scores, tokens, laws)
-        new, report, scheduler = tokens.shape[1], self.report, self.scheduler
+        new = tokens.shape[1]
+        report = self.report
+        scheduler = self.scheduler
         if new > 1:
             for i, number in enumerate(good.tolist()):
                 agreed = [True] * number + [False] * (number < new - 1)

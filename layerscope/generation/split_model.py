@@ -39,14 +39,17 @@ class SplitModel:
     """
 
     def __init__(self, module: Any) -> None:
-        self.module, self.stack = module, stack_of(module)
+        self.stack = stack_of(module)
+        self.module = module
         self.blocks = [module.get_submodule(path) for path in self.stack.blocks]
         self.depth = len(self.blocks)
         if len({*self.blocks}) < self.depth:
             raise refusal(module, "which runs one block several times")
         if not any(accepts(module, name) for name in CACHES):
             raise refusal(module, "which has no cache that can be cut back")
-        self.first, self.last, self.head = 0, self.depth, True
+        self.first = 0
+        self.last = self.depth
+        self.head = True
         self.entering = self.state = torch.empty(0)
         self.keep: Collection[int] = ()
         self.kept: dict[int, list[Tensor]] = {}
@@ -75,7 +78,9 @@ class SplitModel:
         """Return whether two texts, which accept none and one of two drafts of a layer, go on as without drafts."""
         accepted = [0, 1]
         ids = probe_ids(self.module, 2, 6)
-        read, drafts, token = ids[:, :3], ids[:, 3:5], ids[:, 5:]
+        read = ids[:, :3]
+        drafts = ids[:, 3:5]
+        token = ids[:, 5:]
         self.start(torch.ones_like(read))
         try:
             self.prompts(read)
@@ -126,7 +131,9 @@ class SplitModel:
         if not plain or len(cache.layers) not in (0, self.depth):
             kinds = ", ".join(sorted({type(each).__name__ for each in cache.layers}))
             raise refusal(self.module, f"whose caches cannot be cut back ({kinds})")
-        self.cache, self.real, self.ahead = cache, mask.bool(), 0
+        self.real = mask.bool()
+        self.cache = cache
+        self.ahead = 0
         self.whole = bool(self.real.all())
 
     def prompts(self, ids: Tensor) -> Tensor:
@@ -145,7 +152,9 @@ class SplitModel:
         """
         self.ahead += 1
         logits = self._run(tokens, self.cache, self.ahead, 0, layer, head)
-        return None if logits is None else logits[:, -1]
+        if logits is None:
+            return None
+        return logits[:, -1]
 
     def late(self, tokens: Tensor, layer: int, states: Tensor) -> Tensor:
         """Run the blocks after a layer on its states [B, n, D] of tokens [B, n], and return logits [B, n, V]."""
@@ -180,7 +189,9 @@ class SplitModel:
     def context(self) -> int:
         """Number of positions that the model has, 0 where it does not say."""
         number = positions(self.module)
-        return int(number) if math.isfinite(number) else 0
+        if math.isfinite(number):
+            return int(number)
+        return 0
 
     @cached_property
     def head_work(self) -> float:
@@ -192,17 +203,17 @@ class SplitModel:
     def cut(self, kept: Tensor, new: int) -> None:
         """Keep of the last `new` columns the first `kept` [B] of each text."""
         counts = kept.tolist()
-        most, even = max(counts), len({*counts}) == 1
+        most = max(counts)
+        even = len({*counts}) == 1
         columns = torch.arange(most, device=kept.device)[None] < kept[:, None]
-        self.real, self.whole = torch.cat([self.real, columns], 1), self.whole and even
+        self.real = torch.cat([self.real, columns], 1)
+        self.whole = self.whole and even
         if not even:
             self._close_up()
         elif most < new:
             for layer in self.cache.layers:
-                layer.keys, layer.values = (
-                    layer.keys[..., : most - new, :],
-                    layer.values[..., : most - new, :],
-                )
+                layer.keys = layer.keys[..., : most - new, :]
+                layer.values = layer.values[..., : most - new, :]
 
     def select(self, rows: Tensor) -> None:
         """Go on with these texts of the batch alone."""
@@ -212,10 +223,8 @@ class SplitModel:
         self.real = self.real[:, unused:]
         self.whole = bool(self.real.all())
         for layer in self.cache.layers if unused else ():
-            layer.keys, layer.values = (
-                layer.keys[..., unused:, :],
-                layer.values[..., unused:, :],
-            )
+            layer.keys = layer.keys[..., unused:, :]
+            layer.values = layer.values[..., unused:, :]
 
     def _close_up(self) -> None:
         """Move each text's columns to the right, over those that are not real."""
@@ -238,7 +247,9 @@ class SplitModel:
             new - tokens.shape[1], new, device=tokens.device
         )
         mask = None if self.whole else torch.cat([self.real, ones], 1).long()
-        self.first, self.last, self.head = first, last, head
+        self.first = first
+        self.last = last
+        self.head = head
         try:
             return self._forward(
                 {"input_ids": tokens, "attention_mask": mask}, cache, at
@@ -246,7 +257,9 @@ class SplitModel:
         except Enough:
             return None
         finally:
-            self.first, self.last, self.head = 0, self.depth, True
+            self.first = 0
+            self.last = self.depth
+            self.head = True
 
     def _forward(self, inputs: dict[str, Any], cache: Any, positions: Tensor) -> Tensor:
         options = inputs | {"use_cache": True, "position_ids": positions}
@@ -266,7 +279,8 @@ class SplitModel:
     ) -> Any:
         if self.first <= index < self.last:
             output = forward(*args, **kwargs)
-            layer, hidden = index + 1, hidden_of(output)
+            layer = index + 1
+            hidden = hidden_of(output)
             if layer in self.keep and hidden is not None:
                 self.kept.setdefault(layer, []).append(hidden[:, -SURVEY:].clone())
             if layer == self.last and hidden is not None:
@@ -323,7 +337,8 @@ def stack_of(module: Any) -> Stack:
 
 def _behind(cache: Any, layer: int) -> Any:
     """Return a cache as the blocks after a layer see it: as long as their own, whatever the earlier ones hold."""
-    view, late = copy(cache), cache.layers[layer:]
+    view = copy(cache)
+    late = cache.layers[layer:]
     by_kind = {type(each): each for each in reversed(late)}
     view.layers = [
         *(by_kind.get(type(each), each) for each in cache.layers[:layer]),

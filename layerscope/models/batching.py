@@ -37,7 +37,9 @@ def batch_starts(
         alone = not model.joins(length, longest) or (length == 0 and longest > 0)
         starts.append(size >= limit or ragged or alone)
         if starts[-1]:
-            size, longest, tokens = 0, length, model.tokens
+            size = 0
+            longest = length
+            tokens = model.tokens
             if model.encoder.modality == "text":
                 tokens = length
             most = TOKENS_PER_BATCH[kind] // max(1, tokens)

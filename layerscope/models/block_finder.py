@@ -82,7 +82,8 @@ class BlockFinder:
     def beside(self, stacks: list[Calls], calls: Calls) -> list[Calls]:
         """Return the lists of compound modules, among all `calls`, that run outside of the stacks."""
         blocks = [call for stack in stacks for call in stack]
-        seen, rows = set(blocks), list[Calls]()
+        seen = set(blocks)
+        rows = list[Calls]()
         for container in self._lists():
             row = _trimmed(members(container, calls))
             compound = len(row) > 1 and all(call.is_compound for call in row)
@@ -258,7 +259,8 @@ def _trimmed(row: Calls) -> Calls:
     inner = [i for i in weighted if not is_norm(row[i])]
     if not inner:
         return []
-    first, last = inner[0], inner[-1]
+    first = inner[0]
+    last = inner[-1]
     if weighted.index(last) - weighted.index(first) >= len(inner):
         return row[weighted[0] :]
     stop = last + 1

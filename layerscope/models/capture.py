@@ -70,15 +70,16 @@ class _Visitor:
         until: int | None,
         taps: Sequence[Tap],
     ) -> None:
-        self.stack, self.visit, self.last = (
-            stack,
-            visit,
-            stack.depth if until is None else until,
-        )
+        self.stack = stack
+        self.visit = visit
+        self.last = stack.depth if until is None else until
         self.length = tokens_read(module, stack, inputs)
         self.norm = module.get_submodule(stack.norm) if stack.norm else None
         self.taps = {(tap.layer, tap.spot): tap.site for tap in taps}
-        self.layer, self.entered, self.shape, self.visiting = 0, 0, torch.Size(), False
+        self.shape = torch.Size()
+        self.layer = 0
+        self.entered = 0
+        self.visiting = False
         self.calls: dict[str, int] = defaultdict(int)
 
     def hooks(
@@ -107,7 +108,8 @@ class _Visitor:
         state = _checked(hidden_in(args, kwargs))
         if self.layer == 0:
             self._show(0, state)
-        self.entered, self.shape = self.layer + 1, state.shape
+        self.entered = self.layer + 1
+        self.shape = state.shape
         self.calls.clear()  # a shared block runs several times
 
     def _leave(self, _: nn.Module, __: object, ___: object, output: object) -> None:

@@ -155,7 +155,8 @@ def _weights_fault(folder: Path, allow_pickle: bool) -> str:
     """Return what weights lack; raise where a file is other than its header says. The weights are not read."""
     from safetensors import SafetensorError, safe_open
 
-    index, names = folder / "model.safetensors.index.json", set[str]()
+    index = folder / "model.safetensors.index.json"
+    names = set[str]()
     if index.is_file():
         parts = _json(index)
         if isinstance(parts, dict):

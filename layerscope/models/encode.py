@@ -340,7 +340,8 @@ def _check_read(modality: str, processor: Any, module: nn.Module) -> None:
     reads_any = kind == "tensor" and processor is not None
     if reads_any or modality in modalities_of(module):
         return
-    reads, data = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
+    reads = PLURAL.get(kind, kind)
+    data = PLURAL.get(modality, modality)
     raise LayerscopeError(
         f"this model reads {reads} and the data are {data}: give {reads}, or a model of {data}"
     )
@@ -348,7 +349,8 @@ def _check_read(modality: str, processor: Any, module: nn.Module) -> None:
 
 def _check_room(encoder: TextEncoder) -> None:
     """Raise where special tokens and the prompt leave no room for text."""
-    taken, most = len(encoder.ids([""], whole=True)[0]), encoder.max_length
+    taken = len(encoder.ids([""], whole=True)[0])
+    most = encoder.max_length
     if taken >= most:
         what = "special tokens take"
         if encoder.prompt:
@@ -362,7 +364,8 @@ def positions(module: nn.Module) -> float:
     """Return the number of positions a model has, without the first rows that RoBERTa leaves empty, else infinity."""
     config = getattr(module, "config", None)
     names = ("max_position_embeddings", "n_positions", "max_seq_len")
-    rows, empty = math.inf, 0
+    rows = math.inf
+    empty = 0
     for name in names:
         size = getattr(config, name, None) or 0
         # some say -1 of no limit

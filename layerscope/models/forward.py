@@ -225,7 +225,8 @@ def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | 
     """
     if mask is None or mask.shape[1] == frames:
         return mask
-    real, whole = mask.sum(1), torch.full((1,), mask.shape[1], device=mask.device)
+    real = mask.sum(1)
+    whole = torch.full((1,), mask.shape[1], device=mask.device)
     states = torch.ceil(real * (frames / mask.shape[1]))
     for name in COUNTERS:
         # a model may have none, or one that counts something else

@@ -46,7 +46,8 @@ def dtype_of(model: LayeredModel) -> str:
 
 def states_fingerprint(model: LayeredModel) -> str:
     """Return a hash of all that a sample's states depend on, but for the sample itself."""
-    encoder, ids = model.encoder, None
+    encoder = model.encoder
+    ids = None
     if isinstance(encoder, TextEncoder) and encoder.tokenizer is not None:
         # a prompt is part of the text
         ids = replace(encoder, prompt="").ids([PROBE], whole=True)
@@ -135,4 +136,6 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
 
 def as_named(source: Any) -> str:
     """Return a path or a name as the user gives it; the kind of an object."""
-    return str(source) if isinstance(source, (str, Path)) else type(source).__name__
+    if isinstance(source, (str, Path)):
+        return str(source)
+    return type(source).__name__

@@ -157,7 +157,8 @@ def _made_up_ids(module: nn.Module, draw: torch.Generator) -> list[Any]:
 
 
 def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:
-    stack, module = model.stack, model.module
+    stack = model.stack
+    module = model.module
     with evaluating(module):
         inside = Sublayers()
         # blocks that cannot be watched show nothing inside

@@ -249,9 +249,11 @@ def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any
                 source, backend="pil", **trust
             )
         return None
-    what, auto = "feature extractor", transformers.AutoFeatureExtractor
+    what = "feature extractor"
+    auto = transformers.AutoFeatureExtractor
     if kind == "input_ids":
-        what, auto = "tokenizer", transformers.AutoTokenizer
+        what = "tokenizer"
+        auto = transformers.AutoTokenizer
     try:
         processor = auto.from_pretrained(source, **trust)
         if what == "tokenizer":
@@ -298,7 +300,8 @@ def sentence_transformer(source: str, options: LoadOptions) -> Any:
         "trust_remote_code": options.trust_remote_code,
         "revision": options.revision,
     }
-    device, here = str(torch_device(options)), Path(source).exists()
+    device = str(torch_device(options))
+    here = Path(source).exists()
     with clear_errors(source):
         return SentenceTransformer(
             source, device=device, local_files_only=here, model_kwargs=weights, **trust
@@ -345,7 +348,8 @@ def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
     loaded = _from_source(base, replace(options, revision=None), processor)
     with clear_errors(str(folder)):
         adapted = PeftModel.from_pretrained(loaded.module, str(folder))
-    loaded.module, loaded.name = _adapted(adapted), folder.name
+    loaded.module = _adapted(adapted)
+    loaded.name = folder.name
     loaded.notes.append(f"adapter {folder.name} on {base}")
     return loaded
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-KEY, MEAN = "head_pooling", "mean"
+KEY = "head_pooling"
+MEAN = "mean"
 PIPELINE = Path(__file__).with_name("mean_pipeline.py")
 TASKS = ("text-classification", "sentiment-analysis")
 

@@ -26,7 +26,8 @@ def model_of(
     if not run.has_model:
         made = f"was made from states of {run.info['model']['states_from']!r}, without a model"
         raise LayerscopeError(f"run {str(run.path)!r} {made}: give the model itself")
-    source, options_then = str(run.info["model"]["source"]), run.info["options"]
+    source = str(run.info["model"]["source"])
+    options_then = run.info["options"]
     if not run.names_model:
         raise LayerscopeError(
             f"run {str(run.path)!r} was made from a model in memory ({source}): give the model itself"
@@ -48,7 +49,8 @@ def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -
     Weights are compared where they are in the run's dtype; `as_stored`, in float32 too, which holds
     them exactly.
     """
-    there, dtype = run.info["model"], None
+    there = run.info["model"]
+    dtype = None
     if as_stored and there.get("dtype") == "float32":
         dtype = torch.float32
     changed = run.depth != model.stack.depth

@@ -108,7 +108,9 @@ def find_layers(
             pooling=_auto_pooling(model, inputs, last, samples),
         )
         model = _tested_in_batches(model, sample, states)
-        return _with_sublayers(model, inputs) if sublayers else model
+        if sublayers:
+            return _with_sublayers(model, inputs)
+        return model
 
 
 def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
@@ -198,8 +200,10 @@ def _with_head(
     model: LayeredModel, modality: str, inputs: Inputs, states: States
 ) -> LayeredModel:
     """Return the model with its lens, or of two towers with the projection into the shared space."""
-    depth, module = model.stack.depth, model.module
-    last, final = states[f"raw.{depth}"], states[f"{model.final}.{depth}"]
+    depth = model.stack.depth
+    module = model.module
+    last = states[f"raw.{depth}"]
+    final = states[f"{model.final}.{depth}"]
     lens, note = find_lens(module, model.stack, inputs, last, final)
     if note:
         model = replace(model, notes=(*model.notes, note))
@@ -225,7 +229,8 @@ def _is_causal(model: LayeredModel, sample: Any) -> bool:
     if name == "decoder_input_ids" and ids.shape[1] < 2:
         # the decoder of a sound reads the token that starts a text
         ids = torch.arange(4)[None]
-    middle, changed = ids.shape[1] // 2, ids.clone()
+    middle = ids.shape[1] // 2
+    changed = ids.clone()
     others = ids[ids != ids[0, middle]]
     if not len(others):
         return False
@@ -291,7 +296,8 @@ def _stands_padding(model: LayeredModel, short: Any, long: Any) -> bool:
     """Return whether a sample beside a longer one keeps its states, and as many of them as it has alone."""
     single = model.encoder.batch([short]).to(model.device)
     pair = model.encoder.batch([short, long]).to(model.device)
-    alone, both = states_of(model, single), states_of(model, pair)
+    alone = states_of(model, single)
+    both = states_of(model, pair)
     length = _real(model, single, alone)
     return _real(model, pair, both) == length and _agree(alone, both, length)
 
@@ -315,7 +321,8 @@ def _agree(
     for key, states in one.items():
         if states.ndim != two[key].ndim:
             return False
-        a, b = states[0, :length].float(), two[key][0, :length].float()
+        a = states[0, :length].float()
+        b = two[key][0, :length].float()
         if a.shape != b.shape:
             return False
         if not bool(torch.isfinite(a).all()):

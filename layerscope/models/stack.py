@@ -198,7 +198,8 @@ def _entries(module: nn.Module, inputs: Inputs) -> list[tuple[str, nn.Module]]:
 
 def _has_every_token(call: Call, inputs: Inputs) -> bool:
     """Return whether a call gives a state for every token of a text: not an expert's, nor one with channels first."""
-    ids, state = inputs.named.get("input_ids"), call.output
+    ids = inputs.named.get("input_ids")
+    state = call.output
     if ids is None:
         return True
     return state.ndim == 3 and state.shape[1] >= ids.shape[1]
@@ -206,7 +207,8 @@ def _has_every_token(call: Call, inputs: Inputs) -> bool:
 
 def _final_norm(row: Calls, calls: Calls, all_blocks: Calls) -> str | None:
     """Return the normalising module that reads the last layer (or a slice of it), outside every block of any stack."""
-    last, state = row[-1], row[-1].output
+    last = row[-1]
+    state = row[-1].output
     later = calls[calls.index(last) + 1 :]
     # norms inside a later block, or the inner part of a head, are its own
     blocks = [call for call in later if call.can_be_block and not is_norm(call)]

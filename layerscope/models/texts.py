@@ -34,5 +34,6 @@ def following(
     if tokenizer is None:
         return " ".join(f"#{number}" for number in new)
     read = partial(tokenizer.decode, clean_up_tokenization_spaces=False, **how)
-    before, whole = read([*ids]), read([*ids, *new])
+    before = read([*ids])
+    whole = read([*ids, *new])
     return str(whole[len(before) :] if whole.startswith(before) else read([*new]))

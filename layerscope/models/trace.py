@@ -88,7 +88,8 @@ def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
         (read, size), state = entered.pop(), hidden_of(output)
         if read is None or state is None:
             return
-        form, sizes = Form.of(output, state), (size, _size(state))
+        form = Form.of(output, state)
+        sizes = (size, _size(state))
         calls.append(Call(path, module, read, state, form, sizes))
 
     modules = [(name, module) for name, module in entry.named_modules() if name]
@@ -126,7 +127,8 @@ def is_norm(call: Call) -> bool:
     size = call.input.float().pow(2).mean(-1, keepdim=True).sqrt().clamp_min(1e-12)
     x = call.input / size.to(call.input.dtype)
     try:
-        once, twice = call.module(x), call.module(2 * x)
+        once = call.module(x)
+        twice = call.module(2 * x)
     # one that reads something else besides, such as a table of positions
     except FAILURES:
         return False
@@ -136,6 +138,7 @@ def is_norm(call: Call) -> bool:
     if not fine.any():
         # nothing left to judge by but its name: a broken norm is still the model's norm
         return "norm" in type(call.module).__name__.lower()
-    once, twice = once[fine], twice[fine]
+    once = once[fine]
+    twice = twice[fine]
     blind = bool((once - twice).abs().max() <= 0.02 * once.abs().max())
     return blind and not same(once, x[fine])

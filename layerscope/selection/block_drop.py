@@ -31,8 +31,12 @@ from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without, states_at
 from layerscope.truncation.source import Source
 
-CHOOSE, JUDGE, FEWEST = 256, 1024, 10
-"""Most samples that choose blocks, most that judge them, and fewest of both together."""
+CHOOSE = 256
+"""Most samples that choose blocks."""
+JUDGE = 1024
+"""Most samples that judge the choice."""
+FEWEST = 10
+"""Fewest samples that choose and judge, together."""
 WINDOW = 256
 """Tokens of a window of running text."""
 Blocks = tuple[int, ...]
@@ -48,7 +52,8 @@ def remove(
     reporter: Reporter,
 ) -> Removal:
     """Return the n blocks of a run's model that matter least on the run's samples, or on other data."""
-    model, depth = source.model, source.model.stack.depth
+    model = source.model
+    depth = source.model.stack.depth
     if n >= depth:
         raise LayerscopeError(
             f"drop {n} leaves none of the {depth} blocks of {source.name}: give 1 to {depth - 1}"
@@ -160,7 +165,9 @@ class Meter:
     def __init__(
         self, model: LayeredModel, samples: Sequence[Any], pooling: str, advance: Any
     ) -> None:
-        self.model, self.pooling, self.advance = model, pooling, advance
+        self.model = model
+        self.pooling = pooling
+        self.advance = advance
         if model.is_language_model:
             self.kind = "tokens"
         elif model.lens is not None and model.lens.kind == "pooled":
@@ -176,9 +183,11 @@ class Meter:
 
     def _cost(self, blocks: Blocks) -> tuple[float, float, float]:
         """Return what the model loses without these blocks, with its standard error, and what is left."""
-        cut, full = self._outputs(blocks), self.full
+        cut = self._outputs(blocks)
+        full = self.full
         if self.kind == "tokens":
-            cost, score = cut - full, cut
+            cost = cut - full
+            score = cut
         elif self.kind == "pooled":
             cost = (full.exp() * (full - cut)).sum(-1)
             score = (full.argmax(-1) == cut.argmax(-1)).double()
@@ -203,12 +212,10 @@ class Meter:
         return torch.cat(batches)
 
     def _read(self, states: dict[str, Tensor], inputs: Inputs) -> Tensor:
-        model, raw, final, mask = (
-            self.model,
-            states["raw"],
-            states[self.model.final],
-            inputs.mask,
-        )
+        model = self.model
+        raw = states["raw"]
+        final = states[self.model.final]
+        mask = inputs.mask
         if self.kind == "tokens" and mask is not None:
             return self._losses(raw, inputs, mask[:, 1:].bool())
         if self.kind == "pooled" and model.lens is not None:

@@ -101,7 +101,8 @@ def choose_layer(case: Case, rule: str | None = None) -> Selection:
 
     Where too little was judged it is the model as shipped.
     """
-    scored, most = case.scored, case.budget.max_loss
+    scored = case.scored
+    most = case.budget.max_loss
     if scored is None:
         return _without_scores(case)
     if scored.lacking:
@@ -135,7 +136,8 @@ def _with_expected_gain(selection: Selection, apart: Apart | None) -> Selection:
     """Return a choice whose gain is that of data that had no part in choosing, where there are any."""
     if apart is None or selection.as_shipped:
         return replace(selection, apart=apart)
-    gain, error = apart.difference, apart.difference_error
+    gain = apart.difference
+    error = apart.difference_error
     return replace(selection, apart=apart, gain=gain, gain_error=error)
 
 
@@ -163,7 +165,8 @@ def _without_scores(case: Case) -> Selection:
 
 def _within(case: Case, scored: Scored, columns: Sequence[int]) -> tuple[int, ...]:
     """Return the layers that do not differ measurably from the best one, which is not among them, nor the last."""
-    best, within = best_of(scored, columns), set()
+    best = best_of(scored, columns)
+    within = set()
     for column in columns:
         if column not in (best, scored.baseline) and scored.is_within(column, best):
             within.add(scored.layers[column])
@@ -196,10 +199,12 @@ def _why(
     case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[int]
 ) -> str:
     """Return why a column was chosen, in a sentence."""
-    within, most = case.budget.within, case.budget.max_loss
+    within = case.budget.within
+    most = case.budget.max_loss
     if most is not None:
         columns = within_loss(scored, columns, most / scored.points)
-    best, baseline = best_of(scored, columns), scored.name(scored.baseline)
+    best = best_of(scored, columns)
+    baseline = scored.name(scored.baseline)
     if name == MAX_LOSS and chosen == scored.baseline:
         return f"no shallower layer loses at most {in_points(most or 0)}{within}; {baseline} loses nothing"
     if name == MAX_LOSS:
@@ -233,9 +238,11 @@ def _selection(case: Case, chosen: int, rule: str, why: str) -> Selection:
         }
     if case.costs is not None:
         facts["measured"] = case.costs.measured
-    gain, error = candidate.difference, candidate.difference_error
+    gain = candidate.difference
+    error = candidate.difference_error
     if is_shipped:
-        gain, error = 0.0, 0.0
+        gain = 0.0
+        error = 0.0
     return Selection(
         layer=candidate.layer,
         depth=case.last,

@@ -29,7 +29,8 @@ LEAD = "What every layer scores and costs, and which one was chosen."
 def document(selection: "Selection") -> Document:
     """Return a choice as it is shown."""
     command, reason = ship(selection)
-    last, tables = selection.layers[-1], list[Table]()
+    last = selection.layers[-1]
+    tables = list[Table]()
     if last.score is not None or last.parameters is not None:
         tables.append(_layers(selection))
     reasons = []
@@ -86,7 +87,8 @@ def answer(selection: "Selection") -> str:
 
 def _scored(selection: "Selection") -> Iterator[str]:
     """Yield the score of the choice and the gain to expect, from data that had no part in it where there are any."""
-    chosen, first = selection.chosen, selection.layers[0]
+    chosen = selection.chosen
+    first = selection.layers[0]
     yield f"{_score(chosen, selection)}{f' ({selection.basis})' if selection.basis else ''}"
     if not selection.as_shipped:
         expected = " expected" if selection.apart is not None else ""
@@ -158,14 +160,18 @@ def ship(selection: "Selection") -> tuple[str, str]:
 
 def _layers(selection: "Selection") -> Table:
     """Return a row for each layer, the mix where one was chosen, and the baseline."""
-    baseline, unit = selection.baseline, _unit(selection)
-    scored, cost = baseline.score is not None, baseline.parameters is not None
+    baseline = selection.baseline
+    unit = _unit(selection)
+    scored = baseline.score is not None
+    cost = baseline.parameters is not None
     rows = []
     for candidate in (*selection.layers, *filter(None, (selection.mixed,)), baseline):
         is_chosen = candidate is selection.chosen
-        name, layer = str(candidate.layer), candidate.layer
+        name = str(candidate.layer)
+        layer = candidate.layer
         if candidate is baseline:
-            name, layer = "baseline", selection.depth + 1
+            name = "baseline"
+            layer = selection.depth + 1
         elif candidate is selection.mixed:
             name = selection.mix
         cells = [Cell(name, value=layer, marked=is_chosen)]

@@ -22,7 +22,8 @@ def with_mix(selection: Selection, grid: Grid, case: Case) -> Selection:
     bounds, and of the same weights on all tasks.
     """
     for name, gain in _clear(grid.gains_of_mixes).iterrows():
-        mix, weights = str(name), _weights(grid, str(name))
+        mix = str(name)
+        weights = _weights(grid, str(name))
         layers = [int(part.partition("=")[0]) for part in weights.split(",") if part]
         deepest = next(
             (one for one in selection.layers if one.layer == max(layers, default=-1)),
@@ -60,12 +61,15 @@ def _clear(gains: pd.DataFrame) -> pd.DataFrame:
 def _weights(grid: Grid, mix: str) -> str:
     """Return the weights of a mix, empty where tasks have different ones."""
     weights = grid.mixes.loc[grid.mixes["mix"] == mix, "weights"].unique()
-    return str(weights[0]) if len(weights) == 1 else ""
+    if len(weights) == 1:
+        return str(weights[0])
+    return ""
 
 
 def _mixed(deepest: Candidate, grid: Grid, mix: str, baseline: Candidate) -> Candidate:
     """Return the scores of a mix, which costs what its deepest layer does."""
-    score, error = grid.mean(mix), grid.error(mix)
+    score = grid.mean(mix)
+    error = grid.error(mix)
     baseline_error = math.nan if baseline.stderr is None else baseline.stderr
     return replace(
         deepest,

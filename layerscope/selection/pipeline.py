@@ -91,7 +91,8 @@ def _of_evaluation(
         notes.append(
             "source and target of a shift count alike: choose by one of them with `tasks`"
         )
-    name, pooling = str(grid.about["model"]), grid.about["pooling"]
+    name = str(grid.about["model"])
+    pooling = grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
     given = found_by_name(name, origin)
     source, costs, no_costs = _costs(given, scored.layers, options, reporter, origin)

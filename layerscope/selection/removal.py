@@ -76,11 +76,14 @@ class Removal(Stored):
     @property
     def blocks(self) -> tuple[int, ...]:
         """The recommended blocks; none where no checkpoint can lack any of the choices."""
-        return () if self.choices[0].fault else self.choices[0].blocks
+        if self.choices[0].fault:
+            return ()
+        return self.choices[0].blocks
 
     def document(self) -> Document:
         """Return the recommended blocks, and what each choice costs."""
-        n, best = len(self.choices[0].blocks), self.choices[0]
+        n = len(self.choices[0].blocks)
+        best = self.choices[0]
         cost, score, meaning = MEASURES[self.measure]
         commands: tuple[str, ...] = ()
         answer = f"no {n} of the {self.depth} blocks can be left out: {best.fault}"

@@ -42,11 +42,13 @@ def probed(
         )
     names, sizes = np.unique(classes, return_counts=True)
     common = np.isin(classes, names[sizes >= FOLDS])
-    n, skipped = int(common.sum()), int((~common).sum())
+    n = int(common.sum())
+    skipped = int((~common).sum())
     judged = Judged(
         n, int((sizes >= FOLDS).sum()), skipped, drawn_from(run) is not None
     )
-    rows, classes = rows[common], classes[common]
+    rows = rows[common]
+    classes = classes[common]
     columns = list[Bools]()
     with reporter.bar(
         "linear probe at every layer", len(run.layers), "layers"
@@ -78,7 +80,8 @@ def _labels(run: Run, labels: Sequence[Any] | None) -> Any:
     plan = run.folder.plan
     if labels is None:
         return plan["label"].to_numpy()
-    by_sample, total = np.asarray(labels), int(run.info["data"]["samples"])
+    by_sample = np.asarray(labels)
+    total = int(run.info["data"]["samples"])
     if by_sample.shape != (total,):
         raise LayerscopeError(
             f"labels has shape {by_sample.shape}: give one label for each of the {total:,} samples"

@@ -106,7 +106,8 @@ class Scored:
 
     def equals_baseline(self, column: int) -> bool:
         """Return whether a column has the scores of the baseline."""
-        column_values, baseline = self.values[:, column], self.values[:, -1]
+        column_values = self.values[:, column]
+        baseline = self.values[:, -1]
         return bool(np.allclose(column_values, baseline, rtol=0, atol=1e-12))
 
     def is_within(self, column: int, best: int) -> bool:

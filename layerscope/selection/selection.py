@@ -126,11 +126,9 @@ class Selection(Stored):
             return (
                 f"mix of layers {self.mix!r} up to layer {self.layer} of {self.depth}"
             )
-        return (
-            self.baseline_name
-            if self.as_shipped
-            else f"layer {self.layer} of {self.depth}"
-        )
+        if self.as_shipped:
+            return self.baseline_name
+        return f"layer {self.layer} of {self.depth}"
 
     @property
     def raw_only(self) -> bool:

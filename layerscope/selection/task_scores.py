@@ -55,7 +55,8 @@ def grid_of(evaluation: Evaluation, variant: Variant, tasks: Tasks) -> Grid:
 
 def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
     """Return the scores of one model on its tasks, and notes on them."""
-    complete, notes = grid.complete, []
+    complete = grid.complete
+    notes = []
     if complete.empty:
         raise LayerscopeError(
             "no task has a score at every layer: evaluate the missing ones first"
@@ -70,9 +71,11 @@ def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
             raise LayerscopeError(
                 f"task {task!r} has no score at every layer: evaluate it, or leave it out of `tasks`"
             )
-    baseline, baseline_name = None, SHIPPED
+    baseline = None
+    baseline_name = SHIPPED
     if not grid.baseline.reindex(names).notna().all():
-        baseline, baseline_name = grid.depth, LAST
+        baseline = grid.depth
+        baseline_name = LAST
         if baseline not in complete.index:
             raise LayerscopeError(
                 f"neither the model as shipped nor its last layer, {baseline}, has enough scores: "
@@ -96,7 +99,8 @@ def _by_tasks(
     """Return the scores of each task in each column, a layer, or None for the model as shipped."""
     scores = np.array([[grid.at(column, task) for column in columns] for task in tasks])
     values, errors = np.moveaxis(scores, -1, 0)
-    basis, blocks = count(len(tasks), "task"), None
+    basis = count(len(tasks), "task")
+    blocks = None
     if len(tasks) == 2:
         basis += ", which decide little"
     if len(tasks) > 2:
@@ -133,7 +137,8 @@ def _by_samples(
     if not hits:
         return None
     sizes = [len(right) for right in hits]
-    n, fewest = sum(sizes), min(sizes)
+    n = sum(sizes)
+    fewest = min(sizes)
     order = np.random.default_rng(0)
     blocks = [order.permutation(size) % FOLDS for size in sizes]
     means = np.mean([right.mean(0) for right in hits], axis=0)
@@ -162,7 +167,8 @@ def _one(variants: pd.DataFrame, wanted: Variant) -> dict[str, Any]:
         variants = variants[variants["site"].isna() | (variants["site"] == "normed")]
     for column in VARIANT:
         values = variants[column].fillna("").astype(str)
-        names, name = list(values.unique()), getattr(wanted, column)
+        names = list(values.unique())
+        name = getattr(wanted, column)
         if name is None:
             if len(names) > 1:
                 raise LayerscopeError(

@@ -61,7 +61,8 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         self, args: Any, state: Any, control: Any, **others: Any
     ) -> None:
         """Raise `LayerscopeError` where a loss of this step is not finite."""
-        batches, self.batches = self.batches, []
+        batches = self.batches
+        self.batches = []
         bad = torch.stack([~torch.isfinite(loss) for loss, _ in batches])
         if not _largest(bad.any().float()):
             return
@@ -123,7 +124,8 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         language_model: bool = False,
     ) -> None:
         """Take a folder, and what a Trainer with these arguments trains; raises where another run lies in it."""
-        self.path, self.modality = Path(path), model.encoder.modality
+        self.path = Path(path)
+        self.modality = model.encoder.modality
         about = about_model(model, model.loaded.name)
         self.manifest: dict[str, Any] = {
             **versions(),
@@ -146,7 +148,8 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
 
     def _refuse_another(self, there: Mapping[str, Any]) -> None:
         for group, key in SAME:
-            old, new = there[group].get(key), self.manifest[group].get(key)
+            old = there[group].get(key)
+            new = self.manifest[group].get(key)
             if old != new or there.get("kind") != KIND:
                 raise LayerscopeError(
                     f"{str(self.path)!r} holds another training ({key}: {old} there, {new} here): give another "

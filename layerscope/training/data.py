@@ -67,10 +67,12 @@ def read_pairs(data: Any, score_column: str | None) -> Corpus:
     Raises `LayerscopeError` for data that are no table, without columns of pairs, and with empty or
     odd cells.
     """
-    source, name = "the data frame", "frame"
+    source = "the data frame"
+    name = "frame"
     if isinstance(data, (str, Path)):
         path = existing(data, "data")
-        source, name = str(path), path.name.partition(".")[0]
+        source = str(path)
+        name = path.name.partition(".")[0]
     frame = table_of(data)
     if frame is None:
         raise LayerscopeError(
@@ -140,7 +142,8 @@ def prepare(
     # windows of the whole text are made, and held out, when it is encoded
     if task == LANGUAGE:
         return train, held or train, None, ()
-    classes, notes = None, train.notes
+    classes = None
+    notes = train.notes
     if task != SENTENCES:
         # before the split, which may hold all of a rare class out
         classes = _classes(train, task)
@@ -238,8 +241,10 @@ def encode(
     settings: Settings,
 ) -> Lessons:
     """Return data as a Trainer takes them: texts tokenised once, images and sounds read when a batch is made."""
-    task, seed = settings.task, settings.seed
-    notes, digests = tuple[str, ...](), None
+    task = settings.task
+    seed = settings.seed
+    notes = tuple[str, ...]()
+    digests = None
     label = class_labels
     if task == LANGUAGE:
         label = next_tokens
@@ -249,7 +254,8 @@ def encode(
     examples = []
     labels: Sequence[Any] | None
     for corpus in (train, held):
-        samples, labels = corpus.samples, corpus.labels
+        samples = corpus.samples
+        labels = corpus.labels
         if classes is not None:
             samples, labels = _classified(corpus, classes, encoder, task)
         augment = bool(settings.augment)
@@ -291,7 +297,8 @@ def _classified(
         if corpus.modality == "text":
             samples = encoded(samples, encoder)
         return samples, [number[str(label)] for label in labels]
-    windows, rows = [], []
+    windows = []
+    rows = []
     tokens = first_tokens(encoder, corpus.samples, corpus.name)
     for (window, starts), words in zip(tokens, labels, strict=True):
         row = [IGNORED] * len(window.ids)

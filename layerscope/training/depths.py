@@ -92,7 +92,9 @@ class Trained(Shown):
     @property
     def headline(self) -> str:
         """What this training bought, in a line."""
-        last, chosen, doubt = self.lines[-1], self.chosen, self._doubt()
+        last = self.lines[-1]
+        chosen = self.chosen
+        doubt = self._doubt()
         if doubt is not None:
             return f"No depth is chosen: {doubt}"
         whole = f"{last} (N = {last.n:,})"
@@ -106,7 +108,8 @@ class Trained(Shown):
     def document(self) -> Document:
         """Return what the training bought: each layer at the last step, with its score, time and size."""
         last = open_run(self.history).document()
-        folder, depths = str(self.path), self._depths()
+        folder = str(self.path)
+        depths = self._depths()
         commands = last.commands
         if self.chosen is not None:
             layer = str(self.chosen.layer)
@@ -174,13 +177,16 @@ class Trained(Shown):
 
 
 def _decimals(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+    if value is None:
+        return "–"
+    return f"{value:.2f}"
 
 
 def compare_depths(folder: TrainingFolder, reporter: Reporter) -> Trained:
     """Write the score and cost of each layer as `depths.csv` into the history; return the same."""
     run = open_run(folder.history)
-    lines, measured = _scored(run, folder), ""
+    lines = _scored(run, folder)
+    measured = ""
     try:
         part = Override(folder.about["settings"]["part"])
         source = open_source(str(folder.path), None, part, LoadOptions())

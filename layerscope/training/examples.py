@@ -14,8 +14,12 @@ from layerscope.training.loss import IGNORED
 
 BATCHES = 50
 """Samples are sorted by length within this many batches, drawn at random: few enough that each batch is a mixture."""
-PADDING, FLIPPED, DEGREES = 1 / 8, 0.5, 15.0
-"""Augmented images: shift as a share of each side (4 of 32 pixels), probability of a flip, largest rotation."""
+PADDING = 1 / 8
+"""Largest shift of an augmented image, as a share of each side (4 of 32 pixels)."""
+FLIPPED = 0.5
+"""Probability that an augmented image is flipped."""
+DEGREES = 15.0
+"""Largest rotation of an augmented image."""
 
 
 Example = tuple[Any, Any]
@@ -39,8 +43,12 @@ class Examples(Dataset[Example]):
         *,
         augment: bool = False,
     ) -> None:
-        self.name, self.samples, self.labels = name, samples, labels
-        self.seed, self.augment, self.epoch = seed, augment, 0
+        self.name = name
+        self.samples = samples
+        self.labels = labels
+        self.seed = seed
+        self.augment = augment
+        self.epoch = 0
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -66,7 +74,9 @@ class Examples(Dataset[Example]):
         if not hasattr(self.samples[0], "ids"):  # images are not opened
             return None
         lengths = np.array([len(sample.ids) for sample in self.samples])
-        return lengths if lengths.min() < lengths.max() else None
+        if lengths.min() < lengths.max():
+            return lengths
+        return None
 
 
 def augmented(image: Any, rng: np.random.Generator) -> Any:
@@ -77,8 +87,10 @@ def augmented(image: Any, rng: np.random.Generator) -> Any:
     from PIL import Image
 
     width, height = image.size
-    across, down = max(1, round(width * PADDING)), max(1, round(height * PADDING))
-    left, top = rng.integers(-across, across + 1), rng.integers(-down, down + 1)
+    across = max(1, round(width * PADDING))
+    down = max(1, round(height * PADDING))
+    left = rng.integers(-across, across + 1)
+    top = rng.integers(-down, down + 1)
     # what lies outside is black
     shifted = image.crop((left, top, left + width, top + height))
     if rng.random() < FLIPPED:
@@ -94,14 +106,17 @@ class ByLength(Sampler[int]):
     def __init__(
         self, examples: Examples, lengths: np.ndarray[Any, Any], batch_size: int
     ) -> None:
-        self.examples, self.lengths, self.batch_size = examples, lengths, batch_size
+        self.examples = examples
+        self.lengths = lengths
+        self.batch_size = batch_size
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[int]:
         rng = np.random.default_rng((self.examples.seed, self.examples.epoch))
-        order, size = rng.permutation(len(self.lengths)), BATCHES * self.batch_size
+        order = rng.permutation(len(self.lengths))
+        size = BATCHES * self.batch_size
         parts = np.split(order, range(size, len(order), size))
         alike = np.concatenate(
             [part[np.argsort(self.lengths[part], kind="stable")] for part in parts]

@@ -36,7 +36,8 @@ class ExitLoss:
 
     def __init__(self, exits: Exits, objective: Objective, inputs: Inputs) -> None:
         """Attach to the model of `exits`; `inputs`, a small batch, show whether its labels are shifted."""
-        self.exits, self.objective = exits, objective
+        self.exits = exits
+        self.objective = objective
         self.on = False
         self.score: Score | None = None
         self.module: Any = exits.module

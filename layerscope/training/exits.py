@@ -33,7 +33,9 @@ class Exits:
         self, model: LayeredModel, inputs: Inputs, layers: Sequence[int] | None = None
     ) -> None:
         """Find the head by a probe on `inputs`, a small batch; `layers` are the exits, None is 1 … L."""
-        self.model, self.module, self.stack = model, model.module, model.stack
+        self.model = model
+        self.module = model.module
+        self.stack = model.stack
         self.layers = exit_layers(model, layers)
         self.head_path: str | None = None
         name = model.loaded.name
@@ -58,7 +60,9 @@ class Exits:
         if self.head_path is None:
             return None
         head = self.module.get_submodule(self.head_path)
-        return head if isinstance(head, nn.Linear) else None
+        if isinstance(head, nn.Linear):
+            return head
+        return None
 
     def __call__(self, call: Call) -> list[Tensor]:
         """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model."""
@@ -80,7 +84,8 @@ class Exits:
 
     def reading(self, call: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
         """Return what the model gives in a call, and what the exit at an index gives in `bare`, without labels."""
-        blocks, layers = self.stack.blocks, self.layers
+        blocks = self.stack.blocks
+        layers = self.layers
         if self.head is not None and self._at_once:
             with (
                 self._headless(len(layers)) as reads,
@@ -108,7 +113,9 @@ class Exits:
 
         def keep(states: Tensor) -> Any:
             reads.append(states)
-            return plain(states.chunk(stacked)[-1]) if stacked else states
+            if stacked:
+                return plain(states.chunk(stacked)[-1])
+            return states
 
         with replaced({head: keep}):
             yield reads

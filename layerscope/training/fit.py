@@ -35,8 +35,10 @@ EVALUATIONS = 10
 SHARE = 0.75
 """Samples evaluated over samples trained on, at most, where no interval is given: a step costs about three forwards of
 its samples, so that evaluation takes about a fifth of the time."""
-CUTS, CUT = (0.5, 0.75), 0.1
-"""Shares of the steps after which "multistep" takes a tenth of the rate."""
+CUTS = (0.5, 0.75)
+"""Shares of the steps after which "multistep" lowers the learning rate."""
+CUT = 0.1
+"""What "multistep" multiplies the learning rate by."""
 SHOWN = ("loss", "accuracy", "perplexity", "spearman", "effective_depth")
 """What a line of progress shows."""
 
@@ -63,8 +65,10 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
     def __init__(
         self, reporter: Reporter, title: str, examples: Examples, stack: ExitStack
     ) -> None:
-        self.reporter, self.title = reporter, title
-        self.examples, self.stack = examples, stack
+        self.reporter = reporter
+        self.title = title
+        self.examples = examples
+        self.stack = stack
         self.loss = ""
         self.advance: Advance | None = None
 
@@ -93,7 +97,8 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **events: Any) -> None:
         """Show the loss, the whole model's score, and its effective depth."""
-        metrics, words = events["metrics"], [f"step {state.global_step:,}"]
+        metrics = events["metrics"]
+        words = [f"step {state.global_step:,}"]
         shown = [name for name in SHOWN if f"eval_{name}" in metrics]
         words += [f"{name} {metrics[f'eval_{name}']:.3f}" for name in shown]
         if state.is_world_process_zero:
@@ -147,7 +152,8 @@ def fit(
         return
     steps = steps_of(settings, len(lessons.train))
     every = evaluations_of(settings, steps, len(lessons.eval))
-    samples, interval = count(len(lessons.eval), "sample"), count(every, "step")
+    samples = count(len(lessons.eval), "sample")
+    interval = count(every, "step")
     reporter.say(f"every layer is evaluated on {samples} after every {interval}")
     with without_bars(), ExitStack() as stack:
         progress = _Progress(

@@ -13,7 +13,8 @@ from layerscope.core.files import own_folder, read_json, write_json
 from layerscope.core.folder_lock import LOCK, locked
 
 ABOUT = "training.json"
-DEPTHS, REPORT = "depths.csv", "report.html"
+DEPTHS = "depths.csv"
+REPORT = "report.html"
 FREE = ("device", "report_to")
 """Settings that a training may be resumed with other values of."""
 
@@ -104,7 +105,8 @@ def _refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) 
         before = old[group]
         for name, value in now[group].items():
             if name not in FREE and before.get(name, value) != value:
-                there, here = _shown(before[name]), _shown(value)
+                there = _shown(before[name])
+                here = _shown(value)
                 differ.append(f"{name} {there} there, {here} here")
     if differ:
         raise LayerscopeError(

@@ -52,8 +52,11 @@ class LayerScores:
         language_model: bool = False,
         collapse: tuple[int, int] | None = None,
     ) -> None:
-        self.depth, self.shift, self.language_model = depth, shift, language_model
-        self.total, self.skipped = 0, 0
+        self.depth = depth
+        self.shift = shift
+        self.language_model = language_model
+        self.total = 0
+        self.skipped = 0
         self.sums = torch.zeros(2, len(MEANS), depth, dtype=torch.float64)
         self.classes: list[ClassSums] = []
         if collapse is not None:
@@ -78,7 +81,9 @@ class LayerScores:
         if self.some is None:
             self.some = SomeRows(COSINE_BYTES // (4 * self.depth * last.shape[-1]))
         chosen = self.some.choose(len(truth)).to(last.device)
-        states, tops, losses = [], [], []
+        states = []
+        tops = []
+        losses = []
         for index, head in enumerate(heads):
             rows = last
             if index < self.depth - 1:
@@ -146,8 +151,10 @@ class LayerScores:
         means = total / n
         errors = ((squares - total * means) / (n - 1)).clamp_min(0).div(n).sqrt()
         for index, layer in np.ndindex(*means.shape):
-            name, number = MEANS[index], layer + 1
-            value, stderr = float(means[index, layer]), float(errors[index, layer])
+            name = MEANS[index]
+            number = layer + 1
+            value = float(means[index, layer])
+            stderr = float(errors[index, layer])
             if name != "saturation_layer" or number == self.depth:
                 yield self._row(name, number, value, stderr)
             if name == "cross_entropy" and self.language_model:
@@ -159,7 +166,8 @@ class LayerScores:
             return
         for layer, column in enumerate(cosine_to(self.some.rows).mT, start=1):
             cosines = column[torch.isfinite(column)]
-            n, error = len(cosines), math.nan
+            n = len(cosines)
+            error = math.nan
             if n > 1:
                 error = float(cosines.std()) / n**0.5
             row = self._row("cosine_similarity", layer, float(cosines.mean()), error)
@@ -198,7 +206,8 @@ def row_of(
 
 def score_options(model: LayeredModel, exit_loss: ExitLoss) -> dict[str, Any]:
     """Return the options of `LayerScores` for a model with a head."""
-    head, depth = exit_loss.every.head, model.stack.depth
+    head = exit_loss.every.head
+    depth = model.stack.depth
     classes = width = exit_loss.classes
     if head is not None:
         width = head.in_features
@@ -255,13 +264,16 @@ def over_processes(scores: LayerScores, accelerator: Any) -> LayerScores:
 
 def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
     """Return what a training log says of scores: flat names, those of single layers `NAME_layer_K`."""
-    score, metric = "accuracy", "layer_accuracy"
+    score = "accuracy"
+    metric = "layer_accuracy"
     if language_model:
         score = metric = "perplexity"
     flat = {}
     # layers ascend, so the last one stays under a name without a layer
     for row in rows:
-        name, layer, value = row["metric"], row["layer"], row["value"]
+        name = row["metric"]
+        layer = row["layer"]
+        value = row["value"]
         if name == metric:
             flat[score] = flat[f"{score}_layer_{layer}"] = value
         elif name == "cosine_similarity":
@@ -282,7 +294,8 @@ def _judged(rows: Tensor, head: Head, truth: Tensor) -> tuple[Tensor, Tensor]:
     """Return top prediction and negative log-likelihood of each row, logits in chunks."""
     classes = head(rows[:1]).shape[-1]
     check_classes(truth, classes)
-    tops, losses = [], []
+    tops = []
+    losses = []
     size = max(1, CHUNK // classes)
     for start in range(0, len(rows), size):
         chunk = slice(start, start + size)

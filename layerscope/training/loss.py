@@ -148,7 +148,8 @@ def counted(
             f"states {last} and labels {tuple(labels.shape)}: give one label for each state"
         )
     if shift:
-        exits, labels = [state[..., :-1, :] for state in exits], labels[..., 1:]
+        exits = [state[..., :-1, :] for state in exits]
+        labels = labels[..., 1:]
     counts = labels != IGNORED
     truth = labels[counts].long()
     if not len(truth) and not items:
@@ -206,7 +207,8 @@ def chunked_cross_entropy(
     device = rows[0].device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-        rows, weight = [row.to(dtype) for row in rows], weight.to(dtype)
+        rows = [row.to(dtype) for row in rows]
+        weight = weight.to(dtype)
         if bias is not None:
             bias = bias.to(dtype)
     apply: Callable[..., Tensor] = _Chunked.apply  # torch has no types for it
@@ -238,7 +240,8 @@ class _Chunked(torch.autograd.Function):
             for row, share, of_row in zip(rows, shares, of_rows, strict=True):
                 for start in range(0, len(row), size):
                     chunk = slice(start, start + size)
-                    part, truth = row[chunk], labels[chunk, None]
+                    part = row[chunk]
+                    truth = labels[chunk, None]
                     logits = nn.functional.linear(part, weight, bias)
                     log_p = torch.log_softmax(logits, -1, dtype=dtype)
                     total -= share * log_p.gather(1, truth).sum()

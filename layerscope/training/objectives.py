@@ -91,9 +91,11 @@ def linear_cka(one: Tensor, two: Tensor) -> Tensor:
 
     Source: Tracing Representation Progression, equation 3.
     """
-    a, b = one - one.mean(0), two - two.mean(0)
+    a = one - one.mean(0)
+    b = two - two.mean(0)
     cross = (a.T @ b).square().sum()
-    of_a, of_b = (a.T @ a).square().sum(), (b.T @ b).square().sum()
+    of_a = (a.T @ a).square().sum()
+    of_b = (b.T @ b).square().sum()
     # clamped under the root, whose slope at 0 is infinite: one row alone is no variance
     return cross / (of_a * of_b).clamp_min(torch.finfo(one.dtype).tiny).sqrt()
 

@@ -31,8 +31,10 @@ NOT_FOR_SENTENCES = ("schedule", "beta", "distillation", "head", "augment", "fro
 WEIGHTS = ("linear", "uniform")
 Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
 Schedule = Literal["alternate", "always"]
-FINE_TUNED, FROM_SCRATCH = 2e-5, 5e-4
-"""Learning rates where none is given."""
+FINE_TUNED = 2e-5
+"""Learning rate of pretrained weights where none is given."""
+FROM_SCRATCH = 5e-4
+"""Learning rate of random weights where none is given."""
 
 
 @dataclass(frozen=True)

@@ -114,11 +114,17 @@ def _describe(
     trained: Trained, folder: TrainingFolder, module: Any, whence: Whence
 ) -> None:
     """Write the card of a trained model."""
-    about, settings, last = folder.about, folder.about["settings"], trained.lines[-1]
-    task, held = settings["task"], about["data"]["eval"]["name"]
-    library, work, auto = "transformers", pipeline_of(TASKS[task]), ""
+    about = folder.about
+    settings = folder.about["settings"]
+    last = trained.lines[-1]
+    task = settings["task"]
+    held = about["data"]["eval"]["name"]
+    library = "transformers"
+    work = pipeline_of(TASKS[task])
+    auto = ""
     if task == SENTENCES:
-        library, work = "sentence-transformers", SENTENCES
+        library = "sentence-transformers"
+        work = SENTENCES
     elif isinstance(module, PlainClassifier):
         library = "pytorch"
     else:

@@ -112,11 +112,14 @@ class AlignedLoss(nn.Module):
         run = transformer.forward
         kept: list[tuple[dict[str, Any], tuple[Tensor, ...]]] = []
         calls: Iterator[Any] = iter(())
-        chosen, first = 0, True
+        chosen = 0
+        first = True
 
         def choose(index: int) -> None:
             nonlocal chosen, calls, first
-            chosen, calls, first = index, iter(kept), not kept
+            chosen = index
+            calls = iter(kept)
+            first = not kept
 
         def forward(features: dict[str, Any], **options: Any) -> dict[str, Any]:
             if first:

@@ -60,9 +60,11 @@ def pair_trainer(
     """
     kind = MultipleNegativesRankingLoss if train.labels is None else CoSENTLoss
     every = AlignedLoss(kind(model), dims=settings.dims)
-    layers, weights = settings.layers, settings.weights
+    layers = settings.layers
+    weights = settings.weights
     if settings.objective == "standard":
-        layers, weights = every.layers[-1:], "uniform"
+        layers = every.layers[-1:]
+        weights = "uniform"
     loss = AlignedLoss(kind(model), layers, weights, settings.dims)
     objective = Objective(settings.objective, weights=settings.weights)
     log = History(history, every.layered, objective, args, SITE)
@@ -93,8 +95,10 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
         self, loss: AlignedLoss, pairs: Examples, history: History, batch_size: int
     ) -> None:
         super().__init__()
-        self.loss, self.pairs = loss, pairs
-        self.history, self.batch_size = history, batch_size
+        self.loss = loss
+        self.pairs = pairs
+        self.history = history
+        self.batch_size = batch_size
 
     @torch.no_grad()
     def __call__(
@@ -119,11 +123,16 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
     def _rows(self) -> Iterator[Row]:
         """Yield the score of each layer with its whole embedding, then with each prefix, then the effective depth."""
         firsts, seconds = zip(*self.pairs.samples, strict=True)
-        one, two = self._embedded(firsts), self._embedded(seconds)
-        n, layers, width = len(firsts), self.loss.layers, one.shape[-1]
-        score, metric = self._spearman, "pair_spearman"
+        one = self._embedded(firsts)
+        two = self._embedded(seconds)
+        n = len(firsts)
+        layers = self.loss.layers
+        width = one.shape[-1]
+        score = self._spearman
+        metric = "pair_spearman"
         if self.pairs.labels is None:
-            score, metric = self._accuracy, "pair_accuracy"
+            score = self._accuracy
+            metric = "pair_accuracy"
         whole: list[float] = []
         for dims in sorted({*self.loss.dims, width}, reverse=True):
             sides = [normalize(side[..., :dims], dim=-1) for side in (one, two)]

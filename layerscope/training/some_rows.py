@@ -8,7 +8,9 @@ class SomeRows:
     """Every k-th of many rows, k doubled whenever more than `most` are kept: an even sample of bounded size."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.step, self.seen = max(2, most), 1, 0
+        self.most = max(2, most)
+        self.step = 1
+        self.seen = 0
         self.parts: list[Tensor] = []
 
     def choose(self, n: int) -> Tensor:
@@ -21,9 +23,12 @@ class SomeRows:
         """Keep the rows that were chosen, `[n, …]`."""
         self.parts.append(rows.cpu())
         while sum(map(len, self.parts)) > self.most:
-            self.parts, self.step = [self.rows[::2]], 2 * self.step
+            self.parts = [self.rows[::2]]
+            self.step = 2 * self.step
 
     @property
     def rows(self) -> Tensor:
         """The rows that are kept."""
-        return torch.cat(self.parts) if self.parts else torch.empty(0)
+        if self.parts:
+            return torch.cat(self.parts)
+        return torch.empty(0)

@@ -135,7 +135,8 @@ def start(
     if isinstance(origin.module, PlainClassifier):
         return Start(origin.module, None, classes)
     notes: list[str] = []
-    module, order = origin.module, None
+    module = origin.module
+    order = None
     if module is None:
         module, order = _made(origin, task, classes, settings, notes)
     elif classes is not None:
@@ -193,7 +194,8 @@ def _made(
     notes: list[str],
 ) -> tuple[Any, tuple[str, ...] | None]:
     """Return a model made of a config or a checkpoint with the head of a task, and its classes in its order."""
-    config, order = origin.config, None
+    config = origin.config
+    order = None
     mean = _takes_mean(origin, task, settings.head)
     auto = _auto(config, TAGGING if mean else task, origin.name)
     kinds = auto._model_mapping[type(config)]

@@ -213,10 +213,13 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
 @contextmanager
 def generators_kept(device: torch.device) -> Iterator[None]:
     """Within, what is random is drawn from copies: how often a model is evaluated does not change its training."""
-    python, array = random.getstate(), np.random.get_state()
-    kind, devices = device.type, [device]
+    python = random.getstate()
+    array = np.random.get_state()
+    kind = device.type
+    devices = [device]
     if kind in ("cpu", "mps"):
-        kind, devices = "cuda", []
+        kind = "cuda"
+        devices = []
     with torch.random.fork_rng(devices, device_type=kind):
         try:
             yield
@@ -236,4 +239,6 @@ def probe(model: LayeredModel) -> Any:
     """Return a small batch of made-up samples, on the model's device."""
     _, samples = made_up_samples(model.loaded)
     batch = model.encoder.batch(list(samples)[:2]).to(model.device)
-    return batch if batch.positional is None else Inputs({"inputs": batch.positional})
+    if batch.positional is None:
+        return batch
+    return Inputs({"inputs": batch.positional})

@@ -44,11 +44,9 @@ def filled(name: str, /, **facts: Any) -> str:
 
 def describe(source: Source, made: Truncated, folder: Path) -> None:
     """Write the card of a truncated model."""
-    stack, loaded, modality = (
-        source.model.stack,
-        source.model.loaded,
-        source.model.encoder.modality,
-    )
+    stack = source.model.stack
+    loaded = source.model.loaded
+    modality = source.model.encoder.modality
     like = f"layer {made.layer} of the full model"
     if made.dropped:
         like = f"that of the full model with {spans(made.dropped, 'block')} bypassed"

@@ -33,8 +33,10 @@ from layerscope.truncation.expected import (
 from layerscope.truncation.mixing import MixedLayers, layer_pooling, vectors_of
 from layerscope.truncation.source import Source
 
-HEAD, HEAD_STEPS = 1e-4, 8
-"""Tolerance of logits in float32, and in steps of half precision."""
+HEAD = 1e-4
+"""Tolerance of logits in float32."""
+HEAD_STEPS = 8
+"""Tolerance of logits in half precision, in steps of that precision."""
 MODES = {"mean": "mean", "cls": "cls", "first": "cls", "last": "lasttoken"}
 """The poolings that a SentenceTransformer has, and its names for them."""
 
@@ -83,7 +85,8 @@ def write_checkpoint(
 
 def save_processors(source: Source, folder: str | Path) -> None:
     """Write the tokenizer, image processor or feature extractor, and where there is one what joins them."""
-    processor, module = source.model.loaded.processor, source.module
+    processor = source.model.loaded.processor
+    module = source.module
     path = getattr(module.config, "_name_or_path", "")
     if path and getattr(module, "main_input_name", "") != "input_ids":
         from transformers import AutoProcessor
@@ -186,7 +189,8 @@ def write_sentence_transformer(
         wanted = wanted[:, : source.dim]
         if type(again[-1]).__name__ == "Normalize":
             wanted = wanted / np.linalg.norm(wanted, axis=1)[:, None]
-    vectors, close = _encoded(again, source), close_in(source.dtype)
+    vectors = _encoded(again, source)
+    close = close_in(source.dtype)
     apart = math.inf
     if vectors.shape == wanted.shape:
         apart = float(np.abs(vectors - wanted).max())

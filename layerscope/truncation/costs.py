@@ -30,8 +30,11 @@ BATCH = 8
 LARGE = 500_000_000
 """Weights of a model that is run on one sample at a time."""
 SECONDS = 8.0
-FEWEST, MOST = 5, 30
-"""Repeats of a measurement: as many as fit into this many seconds, between these."""
+"""Seconds that the repeats of a measurement may take."""
+FEWEST = 5
+"""Fewest repeats of a measurement, however long they take."""
+MOST = 30
+"""Most repeats of a measurement, however quick they are."""
 HEAL = "The model was not healed: --heal DATA takes back much of what is lost without the blocks."
 REBUILD = "Vectors of a truncated model are not comparable with those of the full model: rebuild your index."
 
@@ -123,7 +126,8 @@ class Truncated:
         table = Table("", titles, rows, (f"ms: per sample, {self.measured}.",))
         size = self.megabytes / self.full_megabytes
         answer = f"{self.model}, {self.cut}: {self.speedup:.2f}× as fast, {size:.0%} of the size"
-        notes, reasons = [], []
+        notes = []
+        reasons = []
         if self.gives_vectors:
             notes.append(REBUILD)
         if self.healed:
@@ -137,12 +141,14 @@ class Truncated:
 
 def measure(source: Source, made: Made, format: str, healed: str = "") -> Truncated:
     """Return the figures of a model that was written; its speed is measured in turns with the full model's."""
-    stack, work = source.model.stack, workload(source)
+    stack = source.model.stack
+    work = workload(source)
     full = made.depth.build(source.module, range(stack.depth))
     model = made.depth.build(source.module, made.kept)
     full_time, time = np.median(work.rounds([full, model]), axis=0).tolist()
     dropped: tuple[int, ...] = ()
-    mix, dtype = "", str(source.dtype).removeprefix("torch.")
+    mix = ""
+    dtype = str(source.dtype).removeprefix("torch.")
     if gaps_in(made.kept):
         lacking = {*range(stack.depth)} - {*made.kept}
         dropped = tuple(sorted(block + 1 for block in lacking))
@@ -238,7 +244,8 @@ def workload(source: Source) -> Workload:
     Where no data are known these are of 128 tokens; a model that takes no more has as many as it
     takes, by trial.
     """
-    model, one = source.model, source.samples[0]
+    model = source.model
+    one = source.samples[0]
     encoder: Any = model.encoder
     size = BATCH
     if parameters(source.module) > LARGE or (model.lens and model.lens.alone):
@@ -256,7 +263,8 @@ def workload(source: Source) -> Workload:
 
 def _texts_that_fit(source: Source, encoder: Any, size: int, length: int) -> Inputs:
     """Return a batch of texts of this length, or the largest half of it that the model takes."""
-    one, device = source.samples[0], source.model.device
+    one = source.samples[0]
+    device = source.model.device
     text: Any = " ".join([one] * length) if isinstance(one, str) else one.repeat(length)
     entry = source.module.get_submodule(source.model.stack.entry)
     while True:
@@ -275,9 +283,11 @@ def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     """Return what a model costs that ends at each of these layers, 1 … L, speeds measured in turns with its own."""
     deepest = source.model.stack.depth
     ends = [*dict.fromkeys((*layers, deepest))]
-    models, work = _cut_models(source, ends), workload(source)
+    models = _cut_models(source, ends)
+    work = workload(source)
     rounds = work.rounds(models)
-    times, errors = np.median(rounds, axis=0), error_of_median(rounds)
+    times = np.median(rounds, axis=0)
+    errors = error_of_median(rounds)
     full_time = float(times[ends.index(deepest)])
     costs: dict[int, Cost] = {}
     for layer, model, time, error in zip(ends, models, times, errors, strict=True):

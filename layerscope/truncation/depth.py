@@ -41,13 +41,15 @@ class Depth:
 
     def config(self, config: Any, kept: Sequence[int]) -> Any:
         """Return a copy of the config with these blocks alone, and with what it derives from their number."""
-        copied, layers = copy.deepcopy(config), len(kept)
+        copied = copy.deepcopy(config)
+        layers = len(kept)
         # the code it names is not needed, and will not lie beside the config
         vars(copied).pop("auto_map", None)
         for field in self.lists:
             entries = _kept_of(_get(config, field), kept, self.stack.depth)
             setattr(_get(copied, field[:-1]), field[-1], entries)
-        owner, name = _get(copied, self.number[:-1]), self.number[-1]
+        owner = _get(copied, self.number[:-1])
+        name = self.number[-1]
         setattr(owner, name, layers)
         try:
             before = vars(type(owner)(**{name: _get(config, self.number)}))
@@ -79,7 +81,9 @@ def find_depth(model: LayeredModel, expected: Expected) -> Depth:
     cut or not: the model of that must have the full one's weights but for the blocks left out, run
     that many, and give the same states.
     """
-    module, stack, refused = model.module, model.stack, ""
+    module = model.module
+    stack = model.stack
+    refused = ""
     if not hasattr(module, "config"):
         raise LayerscopeError(
             f"{type(module).__name__} is a plain torch module: no config says its depth"
@@ -118,7 +122,8 @@ def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
     """The classes a checkpoint may have: of an encoder in an encoder–decoder its own class, where there is one."""
     from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING
 
-    kinds, config = [type(module)], module.config
+    kinds = [type(module)]
+    config = module.config
     alone = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(config), None)
     if getattr(config, "is_encoder_decoder", False) and isinstance(alone, type):
         block = module.get_submodule(stack.blocks[0])
@@ -180,7 +185,8 @@ def _misfit(
     depth: Depth, module: Any, expected: Expected, wanted: Shapes
 ) -> str | None:
     """Return None where a candidate gives the truncated model, else why not ("": its number means something else)."""
-    kept, cut = expected.kept, depth.stack.until(len(expected.kept))
+    kept = expected.kept
+    cut = depth.stack.until(len(expected.kept))
     try:
         empty = _empty(depth.kind, depth.config(module.config, kept))
     except Exception:  # a config that nothing can be made of

@@ -55,7 +55,9 @@ def expected_at(
     model: LayeredModel, kept: Sequence[int], samples: Sequence[Any]
 ) -> Expected:
     """Return what a model gives on each of these samples by some of its blocks alone."""
-    module, stack, lens = model.module, model.stack, model.lens
+    module = model.module
+    stack = model.stack
+    lens = model.lens
     batches = tuple(
         model.encoder.batch([sample]).to(model.device) for sample in samples
     )
@@ -64,10 +66,8 @@ def expected_at(
             by_site = [
                 states_at(module, stack, inputs, kept[-1] + 1) for inputs in batches
             ]
-        last, output = (
-            last_states(module, stack, batches[0]),
-            forward(base_of(module, stack), batches[0]),
-        )
+        last = last_states(module, stack, batches[0])
+        output = forward(base_of(module, stack), batches[0])
         logits = tuple(
             None if lens is None else lens.sequence_logits(states["raw"], inputs)
             for states, inputs in zip(by_site, batches, strict=True)
@@ -109,7 +109,9 @@ def base_of(module: nn.Module, stack: Stack) -> nn.Module:
     base = getattr(entry, "base_model", entry)
     main = str(getattr(entry, "main_input_name", "input_ids"))
     # a model's base may be a part of it that reads states
-    return base if isinstance(base, nn.Module) and accepts(base, main) else entry
+    if isinstance(base, nn.Module) and accepts(base, main):
+        return base
+    return entry
 
 
 def close_in(dtype: torch.dtype, exact: float = EXACT, steps: int = 2) -> float:

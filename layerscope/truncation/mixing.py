@@ -23,7 +23,8 @@ def mix_of(mix: Mapping[Any, Any], depth: int) -> Weights:
     weights: Weights = {}
     for name, value in mix.items():
         try:
-            layer, weight = int(name), float(value)
+            layer = int(name)
+            weight = float(value)
         except (TypeError, ValueError):
             raise LayerscopeError(
                 f"mix has the layer {name!r} with the weight {value!r}: {GIVE}"
@@ -57,7 +58,9 @@ class MixedLayers(nn.Module):
 
     def __init__(self, module: nn.Module, stack: Stack, weights: Weights) -> None:
         super().__init__()
-        self.module, self.stack, self.weights = module, stack, weights
+        self.module = module
+        self.stack = stack
+        self.weights = weights
         self.site = "raw"
         if stack.norm is not None:
             self.site = "normed"

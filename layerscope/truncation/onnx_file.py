@@ -21,7 +21,8 @@ from layerscope.truncation.depth import Depth
 from layerscope.truncation.mixing import MixedLayers
 from layerscope.truncation.source import Source
 
-FILE, SENTENCE = "model.onnx", "sentence_embedding"
+FILE = "model.onnx"
+SENTENCE = "sentence_embedding"
 CLOSE = 1e-4
 """Tolerance between onnxruntime and torch in float32."""
 AXES = ("batch", "sequence")
@@ -41,12 +42,10 @@ class Exported(nn.Module):
         outputs: tuple[str, ...],
     ) -> None:
         super().__init__()
-        self.model, self.after, self.inputs, self.outputs = (
-            model,
-            after,
-            inputs,
-            outputs,
-        )
+        self.model = model
+        self.after = after
+        self.inputs = inputs
+        self.outputs = outputs
         self.options: dict[str, Any] = (
             {"use_cache": False} if accepts(model, "use_cache") else {}
         )
@@ -68,7 +67,8 @@ def write_onnx(
     """Export a truncated model with its tokenizer; return how far onnxruntime's numbers are from torch's."""
     exported = export(source, depth, kept, folder)
     save_processors(source, folder)
-    session, largest = _session(folder), 0.0
+    session = _session(folder)
+    largest = 0.0
     device = next(exported.parameters()).device
     for start, samples in enumerate(LENGTHS):
         batch = _batch(source, samples, start)
@@ -103,7 +103,8 @@ def export(source: Source, depth: Depth, kept: Sequence[int], folder: Path) -> E
             f"{source.name} alternates encoder and decoder, which one ONNX file cannot do: `format='transformers'` "
             "writes it"
         )
-    served, module = source.model.loaded.served, built.to(torch.float32)
+    served = source.model.loaded.served
+    module = built.to(torch.float32)
     stack = source.model.stack.until(len(kept))
     if served is None:
         module = built.get_submodule(stack.entry)
@@ -114,7 +115,8 @@ def export(source: Source, depth: Depth, kept: Sequence[int], folder: Path) -> E
     }
     if source.mix is not None:
         module = MixedLayers(built, stack, source.mix)
-    after, outputs = None, ["token_embeddings", SENTENCE]
+    after = None
+    outputs = ["token_embeddings", SENTENCE]
     if served is not None:
         after = nn.Sequential(*map(copy.deepcopy, shortened(list(served)[1:], source)))
     else:
@@ -138,7 +140,8 @@ def output_of(folder: Path) -> str:
 
 def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
     """A batch as the tokenizer or processor itself gives it, of texts of different lengths."""
-    encoder, processor = source.model.encoder, source.model.loaded.processor
+    encoder = source.model.encoder
+    processor = source.model.loaded.processor
     if encoder.modality != "text":
         named = encoder.batch([source.samples[0]] * samples).named
         return {name: tensor.cpu() for name, tensor in named.items()}

@@ -62,7 +62,8 @@ def cut(options: TruncateOptions) -> Truncated:
     healing = _healing(options, source, format, folder)
     with without_bars(), folder_aside(folder) as aside:
         if healing is None:
-            made, healed = write_cut(source, kept, aside, format), ""
+            made = write_cut(source, kept, aside, format)
+            healed = ""
         else:
             made, change = write_healed(source, kept, aside, format, healing, reporter)
             healed = change.text
@@ -96,7 +97,8 @@ def write_cut(
     else.
     """
     folder.mkdir(exist_ok=True)
-    heads, layer = source.heads, kept[-1] + 1
+    heads = source.heads
+    layer = kept[-1] + 1
     reading: Any = nullcontext()
     if heads is not None:
         reading = heads.reading(source.module, layer)
@@ -237,7 +239,8 @@ def _format_of_mix(wanted: str, source: Source) -> str:
 
 def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
     """Return how many dimensions of the vectors are kept, None for all; raises where nothing makes such vectors."""
-    name, served = source.name, source.model.loaded.served
+    name = source.name
+    served = source.model.loaded.served
     if dim is None:
         return None
     if (
@@ -256,7 +259,9 @@ def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
         raise LayerscopeError(
             f"dim is {dim}: the vectors of {name} have {width} dimensions, give fewer"
         )
-    return dim if dim < width else None
+    if dim < width:
+        return dim
+    return None
 
 
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:

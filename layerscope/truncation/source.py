@@ -118,7 +118,8 @@ def open_source(
     named = isinstance(model_or_run, (str, Path))
     loaded = load(model_or_run, replace(options, as_stored=True), processor)
     _check_module(loaded)
-    weight, dtype = next(loaded.module.parameters(), None), options.dtype
+    weight = next(loaded.module.parameters(), None)
+    dtype = options.dtype
     if weight is not None:
         dtype = str(weight.dtype).removeprefix("torch.")
     # the weights of an object are the caller's, which truncation shares
@@ -156,8 +157,10 @@ def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[A
 def _check_module(loaded: Loaded) -> None:
     from transformers import PretrainedConfig
 
-    module, name = loaded.module, loaded.name
-    home, kind = type(module).__module__, type(module).__name__
+    module = loaded.module
+    name = loaded.name
+    home = type(module).__module__
+    kind = type(module).__name__
     adapted = any(
         type(child).__module__.startswith("peft.") for child in module.modules()
     )

@@ -24,7 +24,8 @@ def train_and_test(
             name: half.sort_index().reset_index(drop=True)
             for name, half in halves.items()
         }
-    train, test = splits["train"], splits["test"]
+    train = splits["train"]
+    test = splits["test"]
     numbers = {label: i for i, label in enumerate(sorted(train["label"].unique()))}
     trained = test["label"].isin(list(numbers))
     if samples is not None:  # the draw may have left no training row of a label

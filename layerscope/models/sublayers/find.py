@@ -192,7 +192,8 @@ def _is_sum(
     run: BlockRun, number: int, base: int, branches: tuple[int, ...], scaled: bool
 ) -> bool:
     """Whether a state is a sum, of branches that may be scaled by a number for each channel."""
-    state, start = run.states[number].value, run.states[base].value
+    state = run.states[number].value
+    start = run.states[base].value
     if not bool(start.any()):
         return False  # to nothing (DETR's first queries) anything is added
     rounding = torch.finfo(state.dtype).eps
@@ -216,7 +217,8 @@ def _leading(
     run: BlockRun, additions: list[Addition], norms: list[Step]
 ) -> list[Addition]:
     """Return the additions from a block's input to its output; none where the way has a gap or takes a branch twice."""
-    wanted, way = {run.last}, list[Addition]()
+    wanted = {run.last}
+    way = list[Addition]()
     for addition in reversed(additions):
         wanted |= {norm.input for norm in norms if norm.output in wanted}
         if addition.total in wanted:
@@ -224,13 +226,16 @@ def _leading(
             wanted.add(addition.base)
     wanted |= {norm.input for norm in norms if norm.output in wanted}
     branches = [branch for addition in way for branch in addition.branches]
-    return way if 0 in wanted and len(set(branches)) == len(branches) else []
+    if 0 in wanted and len(set(branches)) == len(branches):
+        return way
+    return []
 
 
 def _normalising(run: BlockRun) -> Iterator[Step]:
     """Yield the calls inside a block that normalise a state."""
     for step in run.steps:
-        read, returned = run.states[step.input].value, run.states[step.output].value
+        read = run.states[step.input].value
+        returned = run.states[step.output].value
         module = run.block.get_submodule(step.path)
         call = Call(step.path, module, read, returned, Form.of(returned, returned))
         if step.input != step.output and is_norm(call):
