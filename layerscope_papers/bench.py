@@ -37,18 +37,15 @@ PERCENT = (ACCURACY, "saturated", "label_probability")
 
 
 def needs(
-    *kinds: Kind, metrics: str = "", exits: bool = False
+    *kinds: Kind, metrics: str = "", exits: type[Exiting] | None = None
 ) -> Callable[[Vision], Sequence[Asset]]:
     """Return what a recipe needs: models of these kinds, runs of them with some metrics, reports of their exits."""
 
     def found(setup: Vision) -> list[Asset]:
         models = [model for kind in kinds for model in kind.seeds(setup)]
         runs = [Profiled(model, metrics) for model in models] if metrics else []
-        return [
-            *models,
-            *runs,
-            *([Exiting(model) for model in models] if exits else []),
-        ]
+        reports = map(exits, models) if exits else ()
+        return [*models, *runs, *reports]
 
     return found
 
@@ -87,9 +84,9 @@ class Bench:
         profiled = partial(Profiled, metrics=self.metrics)
         return list(map(open_run, self.folders(kind, profiled)))
 
-    def exits(self, kind: Kind) -> list[ExitReport]:
+    def exits(self, kind: Kind, asset: type[Exiting]) -> list[ExitReport]:
         """Return the report of exits of each seed."""
-        return list(map(open_exit_report, self.folders(kind, Exiting)))
+        return list(map(open_exit_report, self.folders(kind, asset)))
 
     def training_accuracy(self, kind: Kind) -> list[pd.Series]:
         """Return the accuracy on training images by layer, 1 … L, for each seed."""
@@ -161,7 +158,7 @@ def trained(
     *,
     kinds: Mapping[str, Kind] = BOTH,
     metrics: str = "",
-    exits: bool = False,
+    exits: type[Exiting] | None = None,
     **about: Any,
 ) -> Callable[[Callable[[Bench], Evidence]], Recipe]:
     """Return the decorator of a recipe that judges models trained in some ways; `about` is what differs from others.

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from layerscope.early_exit import exits
 from layerscope.inputs import Corpus
@@ -266,6 +266,7 @@ class Exiting(Asset):
 
     model: Trained
     named = "exits of {model}"
+    threshold: ClassVar[float | None] = None
 
     def make(self, out: Path, assets: Assets) -> None:
         """Calibrate and measure it."""
@@ -275,10 +276,19 @@ class Exiting(Asset):
             str(assets.get(self.model)),
             test,
             out=out,
+            threshold=self.threshold,
             min_speedup=0.01,
             device=device,
             progress=False,
         )
+
+
+@dataclass(frozen=True)
+class Confident(Exiting):
+    """A report of exits at every layer, which a sample leaves at a set threshold (figure 7; it is not in print)."""
+
+    named = "exits at any layer of {model}"
+    threshold = 0.9
 
 
 @dataclass(frozen=True)

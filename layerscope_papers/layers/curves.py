@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope.show import Chart
 from layerscope_papers import drawing, released
 from layerscope_papers.assets import Assets
-from layerscope_papers.recipe import Evidence, Number, mean, recipe, slope
+from layerscope_papers.recipe import FEWEST, Evidence, Number, mean, recipe, slope
 
 BIDIRECTIONAL = ("bert-base", "bert-large")
 MODEL = "Pythia-410m"
@@ -168,7 +168,7 @@ def larger_models(assets: Assets) -> Evidence:
         "smoothness": ("curvature", _by_model(frame, "curvature", _level, "raw")),
         "invariance": ("LiDAR", _by_model(frame, "lidar", _level)),
     }
-    intervals, numbers, notes = {}, [], []
+    intervals, numbers, inapplicable = {}, [], {}
     for claim, (quantity, values) in measured.items():
         printed = [model for model in PRINTED_SIZES if model in values]
         sizes = [math.log10(released.PARAMETERS[model]) for model in printed]
@@ -176,11 +176,10 @@ def larger_models(assets: Assets) -> Evidence:
         numbers += [
             Number(f"{quantity} of {model}", value) for model, value in values.items()
         ]
-        missing = [model for model in PRINTED_SIZES if model not in values]
-        notes += [f"{quantity}: no value of {', '.join(missing)}."] if missing else []
-    notes.append(
-        "Models above 1B are shown and enter no slope, as the figure ends there."
-    )
+        if len(printed) < FEWEST:
+            inapplicable[claim] = (
+                f"{quantity} at every layer of at least {FEWEST} of these models, where {len(printed)} have it"
+            )
     curves = _on_wikitext(frame, "prompt_entropy", "maxEntropy")
     shapes = {
         model: curves.loc[model].dropna()
@@ -193,7 +192,8 @@ def larger_models(assets: Assets) -> Evidence:
         shapes,
         by_depth=True,
     )
-    return Evidence(intervals, numbers, [plot], notes)
+    notes = ["Models above 1B are shown and enter no slope, as the figure ends there."]
+    return Evidence(intervals, numbers, [plot], notes, inapplicable)
 
 
 def _by_model(
@@ -202,14 +202,17 @@ def _by_model(
     summary: Callable[[pd.Series], float],
     variant: str = "maxEntropy",
 ) -> dict[str, float]:
-    """Return a summary of a metric's curve by layer for each size of Pythia that has one."""
+    """Return a summary of a metric's curve for each size of Pythia that has a value at every layer."""
     curves = _on_wikitext(frame, metric, variant)
-    values = {
-        model: summary(curves.loc[model])
-        for model in released.PARAMETERS
-        if model in curves.index
-    }
-    return {model: value for model, value in values.items() if math.isfinite(value)}
+    values = {}
+    for model in released.PARAMETERS:
+        if model not in curves.index:
+            continue
+        curve = curves.loc[model]
+        layers = curve.loc[1 : curve.last_valid_index()]
+        if layers.notna().all():
+            values[model] = summary(curve)
+    return values
 
 
 def _level(curve: pd.Series) -> float:

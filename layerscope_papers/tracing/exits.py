@@ -8,7 +8,7 @@ from layerscope.early_exit import ExitReport
 from layerscope_papers import drawing
 from layerscope_papers.bench import Bench, trained
 from layerscope_papers.recipe import Evidence, Number, at_last, mean, paired
-from layerscope_papers.vision import ALIGNED, BOTH, CLASSIFIERS
+from layerscope_papers.vision import ALIGNED, BOTH, CLASSIFIERS, Confident, Exiting
 
 LOSS = 0.03
 """Largest acceptable loss of accuracy to exits; the paper loses 2.3 points."""
@@ -16,10 +16,12 @@ BYTES = 4
 """Bytes of a float32 weight."""
 
 
-@trained("T-fig7", kinds=BOTH | {"a classifier per layer": CLASSIFIERS}, exits=True)
+@trained(
+    "T-fig7", kinds=BOTH | {"a classifier per layer": CLASSIFIERS}, exits=Confident
+)
 def exits_by_confidence(bench: Bench) -> Evidence:
-    """Take each report's fastest threshold within the loss, and compare speed-ups by depth."""
-    reports = {name: bench.exits(kind) for name, kind in bench.kinds.items()}
+    """Compare where samples leave at the set threshold, and speed-ups at the fastest one within the loss."""
+    reports = {name: bench.exits(kind, Confident) for name, kind in bench.kinds.items()}
     speeds = {name: list(map(_speed, found)) for name, found in reports.items()}
     shares = {name: list(map(_leaving, found)) for name, found in reports.items()}
     half = bench.setup.depth // 2
@@ -51,10 +53,10 @@ def _speed(report: ExitReport) -> float:
     return float(kept["exit_speedup"].max())
 
 
-@trained("T-fig13", exits=True)
+@trained("T-fig13", exits=Exiting)
 def every_depth(bench: Bench) -> Evidence:
     """Read accuracy, measured speed and size of the model cut at each depth from the reports of exits."""
-    tables = list(map(_by_depth, bench.exits(ALIGNED)))
+    tables = list(map(_by_depth, bench.exits(ALIGNED, Exiting)))
     average = pd.concat(tables).groupby(level=0).mean()
     numbers = [
         Number(f"{name}, {layer} layers", value)

@@ -38,6 +38,11 @@ from layerscope_papers.vision import (
 )
 
 ONE = {"standard": STANDARD}
+SHOWN = {
+    "cosine": (0.5, "Cosine of a block's input and output", "cosine, centred"),
+    "ratio": (1.0, "Skip connection against branch", "ratio of norms"),
+}
+"""Of each claim of figure 11: above which value a sample counts, and title and unit of the picture."""
 
 
 @trained("T-fig1", metrics=METRICS, scales={"small": SMALL, "paper": TUNED})
@@ -175,39 +180,25 @@ def cosine_by_sample(bench: Bench) -> Evidence:
 
 @trained("T-fig11", kinds=ONE, metrics=METRICS)
 def neighbours(bench: Bench) -> Evidence:
-    """Take each block's mean cosine of input and output, and the median ratio of skip connection to branch."""
+    """Count samples and blocks whose input and output are alike, and whose skip connection outweighs the branch."""
     states = [found[:, 1:] for found in bench.states(STANDARD)]
-    cosines = [
-        np.array(
-            [
-                float(metrics.cosine_similarity(s[:, a], s[:, a + 1]).mean())
-                for a in range(s.shape[1] - 1)
-            ]
-        )
-        for s in states
-    ]
-    ratios = [np.median(norm_ratio(each), axis=0) for each in states]
-    return Evidence(
-        {
-            name: mean([float(each.min()) for each in of])
-            for name, of in (("cosine", cosines), ("ratio", ratios))
-        },
-        plots=[
-            drawing.chart(
-                title,
-                unit,
-                {"standard": drawing.by_layer(np.mean(found, axis=0), first=2)},
-            )
-            for title, unit, found in (
-                ("Cosine of a block's input and output", "cosine, centred", cosines),
-                (
-                    "Skip connection against branch",
-                    "ratio of norms, median over samples",
-                    ratios,
-                ),
-            )
-        ],
-    )
+    measured = {"cosine": map(_of_neighbours, states), "ratio": map(norm_ratio, states)}
+    found, plots = {}, []
+    for name, values in measured.items():
+        of_seed = list(values)
+        above, title, unit = SHOWN[name]
+        found[name] = mean([100 * float((each > above).mean()) for each in of_seed])
+        plots.append(drawing.quantiles(title, unit, of_seed[0], first=2))
+    return Evidence(found, plots=plots)
+
+
+def _of_neighbours(states: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Return the centred cosine of each state with the one a layer later, `[samples, layers - 1]`."""
+    centred = states - states.mean(axis=0)
+    lengths = np.linalg.norm(centred, axis=-1)
+    products = (centred[:, :-1] * centred[:, 1:]).sum(axis=-1)
+    found: npt.NDArray[np.float64] = products / (lengths[:, :-1] * lengths[:, 1:])
+    return found
 
 
 @trained("T-thm1", metrics=METRICS)

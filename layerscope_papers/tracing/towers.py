@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.comparison import Comparison, compare, open_comparison
@@ -194,17 +195,19 @@ def _squares(found: Comparison, form: str) -> list[pd.DataFrame]:
 
 
 def _rises(found: Comparison) -> dict[str, float]:
-    """Return how similarity goes with depth: to a tower's last layer, and across towers at equal depth."""
+    """Return how similarity to the tower's last layer goes with depth, and to the other tower's."""
     vision, text, across = (square.to_numpy() for square in _squares(found, "centred"))
-    curves = {
-        "within vision": vision[:-1, -1],
-        "within text": text[:-1, -1],
-        "across": np.diag(across),
-    }
+    both_ways = _rise(across[:, -1]), _rise(across[-1])
     return {
-        name: float(spearman(of, np.arange(len(of), dtype=np.float64)))
-        for name, of in curves.items()
+        "within vision": _rise(vision[:-1, -1]),
+        "within text": _rise(text[:-1, -1]),
+        "across": float(np.mean(both_ways)),
     }
+
+
+def _rise(similarities: npt.NDArray[np.float64]) -> float:
+    """Return the Spearman correlation of similarities with their layer's number."""
+    return float(spearman(similarities, np.arange(len(similarities), dtype=float)))
 
 
 HUB = tuple(
@@ -222,7 +225,7 @@ HUB = tuple(
     needs=lambda shape: [Towers(shape, model) for model in shape.models],
 )
 def towers_apart(assets: Assets) -> Evidence:
-    """Correlate similarity with depth within each tower and across them, model by model."""
+    """Correlate similarity to the last layers with depth, within each tower and across them, model by model."""
     shape = assets.settings
     models = [
         open_comparison(assets.get(Towers(shape, model)) / "comparison")

@@ -13,7 +13,7 @@ from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.bench import Bench, trained
 from layerscope_papers.images import Pixels, changed, images, noisy
-from layerscope_papers.recipe import Evidence, before_last, mean
+from layerscope_papers.recipe import Evidence, Number, at_last, before_last
 from layerscope_papers.vision import BOTH, Trained, profiled
 
 NOISE, FADED, MOVED = 0.2, 0.5, 1 / 8
@@ -81,8 +81,8 @@ class Elsewhere(Asset):
     ],
 )
 def transfer(bench: Bench) -> Evidence:
-    """Compare aligned and standard training seed by seed, before the last layer and at it."""
-    found, plots, last = {}, [], []
+    """Compare aligned and standard training seed by seed, before the last layer; show the last one beside it."""
+    found, plots, numbers = {}, [], []
     for kind, metric in KINDS.items():
         curves = {
             name: [
@@ -98,7 +98,7 @@ def transfer(bench: Bench) -> Evidence:
         found[NAMES[kind]] = before_last(gains)
         title = f"{'Linear probe, ' if kind in TASKS else 'Accuracy on images '}{kind}"
         plots.append(drawing.mean_chart(title, "%", curves))
-        last += [[gain.iloc[-1] for gain in gains]] if kind in SHIFTS else []
-    return Evidence(
-        {**found, "last layer": mean(np.mean(last, axis=0).tolist())}, plots=plots
-    )
+        numbers.append(
+            Number.of(f"{title}: gain at the last layer [points]", at_last(gains))
+        )
+    return Evidence(found, numbers, plots)

@@ -238,10 +238,6 @@ JUDGED = {
     ),
     "T-fig16": (trained(aligned), trained(standard)),
     "T-fig17": (trained(aligned, READ, UNREAD), trained(aligned, UNREAD, READ)),
-    "T-alt": (
-        trained(has("schedule", "always"), WORSE, GOOD),
-        trained(has("schedule", "always"), GOOD, WORSE),
-    ),
     "T-ckareg": (
         by_objective(standard=BAD, cosine=LITTLE, cka=LITTLE, aligned=GOOD),
         by_objective(standard=BAD, cosine=BAD, aligned=LITTLE, cka=GOOD),

@@ -120,6 +120,20 @@ def test_valleys_larger_models_and_training_on_the_released_metrics(
     assert set(verdicts(name, World(None)).values()) == {word}
 
 
+def test_a_metric_with_gaps_between_layers_judges_no_model(monkeypatch):
+    def with_gaps(model, metric, layers, number):
+        values = by_size(1)(model, metric, layers, number)
+        is_whole = metric != "curvature" or model in ("Pythia-14m", "Pythia-70m")
+        return np.where(is_whole | (layers % 3 == 0), values, np.nan)
+
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(with_gaps))
+    assert verdicts("L-fig12", World(None)) == {
+        "compression": "held",
+        "smoothness": "not applicable",
+        "invariance": "held",
+    }
+
+
 def test_which_metrics_go_with_scores(monkeypatch):
     strong = ("curvature", "dime", "infonce")
 
