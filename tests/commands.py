@@ -205,6 +205,15 @@ class Forks:
         self.process.wait()
 
 
+def time_once() -> None:
+    """How fast tiny models are is not looked at: each is timed once, and not for seconds."""
+    from layerscope.early_exit import timing
+    from layerscope.truncation import costs
+
+    timing.FEWEST = timing.MOST = costs.FEWEST = costs.MOST = 1
+    timing.RACE = 0.2
+
+
 def _child(request: dict[str, Any]) -> None:
     import resource
 
@@ -265,13 +274,9 @@ def _serve() -> None:
 
     torch.set_num_threads(1)
     from layerscope.core import message_store
-    from layerscope.early_exit import timing
-    from layerscope.truncation import costs
 
     message_store.BEAT, message_store.MISSED = BEAT, MISSED
-    timing.FEWEST = timing.MOST = 1
-    timing.RACE = 0.2
-    costs.FEWEST = costs.MOST = 1  # how fast these models are is not looked at
+    time_once()
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

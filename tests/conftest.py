@@ -7,7 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from small_runs import bare, by_layer, labelled, pairs, rows, written
+from tiny import one_thread
+from typed import cli, unread
 
+__all__ = [
+    "bare",
+    "by_layer",
+    "cli",
+    "labelled",
+    "one_thread",
+    "pairs",
+    "rows",
+    "unread",
+    "written",
+]
 if TYPE_CHECKING:
     from chromium import Browser
     from commands import Forks
@@ -24,6 +38,13 @@ def pytest_collect_file(
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Examples are in the package: a test file is not searched for them, nor a helper beside it imported for that."""
     return [found for found in (yield) if type(found) is pytest.Module]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def timed_once() -> None:
+    from commands import time_once
+
+    time_once()
 
 
 @pytest.fixture(scope="session")

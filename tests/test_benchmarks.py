@@ -2,6 +2,7 @@
 
 import os
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,91 +11,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from layerscope.truncation import costs
-
 ROOT = Path(__file__).resolve().parents[1] / "benchmarks"
-LOSS = [
-    "--exits",
-    "2",
-    "--tokens",
-    "16",
-    "--width",
-    "8",
-    "--classes",
-    "50",
-    "--repeats",
-    "1",
-]
 SMALL = {
-    "aligned_loss": LOSS,
-    "all_layers": ["--samples", "20", "--texts", "8", "--no-judging"],
-    "early_exit": ["--batches", "1", "--repeats", "1", "--width", "48"],
-    "extraction": ["--texts", "40", "--repeats", "1", "--no-workers"],
-    "memory": ["--child", "texts.csv"],
-    "one_pass": ["--samples", "8", "--repeats", "1"],
-    "page": ["--runs", "1", "--depth", "3", "--tabs", "1"],
-    "processes": ["--child", "--samples", "20", "--verb", "profile", "--folder", "."],
-    "profile_overhead": [
-        "--child",
-        "--case",
-        "minilm",
-        "--repeats",
-        "1",
-        "--texts",
-        "8",
-    ],
-    "scale": ["--child", "profile --keep-states none", "free", "texts.csv"],
-    "self_speculation": [
-        "--batch",
-        "1",
-        "--tokens",
-        "12",
-        "--repeats",
-        "1",
-        "--layers",
-        "8",
-        "--width",
-        "48",
-    ],
-    "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8", "--seeds", "1"],
-    "shrink": [
-        "--blocks",
-        "4",
-        "--minutes",
-        "0.01",
-        "--texts",
-        "60",
-        "--rows",
-        "60",
-        "--probed",
-        "200",
-    ],
-    "similarity": [
-        "--layers",
-        "3",
-        "--samples",
-        "60",
-        "--width",
-        "8",
-        "--naive",
-        "2",
-        "--threads",
-        "1",
-    ],
-    "start": ["--repeats", "1"],
-    "stated_gain": [
-        "--rows",
-        "120",
-        "--samples",
-        "120",
-        "--halves",
-        "2",
-        "--sets",
-        "sst2",
-    ],
-    "training_step": ["--repeats", "1", "--only", "vit", "--rows", "1"],
-    "truncated": ["--case", "minilm", "--repeats", "1"],
-    "view_metrics": ["--samples", "40", "--width", "16", "--threads", "1"],
+    "aligned_loss": "--exits 2 --tokens 16 --width 8 --classes 50 --repeats 1",
+    "all_layers": "--samples 20 --texts 8 --no-judging",
+    "early_exit": "--batches 1 --repeats 1 --width 48",
+    "extraction": "--texts 40 --repeats 1 --no-workers",
+    "memory": "--child texts.csv",
+    "one_pass": "--samples 8 --repeats 1",
+    "page": "--runs 1 --depth 3 --tabs 1",
+    "processes": "--child --samples 20 --verb profile --folder .",
+    "profile_overhead": "--child --case minilm --repeats 1 --texts 8",
+    "scale": "--child 'profile --keep-states none' free texts.csv",
+    "self_speculation": "--batch 1 --tokens 12 --repeats 1 --layers 8 --width 48",
+    "sentence_losses": "--steps 1 --batch 2 --dev 8 --seeds 1",
+    "shrink": "--blocks 4 --minutes 0.01 --texts 60 --rows 60 --probed 200",
+    "similarity": "--layers 3 --samples 60 --width 8 --naive 2 --threads 1",
+    "start": "--repeats 1",
+    "stated_gain": "--rows 120 --samples 120 --halves 2 --sets sst2",
+    "training_step": "--repeats 1 --only vit --rows 1",
+    "truncated": "--case minilm --repeats 1",
+    "view_metrics": "--samples 40 --width 16 --threads 1",
 }
 DATA = dict.fromkeys(
     ("all_layers", "processes", "sentence_losses", "shrink", "stated_gain"), "--data"
@@ -109,7 +46,7 @@ def test_none_is_left_out():
 
 @pytest.mark.parametrize("name", SMALL)
 def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
-    words = list(SMALL[name])
+    words = shlex.split(SMALL[name])
     if name in DATA:
         shared = request.getfixturevalue("shared")
         words += [DATA[name], str(shared / "data")]
@@ -122,8 +59,6 @@ def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
-    monkeypatch.setattr(costs, "FEWEST", 1)
-    monkeypatch.setattr(costs, "MOST", 1)  # of what a truncated model's card says
     # Playwright takes a process of its own where a test holds a browser open
     if name == "page":
         subprocess.run([sys.executable, ROOT / "page.py", *words], check=True)

@@ -20,7 +20,7 @@ FENCE = re.compile(
 )
 
 
-def shown() -> list[tuple[str, str]]:
+def shown():
     """Return the page and the text of every command line of ours that a page shows."""
     return [
         (page.name, line.removeprefix("$ "))
@@ -31,7 +31,7 @@ def shown() -> list[tuple[str, str]]:
     ]
 
 
-def names_of(command: str) -> set[str]:
+def names_of(command):
     own = app[command]
     return {
         name
@@ -41,7 +41,7 @@ def names_of(command: str) -> set[str]:
 
 
 @pytest.mark.parametrize("command", NAMES)
-def test_every_command_has_a_page_with_every_option(command: str) -> None:
+def test_every_command_has_a_page_with_every_option(command):
     page = (HERE / "docs" / "commands" / f"{command}.md").read_text(encoding="utf-8")
     text = page.partition(f"<!-- from the code: options {command} -->")[2]
     assert f"$ layerscope {command}" in text
@@ -50,7 +50,7 @@ def test_every_command_has_a_page_with_every_option(command: str) -> None:
     ] == []
 
 
-def test_what_pages_take_from_the_code_is_as_the_code_has_it() -> None:
+def test_what_pages_take_from_the_code_is_as_the_code_has_it():
     pytest.importorskip("sphinx")
     sys.path.insert(0, str(HERE / "docs" / "_extensions"))
     from from_the_code import written
@@ -70,7 +70,7 @@ def test_what_pages_take_from_the_code_is_as_the_code_has_it() -> None:
     )
 
 
-def test_every_command_line_on_a_page_is_one() -> None:
+def test_every_command_line_on_a_page_is_one():
     lines = shown()
     assert len(lines) > 60
     for page, line in lines:
@@ -84,7 +84,7 @@ def test_every_command_line_on_a_page_is_one() -> None:
         assert options <= names_of(command), (page, line)
 
 
-def test_every_public_name_is_in_the_reference() -> None:
+def test_every_public_name_is_in_the_reference():
     pages = [
         page.read_text(encoding="utf-8")
         for page in (HERE / "docs" / "api").glob("*.md")
@@ -96,7 +96,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     ] == []
 
 
-def test_every_page_is_in_a_table_of_contents() -> None:
+def test_every_page_is_in_a_table_of_contents():
     entries = [
         line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()
     ]
@@ -108,7 +108,7 @@ def test_every_page_is_in_a_table_of_contents() -> None:
     ] == []
 
 
-def test_the_metric_of_the_guide_works() -> None:
+def test_the_metric_of_the_guide_works():
     guide = (HERE / "docs" / "guides" / "add-a-metric.md").read_text(encoding="utf-8")
     made: dict[str, Any] = {"__name__": "participation"}
     exec(re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S)[0], made)

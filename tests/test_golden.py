@@ -3,17 +3,11 @@
 import sys
 
 import golden
-import pytest
-from tiny import one_thread
 
 from layerscope.metrics import effective_rank
 
-__all__ = ["one_thread"]
 
-
-def test_a_metric_that_is_a_thousandth_larger_is_noticed_at_every_layer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_metric_that_is_a_thousandth_larger_is_noticed_at_every_layer(monkeypatch):
     before = golden.entries(["sounds"])
     assert golden.differing(before, golden.entries(["sounds"])) == []
     module = sys.modules[effective_rank.__module__]
@@ -30,7 +24,7 @@ def test_a_metric_that_is_a_thousandth_larger_is_noticed_at_every_layer(
     )
 
 
-def test_an_entry_that_is_gone_or_new_is_named_and_rounding_is_not() -> None:
+def test_an_entry_that_is_gone_or_new_is_named_and_rounding_is_not():
     before = {"run rankme 1 value": 2.0, "run layer": 3, "run word": "a"}
     assert (
         golden.differing(

@@ -16,7 +16,7 @@ for name in sys.argv[1:]:
 """
 
 
-def test_every_module_of_a_room_comes_first() -> None:
+def test_every_module_of_a_room_comes_first():
     files = sorted(
         path for room in ("metrics", "probes") for path in (ROOT / room).rglob("*.py")
     )

@@ -11,9 +11,7 @@ PACKAGES = ("layerscope", "layerscope_papers")
 BESIDE = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
 
 
-def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(
-    tmp_path: Path,
-) -> None:
+def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(tmp_path):
     # without what an earlier build left, whose list of files setuptools would take over
     for name in BESIDE:
         shutil.copy(ROOT / name, tmp_path)

@@ -1,20 +1,28 @@
-"""`evaluate`, `select` and `exits` in two real processes by torchrun: the same as one, whichever of them dies."""
+"""Verbs in two real processes by torchrun: the same as in one, whichever of them dies on the way."""
 
 import json
+import os
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import tiny
-from commands import EARLY, Forks
-from profiling.test_processes import ended, started
-from tiny import one_thread
+from commands import EARLY
 
 import layerscope
+from layerscope.core.folder_lock import locked
 
-__all__ = ["one_thread"]
 HOST = socket.gethostname()
+SAMPLES = 45
+KINDS = "curvature,dataset_entropy,infonce,lidar,cosine_similarity,cka,perplexity,linear_probe"
+OPTIONS = {"batch_size": 1, "views": 1, "metrics": KINDS}
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 LM_TASK = """task: endings
 dataset_path: json
 dataset_kwargs: {data_files: %s}
@@ -28,13 +36,14 @@ metric_list: [{metric: acc, higher_is_better: true}]
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def given(tmp_path_factory):
     """A folder with a language model, a classifier, labelled texts of two sources, pairs, a task and a run."""
     folder = tmp_path_factory.mktemp("given")
     tiny.saved(tiny.llama(), folder / "llama", special=False)
     tiny.saved(tiny.classifier(2), folder / "bert", special=True)
     texts = tiny.texts(120, longest=12)
-    for name, own in (("topics", texts[:80]), ("later", texts[80:])):
+    parts = {"texts": texts[:SAMPLES], "topics": texts[:80], "later": texts[80:]}
+    for name, own in parts.items():
         rows = [f"{text},{'ab'[len(text) % 2]}" for text in own]
         (folder / f"{name}.csv").write_text("\n".join(["text,label", *rows]))
     pairs = [
@@ -59,59 +68,98 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def commands(given: Path, out: str) -> dict[str, list[str]]:
+@pytest.fixture(scope="module")
+def single(given):
+    """The run of one process."""
+    return alone(given, given / "single")
+
+
+def alone(given, out):
+    return layerscope.profile(
+        str(given / "llama"), given / "texts.csv", out=out, progress=False, **OPTIONS
+    )
+
+
+def command(given, verb, out, options):
+    """Return a verb on the language model and the texts."""
+    return f"{verb} {given}/llama --data {given}/texts.csv --out {given / out} {options}".split()
+
+
+def asked(given, out, more=""):
+    options = f"--batch-size 1 --views 1 --metrics {KINDS} --json"
+    return command(given, "profile", out, f"{options} {more}")
+
+
+def compared(given, out):
     """One command of each kind, each with a folder of its own."""
     topics, run, llama = (str(given / name) for name in ("topics.csv", "run", "llama"))
-    kinds = ("linear-probe:topics", "knn-probe:topics", "sts:pairs")
-    files = [
-        part
-        for task in kinds
-        for part in ("--data", f"{task.replace(':', f':{given}/')}.csv")
-    ]
-    lm, shift = f"lm:{given / 'endings.yaml'}", str(given / "later.csv")
-    found = {
-        "evaluate": ["evaluate", llama, *files, "--tasks", lm, "--mixes"],
-        "shift": [
-            "evaluate",
-            llama,
-            "--data",
-            f"linear-probe:{topics}",
-            "--shift",
-            shift,
-        ],
-        "select": ["select", run, "--json"],
-        "drop": ["select", run, "--drop", "2", "--json"],
-        "exits": [
-            "exits",
-            str(given / "bert"),
-            "--data",
-            topics,
-            *map(str, EARLY),
-            "--exits",
-            "1,2",
-        ],
-        "drafts": [
-            "exits",
-            llama,
-            "--data",
-            topics,
-            "--prefix",
-            "3",
-            "--max-new-tokens",
-            "16",
-            "--samples",
-            "4",
-            "--draft-tokens",
-            "2",
-        ],
+    lines = {
+        "evaluate": f"evaluate {llama} --data linear-probe:{topics} --data knn-probe:{topics} "
+        f"--data sts:{given}/pairs.csv --tasks lm:{given}/endings.yaml --mixes",
+        "shift": f"evaluate {llama} --data linear-probe:{topics} --shift {given}/later.csv",
+        "select": f"select {run} --json",
+        "drop": f"select {run} --drop 2 --json",
+        "exits": f"exits {given}/bert --data {topics} {' '.join(map(str, EARLY))} --exits 1,2",
+        "drafts": f"exits {llama} --data {topics} --prefix 3 --max-new-tokens 16 --samples 4 --draft-tokens 2",
     }
     return {
-        name: [*command, "--out", str(given / f"{name}-{out}")]
-        for name, command in found.items()
+        name: f"{line} --out {given}/{name}-{out}".split()
+        for name, line in lines.items()
     }
 
 
-def assert_same_scores(one: Path, two: Path) -> None:
+@pytest.fixture(scope="module")
+def launched(given, single, forks):
+    """One process answers to what is compared; two to that, to wrong commands, and end with one: what torchrun told."""
+    for name, words in compared(given, "one").items():
+        alone_ended = forks.run(*words)
+        assert alone_ended.status == 0, (name, alone_ended.err)
+    right, states = asked(given, "two"), "--layers 1,2 --chunk-rows 6 --json"
+    commands = compared(given, "two") | {
+        "option": [*right, "--vievs", "2"],
+        "command": ["inspect", str(given / "llama")],
+        "data": f"profile {given}/llama --data {given}/missing.csv".split(),
+        "held": asked(given, "held"),
+        "only one": [right, [*right, "--samples", "20"]],
+        "fault": right,
+        "right": right,
+        "states": command(given, "extract", "states", states),
+        "last": asked(given, "none", "--samples none"),
+    }
+    (given / "commands.json").write_text(json.dumps(commands))
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    with locked(given / "held"):
+        done = subprocess.run(
+            [
+                sys.executable,
+                *TORCHRUN,
+                str(Path(__file__).parent / "together.py"),
+                str(given),
+            ],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            timeout=300,
+        )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def told(given, launched):
+    """What two processes answered to each command but the last: a dict for each process."""
+    assert (given / "told-1.json").exists(), launched[2]
+    return [json.loads((given / f"told-{rank}.json").read_text()) for rank in range(2)]
+
+
+def assert_same(one, two):
+    pd.testing.assert_frame_equal(one.table(), two.table(), check_exact=True)
+    pd.testing.assert_frame_equal(one.samples(), two.samples(), check_exact=True)
+    for site in ("raw", "normed"):
+        for layer in range(one.depth + 1):
+            assert np.array_equal(one.pooled(layer, site), two.pooled(layer, site))
+
+
+def assert_same_scores(one, two):
     """Probes byte for byte, mteb's results but for its clock."""
     written = {path.relative_to(one) for path in one.rglob("*.json")}
     assert (
@@ -128,34 +176,119 @@ def assert_same_scores(one: Path, two: Path) -> None:
             assert (one / path).read_bytes() == (two / path).read_bytes(), path
 
 
-@pytest.fixture(scope="module")
-def both(given: Path, forks: Forks) -> dict[str, list[tuple[int, str, str]]]:
-    """What one process and the two of torchrun answer to each command: status, standard output and error."""
-    for name, command in commands(given, "one").items():
-        ended_alone = forks.run(*command)
-        assert ended_alone.status == 0, (name, ended_alone.err)
-    (given / "commands.json").write_text(
-        json.dumps(commands(given, "two") | {"last": ["select", "none"]})
+def test_two_processes_make_the_run_of_one(told, given, single):
+    (status, out, _), second = told[0]["right"], told[1]["right"]
+    assert (status, json.loads(out)["path"]) == (0, str(given / "two"))
+    assert second == [0, "", ""]
+    two = layerscope.open_run(given / "two")
+    assert set(KINDS.split(",")) <= set(two.table()["metric"])
+    assert_same(single, two)
+    assert two.folder.plan.equals(single.folder.plan)
+    computed = [event["shard"] for event in two.folder.events("shard")]
+    assert sorted(computed) == two.folder.shards
+
+
+def test_two_processes_write_the_states_of_one(told, given):
+    (status, out, _), second = told[0]["states"], told[1]["states"]
+    assert (status, second) == (0, [0, "", ""]), told[0]["states"]
+    assert json.loads(out)["whole"] and json.loads(out)["samples"] == SAMPLES
+    texts = given / "texts.csv"
+    layerscope.extract(
+        str(given / "llama"),
+        texts,
+        [1, 2],
+        out=given / "alone",
+        chunk_rows=6,
+        progress=False,
     )
-    _, _, err = ended(started(str(Path(__file__).parent / "together.py"), str(given)))
-    assert (given / "told-1.json").exists(), err
-    told = [json.loads((given / f"told-{rank}.json").read_text()) for rank in range(2)]
-    return {name: [told[0][name], told[1][name]] for name in told[0]}
+    one, two = (
+        {path.name: path.read_bytes() for path in (given / name / "chunks").iterdir()}
+        for name in ("alone", "states")
+    )
+    assert len(one) == 8 and one == two
 
 
-def test_each_verb_is_shared_and_the_first_process_alone_prints(both):
-    for name, (first, second) in both.items():
+@pytest.mark.parametrize(
+    ("name", "status", "line"),
+    [
+        ("option", 2, "option --vievs does not exist, did you mean --views?"),
+        ("command", 2, "layerscope inspect works in one"),
+        ("data", 2, "missing.csv' does not exist"),
+        ("held", 2, "another process is writing to"),
+        ("only one", 2, "holds another run (samples"),
+        ("fault", 1, "ValueError: a fault of process 1"),
+    ],
+)
+def test_an_error_is_reported_once_and_ends_both(told, name, status, line):
+    (first, _, err), second = told[0][name], told[1][name]
+    assert (first, err.count("layerscope: ")) == (status, 1) and line in err
+    assert second == [status, "", ""]
+
+
+def test_torchrun_ends_with_the_one_line_in_front_of_its_own(launched, given):
+    status, out, err = launched
+    # the status is torchrun's own
+    assert (status, out, err.count("layerscope: ")) == (1, "", 1)
+    assert (
+        "exitcode  : 2" in err and "Traceback" not in err.partition("layerscope: ")[0]
+    )
+    assert not (given / "none").exists()
+
+
+def killed(forks, given, out, rank, shards, tables=0):
+    """Start two processes and kill one when so much is there; the other ends, and says why."""
+    both = forks.together(*asked(given, str(out)))
+    both[0].until(lambda: len(list((out / "shards").glob("*.json"))) >= shards, 0.0005)
+    both[0].until(
+        lambda: len(list((out / "tables").glob("*.parquet"))) >= tables, 0.0005
+    )
+    both[rank].kill()
+    assert both[rank].wait().status == -signal.SIGKILL
+    left = both[1 - rank].wait()
+    line = f"layerscope: process {rank} on {HOST} has ended: run the same command to resume"
+    assert (left.status, left.line) == (2, line)
+    assert left.err.splitlines()[-1] == left.line
+
+
+def test_one_is_killed_in_the_pass_then_the_other_then_the_first_in_the_tables(
+    forks, given, single, tmp_path
+):
+    out, copy = tmp_path / "run", tmp_path / "copy"
+    killed(forks, given, out, rank=0, shards=6)
+    finished = len(list((out / "shards").glob("*.json")))
+    assert 6 <= finished < len(single.folder.shards)
+    shutil.copytree(out, copy)
+    assert_same(single, alone(given, copy))  # one process goes on
+
+    # the first goes on with what is left before it ends
+    killed(forks, given, out, rank=1, shards=finished + 2)
+    # two go on, through the pass and into the tables
+    killed(forks, given, out, rank=0, shards=finished + 2, tables=2)
+    folder = layerscope.open_run(out).folder
+    assert all(folder.is_finished(shard) for shard in folder.shards)
+    assert 2 <= len(folder.tables()) < len(single.folder.tables())
+    assert_same(single, alone(given, out))
+    computed = [event["shard"] for event in folder.events("shard")]
+    assert (
+        sorted(computed) == sorted(set(computed))
+        and len(computed) >= len(folder.shards) - 3
+    )
+
+
+def test_each_verb_is_shared_and_the_first_process_alone_prints(told, given):
+    for name in compared(given, ""):
+        first, second = (answers[name] for answers in told)
         assert first[0] == 0 and first[1], (name, first[2])
         assert second == [0, "", ""], name
 
 
-def test_two_processes_evaluate_as_one(both, given: Path):
+def test_two_processes_evaluate_as_one(told, given):
     assert_same_scores(given / "evaluate-one", given / "evaluate-two")
     assert_same_scores(given / "shift-one", given / "shift-two")
     assert not (given / "evaluate-two" / "states").exists()
 
 
-def test_two_processes_select_as_one(both, given: Path):
+def test_two_processes_select_as_one(told, given):
     one, two = (
         [path.read_bytes() for path in sorted((given / f"drop-{n}").glob("*.json"))]
         for n in ("one", "two")
@@ -172,7 +305,7 @@ def test_two_processes_select_as_one(both, given: Path):
     assert two.chosen.milliseconds
 
 
-def test_two_processes_find_the_exits_of_one(both, given: Path):
+def test_two_processes_find_the_exits_of_one(told, given):
     one, two = (
         layerscope.open_exit_report(given / f"exits-{n}") for n in ("one", "two")
     )
@@ -195,9 +328,9 @@ def test_two_processes_find_the_exits_of_one(both, given: Path):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_killed_at_some_moment_the_same_command_ends_with_the_same_scores(
-    both, forks: Forks, given: Path, tmp_path: Path, rank: int
+    told, forks, given, tmp_path, rank
 ):
-    command = [*commands(given, "")["evaluate"][:-1], str(tmp_path / "out")]
+    command = [*compared(given, "")["evaluate"][:-1], str(tmp_path / "out")]
     running = forks.together(*command)
     running[0].until(
         lambda: len(list((tmp_path / "out").glob("*/*/*.json"))) > rank, 0.01

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,14 @@ from torch import Tensor, nn
 
 WORDS = [f"w{i}" for i in range(90)]
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
-COMMON = {
-    "vocab_size": len(SPECIAL) + len(WORDS),
+SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
     "intermediate_size": 48,
+}
+COMMON = SIZES | {
+    "vocab_size": len(SPECIAL) + len(WORDS),
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -27,7 +28,7 @@ COMMON = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
+def one_thread():
     """Threads that wait for each other cost tiny models more than they save."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -114,6 +115,31 @@ def saved(model: nn.Module, folder: Path, *, special: bool) -> Path:
     """Save model and tokenizer into a folder, as `save_pretrained` does."""
     model.save_pretrained(folder)
     tokenizer(special=special).save_pretrained(folder)
+    return folder
+
+
+def vit(folder: Path) -> Path:
+    """Save a vision model with its processor of images of 16 × 16."""
+    config = hf.ViTConfig(**SIZES, image_size=16, patch_size=4)
+    seeded(hf.ViTModel, config).save_pretrained(folder)
+    size = {"height": 16, "width": 16}
+    hf.ViTImageProcessor(size=size).save_pretrained(folder)
+    return folder
+
+
+def wav2vec2(folder: Path) -> Path:
+    """Save a speech model with its processor."""
+    config = hf.Wav2Vec2Config(
+        **SIZES,
+        conv_dim=(16, 16),
+        conv_stride=(5, 4),
+        conv_kernel=(10, 8),
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+    )
+    seeded(hf.Wav2Vec2Model, config).save_pretrained(folder)
+    hf.Wav2Vec2FeatureExtractor().save_pretrained(folder)
     return folder
 
 

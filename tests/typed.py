@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -30,9 +29,7 @@ class Printed:
 
 
 @pytest.fixture
-def cli(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., Printed]:
+def cli(monkeypatch, capfd):
     def call(*arguments: object) -> Printed:
         monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
         capfd.readouterr()
@@ -57,7 +54,7 @@ def process(*arguments: object, **environment: str) -> Printed:
 
 
 @pytest.fixture
-def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def unread(monkeypatch):
     """Return a function that types a command into a pipe whose reader has left, and returns its status."""
 
     def call(*arguments: object) -> int:

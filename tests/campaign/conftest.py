@@ -10,17 +10,9 @@ import pandas as pd
 import pytest
 import soundfile
 import tiny
-import transformers as hf
 from commands import EARLY, TRAINED, Forks
 from filelock import FileLock
 from PIL import Image
-
-SMALL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
 
 
 def media(folder: Path) -> None:
@@ -82,26 +74,6 @@ def published(folder: Path) -> None:
     pd.DataFrame(values, columns=columns).to_csv(folder / "metrics.csv", index=False)
 
 
-def images_and_sounds(folder: Path) -> None:
-    """Save a vision and a speech model with their processors."""
-    tiny.seeded(
-        hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)
-    ).save_pretrained(folder / "vit")
-    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(
-        folder / "vit"
-    )
-    convolutions = {
-        "conv_dim": (16, 16),
-        "conv_stride": (5, 4),
-        "conv_kernel": (10, 8),
-        "num_feat_extract_layers": 2,
-    }
-    positions = {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
-    config = hf.Wav2Vec2Config(**SMALL, **convolutions, **positions)
-    tiny.seeded(hf.Wav2Vec2Model, config).save_pretrained(folder / "speech")
-    hf.Wav2Vec2FeatureExtractor().save_pretrained(folder / "speech")
-
-
 def results(folder: Path, forks: Forks) -> None:
     """Let every verb write what it writes."""
     data = ("--data", "table.csv")
@@ -137,7 +109,8 @@ def _make(folder: Path, forks: Forks) -> None:
     classifier.config.id2label = {i: f"t{i}" for i in range(3)}
     tiny.saved(classifier, folder / "cls", special=True)
     tiny.saved(tiny.gpt2(), folder / "gpt2", special=False)
-    images_and_sounds(folder)
+    tiny.vit(folder / "vit")
+    tiny.wav2vec2(folder / "speech")
     tables(folder)
     media(folder)
     published(folder)

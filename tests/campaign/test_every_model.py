@@ -21,18 +21,18 @@ FOUND = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def ready() -> None:
+def ready():
     every_model.prepare()
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_what_was_once_found(name: str) -> None:
+def test_what_was_once_found(name):
     row = attempt(Case(FOUND[name], name))
     assert row.skipped is None
     assert not defects(row)
 
 
-def test_models() -> None:
+def test_models():
     part, cases = Part("models", share=0.35), every_model.cases()
     for trial in part.trials(most=len(cases)):
         with trial:

@@ -6,23 +6,20 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from random import Random
 
 import pytest
 from bench import COMMANDS, Bench
-from commands import Ended, Forks
 from trials import Part
 
 
 @pytest.fixture(scope="module")
-def bench(forks: Forks, made: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(forks, made, tmp_path_factory):
     return Bench(forks, made, tmp_path_factory.mktemp("faults"))
 
 
-def one_line(ended: Ended, also: tuple[int, ...] = (0,)) -> None:
+def one_line(ended, also=(0,)):
     """A disturbed command may end well, or with one line; never with a traceback."""
     # evaluate goes on without a task, and names it
     left_out = ended.status == 1 and "not judged: " in ended.err
@@ -30,7 +27,7 @@ def one_line(ended: Ended, also: tuple[int, ...] = (0,)) -> None:
         assert ended.complaint() is None, f"{ended.complaint()}\n{ended.err[-1500:]}"
 
 
-def moment(bench: Bench, name: str, place: Path, rng: Random) -> None:
+def moment(bench, name, place, rng):
     """Wait until a random moment of a command: by the clock, or just after a file has appeared."""
     if rng.random() < 0.5:
         time.sleep(rng.random() * bench.seconds[name])
@@ -48,7 +45,7 @@ def moment(bench: Bench, name: str, place: Path, rng: Random) -> None:
     time.sleep(rng.random() * 0.01)
 
 
-def killed(bench: Bench, name: str, place: Path, rng: Random) -> str:
+def killed(bench, name, place, rng):
     """Kill up to three times; return how often it was before the command's end."""
     ends = []
     for _ in range(rng.choice([1, 1, 2, 3])):
@@ -60,7 +57,7 @@ def killed(bench: Bench, name: str, place: Path, rng: Random) -> str:
     return f"{sum(ended.status == -signal.SIGKILL for ended in ends)} times"
 
 
-def interrupted(bench: Bench, name: str, place: Path, rng: Random) -> str:
+def interrupted(bench, name, place, rng):
     """Press Ctrl-C once or twice; return how often, or that the command had ended before."""
     running = bench.forks.start(*COMMANDS[name], cwd=place)
     moment(bench, name, place, rng)
@@ -77,7 +74,7 @@ def interrupted(bench: Bench, name: str, place: Path, rng: Random) -> str:
     return f"{times} times" if ended.status else "after its end"
 
 
-def rank_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
+def rank_killed(bench, name, place, rng):
     """Of two processes that a launcher started together one is killed; the other says so."""
     both = bench.forks.together(*COMMANDS[name], cwd=place)
     time.sleep(rng.random() * 4 * bench.seconds[name])
@@ -86,7 +83,7 @@ def rank_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
         one_line(running.wait(), (0, -signal.SIGKILL))
 
 
-def disk_full(bench: Bench, name: str, place: Path, rng: Random) -> None:
+def disk_full(bench, name, place, rng):
     """A disk with room for a part of the files; what is there is kept when there is room again."""
     size = 4096
     for data in bench.whole(name).values():
@@ -104,7 +101,7 @@ def disk_full(bench: Bench, name: str, place: Path, rng: Random) -> None:
     kept.rename(place / "out")
 
 
-def two(bench: Bench, name: str, place: Path, rng: Random) -> None:
+def two(bench, name, place, rng):
     """Two processes start the same command in one folder."""
     one = bench.forks.start(*COMMANDS[name], cwd=place)
     time.sleep(rng.random() * rng.choice([0.02, bench.seconds[name]]))
@@ -124,9 +121,7 @@ FAULTS: tuple[Callable[..., str | None], ...] = (
 NEEDS = {rank_killed: "profile"}
 
 
-def disturb(
-    bench: Bench, part: Part, faults: Sequence[Callable[..., str | None]]
-) -> None:
+def disturb(bench, part, faults):
     """Disturb commands in each of these ways in turn, each round with other commands, then type them again."""
     names = list(COMMANDS)
     for trial in part.trials():
@@ -144,9 +139,9 @@ def disturb(
         shutil.rmtree(place, ignore_errors=True)
 
 
-def test_kills(bench: Bench) -> None:
+def test_kills(bench):
     disturb(bench, Part("kills", share=0.2), [killed])
 
 
-def test_faults(bench: Bench) -> None:
+def test_faults(bench):
     disturb(bench, Part("faults", share=0.2), FAULTS)

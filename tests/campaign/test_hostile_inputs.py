@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
 from changes import change
-from commands import Ended, Forks
 from trials import Part
 
 RUN = ("--views", "0", "--metrics", "effective_rank", "--out", "out")
 TASKS = ("classification", "clustering", "linear-probe", "knn-probe")
 
 
-def texts(name: str) -> list[str]:
+def texts(name):
     """The commands that read texts with labels."""
     return [
         f"profile bert --data {name} --samples 20 {' '.join(RUN)}",
@@ -84,7 +82,7 @@ SUBJECTS = [
 ]
 
 
-def state(path: Path) -> dict[str, str]:
+def state(path):
     """What lies in a file or folder, by path: content, or what else it is."""
     found = {}
     for file in (path, *path.rglob("*")):
@@ -96,7 +94,7 @@ def state(path: Path) -> dict[str, str]:
     return found
 
 
-def beside(made: Path, name: str, place: Path) -> Path:
+def beside(made, name, place):
     """Return a folder that holds a copy of one thing, and links to all others."""
     place.mkdir()
     for other in made.iterdir():
@@ -107,9 +105,7 @@ def beside(made: Path, name: str, place: Path) -> Path:
     return place
 
 
-def check(
-    ended: Ended, told: str, before: dict[str, str], after: dict[str, str], kept: bool
-) -> str:
+def check(ended, told, before, after, kept):
     """Return how a trial came out; raises where a rule is broken."""
     complaint = ended.complaint()
     assert complaint is None, f"{complaint}: {told}\n{ended.err[-1500:]}"
@@ -125,7 +121,7 @@ def check(
     return "refused" if ended.status else "read"
 
 
-def test_hostile_inputs(forks: Forks, made: Path, tmp_path: Path) -> None:
+def test_hostile_inputs(forks, made, tmp_path):
     for trial in Part("inputs", share=0.25).trials():
         with trial:
             rng = trial.random
@@ -141,9 +137,7 @@ def test_hostile_inputs(forks: Forks, made: Path, tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "trial", ignore_errors=True)
 
 
-def test_what_is_changed_is_good_before(
-    forks: Forks, made: Path, tmp_path: Path
-) -> None:
+def test_what_is_changed_is_good_before(forks, made, tmp_path):
     for number, subject in enumerate(SUBJECTS):
         for line, command in enumerate(subject.commands):
             for task in TASKS if "{task}" in command else ("",):

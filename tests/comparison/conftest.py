@@ -3,10 +3,11 @@
 import pytest
 import tiny
 import torch
-from tiny import one_thread  # noqa: F401  a fixture
+from chromium import content_of
 
 import layerscope
 
+__all__ = ["content_of"]
 ROWS = tiny.rows(60)
 METRICS = "dataset_entropy,effective_rank,infonce,dime,cosine_similarity,cka"
 

@@ -11,6 +11,7 @@ import tiny
 import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.comparison.findings import by_checkpoint, headline, most_alike, pairs
+from layerscope.comparison.plots import checkpoint_map
 
 
 def test_similarity_is_that_of_every_two_layers(three, deep):
@@ -178,6 +179,16 @@ def test_differences_of_tables_combine_standard_errors(spoken):
     assert not row["paired"]
 
 
+def test_what_a_head_says_of_other_tokens_is_not_compared(spoken):
+    one, two = map(layerscope.open_run, spoken)
+    same = layerscope.compare([one, two], progress=False)
+    two.info["data"]["tokens"] = "of another tokenizer"
+    other = layerscope.compare([one, two], progress=False)
+    kept, left = ({*found.table("difference")["metric"]} for found in (same, other))
+    assert kept - left == {"perplexity", "layer_accuracy"}
+    assert "perplexity is not compared: the models use different tokens" in other.notes
+
+
 def test_other_depths_stand_beside_each_other_by_percent(three, deep):
     rows = layerscope.compare(
         [three[0], deep], metrics="effective_rank", progress=False
@@ -231,6 +242,8 @@ def test_a_series_is_shown_by_checkpoint(three):
         entry[1:] for entry in metrics_by_checkpoint if entry[0] == "effective_rank"
     )
     assert title == "Effective rank by checkpoint" and list(ranks) == heads
+    assert checkpoint_map(metric, title, ranks).note == ""
+    assert "do not vary" in checkpoint_map(metric, title, ranks * math.nan).note
     for head, run in zip(ranks, three, strict=True):
         assert ranks[head].to_numpy() == pytest.approx(
             run.metric("effective_rank").to_numpy()

@@ -6,9 +6,8 @@ import re
 
 import pandas as pd
 import pytest
-from chromium import content_of, unpacked  # noqa: F401  a fixture
+from chromium import unpacked
 from rich.console import Console
-from typed import cli  # noqa: F401  a fixture
 
 import layerscope
 from layerscope.reports.verb import report
@@ -21,7 +20,7 @@ def printed(found, width=120):
     return console.export_text()
 
 
-def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):  # noqa: F811  the fixture
+def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):
     done = cli(
         "compare", *spoken, "--out", tmp_path / "both", "--csv", tmp_path / "all.csv"
     )
@@ -42,7 +41,7 @@ def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):  # noqa: F
     ).is_file() and f"page: {tmp_path / 'both/report.html'}" in done.out
 
 
-def test_json_has_every_row(cli, spoken):  # noqa: F811  the fixture
+def test_json_has_every_row(cli, spoken):
     done = cli("compare", *spoken, "--metrics", "prompt_entropy,saturated", "--json")
     told = json.loads(done.out)
     assert {row["kind"] for row in told["rows"]} == {"similarity", "difference"}
@@ -74,7 +73,7 @@ def test_a_series_tells_what_changes_most(three, similarity):
     assert "to the first checkpoint" in text and values.nunique() > 1
 
 
-def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path, content_of):  # noqa: F811  the fixture
+def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path, content_of):
     found = layerscope.compare(three, out=tmp_path / "kept", progress=False)
     page = report(tmp_path / "kept")
     assert page == tmp_path / "kept/report.html"

@@ -22,7 +22,7 @@ def towers(tmp_path_factory):
     ]
 
 
-def cosine(a: np.ndarray, b: np.ndarray, center: bool) -> float:
+def cosine(a, b, center):
     a, b = (
         x.astype(np.float64) - (x.mean(0, dtype=np.float64) if center else 0.0)
         for x in (a, b)
@@ -32,7 +32,7 @@ def cosine(a: np.ndarray, b: np.ndarray, center: bool) -> float:
     )
 
 
-def gap(a: np.ndarray, b: np.ndarray) -> float:
+def gap(a, b):
     means = [
         (x / np.linalg.norm(x, axis=1, keepdims=True)).mean(0)
         for x in (a.astype(np.float64), b.astype(np.float64))

@@ -7,7 +7,7 @@ import pytest
 from layerscope.core.prefetch import ahead
 
 
-def test_the_next_one_is_made_while_this_one_is_worked_on() -> None:
+def test_the_next_one_is_made_while_this_one_is_worked_on():
     second_begun, seen = threading.Event(), []
 
     def make(item: int) -> int:
@@ -24,7 +24,7 @@ def test_the_next_one_is_made_while_this_one_is_worked_on() -> None:
     assert seen == [(0, 0), (1, 10), (2, 20)]
 
 
-def test_an_error_comes_in_its_place() -> None:
+def test_an_error_comes_in_its_place():
     made = ahead(lambda item: 1 // item, [2, 1, 0, 3])
     assert [next(made), next(made)] == [(2, 0), (1, 1)]
     with pytest.raises(ZeroDivisionError):

@@ -7,13 +7,10 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from small_runs import labelled, rows
-from typed import Printed, cli
+from typed import Printed
 
 import layerscope
 from layerscope.core.extras import PACKAGES
-
-__all__ = ["cli", "labelled", "rows"]
 
 LINES = {
     "report none": ("vl_convert", "report needs vl_convert", "charts"),
@@ -27,7 +24,7 @@ LINES = {
 """A command line, a package that it lacks, and how the line on it begins; none of the inputs exists."""
 
 
-def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def without(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
 
 

@@ -8,7 +8,6 @@ import pytest
 import tiny
 from hub_server import OWNER, cut, hub
 from huggingface_hub import DatasetCard
-from small_runs import labelled, rows
 from werkzeug.wrappers import Response
 
 import layerscope
@@ -16,7 +15,7 @@ from layerscope.core.checked_json import text_of, without_folders
 from layerscope.scores import Evaluation
 from layerscope.selection.removal import Choice as Block, Removal
 
-__all__ = ["hub", "labelled", "rows"]
+__all__ = ["hub"]
 SCORES = pd.DataFrame(
     {
         "model": "m",

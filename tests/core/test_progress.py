@@ -22,7 +22,7 @@ def heard():
     assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
 
 
-def press() -> None:
+def press():
     """Press Ctrl-C, and swallow its exception as a library's C code may."""
     with suppress(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)

@@ -13,13 +13,11 @@ TENSORS = {"states": torch.arange(12.0).view(3, 4)}
 
 
 @pytest.fixture(params=[{}, {"marks": "done", "digits": 6, "checksum": SHA256}])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
+def store(request, tmp_path):
     return StateStore(tmp_path, "chunks", "chunk", **request.param)
 
 
-def test_what_is_written_is_finished_and_read_with_what_is_known_of_it(
-    store: StateStore,
-) -> None:
+def test_what_is_written_is_finished_and_read_with_what_is_known_of_it(store):
     assert store.finished() == [] and store.facts(7) is None
     for number in (7, 2):
         store.write(number, TENSORS, samples=3)
@@ -31,18 +29,16 @@ def test_what_is_written_is_finished_and_read_with_what_is_known_of_it(
     assert store.finished() == [2] and not store.path(7).exists()
 
 
-def cut(path: Path) -> None:
+def cut(path):
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def changed(path: Path) -> None:
+def changed(path):
     path.write_bytes(path.read_bytes()[:-1] + b"\1")
 
 
 @pytest.mark.parametrize("damage", [cut, changed, Path.unlink])
-def test_a_file_that_is_not_what_was_written_is_refused_and_dropped(
-    store: StateStore, damage
-) -> None:
+def test_a_file_that_is_not_what_was_written_is_refused_and_dropped(store, damage):
     for number in (1, 2):
         store.write(number, TENSORS)
     damage(store.path(1))
@@ -57,7 +53,7 @@ def test_a_file_that_is_not_what_was_written_is_refused_and_dropped(
     assert store.there() == [2] and store.finished() == [2]
 
 
-def test_a_file_is_nothing_before_its_mark(store: StateStore) -> None:
+def test_a_file_is_nothing_before_its_mark(store):
     """A process that is killed between the two leaves a file that is written again."""
     store.write(1, TENSORS)
     store.mark(1).unlink()

@@ -8,7 +8,7 @@ import torch
 from layerscope.core.stopwatch import Stopwatch, rounds_in
 
 
-def test_calls_take_turns_that_begin_with_another_one_in_every_round() -> None:
+def test_calls_take_turns_that_begin_with_another_one_in_every_round():
     order: list[str] = []
     runs = [lambda name=name: order.append(name) for name in "abc"]
     found = Stopwatch(torch.device("cpu")).medians(runs, 3)
@@ -19,7 +19,7 @@ def test_calls_take_turns_that_begin_with_another_one_in_every_round() -> None:
     )
 
 
-def test_a_median_forgives_a_slow_call() -> None:
+def test_a_median_forgives_a_slow_call():
     calls = iter([0.0, 0.01, 0.2, 0.01])
     (found,) = Stopwatch(torch.device("cpu")).medians(
         [lambda: time.sleep(next(calls))], 3
@@ -28,5 +28,5 @@ def test_a_median_forgives_a_slow_call() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "rounds"), [(0.0, 2), (1.0, 4), (9.0, 7)])
-def test_rounds_fill_the_time_there_is(seconds: float, rounds: int) -> None:
+def test_rounds_fill_the_time_there_is(seconds, rounds):
     assert rounds_in(seconds, 0.25, 2, 7) == rounds

@@ -4,8 +4,7 @@ import dataclasses
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import pytest
 
@@ -20,7 +19,7 @@ NAMED_OTHERWISE = {"scores": "read_scores"}
 """Verbs whose function has another name than the command."""
 
 
-def option_classes() -> dict[str, type[Options]]:
+def option_classes():
     """Return the options of each verb by its name: `InspectOptions` are those of `inspect`."""
     for room in pkgutil.iter_modules(layerscope.__path__, "layerscope."):
         if room.ispkg and importlib.util.find_spec(f"{room.name}.options"):
@@ -36,13 +35,13 @@ def option_classes() -> dict[str, type[Options]]:
     }
 
 
-def verb_of(name: str, kind: type[Options]) -> Callable[..., Any] | None:
+def verb_of(name, kind):
     """Return the verb of a room that takes options; None of options of another function."""
     room = importlib.import_module(f"{kind.__module__.removesuffix('.options')}.verb")
     return getattr(room, NAMED_OTHERWISE.get(name, name), None)
 
 
-def read_by(kind: type) -> set[str]:
+def read_by(kind):
     """Return the options that a dataclass takes, with those of its groups."""
     names: set[str] = set()
     for name, hint in get_type_hints(kind).items():
@@ -56,7 +55,7 @@ def read_by(kind: type) -> set[str]:
 
 
 @pytest.mark.parametrize("name", sorted(option_classes()))
-def test_every_option_of_a_verb_has_a_field(name: str):
+def test_every_option_of_a_verb_has_a_field(name):
     kind = option_classes()[name]
     assert declared(verb_of(name, kind)).keys() <= read_by(kind)
 

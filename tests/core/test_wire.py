@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import BEAT, MISSED, Forks
+from commands import BEAT, MISSED
 from torch.distributed import PrefixStore, TCPStore
 
 from layerscope.core.errors import LayerscopeError
@@ -42,7 +42,7 @@ except LayerscopeError as error:
 
 
 @pytest.fixture
-def teams(monkeypatch: pytest.MonkeyPatch):
+def teams(monkeypatch):
     """Three processes as threads of this one, and the store."""
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     store = TCPStore(
@@ -101,6 +101,12 @@ def test_values_of_any_size_arrive_and_none_stays_in_the_store(teams):
     assert max(sizes[0]) <= min(sizes[0]) + 12 + 6, sizes[0]
 
 
+def test_the_first_of_those_that_end_together_is_the_first_process(teams):
+    found, threads, _ = teams
+    firsts = threads.map(lambda team: team.messages.first_left(1, -1), found)
+    assert [*firsts] == [0, 0, 0]
+
+
 class Harm:
     """Whose pickle, read, makes a file."""
 
@@ -112,9 +118,7 @@ class Harm:
 
 
 @pytest.mark.parametrize("numpy_too", [False, True])
-def test_what_another_program_writes_runs_no_code(
-    teams, tmp_path: Path, numpy_too: bool
-):
+def test_what_another_program_writes_runs_no_code(teams, tmp_path, numpy_too):
     (first, *_), _, store = teams
     harm = Harm(tmp_path / "ran")
     data = pickle.dumps(harm)
@@ -144,7 +148,7 @@ def test_what_another_program_writes_runs_no_code(
         ["layerscope.core.files", "Path", {"dict": []}],
     ],
 )
-def test_a_message_names_no_class_but_dataclasses_of_layerscope(tree: list[Any]):
+def test_a_message_names_no_class_but_dataclasses_of_layerscope(tree):
     text = json.dumps({"object": tree}).encode()
     with pytest.raises(ValueError, match="no message"):
         unpacked(
@@ -179,7 +183,7 @@ def test_all_raise_the_first_error_of_the_verb_and_go_on_with_the_next(teams):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_who_ends_in_order_is_named_soon(forks: Forks, tmp_path: Path, rank: int):
+def test_who_ends_in_order_is_named_soon(forks, tmp_path, rank):
     both = forks.together(tmp_path, script=SCRIPT.format(rank=rank, there="sys.exit()"))
     start = time.monotonic()
     left, ended = both[1 - rank].wait(), both[rank].wait()
@@ -191,7 +195,7 @@ def test_who_ends_in_order_is_named_soon(forks: Forks, tmp_path: Path, rank: int
     assert time.monotonic() - start < 0.8 * LIMIT
 
 
-def test_who_pauses_is_waited_for(forks: Forks, tmp_path: Path):
+def test_who_pauses_is_waited_for(forks, tmp_path):
     there = "(folder / 'paused').touch(); time.sleep(0.5)"
     both = forks.together(tmp_path, script=SCRIPT.format(rank=1, there=there))
     both[0].until((tmp_path / "paused").exists)

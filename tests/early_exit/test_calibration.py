@@ -16,19 +16,16 @@ from layerscope.early_exit.calibration import (
     calibrate_recorded,
     path,
 )
-from layerscope.early_exit.predictions import Recorded
 
 # by hand: a loop over thresholds, rows and exits, and sums of exact fractions
 
 
-def left_at(row: Recorded, exits: tuple[int, ...], threshold: float) -> int:
+def left_at(row, exits, threshold):
     sure = (layer for layer in exits if row.scores[0, layer - 1] >= threshold)
     return next(sure, row.depth)
 
 
-def by_hand(
-    data: Recorded, exits: tuple[int, ...], goal: Goal, thresholds: tuple[float, ...]
-) -> tuple[float, int]:
+def by_hand(data, exits, goal, thresholds):
     rows = [data.take(np.array([number])) for number in range(len(data))]
     kept, seen = math.nan, -1
     for threshold in (NEVER, *thresholds):

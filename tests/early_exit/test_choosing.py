@@ -9,22 +9,21 @@ from populations import recorded
 
 from layerscope.early_exit.cost_model import Costs, Exits, choose_exits
 from layerscope.early_exit.findings import judged
-from layerscope.early_exit.predictions import Recorded
 from layerscope.early_exit.timing import speedup
 
 
-def flat(block: float, check: float) -> Costs:
+def flat(block, check):
     """Costs in proportion to rows."""
     return Costs((1, 8), (block, 8 * block), (check, 8 * check))
 
 
-def sure_after(first: list[int], depth: int) -> Recorded:
+def sure_after(first, depth):
     """Samples that are sure from a layer of their own on, and right."""
     scores = (np.arange(1, depth + 1) >= np.asarray(first)[:, None]).astype(float)
     return recorded(scores, np.zeros(scores.shape))
 
 
-def test_the_seconds_are_those_of_a_walk_through_every_batch() -> None:
+def test_the_seconds_are_those_of_a_walk_through_every_batch():
     rng, depth, size = np.random.default_rng(3), 5, 6
     costs = Costs((1, 2, 4, 6), (3.0, 4.0, 7.0, 11.0), (1.0, 1.5, 2.0, 3.5))
     rows = (0, *costs.rows)
@@ -44,22 +43,20 @@ def test_the_seconds_are_those_of_a_walk_through_every_batch() -> None:
 
 
 @pytest.mark.parametrize(("check", "exits"), [(0.1, (1,)), (1.6, ())])
-def test_an_exit_whose_check_costs_more_than_it_saves_is_not_chosen(
-    check: float, exits: Exits
-) -> None:
+def test_an_exit_whose_check_costs_more_than_it_saves_is_not_chosen(check, exits):
     """Layers 2 and 3 let nobody go."""
     samples = sure_after([1] * 4 + [4] * 4, depth=4)
     assert choose_exits(samples, flat(1.0, check), 8, lambda _: 0.5) == exits
 
 
-def test_a_model_of_one_layer_has_nothing_to_choose() -> None:
+def test_a_model_of_one_layer_has_nothing_to_choose():
     assert (
         choose_exits(sure_after([1, 1], depth=1), flat(1.0, 0.0), 2, lambda _: 0.5)
         == ()
     )
 
 
-def greediest(samples: Recorded, goal: float):
+def greediest(samples, goal):
     """Return the least threshold of a grid with which so few disagree."""
 
     def allowed(exits: Exits) -> float:
@@ -71,7 +68,7 @@ def greediest(samples: Recorded, goal: float):
     return allowed
 
 
-def test_the_choice_is_near_the_best_of_all_sets() -> None:
+def test_the_choice_is_near_the_best_of_all_sets():
     rng = np.random.default_rng(0)
     lost, chosen = [], set()
     for draw in range(12):
@@ -100,14 +97,14 @@ def test_the_choice_is_near_the_best_of_all_sets() -> None:
     assert max(lost) < 1.03 and len(chosen) > 3, "the draws ask for different exits"
 
 
-def test_a_verdict_in_words() -> None:
+def test_a_verdict_in_words():
     assert judged(1.42, math.nan, 1.05) == (False, "does not pay: 1.42× measured")
     assert judged(1.38, 0.021, 1.05) == (True, "pays: 1.38× ±0.02 measured")
     assert judged(1.046, 0.001, 1.05)[0], "it says of a number what it shows"
     assert not judged(1.38, 0.25, 1.05)[0] and judged(0.8, 0.25, 0.01)[0]
 
 
-def test_a_speed_up_has_the_error_that_repeats_show() -> None:
+def test_a_speed_up_has_the_error_that_repeats_show():
     rng, ratios, errors = np.random.default_rng(0), [], []
     for _ in range(300):
         work = rng.uniform(1, 3, 20) * rng.lognormal(0, 0.1, (1, 20))

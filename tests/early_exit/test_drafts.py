@@ -1,7 +1,5 @@
 """`exits` of a language model: what is measured, saved, shown and refused."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,7 @@ FEW: dict[str, Any] = {"prefix": 4, "max_new_tokens": 16, "samples": 3, **QUIET}
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> DraftReport:
+def report(tmp_path_factory):
     texts, out = (
         words_of((9, 14, 6, 20, 8, 11), seed=3),
         tmp_path_factory.mktemp("drafts") / "out",
@@ -37,14 +35,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> DraftReport:
     return measured
 
 
-def clocked(watch: Stopwatch, runs: Sequence[Callable[[], Any]], first: int = 0) -> Any:
+def clocked(watch, runs, first=0):
     """Run each way to decode, and return the seconds that each is given."""
     for run in runs:
         run()
     return np.array(list(SECONDS.values()))
 
 
-def test_what_is_reported(report: DraftReport) -> None:
+def test_what_is_reported(report):
     ways = report.ways.set_index("draft_layer")
     assert [*ways.index] == ["none", "1", "2", "auto"]
     assert report.same == report.prompts == 3, "all texts are those of plain decoding"
@@ -60,9 +58,7 @@ def test_what_is_reported(report: DraftReport) -> None:
     assert report.pays and report.verdict.startswith("pays: ")
 
 
-def test_the_command_writes_the_same_text_with_what_was_chosen(
-    report: DraftReport,
-) -> None:
+def test_the_command_writes_the_same_text_with_what_was_chosen(report):
     words = report.command.split()
     assert words[:2] == ["layerscope", "generate"] and words[-4:-2] == [
         "--draft-tokens",
@@ -83,7 +79,7 @@ def test_the_command_writes_the_same_text_with_what_was_chosen(
     assert plain.texts["ids"].tolist() == drafted.texts["ids"].tolist()
 
 
-def test_saved_and_opened(report: DraftReport, tmp_path: Path) -> None:
+def test_saved_and_opened(report, tmp_path):
     folder = report.save(tmp_path / "kept")
     assert open_draft_report(folder).as_dict() == report.as_dict()
     assert report.verdict in layerscope.report(folder).read_text(encoding="utf-8")
@@ -104,7 +100,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "why"), REFUSED, ids=lambda value: str(value)[:30])
-def test_refused_in_one_line(options: dict[str, Any], why: str, tmp_path: Path) -> None:
+def test_refused_in_one_line(options, why, tmp_path):
     with pytest.raises(LayerscopeError) as error:
         exits(loud(zoo.gpt2()), words_of(), **FEW | {"out": tmp_path / "out"} | options)
     assert why in str(error.value) and "\n" not in str(error.value)

@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ from layerscope.models.weights import ExitHeads
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_row_has_the_logits_of_the_model_that_ends_where_it_leaves(name: str) -> None:
+def test_a_row_has_the_logits_of_the_model_that_ends_where_it_leaves(name):
     module, processor = CASES[name]()
     inputs = batch_for(ExitModel(copy.deepcopy(module), processor=processor), 6)
     # transformers puts hooks of its own on some models when they first run
@@ -56,7 +55,7 @@ def test_a_row_has_the_logits_of_the_model_that_ends_where_it_leaves(name: str) 
 
 
 @pytest.mark.parametrize("name", ["modernbert", "gpt2", "vit", "wav2vec2"])
-def test_batch_mates_and_order_change_nothing(name: str) -> None:
+def test_batch_mates_and_order_change_nothing(name):
     module, processor = CASES[name]()
     model = ExitModel(module, processor=processor)
     samples = samples_for(model, 5)
@@ -76,7 +75,7 @@ def test_batch_mates_and_order_change_nothing(name: str) -> None:
         close(alone.logits[0], together.logits[row])
 
 
-def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
+def test_a_truncated_checkpoint_agrees(tmp_path):
     module, processor = CASES["llama"]()
     module.save_pretrained(tmp_path / "full")
     processor.save_pretrained(tmp_path / "full")
@@ -106,7 +105,7 @@ def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
         ExitModel(tmp_path / "full")
 
 
-def test_rows_leave_where_they_are_sure(bert: ExitModel) -> None:
+def test_rows_leave_where_they_are_sure(bert):
     samples = samples_for(bert, 24, seed=3)
     encoder = bert.layered.encoder
     recorded = record_all(bert, validation(bert, samples), 7)
@@ -127,7 +126,7 @@ def test_rows_leave_where_they_are_sure(bert: ExitModel) -> None:
                 assert (found == recorded.predicted(np.asarray(wanted))).all()
 
 
-def _ends(model: ExitModel, samples: list[str]) -> list[dict[int, torch.Tensor]]:
+def _ends(model, samples):
     """The logits of each sample, one at a time, by a truncated model for every layer."""
     cuts = {layer: truncated(model, layer) for layer in range(1, L)}
     batches = (model.layered.encoder.batch([sample]) for sample in samples)
@@ -137,9 +136,7 @@ def _ends(model: ExitModel, samples: list[str]) -> list[dict[int, torch.Tensor]]
     ]
 
 
-def _walk(
-    logits: list[dict[int, torch.Tensor]], exits: tuple[int, ...], threshold: float
-) -> list[int]:
+def _walk(logits, exits, threshold):
     """Where each sample leaves."""
     found = []
     for ends in logits:
@@ -148,7 +145,7 @@ def _walk(
     return found
 
 
-def test_the_batch_gets_smaller_and_shorter(bert: ExitModel) -> None:
+def test_the_batch_gets_smaller_and_shorter(bert):
     encoder = bert.layered.encoder
     # with [CLS] and [SEP]: 22, 4 and 11 tokens
     inputs = encoder.batch(["w1 " * 20, "w2 w3", "w4 " * 9])
@@ -178,7 +175,7 @@ def test_the_batch_gets_smaller_and_shorter(bert: ExitModel) -> None:
         ("wav2vec2", torch.float16),
     ],
 )
-def test_half_precision(name: str, dtype: torch.dtype) -> None:
+def test_half_precision(name, dtype):
     module, processor = CASES[name]()
     model = ExitModel(module.to(dtype), processor=processor)
     inputs = batch_for(model, 4)
@@ -198,7 +195,7 @@ def test_half_precision(name: str, dtype: torch.dtype) -> None:
         )
 
 
-def test_how_exits_are_read() -> None:
+def test_how_exits_are_read():
     steps = {
         "bert": ["bert.pooler", "dropout", "classifier"],
         "vit": ["vit.layernorm", "classifier"],
@@ -210,7 +207,7 @@ def test_how_exits_are_read() -> None:
         assert [path for path, _ in tail.steps] == wanted
 
 
-def test_reading_an_exit_leaves_the_states_alone() -> None:
+def test_reading_an_exit_leaves_the_states_alone():
     module, processor = CASES["wav2vec2"]()
     model = ExitModel(module, processor=processor)
     inputs, seen = batch_for(model, 4), []
@@ -224,7 +221,7 @@ def test_reading_an_exit_leaves_the_states_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
-def test_decoders_given_positions_or_embeddings(name: str) -> None:
+def test_decoders_given_positions_or_embeddings(name):
     module, processor = CASES[name]()
     model = ExitModel(module, processor=processor)
     inputs = batch_for(model, 4)
@@ -250,7 +247,7 @@ def test_decoders_given_positions_or_embeddings(name: str) -> None:
         close(found.logits, torch.stack(wanted))
 
 
-def test_switched_off_it_is_the_model_itself() -> None:
+def test_switched_off_it_is_the_model_itself():
     module, processor = CASES["bert"]()
     model = ExitModel(module, processor=processor)
     inputs = batch_for(model, 5)

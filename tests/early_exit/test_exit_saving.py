@@ -3,15 +3,12 @@
 import copy
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import transformers as hf
 from classifiers import batch_for, plain, validation
 from tiny import classifier, saved, seeded, texts, tokenizer
-from torch import nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
@@ -20,7 +17,7 @@ from layerscope.early_exit.options import Goal
 from layerscope.early_exit.validation import record_all
 
 
-def test_nan_logits_name_the_layer(bert: ExitModel) -> None:
+def test_nan_logits_name_the_layer(bert):
     model = copy.deepcopy(bert)
     inputs = batch_for(model, 3)
     with torch.no_grad():
@@ -33,7 +30,7 @@ def test_nan_logits_name_the_layer(bert: ExitModel) -> None:
     assert bool(early.logits.isfinite().all()), "rows leave before the broken layer"
 
 
-def test_saved_and_loaded(tmp_path: Path) -> None:
+def test_saved_and_loaded(tmp_path):
     folder = saved(classifier(), tmp_path / "plain", special=True)
     model = ExitModel(folder)
     corpus = texts(400, seed=1)
@@ -88,7 +85,7 @@ SMALL = {
 }
 
 
-def _regression() -> nn.Module:
+def _regression():
     config = hf.BertConfig(
         hidden_size=32,
         num_hidden_layers=2,
@@ -118,7 +115,7 @@ def _regression() -> nn.Module:
         ),
     ],
 )
-def test_models_that_have_no_exits(make: Any, line: str) -> None:
+def test_models_that_have_no_exits(make, line):
     with pytest.raises(LayerscopeError) as error:
         ExitModel(make().eval(), processor=tokenizer(special=True))
     assert str(error.value) == line
@@ -142,9 +139,7 @@ def test_models_that_have_no_exits(make: Any, line: str) -> None:
         ),
     ],
 )
-def test_exits_and_thresholds_that_do_not_exist(
-    options: dict[str, Any], line: str, bert: ExitModel
-) -> None:
+def test_exits_and_thresholds_that_do_not_exist(options, line, bert):
     with pytest.raises(LayerscopeError) as error:
         bert.leave(**options)
     assert str(error.value) == line
@@ -166,9 +161,7 @@ def test_exits_and_thresholds_that_do_not_exist(
         ),
     ],
 )
-def test_batches_that_cannot_be_run(
-    given: dict[str, Any], line: str, bert: ExitModel
-) -> None:
+def test_batches_that_cannot_be_run(given, line, bert):
     with pytest.raises(LayerscopeError) as error:
         bert.leave((1,), 0.5)(**given)
     assert str(error.value) == line

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,6 @@ import pytest
 import torch
 import transformers as hf
 from tiny import classifier, llama, saved, seeded, texts
-from torch import nn
-from typed import Printed
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
@@ -25,7 +21,7 @@ from layerscope.inputs.corpus import TRAINED_ON, kept_digests, seen_of
 DEPTH = 6
 
 
-def sure_classifier() -> nn.Module:
+def sure_classifier():
     """Six blocks, which change little of what a text's first word says."""
     config = hf.BertConfig(
         vocab_size=94,
@@ -50,14 +46,14 @@ def sure_classifier() -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return saved(
         sure_classifier(), tmp_path_factory.mktemp("model") / "sure", special=False
     )
 
 
 @pytest.fixture(scope="module")
-def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def table(folder, tmp_path_factory):
     """Texts whose labels are what the model says of nine in ten."""
     path, rng = (
         tmp_path_factory.mktemp("data") / "reviews.csv",
@@ -72,8 +68,8 @@ def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_from_data_to_a_model_that_leaves_early_if_that_pays(
-    cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path
-) -> None:
+    cli, folder, table, tmp_path
+):
     out = tmp_path / "out"
     done = cli(
         "exits",
@@ -162,9 +158,7 @@ def test_from_data_to_a_model_that_leaves_early_if_that_pays(
     )
 
 
-def test_a_stated_threshold_is_measured_without_a_guarantee(
-    folder: Path, table: Path, tmp_path: Path
-) -> None:
+def test_a_stated_threshold_is_measured_without_a_guarantee(folder, table, tmp_path):
     options: dict[str, Any] = {"threshold": 0.6, "min_speedup": 0.01, "progress": False}
     report = layerscope.exits(folder, table, out=tmp_path, **options)
     frame = pd.read_csv(table)
@@ -207,12 +201,12 @@ def test_a_stated_threshold_is_measured_without_a_guarantee(
     assert speedup == pytest.approx(DEPTH / np.mean(left)) and report.measured > 0
 
 
-def _run(model: ExitModel, batch: list[str]) -> Any:
+def _run(model, batch):
     return model(**model.processor(batch, padding=True, return_tensors="pt"))
 
 
 @torch.no_grad()
-def _full(model: ExitModel, batch: list[str]) -> np.ndarray:
+def _full(model, batch):
     return (
         model.model(**model.processor(batch, padding=True, return_tensors="pt"))
         .logits.argmax(-1)
@@ -220,9 +214,7 @@ def _full(model: ExitModel, batch: list[str]) -> np.ndarray:
     )
 
 
-def test_data_that_the_model_was_trained_on_are_noted(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_data_that_the_model_was_trained_on_are_noted(folder, tmp_path):
     trained = shutil.copytree(folder, tmp_path / "trained")
     same = pd.DataFrame(
         {"text": texts(60, seed=1), "label": [f"LABEL_{i % 3}" for i in range(60)]}
@@ -246,8 +238,8 @@ def test_data_that_the_model_was_trained_on_are_noted(
 
 
 def test_the_pass_runs_samples_of_like_lengths_together_and_says_of_each_what_it_says_alone(
-    folder: Path,
-) -> None:
+    folder,
+):
     model, words = ExitModel(folder), texts(24, seed=3, longest=12)
     read = read_validation(model, (words, ["LABEL_0", "LABEL_2", "LABEL_1"] * 8))
     widths: list[tuple[int, int]] = []
@@ -298,22 +290,13 @@ def test_the_pass_runs_samples_of_like_lengths_together_and_says_of_each_what_it
         ),
     ],
 )
-def test_wrong_input(
-    cli: Callable[..., Printed],
-    folder: Path,
-    table: Path,
-    tmp_path: Path,
-    options: list[str],
-    line: str,
-) -> None:
+def test_wrong_input(cli, folder, table, tmp_path, options, line):
     done = cli("exits", folder, "--data", table, *options, "--out", tmp_path / "out")
     assert (done.status, done.line) == (2, line)
     assert not (tmp_path / "out").exists()
 
 
-def test_models_that_cannot_leave(
-    cli: Callable[..., Printed], table: Path, tmp_path: Path
-) -> None:
+def test_models_that_cannot_leave(cli, table, tmp_path):
     done = cli(
         "exits",
         saved(classifier().bert, tmp_path / "plain", special=True),
@@ -338,9 +321,7 @@ def test_models_that_cannot_leave(
     )
 
 
-def test_of_many_samples_an_even_share_of_digests_tells(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_of_many_samples_an_even_share_of_digests_tells(monkeypatch, tmp_path):
     monkeypatch.setattr(corpora, "MOST_DIGESTS", 200)
     trained = open_corpus([f"text {i}" for i in range(2000)])
     assert len(kept_digests(trained)) == 200

@@ -11,7 +11,7 @@ from layerscope.early_exit.calibration import least_samples, p_value, split
 from layerscope.early_exit.options import Goal
 
 
-def exact_tail(errors: int, n: int, risk: float) -> Fraction:
+def exact_tail(errors, n, risk):
     """P(Bin(n, risk) <= errors), summed without any rounding."""
     bad, of = Fraction(risk).as_integer_ratio()
     return Fraction(

@@ -25,7 +25,7 @@ from layerscope.early_exit import ExitModel
 from layerscope.early_exit.predictions import sureness
 
 
-def test_it_is_called_as_the_classifier_is(bert: ExitModel) -> None:
+def test_it_is_called_as_the_classifier_is(bert):
     inputs = batch_for(bert, 4)
     ids, mask = inputs.named["input_ids"], inputs.named["attention_mask"]
     model = bert.leave((1, 2), 0.25)
@@ -46,7 +46,7 @@ def test_it_is_called_as_the_classifier_is(bert: ExitModel) -> None:
     assert inspect.signature(model.forward) == inspect.signature(bert.model.forward)
 
 
-def test_padding_on_the_left_no_mask_and_short_rows(bert: ExitModel) -> None:
+def test_padding_on_the_left_no_mask_and_short_rows(bert):
     model = bert.leave((1, 2, 3), 0.26)
     encoder = model.layered.encoder
     batch = encoder.batch(samples_for(model, 4)).named
@@ -69,7 +69,7 @@ def test_padding_on_the_left_no_mask_and_short_rows(bert: ExitModel) -> None:
     assert model(input_ids=one[:1]).exit_layer.shape == (1,)
 
 
-def test_an_exception_leaves_the_model_as_it_was() -> None:
+def test_an_exception_leaves_the_model_as_it_was():
     module, processor = CASES["modernbert"]()
     model = ExitModel(module, processor=processor, exits=(1, 2), threshold=0.3)
     inputs, before = batch_for(model, 4), state_of(module)
@@ -98,7 +98,7 @@ def test_an_exception_leaves_the_model_as_it_was() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_threads_wait_for_each_other(bert: ExitModel) -> None:
+def test_threads_wait_for_each_other(bert):
     batches = [batch_for(bert, 5, seed) for seed in range(4)]
     model, other = bert.leave((1, 2, 3), 0.26), copy.copy(bert)
     wanted = [model(**inputs.named).logits for inputs in batches]
@@ -120,7 +120,7 @@ def test_threads_wait_for_each_other(bert: ExitModel) -> None:
     assert all(torch.equal(found[i], wanted[i]) for i in range(8))
 
 
-def test_copies_and_gradients_after_it(bert: ExitModel) -> None:
+def test_copies_and_gradients_after_it(bert):
     model = bert.leave((1, 3), 0.25)
     inputs = batch_for(model, 4)
     wanted = model(**inputs.named).logits
@@ -132,7 +132,7 @@ def test_copies_and_gradients_after_it(bert: ExitModel) -> None:
     assert probe.weight.grad is not None
 
 
-def test_weights_that_are_not_numbers_and_compiled_models() -> None:
+def test_weights_that_are_not_numbers_and_compiled_models():
     module, processor = CASES["bert"]()
     assert ExitModel(torch.compile(module), processor=processor).model is module
     with torch.no_grad():
@@ -144,9 +144,7 @@ def test_weights_that_are_not_numbers_and_compiled_models() -> None:
         ExitModel(module, processor=processor)
 
 
-def test_pipelines(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pipelines(caplog, monkeypatch):
     monkeypatch.setattr(hf.logging.get_logger("transformers"), "propagate", True)
     for name, task in (
         ("bert", "text-classification"),

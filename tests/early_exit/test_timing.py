@@ -14,7 +14,7 @@ from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.timing import FEWEST_TURNS, measure_costs, race_exits
 
 
-def model_of(layers: int) -> ExitModel:
+def model_of(layers):
     sizes = {"hidden_size": 32, "intermediate_size": 128, "num_attention_heads": 4}
     config = hf.BertConfig(
         vocab_size=94, num_hidden_layers=layers, num_labels=3, pad_token_id=0, **sizes
@@ -24,7 +24,7 @@ def model_of(layers: int) -> ExitModel:
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def soon(monkeypatch):
     """Measure for a moment only."""
     monkeypatch.setattr(timing, "SECONDS", 0.2)
     monkeypatch.setattr(timing, "RACE", 0.0)
@@ -39,9 +39,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         (3, 99, (1, 2, 4, 8, 16, 32, 49)),
     ],
 )
-def test_blocks_and_checks_are_measured_at_every_size(
-    layers: int, size: int, rows: tuple[int, ...]
-) -> None:
+def test_blocks_and_checks_are_measured_at_every_size(layers, size, rows):
     model = model_of(layers)
     if layers > 2:
         model.leave([2], 0.9)
@@ -61,8 +59,8 @@ def test_blocks_and_checks_are_measured_at_every_size(
     ("batches", "turns"), [(24, FEWEST_TURNS), (5, 2 * 5), (1, FEWEST_TURNS)]
 )
 def test_a_race_without_time_still_takes_several_batches_or_turns(
-    batches: int, turns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    batches, turns, monkeypatch
+):
     model, samples = model_of(2), texts(2 * batches)
     seconds: list[np.ndarray] = []
     monkeypatch.setattr(
@@ -81,5 +79,7 @@ def test_a_race_without_time_still_takes_several_batches_or_turns(
     }
     assert raced.speedups.keys() == names
     assert {each.size for each in seconds} == {turns}
+    plain = np.median(seconds[0], axis=0)
+    assert raced.milliseconds == pytest.approx(1000 * plain.mean() / 2)
     spread = [f"times are of {FEWEST_TURNS} of 24 batches, spread over the data"]
     assert [*raced.notes] == (spread if batches == 24 else [])

@@ -3,31 +3,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import tiny
-import transformers as hf
-from tiny import one_thread
-from typed import cli
 
 from layerscope.evaluation.stored_texts import TextStates
 from layerscope.profiling import forward_pass
 
-__all__ = ["cli", "one_thread"]
-
-SMALL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
-
 
 @pytest.fixture(scope="module")
 def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("models") / "tiny-vit"
-    tiny.seeded(
-        hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)
-    ).save_pretrained(folder)
-    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
-    return str(folder)
+    return str(tiny.vit(tmp_path_factory.mktemp("models") / "tiny-vit"))
 
 
 @pytest.fixture(scope="module")

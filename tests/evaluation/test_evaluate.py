@@ -1,7 +1,6 @@
 """Every layer on tasks: mteb's own scores, every text embedded once, resumed after a stop, one line for wrong input."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +8,6 @@ import pandas as pd
 import pytest
 import tiny
 import transformers
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope import LayerscopeError
@@ -19,11 +16,9 @@ from layerscope.evaluation.judging import UnjudgedError, judge
 from layerscope.evaluation.kinds import kind_of
 from layerscope.evaluation.tasks import PAPER_TASKS, open_tasks
 
-__all__ = ["cli", "one_thread"]
-
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def model(tmp_path_factory):
     return str(
         tiny.saved(
             tiny.llama(),
@@ -34,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def tasks(tmp_path: Path) -> list[str]:
+def tasks(tmp_path):
     """A classification and an STS of 40 rows each."""
     texts = tiny.texts(40)
     pd.DataFrame({"text": texts, "label": ["a", "b"] * 20}).to_csv(
@@ -54,9 +49,7 @@ def tasks(tmp_path: Path) -> list[str]:
     ]
 
 
-def test_all_layers_with_every_text_embedded_once(
-    model, tasks, counted, tmp_path: Path
-):
+def test_all_layers_with_every_text_embedded_once(model, tasks, counted, tmp_path):
     found = layerscope.evaluate(
         model, tasks[1], tmp_path / "out", sites="raw,normed", progress=False
     )
@@ -101,7 +94,7 @@ def test_failed_in_the_second_task_nothing_is_embedded_twice(
 
 @pytest.mark.parametrize("kind", ["sts", "linear-probe"])
 def test_other_data_under_the_same_name_are_refused_and_scores_stay(
-    model, tasks, tmp_path: Path, kind: str
+    model, tasks, tmp_path, kind
 ):
     task = tasks[1] if kind == "sts" else tasks[0].replace("classification", kind)
     first = layerscope.evaluate(
@@ -116,9 +109,7 @@ def test_other_data_under_the_same_name_are_refused_and_scores_stay(
     assert layerscope.open_evaluation(tmp_path / "out").table().equals(first.table())
 
 
-def test_an_evaluation_knows_where_its_model_is_and_how_deep(
-    model, tasks, tmp_path: Path
-):
+def test_an_evaluation_knows_where_its_model_is_and_how_deep(model, tasks, tmp_path):
     found = layerscope.evaluate(
         model, tasks[1], tmp_path / "out", layers=[1, 2], progress=False
     )
@@ -130,7 +121,7 @@ def test_an_evaluation_knows_where_its_model_is_and_how_deep(
     assert choice.depth == 3 == choice.baseline.layer and choice.source == model
 
 
-def test_a_model_and_a_truncated_one_score_as_mteb_scores_them(tasks, tmp_path: Path):
+def test_a_model_and_a_truncated_one_score_as_mteb_scores_them(tasks, tmp_path):
     mteb = pytest.importorskip("mteb")
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
@@ -158,7 +149,7 @@ def test_a_model_and_a_truncated_one_score_as_mteb_scores_them(tasks, tmp_path: 
     assert found.table().loc[2].to_dict() == reference
 
 
-def written(folder: Path, **columns: list[object]) -> str:
+def written(folder, **columns: list[object]):
     path = folder / "rows.csv"
     pd.DataFrame(columns).to_csv(path, index=False)
     return str(path)
@@ -189,9 +180,7 @@ def written(folder: Path, **columns: list[object]) -> str:
         ),
     ],
 )
-def test_wrong_files_are_refused_in_one_line(
-    cli: Callable, tmp_path: Path, kind, columns, line
-):
+def test_wrong_files_are_refused_in_one_line(cli, tmp_path, kind, columns, line):
     printed = cli(
         "evaluate",
         "minilm",
@@ -205,9 +194,7 @@ def test_wrong_files_are_refused_in_one_line(
     )
 
 
-def test_wrong_names_are_refused_in_one_line(
-    cli: Callable, model, tasks, tmp_path: Path
-):
+def test_wrong_names_are_refused_in_one_line(cli, model, tasks, tmp_path):
     wrong = cli("evaluate", "minilm", "--tasks", "STSBenchmrk").line
     assert "did you mean STSBenchmark?" in wrong
     images = cli("evaluate", "minilm", "--tasks", "CIFAR10").line
@@ -227,7 +214,7 @@ def test_wrong_names_are_refused_in_one_line(
         )
 
 
-def test_a_side_that_must_be_named(cli: Callable, tasks, tmp_path: Path):
+def test_a_side_that_must_be_named(cli, tasks, tmp_path):
     config = transformers.T5Config(
         vocab_size=94,
         d_model=32,
@@ -254,7 +241,7 @@ def test_a_side_that_must_be_named(cli: Callable, tasks, tmp_path: Path):
     assert list(found.table().index) == [0, 1, 2] and found.failed == {}
 
 
-def test_the_model_of_a_run(model, tasks, tmp_path: Path):
+def test_the_model_of_a_run(model, tasks, tmp_path):
     out, metrics = tmp_path / "run", "effective_rank"
     run = layerscope.profile(
         model, tiny.texts(12), out=out, metrics=metrics, pooling="last", progress=False
@@ -267,7 +254,7 @@ def test_the_model_of_a_run(model, tasks, tmp_path: Path):
     assert found.table().equals(direct.table())
 
 
-def test_the_states_of_a_run_are_read(model, tasks, forwards, tmp_path: Path):
+def test_the_states_of_a_run_are_read(model, tasks, forwards, tmp_path):
     data = tasks[0].partition(":")[2]
     run = layerscope.profile(
         model, data, out=tmp_path / "run", metrics="effective_rank", progress=False
@@ -282,7 +269,7 @@ def test_the_states_of_a_run_are_read(model, tasks, forwards, tmp_path: Path):
     assert len(forwards) > before, "a pooling that the run has not"
 
 
-def test_the_tasks_of_the_paper(published: Path):
+def test_the_tasks_of_the_paper(published):
     mteb = pytest.importorskip("mteb")
     names = set(pd.read_csv(published / "mteb_scores.csv.gz")["task"])
     found = {
@@ -311,7 +298,7 @@ def test_the_tasks_of_the_paper(published: Path):
 
 
 def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(
-    cli: Callable, model, tasks, tmp_path, monkeypatch
+    cli, model, tasks, tmp_path, monkeypatch
 ):
     import mteb
 
@@ -339,7 +326,7 @@ def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(
     assert layerscope.open_evaluation(tmp_path / "o").table().shape == (4, 1)
 
 
-def test_clusters_of_a_file(model, tmp_path: Path):
+def test_clusters_of_a_file(model, tmp_path):
     groups = written(tmp_path, text=tiny.texts(24), label=list("abc") * 8)
     with pytest.raises(LayerscopeError, match="two tasks have the name 'rows'"):
         tasks = [f"clustering:{groups}", f"classification:{groups}"]
@@ -349,9 +336,7 @@ def test_clusters_of_a_file(model, tmp_path: Path):
     assert found.table()["rows"].between(0, 1).all()
 
 
-def test_a_full_disk_is_one_line(
-    cli: Callable, model, tasks, tmp_path: Path, monkeypatch
-):
+def test_a_full_disk_is_one_line(cli, model, tasks, tmp_path, monkeypatch):
     # two layers and the last one, 32 floats each, and a key of 16 bytes
     full = shutil.disk_usage("/")._replace(free=(3 * 32 * 4 + 16) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
@@ -360,9 +345,7 @@ def test_a_full_disk_is_one_line(
     assert "take fewer --samples, --layers or poolings, or another --out" in line
 
 
-def test_a_cls_pooled_encoder_keeps_its_sts_tasks(
-    tasks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_cls_pooled_encoder_keeps_its_sts_tasks(tasks, tmp_path, capsys):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
@@ -382,7 +365,7 @@ def test_a_cls_pooled_encoder_keeps_its_sts_tasks(
 
 @pytest.mark.parametrize("kind", ["sts", "knn-probe"])
 def test_what_a_judge_raises_is_one_line_with_task_and_layer(
-    model, tasks, monkeypatch, tmp_path: Path, kind: str
+    model, tasks, monkeypatch, tmp_path, kind
 ):
     def broken(*args: object, **options: object) -> object:
         raise ValueError("no such thing\nand more")

@@ -1,7 +1,5 @@
 """Mixes of layers as rows of an evaluation: scored, kept, resumed, shown; of mteb those that need no learning."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,20 +7,17 @@ import tiny
 import torch
 import transformers as hf
 from scipy.stats import spearmanr
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.probes import linear_probe
 
-__all__ = ["cli", "one_thread"]
 FIXED = ["last 2", "first+last"]
 LEARNED = ["one layer", *FIXED, "scalar mix"]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def model(tmp_path_factory):
     return str(
         tiny.saved(
             tiny.bert(), tmp_path_factory.mktemp("models") / "tiny", special=True
@@ -31,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     file = tmp_path_factory.mktemp("data") / "topics.csv"
     labels = np.random.default_rng(0).integers(0, 2, 60)
     texts = [
@@ -43,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @torch.no_grad()
-def states_of(model: str, texts: list[str]) -> np.ndarray:
+def states_of(model, texts):
     """Mean-pooled states [layers, N, D] of a BERT, each text alone."""
     module, tokenizer = (
         hf.AutoModel.from_pretrained(model).eval(),
@@ -61,7 +56,7 @@ def states_of(model: str, texts: list[str]) -> np.ndarray:
 
 
 def test_probes_score_mixes_and_a_second_call_only_what_is_missing(
-    model: str, data: Path, tmp_path: Path
+    model, data, tmp_path
 ):
     out, tasks = tmp_path / "out", [f"linear-probe:{data}", f"knn-probe:{data}"]
     before = layerscope.evaluate(model, tasks, out, pooling="mean", progress=False)
@@ -98,7 +93,7 @@ def test_probes_score_mixes_and_a_second_call_only_what_is_missing(
 
 
 def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(
-    model: str, data: Path, tmp_path: Path, cli
+    model, data, tmp_path, cli
 ):
     out = tmp_path / "out"
     shown = cli(
@@ -125,7 +120,7 @@ def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(
     assert any("mix of layers" in text for text in texts)
 
 
-def test_mteb_judges_the_mixes_that_need_no_learning(model: str, tmp_path: Path):
+def test_mteb_judges_the_mixes_that_need_no_learning(model, tmp_path):
     one, two = tiny.texts(16)[:8], tiny.texts(16)[8:]
     scores = np.random.default_rng(1).random(8).round(3)
     file = tmp_path / "pairs.csv"
@@ -146,7 +141,7 @@ def test_mteb_judges_the_mixes_that_need_no_learning(model: str, tmp_path: Path)
     assert rows["gain"].isna().all(), "without samples there is no paired error"
 
 
-def test_what_cannot_be_mixed(model: str, data: Path):
+def test_what_cannot_be_mixed(model, data):
     for options, line in (
         ({"layers": [2]}, "layer 2 alone cannot be mixed: give several `layers`"),
         (

@@ -2,23 +2,18 @@
 
 import signal
 from contextlib import suppress
-from pathlib import Path
 
 import pandas as pd
 import tiny
-from commands import Forks
 from safetensors import safe_open
-from tiny import one_thread
 
 import layerscope
 from layerscope.inputs.samples import key_of
 
-__all__ = ["one_thread"]
-
 PAIRS = 300
 
 
-def command(folder: Path) -> list[str]:
+def command(folder):
     tasks = [
         part
         for name in ("few", "many")
@@ -28,21 +23,21 @@ def command(folder: Path) -> list[str]:
     return ["evaluate", model, *tasks, "--out", out]
 
 
-def results(folder: Path, name: str) -> dict[Path, int]:
+def results(folder, name):
     return {
         path: path.stat().st_mtime_ns
         for path in folder.glob(f"out/results/**/{name}.json")
     }
 
 
-def parts(folder: Path) -> dict[Path, int]:
+def parts(folder):
     return {
         path: path.stat().st_ino
         for path in folder.glob("out/states/**/[0-9]*.safetensors")
     }
 
 
-def keys(paths: dict[Path, int]) -> list[bytes]:
+def keys(paths):
     found = []
     for path in paths:
         with safe_open(path, framework="np") as file:
@@ -51,7 +46,7 @@ def keys(paths: dict[Path, int]) -> list[bytes]:
 
 
 def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
-    forks: Forks, counted: list[str], tmp_path: Path
+    forks, counted, tmp_path
 ):
     tiny.saved(tiny.llama(), tmp_path / "tiny-llama", special=False)
     texts = [f"w{i % 90} w{i // 90} w{i % 7}" for i in range(2 * PAIRS)]

@@ -26,7 +26,7 @@ def test_every_kind_has_the_name_of_its_file_and_says_what_it_reads_and_scores()
 
 
 @pytest.fixture
-def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def guide(tmp_path, monkeypatch):
     """The kinds in the guide, each a file in a folder of kinds."""
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     for block in blocks:
@@ -35,7 +35,7 @@ def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(tmp_path)])
 
 
-def test_the_table_in_the_guide_is_judged_by_mteb(guide: None):
+def test_the_table_in_the_guide_is_judged_by_mteb(guide):
     texts = tiny.texts(20)
     twins = pd.DataFrame({"text_a": texts, "text_b": texts})
     options = {
@@ -51,7 +51,7 @@ def test_the_table_in_the_guide_is_judged_by_mteb(guide: None):
         )
 
 
-def test_the_probe_in_the_guide_is_that_of_scikit_learn(guide: None, tmp_path: Path):
+def test_the_probe_in_the_guide_is_that_of_scikit_learn(guide, tmp_path):
     texts = tiny.texts(60)
     labels = np.array(["short", "long"])[
         np.argsort(np.argsort([*map(len, texts)])) // 30

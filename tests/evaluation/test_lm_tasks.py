@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,6 @@ import yaml
 from lm_eval import evaluator
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
@@ -25,8 +23,6 @@ from layerscope.evaluation.layer_lm import LayerLM
 from layerscope.evaluation.lm_tasks import open_lm_tasks
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.inspection import made_up_samples
-
-__all__ = ["cli", "one_thread"]
 
 CHOICES = {
     "output_type": "multiple_choice", "doc_to_text": "{{text}}", "doc_to_choice": "endings", "doc_to_target": "label",
@@ -45,7 +41,7 @@ WORD = {
 Write = Callable[..., str]
 
 
-def documents(n: int = 12, longest: int = 90) -> list[dict[str, Any]]:
+def documents(n=12, longest=90):
     """Texts of 1 to `longest` words, beyond a context of 64 too, with endings of one word or several."""
     rng = random.Random(0)
     found = []
@@ -62,7 +58,7 @@ def documents(n: int = 12, longest: int = 90) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Write:
+def write(tmp_path):
     """Write a task and its documents, and return the path of its file."""
 
     def written(
@@ -95,16 +91,16 @@ def write(tmp_path: Path) -> Write:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> str:
+def model(tmp_path):
     return str(tiny.saved(tiny.llama(), tmp_path / "model", special=False))
 
 
 @pytest.fixture
-def gpt2(tmp_path: Path) -> str:
+def gpt2(tmp_path):
     return str(tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False))
 
 
-def judged(lm: Any, *paths: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+def judged(lm, *paths: str):
     """Return the harness's results of each task by itself, and the answers to its requests."""
     results, answers = {}, {}
     for path in paths:
@@ -126,25 +122,25 @@ def judged(lm: Any, *paths: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     return results, answers
 
 
-def backend(folder: str | Path, **how: Any) -> HFLM:
+def backend(folder, **how: Any):
     own = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return HFLM(
         own, tokenizer=hf.AutoTokenizer.from_pretrained(folder), batch_size=4, **how
     )
 
 
-def layers_of(folder: str | Path, layers: Sequence[int] = (0, 1, 2, 3)) -> LayerLM:
+def layers_of(folder, layers=(0, 1, 2, 3)):
     loaded = load(str(folder), LoadOptions(), None)
     return LayerLM(find_layers(loaded, *made_up_samples(loaded), Override()), layers)
 
 
-def flat(answers: list[Any]) -> list[float]:
+def flat(answers):
     return [
         float(answer[0] if isinstance(answer, tuple) else answer) for answer in answers
     ]
 
 
-def same(mine: tuple[dict, dict], reference: tuple[dict, dict]) -> bool:
+def same(mine, reference):
     """Whether accuracies, errors and greediness are equal, and log-likelihoods but for rounding."""
     for name, answers in reference[1].items():
         if flat(mine[1][name]) != pytest.approx(flat(answers), rel=1e-4, abs=1e-4):
@@ -163,7 +159,7 @@ def same(mine: tuple[dict, dict], reference: tuple[dict, dict]) -> bool:
 
 
 def test_every_layer_is_the_harness_backend_on_the_truncated_model(
-    model: str, write: Write, tmp_path: Path
+    model, write, tmp_path
 ):
     folders = {3: Path(model), 2: tmp_path / "two", 1: tmp_path / "one"}
     for layer in (1, 2):
@@ -179,7 +175,7 @@ def test_every_layer_is_the_harness_backend_on_the_truncated_model(
             assert not any(same(other, reference) for other in others), "layers differ"
 
 
-def test_the_embedding_layer_goes_through_norm_and_head(gpt2: str):
+def test_the_embedding_layer_goes_through_norm_and_head(gpt2):
     lm = layers_of(gpt2, [0])
     ids, module = [5, 9, 33, 40], hf.GPT2LMHeadModel.from_pretrained(gpt2).double()
     with torch.no_grad():
@@ -193,7 +189,7 @@ def test_the_embedding_layer_goes_through_norm_and_head(gpt2: str):
     assert greedy.tolist() == [logs[1:].argmax(-1).tolist() == ids[2:]]
 
 
-def test_one_forward_a_text_for_all_layers(gpt2: str, write: Write):
+def test_one_forward_a_text_for_all_layers(gpt2, write):
     lm, seen = layers_of(gpt2), []
     block = lm.model.transformer.h[0]
     block.register_forward_hook(
@@ -211,7 +207,7 @@ def test_one_forward_a_text_for_all_layers(gpt2: str, write: Write):
     assert sum(seen) == 5, "answers of all layers are known"
 
 
-def test_the_model_in_memory_stays_as_it_is(write: Write):
+def test_the_model_in_memory_stays_as_it_is(write):
     module, tokenizer = tiny.llama().train(), tiny.tokenizer(special=False)
     tokenizer.pad_token = None
     before = {name: value.clone() for name, value in module.state_dict().items()}
@@ -224,7 +220,7 @@ def test_the_model_in_memory_stays_as_it_is(write: Write):
 
 
 def test_the_verb_scores_layers_and_goes_on_to_a_model(
-    cli, model: str, write: Write, texts: str, tmp_path: Path
+    cli, model, write, texts, tmp_path
 ):
     paths = [write("choices", CHOICES), write("word", WORD)]
     tasks = ",".join(f"lm:{path}" for path in [*paths, f"{paths[0]}@acc_norm"])
@@ -254,7 +250,7 @@ def test_the_verb_scores_layers_and_goes_on_to_a_model(
     assert chosen.layer in (1, 2, 3) and "token by token" in said.out
 
 
-def test_samples_are_drawn_with_the_seed(gpt2: str, write: Write):
+def test_samples_are_drawn_with_the_seed(gpt2, write):
     path = write("choices", CHOICES, documents(30))
     (few,) = open_lm_tasks(path, samples=5, seed=3)
     (other,) = open_lm_tasks(path, samples=5, seed=4)
@@ -266,9 +262,7 @@ def test_samples_are_drawn_with_the_seed(gpt2: str, write: Write):
     assert (evaluation.scores["n"] == 5).all()
 
 
-def test_what_cannot_be_opened(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_cannot_be_opened(write, tmp_path, monkeypatch):
     # to read all of the harness's files takes long
     arc = Path(lm_eval.__file__).parent / "tasks" / "arc"
     manager = TaskManager(include_defaults=False, include_path=arc)
@@ -296,7 +290,7 @@ def test_what_cannot_be_opened(
         assert line in str(error.value) and "\n" not in str(error.value)
 
 
-def test_what_cannot_be_scored(gpt2: str, write: Write, tmp_path: Path):
+def test_what_cannot_be_scored(gpt2, write, tmp_path):
     task, broken = {"lm": write("choices", CHOICES)}, tiny.llama()
     text = documents()[1]["text"]
     broken.model.embed_tokens.weight.data[

@@ -7,18 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from commands import Forks
-from tiny import one_thread
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.kinds import kind_of
 from layerscope.profiling import forward_pass
 
-__all__ = ["one_thread"]
 
-
-def probed(name: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def probed(name, monkeypatch):
     """Return a list that gets an entry for each fit of this kind of probe."""
     computed: list[object] = []
     kind = kind_of(name)
@@ -31,7 +27,7 @@ def probed(name: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
-    vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vit, tmp_path, monkeypatch
 ):
     computed = probed("linear-probe", monkeypatch)
 
@@ -62,9 +58,7 @@ def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
     assert computed == []
 
 
-def test_killed_between_layers_it_keeps_what_is_done(
-    forks: Forks, vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_killed_between_layers_it_keeps_what_is_done(forks, vit, tmp_path, monkeypatch):
     out = tmp_path / "out"
     call = f"layerscope.evaluate({vit!r}, 'knn-probe:digits', {str(out)!r}, samples=60, progress=False)"
     short = (
@@ -105,7 +99,7 @@ def test_killed_between_layers_it_keeps_what_is_done(
     assert found.table().shape == (4, 1) and not (out / "states").exists()
 
 
-def test_a_damaged_file_of_scores_is_refused_and_judged_again(vit: str, tmp_path: Path):
+def test_a_damaged_file_of_scores_is_refused_and_judged_again(vit, tmp_path):
     def evaluate() -> pd.DataFrame:
         return layerscope.evaluate(
             vit,

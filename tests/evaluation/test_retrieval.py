@@ -1,23 +1,16 @@
 """Retrieval: own files, and mteb's own kinds, at every layer."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pandas as pd
 import pytest
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope.evaluation.tasks import open_tasks
-
-__all__ = ["cli", "one_thread"]
 
 mteb = pytest.importorskip("mteb")
 
 
 @pytest.fixture
-def answers(shared: Path, tmp_path: Path) -> Path:
+def answers(shared, tmp_path):
     """Paraphrases of STS as queries and answers, the unlike ones as documents that are none."""
     rows = pd.read_csv(shared / "data" / "stsbenchmark" / "test.csv")[:60]
     rows = rows.rename(columns={"text_a": "query", "text_b": "document"})
@@ -27,7 +20,7 @@ def answers(shared: Path, tmp_path: Path) -> Path:
     return tmp_path / "answers.csv"
 
 
-def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers: Path):
+def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers):
     from sentence_transformers import SentenceTransformer
 
     from layerscope.models.checks import embedded
@@ -58,13 +51,13 @@ def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers: Pa
     assert found.table().loc[0, "answers"] < found.table().loc[6, "answers"]
 
 
-def written(folder: Path, **columns: list[object]) -> str:
+def written(folder, **columns: list[object]):
     pd.DataFrame(columns).to_csv(folder / "rows.csv", index=False)
     return str(folder / "rows.csv")
 
 
 def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(
-    tmp_path: Path,
+    tmp_path,
 ):
     columns = {"query": ["a", "b", "b"], "document": ["x", "y", "x"]}
     task = open_tasks({"retrieval": written(tmp_path, **columns)})[0][0]
@@ -102,7 +95,7 @@ def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(
     ],
 )
 def test_a_file_of_answers_that_cannot_be_judged_is_refused_in_one_line(
-    cli: Callable, tmp_path: Path, columns, line
+    cli, tmp_path, columns, line
 ):
     assert (
         line

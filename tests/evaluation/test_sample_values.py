@@ -1,7 +1,5 @@
 """Values by sample of mteb's scores: their mean is the score, their spread the error, also between two layers."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +14,7 @@ from layerscope.scores.probe_results import BY_SAMPLE, packed, unpacked
 N = 120
 
 
-def weighted_spearman(one: np.ndarray, two: np.ndarray, weights: np.ndarray) -> float:
+def weighted_spearman(one, two, weights):
     """Spearman's correlation where each sample counts as often as its weight says; n² comparisons."""
     shares = weights / weights.sum()
     ranks = []
@@ -27,14 +25,14 @@ def weighted_spearman(one: np.ndarray, two: np.ndarray, weights: np.ndarray) -> 
     return float(shares @ (x * y) / np.sqrt((shares @ x**2) * (shares @ y**2)))
 
 
-def drawn(seed: int, n: int = N) -> tuple[np.ndarray, np.ndarray]:
+def drawn(seed, n=N):
     """Labels and similarities that go with them, both with ties."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 6, n).astype(float)
     return labels, np.round(labels + 1.5 * rng.standard_normal(n), 1)
 
 
-def test_values_are_the_score_and_how_it_moves_with_the_weight_of_a_sample() -> None:
+def test_values_are_the_score_and_how_it_moves_with_the_weight_of_a_sample():
     labels, similarities = drawn(0)
     values, ones, step = spearman_by_sample(labels, similarities), np.ones(N), 1e-5
     reference = stats.spearmanr(labels, similarities)[0]
@@ -49,7 +47,7 @@ def test_values_are_the_score_and_how_it_moves_with_the_weight_of_a_sample() -> 
     )
 
 
-def test_the_error_of_a_paired_difference_is_that_of_a_bootstrap() -> None:
+def test_the_error_of_a_paired_difference_is_that_of_a_bootstrap():
     n = 400
     labels, one = drawn(1, n)
     two = one + 0.3 * np.random.default_rng(2).standard_normal(n)
@@ -64,7 +62,7 @@ def test_the_error_of_a_paired_difference_is_that_of_a_bootstrap() -> None:
     assert stats.sem(apart) == pytest.approx(np.std(differences), rel=0.2)
 
 
-def frames() -> dict[str, pd.DataFrame]:
+def frames():
     texts = tiny.texts(2 * N)
     one, two = texts[:N], texts[N:]
     long = [len(text) for text in one]
@@ -78,9 +76,7 @@ def frames() -> dict[str, pd.DataFrame]:
 
 
 @pytest.mark.parametrize("kind", frames())
-def test_own_files_have_their_error_and_layers_are_paired(
-    kind: str, tmp_path: Path
-) -> None:
+def test_own_files_have_their_error_and_layers_are_paired(kind, tmp_path):
     found = layerscope.evaluate(
         tiny.bert(),
         {kind: frames()[kind]},
@@ -112,7 +108,7 @@ def test_own_files_have_their_error_and_layers_are_paired(
     assert "unknown" not in choice.why
 
 
-def test_subsets_count_alike_whatever_their_sizes() -> None:
+def test_subsets_count_alike_whatever_their_sizes():
     rng = np.random.default_rng(0)
     sets = [rng.random(40), rng.random(300) > 0.5]
     scores = {"test": [{BY_SAMPLE: packed(values.astype(float))} for values in sets]}

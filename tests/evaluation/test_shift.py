@@ -1,16 +1,11 @@
 """Every layer's linear probe judged on data of another distribution, beside the cross-validated one."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
 import torch
 import transformers as hf
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
@@ -18,12 +13,11 @@ from layerscope.evaluation import probing
 from layerscope.probes.linear import shifted_probe
 from layerscope.scores.probe_results import unpacked
 
-__all__ = ["cli", "one_thread"]
 SOURCE, TARGET = "topics (linear probe)", "topics → later (linear probe)"
 
 
 @pytest.fixture
-def later(texts: str, tmp_path: Path) -> str:
+def later(texts, tmp_path):
     """Other texts of the same labels, after five that are in the source too."""
     found = [f"w7 {text}" for text in tiny.texts(90)[40:]]
     labels = ["ab"[int(text.split()[1][1:]) % 2] for text in found]
@@ -35,9 +29,7 @@ def later(texts: str, tmp_path: Path) -> str:
 
 
 @torch.no_grad()
-def states_of(
-    model: str, file: str, rows: slice = slice(None)
-) -> tuple[np.ndarray, np.ndarray]:
+def states_of(model, file, rows=slice(None)):
     """Mean-pooled states [layers, N, D] of a model after its final norm, each text alone, and the labels."""
     frame = pd.read_csv(file)[rows]
     module, tokenizer = (
@@ -62,7 +54,7 @@ def states_of(
 
 
 def test_one_row_for_the_source_and_one_for_the_target(
-    llama: str, texts: str, later: str, tmp_path: Path, monkeypatch
+    llama, texts, later, tmp_path, monkeypatch
 ):
     options = {"pooling": "mean", "progress": False}
     plain = layerscope.evaluate(
@@ -117,15 +109,13 @@ def test_one_row_for_the_source_and_one_for_the_target(
         )
 
 
-def texts_like(later: str) -> str:
+def texts_like(later):
     """The same file with a text less."""
     pd.read_csv(later).iloc[:-1].to_csv(later, index=False)
     return later
 
 
-def test_what_is_no_shift_is_one_line(
-    cli: Callable, texts: str, later: str, tmp_path: Path
-):
+def test_what_is_no_shift_is_one_line(cli, texts, later, tmp_path):
     def line(shift: str, *tasks: str) -> str:
         given = [
             word

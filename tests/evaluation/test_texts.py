@@ -1,31 +1,26 @@
 """Pooled states of texts: each embedded once, the same however it is batched, there again after a restart."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tiny
 import torch
-from tiny import one_thread
 
 from layerscope.evaluation.encoders import reader_of
 from layerscope.evaluation.stored_texts import TextStates
-from layerscope.models import LayeredModel, LoadOptions, Override, load
-
-__all__ = ["one_thread"]
+from layerscope.models import LoadOptions, Override, load
 
 MEAN = (2, "raw", "mean")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LayeredModel:
+def model(tmp_path_factory):
     folder = tiny.saved(
         tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False
     )
     return reader_of(load(str(folder), LoadOptions(device="cpu"), None), Override())
 
 
-def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):
+def test_vectors_are_those_of_the_model_alone(model, tmp_path):
     texts = tiny.texts(40)
     states = TextStates(model, [(1, "raw", "mean"), (3, "normed", "last")], tmp_path)
     keys = states.keys(texts)
@@ -45,7 +40,7 @@ def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):
         )
 
 
-def test_every_text_is_embedded_once(model, counted, tmp_path: Path):
+def test_every_text_is_embedded_once(model, counted, tmp_path):
     texts = tiny.texts(30)
     states = TextStates(model, [MEAN], tmp_path)
     first = states.vectors(states.keys(texts + texts[::-1]), MEAN)
@@ -63,9 +58,7 @@ def test_every_text_is_embedded_once(model, counted, tmp_path: Path):
 
 # the largest float; cut
 @pytest.mark.parametrize("ending", [bytes.fromhex("ffff7f7f") * 3, b""])
-def test_a_damaged_part_is_embedded_again(
-    model, counted, tmp_path: Path, ending: bytes
-):
+def test_a_damaged_part_is_embedded_again(model, counted, tmp_path, ending):
     texts = tiny.texts(30)
     states = TextStates(model, [MEAN], tmp_path)
     first = states.vectors(states.keys(texts), MEAN)
@@ -77,7 +70,7 @@ def test_a_damaged_part_is_embedded_again(
     assert len(counted) > before
 
 
-def test_a_text_without_tokens_is_a_zero_vector(model, tmp_path: Path):
+def test_a_text_without_tokens_is_a_zero_vector(model, tmp_path):
     states = TextStates(model, [MEAN], tmp_path)
     found = states.vectors(states.keys(["", "w1 w2"]), MEAN)
     assert not found[0].any() and found[1].any()

@@ -1,20 +1,13 @@
 """Probes as tasks of `evaluate` on data or models that do not fit: one line, and nothing is written."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pandas as pd
 import pytest
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
 
-__all__ = ["cli", "one_thread"]
 
-
-def wrong(tmp_path: Path, kind: str, **columns: list[object]) -> str:
+def wrong(tmp_path, kind, **columns: list[object]):
     path = tmp_path / "rows.csv"
     pd.DataFrame(columns).to_csv(path, index=False)
     return f"{kind}:{path}"
@@ -53,18 +46,14 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
         ),
     ],
 )
-def test_wrong_data_are_refused_in_one_line(
-    cli: Callable, tmp_path: Path, kind: str, columns: dict, line: str
-):
+def test_wrong_data_are_refused_in_one_line(cli, tmp_path, kind, columns, line):
     task = wrong(tmp_path, kind, **columns)
     printed = cli("evaluate", "minilm", "--data", task, "--out", tmp_path / "out")
     assert printed.status == 2 and not (tmp_path / "out").exists()
     assert printed.line == line.format(task.partition(":")[2])
 
 
-def test_models_that_do_not_fit_are_refused_in_one_line(
-    vit: str, llama: str, texts: str, tmp_path: Path
-):
+def test_models_that_do_not_fit_are_refused_in_one_line(vit, llama, texts, tmp_path):
     def line(model: object, tasks: object, **options: object) -> str:
         with pytest.raises(LayerscopeError) as caught:
             layerscope.evaluate(
@@ -91,9 +80,7 @@ def test_models_that_do_not_fit_are_refused_in_one_line(
     assert "did you mean topics.csv?" in line(llama, probe.replace("topics", "topic"))
 
 
-def test_a_folder_of_other_things_is_no_folder_of_results(
-    llama: str, texts: str, tmp_path: Path
-):
+def test_a_folder_of_other_things_is_no_folder_of_results(llama, texts, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(
         LayerscopeError, match=r"exists and holds no evaluation: name a new folder"

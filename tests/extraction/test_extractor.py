@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 import tiny
 from safetensors.numpy import load_file
-from tiny import one_thread
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.extraction import batches
-
-__all__ = ["one_thread"]
 
 TEXTS = tiny.texts(40)
 

@@ -6,13 +6,9 @@ import os
 import pandas as pd
 import pytest
 import tiny
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-
-__all__ = ["cli", "one_thread"]
 
 ROWS = 8
 
@@ -64,6 +60,7 @@ def test_shards_are_one_process(model, data, whole, tmp_path):
     for shard in ("2/3", "0/3", "1/3"):
         found = extract(model, data, tmp_path / "states", shard=shard)
         assert found.is_whole == (shard == "1/3"), "the last one marks the folder"
+        assert ("chunks so far)" in repr(found)) != found.is_whole
     assert contents(tmp_path / "states") == whole
     assert extract(model, data, tmp_path / "states").samples == 95  # all is there
     assert contents(tmp_path / "states") == whole

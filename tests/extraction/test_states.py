@@ -9,11 +9,8 @@ import pytest
 import tiny
 import torch
 from safetensors import safe_open
-from tiny import one_thread
 
 import layerscope
-
-__all__ = ["one_thread"]
 
 TEXTS = tiny.texts(32)
 

@@ -4,11 +4,8 @@ import pytest
 import transformers as hf
 from generation.talkers import MAKERS, TOKENIZER, Family, loud, name_of
 from models.zoo import L
-from typed import cli
 
-from layerscope.truncation import costs, truncate
-
-__all__ = ["cli"]
+from layerscope.truncation import truncate
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=name_of)
@@ -17,12 +14,9 @@ def family(
 ) -> Family:
     model, out = loud(request.param()), tmp_path_factory.mktemp("cuts")
     cuts = {L: model}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(costs, "FEWEST", 1)
-        patch.setattr(costs, "MOST", 1)
-        for k in (1, 2):
-            folder = truncate(
-                model, k, out / f"layer-{k}", processor=TOKENIZER, progress=False
-            )
-            cuts[k] = hf.AutoModelForCausalLM.from_pretrained(folder).eval()
+    for k in (1, 2):
+        folder = truncate(
+            model, k, out / f"layer-{k}", processor=TOKENIZER, progress=False
+        )
+        cuts[k] = hf.AutoModelForCausalLM.from_pretrained(folder).eval()
     return Family(model, dict(sorted(cuts.items())))

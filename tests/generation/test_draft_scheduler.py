@@ -13,7 +13,7 @@ from layerscope.generation import SelfSpeculation, draft_scheduler
 from layerscope.generation.draft_scheduler import PRICE, SURVEYS, DraftScheduler
 
 
-def paced(layers: list[int]) -> DraftScheduler:
+def paced(layers):
     """Return the scheduler of 24 layers whose cost is their number, when several tokens cost what one does."""
     scheduler = DraftScheduler(24, None, None, always=False)
     scheduler.layers = layers
@@ -27,7 +27,7 @@ def paced(layers: list[int]) -> DraftScheduler:
     return scheduler
 
 
-def test_another_layer_drafts_as_acceptance_moves() -> None:
+def test_another_layer_drafts_as_acceptance_moves():
     """Layer 4 agrees at first, then layer 14 alone does: it is compared, found, and given up when 4 is good again."""
     scheduler, chosen = paced([4, 7, 14, 20]), []
     right: list[dict[int, float]] = [
@@ -52,7 +52,7 @@ def test_another_layer_drafts_as_acceptance_moves() -> None:
     assert chosen[0] in (4, 7) and chosen[1] == 14 and chosen[2] in (4, 7)
 
 
-def test_a_batch_waits_for_the_slowest_of_its_texts() -> None:
+def test_a_batch_waits_for_the_slowest_of_its_texts():
     """Half of the texts never agree: the mean gains, the rounds do not."""
     scheduler = paced([7])
     scheduler.observe(7, [True, False] * 200)
@@ -65,9 +65,7 @@ def test_a_batch_waits_for_the_slowest_of_its_texts() -> None:
 
 
 @pytest.mark.parametrize("sample", [False, True])
-def test_layers_are_compared_where_the_text_is_kept(
-    monkeypatch: pytest.MonkeyPatch, sample: bool
-) -> None:
+def test_layers_are_compared_where_the_text_is_kept(monkeypatch, sample):
     """What comparing learns of a layer is what one forward of the whole text says."""
     model: Any = made(zoo.llama, 0.5)
     seen: list[tuple[int, list[float]]] = []
@@ -107,9 +105,7 @@ def test_layers_are_compared_where_the_text_is_kept(
 
 
 @pytest.mark.parametrize(("tokens", "trial"), [(None, 1), (3, 3)])
-def test_a_trial_now_and_then_where_drafts_do_not_pay(
-    tokens: int | None, trial: int
-) -> None:
+def test_a_trial_now_and_then_where_drafts_do_not_pay(tokens, trial):
     scheduler = pace_of(tokens)
     scheduler.observe(6, [False] * 500)
     scheduler.texts[:, 0] = 500
@@ -120,7 +116,7 @@ def test_a_trial_now_and_then_where_drafts_do_not_pay(
     assert {scheduler.next()[1] for _ in range(300)} == {1}
 
 
-def test_plain_decoding_is_timed_again_while_drafts_pay() -> None:
+def test_plain_decoding_is_timed_again_while_drafts_pay():
     """It was timed while the machine was busy; by itself it would never be timed again."""
     scheduler = pace_of(3)
     scheduler.observe(6, [True] * 50 + [False] * 50)
@@ -134,7 +130,7 @@ def test_plain_decoding_is_timed_again_while_drafts_pay() -> None:
     assert scheduler.costs.plain == 24.0
 
 
-def test_comparing_layers_takes_a_small_share_of_the_time() -> None:
+def test_comparing_layers_takes_a_small_share_of_the_time():
     scheduler = DraftScheduler(24, None, None, always=False)
     scheduler.costs.add("late", 24, 1, 0.02)
     scheduler.texts[:, 0] = 64
@@ -143,15 +139,13 @@ def test_comparing_layers_takes_a_small_share_of_the_time() -> None:
     assert not scheduler.compared()
 
 
-def cost_of(depth: int, head: float, part: str, blocks: int, tokens: int) -> float:
+def cost_of(depth, head, part, blocks, tokens):
     """Return what a forward costs in blocks: a head where it ends in one, and little for each more token."""
     work = blocks + (head if part != "bare" else 0.0)
     return work * (1 + 0.02 * (tokens - 1))
 
 
-def price_of(
-    monkeypatch: pytest.MonkeyPatch, depth: int, head: float, length: int, prompt: float
-) -> float:
+def price_of(monkeypatch, depth, head, length, prompt):
     """Return what a text whose drafts are all wrong costs above plain decoding, as a share; no clock runs.
 
     Forwards are counted, each at its cost. Of the prompt's tokens the layers agree with the share
@@ -198,13 +192,13 @@ def price_of(
 @pytest.mark.parametrize(("depth", "head"), [(4, 5.4), (12, 3.3), (48, 0.5)])
 @pytest.mark.parametrize("length", [64, 256])
 def test_finding_out_that_drafts_do_not_pay_costs_little(
-    monkeypatch: pytest.MonkeyPatch, depth: int, head: float, length: int, prompt: float
-) -> None:
+    monkeypatch, depth, head, length, prompt
+):
     """At most 3 % of plain decoding, also where the prompt promised much: head and depth as of GPT-2 and larger."""
     assert 0 < price_of(monkeypatch, depth, head, length, prompt) <= PRICE == 0.03
 
 
-def pace_of(tokens: int | None) -> DraftScheduler:
+def pace_of(tokens):
     """Return the scheduler of 24 layers whose cost grows with their number, and little with that of tokens."""
     scheduler = DraftScheduler(24, 6, tokens, always=False)
     for part, blocks, n in (

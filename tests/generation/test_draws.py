@@ -12,9 +12,7 @@ from layerscope.generation.sampling import nucleus
 
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(
-    top_p: float, temperature: float
-) -> None:
+def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(top_p, temperature):
     log_p = (
         torch.randn(6, 40, generator=torch.Generator().manual_seed(0)) * 3
     ).log_softmax(-1)
@@ -34,9 +32,7 @@ def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(
 
 @pytest.mark.parametrize(("top_p", "temperature"), [(1.0, 1.0), (0.8, 1.5)])
 @torch.no_grad()
-def test_draws_come_as_often_as_the_nucleus_says(
-    top_p: float, temperature: float
-) -> None:
+def test_draws_come_as_often_as_the_nucleus_says(top_p, temperature):
     model, n = loud(zoo.llama()), 2000
     found = told(
         model,
@@ -61,7 +57,7 @@ def test_draws_come_as_often_as_the_nucleus_says(
     assert chisquare(*(values[shown[1] > 0] for values in shown)).pvalue > 0.01
 
 
-def test_draws_belong_to_the_seed_and_the_prompt_alone() -> None:
+def test_draws_belong_to_the_seed_and_the_prompt_alone():
     model, texts = loud(zoo.gpt2()), prompts()
     first = told(model, texts, 2, top_p=0.9)
     assert [one.ids for one in told(model, texts, 2, top_p=0.9, batch_size=1)] == [

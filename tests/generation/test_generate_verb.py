@@ -14,19 +14,19 @@ from models import zoo
 from models.tokenizer import words
 
 import layerscope
-from layerscope import Generation, LayerscopeError, generate, open_generation
+from layerscope import LayerscopeError, generate, open_generation
 from layerscope.models import LoadOptions, load
 
 QUIET: dict[str, Any] = {"processor": TOKENIZER, "progress": False}
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
+def model():
     return loud(zoo.llama())
 
 
 @pytest.fixture(scope="module")
-def measured(model: Any) -> Generation:
+def measured(model):
     texts = prompts((9, 14, 6, 20))
     return generate(
         model,
@@ -40,13 +40,13 @@ def measured(model: Any) -> Generation:
     )
 
 
-def rep(tokens: list[int], n: int) -> float:
+def rep(tokens, n):
     """Return the share of n-grams that repeat an earlier one, as Su et al. define it."""
     counts = Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
     return 1 - len(counts) / sum(counts.values())
 
 
-def test_diversity_is_the_product_over_the_field_s_rep_n(measured: Generation) -> None:
+def test_diversity_is_the_product_over_the_field_s_rep_n(measured):
     for layer, own in measured.texts.groupby("layer"):
         wanted = [
             math.prod(1 - rep(list(ids), n) for n in (2, 3, 4))
@@ -66,7 +66,7 @@ def test_diversity_is_the_product_over_the_field_s_rep_n(measured: Generation) -
         )
 
 
-def test_coherence_is_the_cosine_by_the_sentence_encoder(measured: Generation) -> None:
+def test_coherence_is_the_cosine_by_the_sentence_encoder(measured):
     encoder = load("minilm", LoadOptions()).served
     own = measured.texts
     first, second = (
@@ -85,9 +85,7 @@ def test_coherence_is_the_cosine_by_the_sentence_encoder(measured: Generation) -
 
 
 @torch.no_grad()
-def test_accuracy_and_perplexity_are_of_every_token_of_the_given_texts(
-    model: Any, measured: Generation
-) -> None:
+def test_accuracy_and_perplexity_are_of_every_token_of_the_given_texts(model, measured):
     losses, hits = [], []
     for text in prompts((9, 14, 6, 20)):
         ids = torch.tensor([[int(word[1:]) for word in text.split()]])
@@ -120,8 +118,8 @@ def test_accuracy_and_perplexity_are_of_every_token_of_the_given_texts(
 
 
 def test_prompts_are_the_beginnings_and_every_layer_draws_the_same_lots(
-    model: Any, measured: Generation
-) -> None:
+    model, measured
+):
     for layer in (1, 3):
         alone = generate(
             model,
@@ -137,9 +135,7 @@ def test_prompts_are_the_beginnings_and_every_layer_draws_the_same_lots(
         assert alone.measures.empty and alone.texts["coherence"].isna().all()
 
 
-def test_what_is_saved_opens_again_and_is_shown(
-    measured: Generation, tmp_path: Path
-) -> None:
+def test_what_is_saved_opens_again_and_is_shown(measured, tmp_path):
     again = open_generation(measured.save(tmp_path / "depths"))
     assert again.texts.equals(measured.texts) and again.measures.equals(
         measured.measures
@@ -158,7 +154,7 @@ def test_what_is_saved_opens_again_and_is_shown(
         open_generation(tmp_path / "depths")
 
 
-def test_a_text_without_a_word_or_four_tokens_has_no_measure() -> None:
+def test_a_text_without_a_word_or_four_tokens_has_no_measure():
     model = loud(zoo.llama())
     first = generate(model, "w3 w4 w5", max_new_tokens=1, **QUIET).texts["ids"][0]
     model.generation_config.eos_token_id = first[0]
@@ -172,7 +168,7 @@ def test_a_text_without_a_word_or_four_tokens_has_no_measure() -> None:
     assert found.document().parts
 
 
-def test_the_command_on_the_real_model(cli: Any, shared: Path, tmp_path: Path) -> None:
+def test_the_command_on_the_real_model(cli, shared, tmp_path):
     data, out = tmp_path / "stories.txt", tmp_path / "depths"
     data.write_text(
         "Once upon a time, there was a little girl named Lily. She loved to play outside.\n"
@@ -210,7 +206,7 @@ def test_the_command_on_the_real_model(cli: Any, shared: Path, tmp_path: Path) -
     assert found["layers"] == [2, 5] and Path(found["pages"][0]).is_file()
 
 
-def test_texts_alone_have_a_page(cli: Any, shared: Path, tmp_path: Path) -> None:
+def test_texts_alone_have_a_page(cli, shared, tmp_path):
     model, out = shared / "models" / "stories260K", tmp_path / "texts"
     done = cli(
         "generate",
@@ -259,17 +255,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "line"), REFUSED, ids=lambda value: str(value)[:40])
-def test_wrong_input_is_refused_in_one_line(
-    wrong: dict[str, Any], line: str, model: Any
-) -> None:
+def test_wrong_input_is_refused_in_one_line(wrong, line, model):
     with pytest.raises(LayerscopeError, match=f"^{line}") as caught:
         generate(model, **QUIET | wrong)
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_holds_something_else_is_refused_before_the_work(
-    model: Any, tmp_path: Path
-) -> None:
+def test_a_folder_that_holds_something_else_is_refused_before_the_work(model, tmp_path):
     (tmp_path / "mine.txt").write_text(words([3]))
     with pytest.raises(
         LayerscopeError,

@@ -1,16 +1,11 @@
 """Language models at every depth against the truncated checkpoint in transformers' own hands."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 import transformers as hf
 from generation.talkers import (
     NEW,
     TOKENIZER,
-    Family,
     lfm2,
     loud,
     name_of,
@@ -23,16 +18,13 @@ from generation.talkers import (
 from models import zoo
 from models.tokenizer import word_tokenizer, words
 from models.zoo import L
-from torch import nn
 
 import layerscope
 from layerscope import LayerscopeError, metrics
 from layerscope.generation import generate
 
 
-def test_every_depth_says_what_generate_of_the_truncated_model_says(
-    family: Family,
-) -> None:
+def test_every_depth_says_what_generate_of_the_truncated_model_says(family):
     texts, seen = prompts(), {}
     for layer, reference in family.cuts.items():
         found = told(family.model, texts, layer)
@@ -49,7 +41,7 @@ def test_every_depth_says_what_generate_of_the_truncated_model_says(
     assert max(len(ids) for rows in seen.values() for ids in rows) == NEW
 
 
-def test_the_cache_is_used_and_texts_of_one_length_share_a_batch() -> None:
+def test_the_cache_is_used_and_texts_of_one_length_share_a_batch():
     model, read = loud(zoo.llama()), list[tuple[int, ...]]()
     model.get_input_embeddings().register_forward_hook(
         lambda _, args, __: read.append(tuple(args[0].shape))
@@ -58,7 +50,7 @@ def test_the_cache_is_used_and_texts_of_one_length_share_a_batch() -> None:
     assert read[-8:] == [(2, 3), (2, 1), (2, 1), (2, 1), (1, 4), (1, 1), (1, 1), (1, 1)]
 
 
-def test_the_real_model_tells_its_stories(shared: Path, tmp_path: Path) -> None:
+def test_the_real_model_tells_its_stories(shared, tmp_path):
     source = shared / "models" / "stories260K"
     layerscope.truncate(source, 3, tmp_path / "out", progress=False)
     texts = [
@@ -91,7 +83,7 @@ def test_the_real_model_tells_its_stories(shared: Path, tmp_path: Path) -> None:
     assert 0 < metrics.diversity(story.ids) <= 1
 
 
-def test_a_text_stops_at_each_of_its_ends_and_the_others_go_on() -> None:
+def test_a_text_stops_at_each_of_its_ends_and_the_others_go_on():
     model, texts = loud(zoo.llama()), prompts()
     free = told(model, texts)
     model.generation_config.eos_token_id = [free[0].ids[4], free[3].ids[7]]
@@ -107,9 +99,7 @@ def test_a_text_stops_at_each_of_its_ends_and_the_others_go_on() -> None:
 
 @pytest.mark.parametrize(("make", "layer"), [(rwkv, 2), (lfm2, 1)])
 @torch.no_grad()
-def test_a_cache_that_does_not_hold_is_found_out(
-    make: Callable[[], nn.Module], layer: int, tmp_path: Path
-) -> None:
+def test_a_cache_that_does_not_hold_is_found_out(make, layer, tmp_path):
     """RWKV's mixes the texts of a batch, and a hybrid cut to convolutions cannot tell how long its text is."""
     model = loud(make())
     how = {"processor": TOKENIZER, "progress": False}
@@ -128,7 +118,7 @@ def test_a_cache_that_does_not_hold_is_found_out(
         assert one.ids == tuple(ids[-8:])
 
 
-def broken() -> Any:
+def broken():
     """Return a model that gives NaN from word w50 on."""
     model = loud(zoo.llama())
     with torch.no_grad():
@@ -160,21 +150,21 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("wrong", "line"), REFUSED, ids=lambda value: str(value)[:30])
-def test_wrong_input_is_one_line(wrong: dict[str, Any], line: str) -> None:
+def test_wrong_input_is_one_line(wrong, line):
     with pytest.raises(LayerscopeError, match=line) as caught:
         told(zoo.gpt2(), **{"texts": wrong.pop("prompts", ["w3 w4"])} | wrong)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("make", [zoo.bert, zoo.t5, zoo.vit], ids=name_of)
-def test_what_is_no_language_model(make: Callable[[], nn.Module]) -> None:
+def test_what_is_no_language_model(make):
     model = make()
     line = rf"^{type(model).__name__} is not a language model that continues a text"
     with pytest.raises(LayerscopeError, match=line):
         generate(model, ["w3 w4"], processor=TOKENIZER, progress=False)
 
 
-def test_nan_is_told_with_its_layer_and_place() -> None:
+def test_nan_is_told_with_its_layer_and_place():
     with pytest.raises(LayerscopeError, match="layer 2 gives NaN: check its weights"):
         told(broken(), ["w3 w4 w5", "w3 w4 w5 w6 w7 w50 w8 w9"], 2)
     with pytest.raises(
@@ -183,7 +173,7 @@ def test_nan_is_told_with_its_layer_and_place() -> None:
         score(broken(), ["w3 w4 w5", "w3 w50 w5"])
 
 
-def test_an_empty_prompt_begins_a_text_where_the_tokenizer_can() -> None:
+def test_an_empty_prompt_begins_a_text_where_the_tokenizer_can():
     tokenizer = word_tokenizer()
     tokenizer.bos_token = "[CLS]"
     (one,) = told(zoo.gpt2(), [""], processor=tokenizer)

@@ -1,7 +1,6 @@
 """The model that is given is left as it was."""
 
 import copy
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from models import zoo
 from layerscope import LayerscopeError
 
 
-def state(model: Any) -> tuple[Any, ...]:
+def state(model):
     modules = list(model.modules())
     hooks = [
         (dict(m._forward_hooks), dict(m._forward_pre_hooks), "forward" in vars(m))
@@ -29,7 +28,7 @@ def state(model: Any) -> tuple[Any, ...]:
     )
 
 
-def unchanged(before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
+def unchanged(before, after):
     assert before[:-1] == after[:-1]
     torch.testing.assert_close(after[-1], before[-1], rtol=0, atol=0, equal_nan=True)
 
@@ -39,7 +38,7 @@ class Stop(Exception):
 
 
 @pytest.mark.parametrize("call", ["full depth", "cut", "score"])
-def test_the_model_is_left_as_it_was_whatever_happens(call: str) -> None:
+def test_the_model_is_left_as_it_was_whatever_happens(call):
     model = loud(zoo.llama()).train()
     model.model.layers[0].eval()
     calls, last = 0, 10**9

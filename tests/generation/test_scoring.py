@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from generation.talkers import Family, loud, prompts, score, told
+from generation.talkers import loud, prompts, score, told
 from models import zoo
 from models.tokenizer import words
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from layerscope import LayerscopeError
 
 
 @torch.no_grad()
-def test_scores_are_those_of_the_truncated_models(family: Family) -> None:
+def test_scores_are_those_of_the_truncated_models(family):
     texts = prompts((7, 2, 30, 12))
     found = score(family.model, texts)
     assert found.layers == (1, 2, 3) and found.tokens == 6 + 1 + 29 + 11
@@ -34,7 +34,7 @@ def test_scores_are_those_of_the_truncated_models(family: Family) -> None:
     assert len(set(found.perplexity)) == 3
 
 
-def test_what_a_model_says_itself_its_score_puts_first() -> None:
+def test_what_a_model_says_itself_its_score_puts_first():
     model = loud(zoo.llama())
     known = [
         one
@@ -54,7 +54,7 @@ def test_what_a_model_says_itself_its_score_puts_first() -> None:
     )
 
 
-def test_texts_that_cannot_be_scored() -> None:
+def test_texts_that_cannot_be_scored():
     for texts, line in (
         (["w3 w4", "w3"], "text 1 has one token, and nothing to predict: leave it out"),
     ):

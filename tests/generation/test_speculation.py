@@ -64,7 +64,7 @@ mpt = family(
 )
 
 
-def windowed(name: str, kind: str = "sliding_attention", **options: Any) -> Any:
+def windowed(name, kind="sliding_attention", **options: Any):
     """Return what makes a model whose first and last layer see a few tokens only."""
     kinds = {"sliding_window": WINDOW, "layer_types": [kind, "full_attention", kind]}
     config = options.pop("config", "")
@@ -105,7 +105,7 @@ FAMILIES = [
 """Those with a window, a length of positions or both fill them: prompts and new tokens are longer than the window."""
 
 
-def made(make: Any, quiet: float = 1.0) -> Any:
+def made(make, quiet=1.0):
     """Return a model whose last block changes little, so that the layer before it often agrees with the whole."""
     model: Any = loud(make())
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
@@ -120,7 +120,7 @@ def made(make: Any, quiet: float = 1.0) -> Any:
     return model
 
 
-def prompts(rows: int) -> dict[str, torch.Tensor]:
+def prompts(rows):
     """Return prompts of different lengths, padded at the left."""
     seeded = torch.Generator().manual_seed(5)
     ids, mask = (
@@ -137,7 +137,7 @@ def prompts(rows: int) -> dict[str, torch.Tensor]:
     [*((make, 5) for make in FAMILIES), (zoo.llama, 1), (gpt_neo, 1), (mpt, 1)],
     ids=talkers.name_of,
 )
-def test_the_text_is_that_of_generate(make: Any, rows: int) -> None:
+def test_the_text_is_that_of_generate(make, rows):
     model = made(make)
     options = prompts(rows) | LONG
     wanted = model.generate(**options)
@@ -150,7 +150,7 @@ def test_the_text_is_that_of_generate(make: Any, rows: int) -> None:
     assert torch.equal(model.generate(**options), wanted)
 
 
-def test_each_block_runs_once_for_a_token() -> None:
+def test_each_block_runs_once_for_a_token():
     model = made(zoo.llama)
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
     read = torch.zeros(zoo.L, dtype=torch.long)
@@ -173,9 +173,7 @@ def test_each_block_runs_once_for_a_token() -> None:
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_sampling_follows_the_model(
-    monkeypatch: pytest.MonkeyPatch, right: bool
-) -> None:
+def test_sampling_follows_the_model(monkeypatch, right):
     """Two tokens of 20,000 texts against the model's own law, and against it with every draft token accepted."""
     model, draws = made(zoo.llama, 3.0), 20_000
     how = {"do_sample": True, "temperature": 1.3, "top_k": 5, "top_p": 0.9}
@@ -216,7 +214,7 @@ def test_sampling_follows_the_model(
 
 
 @torch.no_grad()
-def law_of(model: Any, ids: torch.Tensor, how: dict[str, Any]) -> torch.Tensor:
+def law_of(model, ids, how):
     """Return the law of the next token, the end of a text being forbidden, as transformers draws from it."""
     logits = model(ids, use_cache=False).logits[:, -1].float()
     logits[:, 2] = -torch.inf
@@ -241,7 +239,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda found: next(iter(found)))
-def test_the_model_s_generation_settings_hold(settings: dict[str, Any]) -> None:
+def test_the_model_s_generation_settings_hold(settings):
     model = made(zoo.llama)
     options = prompts(4) | LONG | settings
     wanted = model.generate(**options)
@@ -254,7 +252,7 @@ def test_the_model_s_generation_settings_hold(settings: dict[str, Any]) -> None:
     assert speculation.report.drafted
 
 
-def test_a_stop_of_the_caller_and_a_streamer() -> None:
+def test_a_stop_of_the_caller_and_a_streamer():
     model, tokenizer = made(zoo.llama), talkers.TOKENIZER
     options = prompts(1) | LONG
     full = model.generate(**options)[0, 12:].tolist()
@@ -306,7 +304,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     REFUSALS,
     ids=lambda found: found if isinstance(found, str) else "",
 )
-def test_what_cannot_be_kept_to_is_named(options: dict[str, Any], named: str) -> None:
+def test_what_cannot_be_kept_to_is_named(options, named):
     model = made(zoo.llama)
     with pytest.raises(LayerscopeError, match=named):
         model.generate(
@@ -317,7 +315,7 @@ def test_what_cannot_be_kept_to_is_named(options: dict[str, Any], named: str) ->
 
 
 @pytest.mark.parametrize("layer", [zoo.L, 2.5, "foo"])
-def test_layers_that_cannot_draft(layer: Any) -> None:
+def test_layers_that_cannot_draft(layer):
     with pytest.raises(
         LayerscopeError,
         match=r"draft_layer is .*: give a whole number from 1 to 2, or auto",
@@ -343,7 +341,7 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("make", "why"), REFUSED, ids=lambda found: getattr(found, "__name__", "")
 )
-def test_models_that_cannot_draft(make: Any, why: str) -> None:
+def test_models_that_cannot_draft(make, why):
     with pytest.raises(
         LayerscopeError,
         match=f"^self-speculation does not work with {why}.*: decode plainly",
@@ -352,7 +350,7 @@ def test_models_that_cannot_draft(make: Any, why: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt2", nn.Linear(2, 2)])
-def test_what_is_no_loaded_language_model(model: Any) -> None:
+def test_what_is_no_loaded_language_model(model):
     with pytest.raises(
         LayerscopeError,
         match="takes a loaded language model of transformers, and this is .*: load it",
@@ -360,7 +358,7 @@ def test_what_is_no_loaded_language_model(model: Any) -> None:
         SelfSpeculation(model)
 
 
-def test_a_vocabulary_smaller_than_the_texts_that_models_are_tried_on() -> None:
+def test_a_vocabulary_smaller_than_the_texts_that_models_are_tried_on():
     config = hf.LlamaConfig(**COMMON | {"vocab_size": 6}, num_key_value_heads=2)
     model: Any = loud(zoo.build(lambda: hf.LlamaForCausalLM(config)))
     ids = torch.tensor([[3, 4, 5]])
@@ -371,7 +369,7 @@ def test_a_vocabulary_smaller_than_the_texts_that_models_are_tried_on() -> None:
     )
 
 
-def test_a_model_whose_attention_sees_padding_cannot_draft() -> None:
+def test_a_model_whose_attention_sees_padding_cannot_draft():
     """Closing up columns leaves padding at the left of a text."""
     model = made(zoo.llama)
     forward = type(model).forward
@@ -388,7 +386,7 @@ def test_a_model_whose_attention_sees_padding_cannot_draft() -> None:
         SelfSpeculation(model, LAYER, DRAFTED)
 
 
-def test_plain_decoding_where_drafts_do_not_pay() -> None:
+def test_plain_decoding_where_drafts_do_not_pay():
     """Random weights: an early layer never agrees, so after a few tokens nothing is drafted but a rare trial."""
     model = loud(zoo.llama())
     options = prompts(2) | GREEDY | {"max_new_tokens": 128, "eos_token_id": 98}
@@ -399,7 +397,7 @@ def test_plain_decoding_where_drafts_do_not_pay() -> None:
     assert "do not pay" in str(speculation.report)
 
 
-def test_the_verb_tells_the_same_text_and_what_was_drafted() -> None:
+def test_the_verb_tells_the_same_text_and_what_was_drafted():
     model, texts = made(zoo.llama), talkers.prompts()
     how = QUIET | {"max_new_tokens": 24}
     plain = generate(model, texts, **how)

@@ -1,6 +1,5 @@
 """Self-speculation that is interrupted or fails: one line, and the model is left as it was."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,9 +29,7 @@ class Breaks(hf.TextStreamer):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_the_model_is_as_it_was_after_a_streamer_that_raises(
-    error: type[BaseException],
-) -> None:
+def test_the_model_is_as_it_was_after_a_streamer_that_raises(error):
     model = made(zoo.llama)
     blocks, wanted = (
         [vars(each).copy() for each in model.model.layers],
@@ -52,7 +49,7 @@ def test_the_model_is_as_it_was_after_a_streamer_that_raises(
 
 @pytest.mark.parametrize("sample", [False, True])
 @pytest.mark.parametrize("where", ["prompt", "later"])
-def test_logits_that_are_nan(sample: bool, where: str) -> None:
+def test_logits_that_are_nan(sample, where):
     model, options = made(zoo.llama), OPTIONS | {"do_sample": sample}
     calls = []
 
@@ -68,7 +65,7 @@ def test_logits_that_are_nan(sample: bool, where: str) -> None:
         model.generate(**prompts(1), **options, custom_generate=speculation)
 
 
-def test_nothing_is_written_where_the_model_gives_nan(tmp_path: Path) -> None:
+def test_nothing_is_written_where_the_model_gives_nan(tmp_path):
     model = made(zoo.llama)
     with torch.no_grad():
         model.model.norm.weight.fill_(torch.nan)
@@ -77,7 +74,7 @@ def test_nothing_is_written_where_the_model_gives_nan(tmp_path: Path) -> None:
     assert not any(tmp_path.rglob("*.json"))
 
 
-def test_lengths_that_differ_much_and_the_last_position_of_a_model() -> None:
+def test_lengths_that_differ_much_and_the_last_position_of_a_model():
     """Texts fill a GPT-2 of learned positions to the last, one of them from a prompt of a single token."""
     model = made(zoo.gpt2)
     room = model.config.n_positions

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,19 +22,18 @@ from layerscope.truncation import costs
 from layerscope.truncation.pipeline import write_cut
 from layerscope.truncation.source import open_source
 
-one_thread = tiny.one_thread
 TEXTS = tiny.texts(200)
 MODELS = {"bert": tiny.bert, "gpt2": tiny.gpt2, "classifier": tiny.classifier}
 PLAN = Plan(minutes=10, learning_rate=5e-3)
 
 
 @pytest.fixture(autouse=True)
-def _timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _timed_once(monkeypatch):
     monkeypatch.setattr(costs, "FEWEST", 1)
     monkeypatch.setattr(costs, "SECONDS", 0.0)
 
 
-def pupil(name: str, folder: Path) -> Pupil:
+def pupil(name, folder):
     """Return a tiny model without its middle block, and the whole one."""
     tiny.saved(MODELS[name](), folder / "full", special=name != "gpt2")
     sources = [open_source(folder / "full", None, Override(), LoadOptions())]
@@ -61,7 +59,7 @@ class Interrupting(Reporter):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_distance_falls_on_samples_held_out(name: str, tmp_path: Path) -> None:
+def test_the_distance_falls_on_samples_held_out(name, tmp_path):
     pair = pupil(name, tmp_path)
     lessons = lessons_of(open_corpus(TEXTS), pair.teacher, seed=0)
     parts = [set(part) for part in (lessons.learn, lessons.validation, lessons.held)]
@@ -77,9 +75,7 @@ def test_the_distance_falls_on_samples_held_out(name: str, tmp_path: Path) -> No
     assert torch.equal(embedding, full)
 
 
-def test_a_killed_healing_ends_with_the_weights_of_one_that_was_not(
-    tmp_path: Path,
-) -> None:
+def test_a_killed_healing_ends_with_the_weights_of_one_that_was_not(tmp_path):
     pairs = [pupil("bert", tmp_path / name) for name in ("whole", "killed")]
     lessons = lessons_of(open_corpus(TEXTS), pairs[0].teacher, seed=0)
     parts = lessons.learn, lessons.validation, PLAN
@@ -99,9 +95,7 @@ def test_a_killed_healing_ends_with_the_weights_of_one_that_was_not(
         heal(fresh, *parts, tmp_path / "killed", Reporter())
 
 
-def test_a_loss_that_is_not_finite_ends_it_and_the_best_weights_stay(
-    tmp_path: Path,
-) -> None:
+def test_a_loss_that_is_not_finite_ends_it_and_the_best_weights_stay(tmp_path):
     pair = pupil("bert", tmp_path)
     lessons = lessons_of(open_corpus(TEXTS), pair.teacher, seed=0)
     before = distances_on(lessons.validation, pair)
@@ -111,7 +105,7 @@ def test_a_loss_that_is_not_finite_ends_it_and_the_best_weights_stay(
     np.testing.assert_array_equal(distances_on(lessons.validation, pair), before)
 
 
-def test_truncate_heals_what_it_writes(tmp_path: Path) -> None:
+def test_truncate_heals_what_it_writes(tmp_path):
     tiny.saved(tiny.bert().base_model, tmp_path / "plain", special=True)
     transformer = models.Transformer(str(tmp_path / "plain"))
     full = SentenceTransformer(modules=[transformer, models.Pooling(32)], device="cpu")
@@ -141,9 +135,7 @@ def test_truncate_heals_what_it_writes(tmp_path: Path) -> None:
         ({"heal": TEXTS, "format": "onnx"}, "leave `format` out"),
     ],
 )
-def test_what_cannot_be_healed(
-    options: dict[str, object], words: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_healed(options, words, tmp_path):
     folder = tiny.saved(tiny.bert().base_model, tmp_path / "full", special=True)
     with pytest.raises(LayerscopeError, match=words):
         layerscope.truncate(folder, 2, out=tmp_path / "out", progress=False, **options)

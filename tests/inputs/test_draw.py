@@ -8,7 +8,7 @@ from layerscope.inputs import draw
 from layerscope.inputs.corpus import Corpus
 
 
-def corpus(labels: list[str] | None, n: int = 0) -> Corpus:
+def corpus(labels, n=0):
     names = tuple(map(str, range(len(labels or range(n)))))
     return Corpus(
         "made", "text", names, names, None if labels is None else tuple(labels)

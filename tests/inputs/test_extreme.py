@@ -7,8 +7,6 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import make_extreme, open_corpus
 from layerscope.models import LoadOptions, load
 
-one_thread = tiny.one_thread
-
 
 def made(texts, kind, share):
     """Return the ids of texts, and of what they become."""

@@ -6,8 +6,7 @@ import transformers as hf
 from logit_lens.readers import read
 from models.test_capture import IDS, TEXTS, layered
 from models.tokenizer import word_tokenizer, words
-from models.zoo import COMMON, MLP, TEXT, Case, build, llama, t5, vit
-from tiny import one_thread  # noqa: F401  a fixture
+from models.zoo import COMMON, MLP, TEXT, build, llama, t5, vit
 
 from layerscope.logit_lens import lens_pass
 from layerscope.logit_lens.lens_pass import read_layers
@@ -35,7 +34,7 @@ def check(model, inputs, positions=None):
 
 
 @pytest.mark.parametrize("case", TEXT, ids=lambda case: case.name)
-def test_a_language_model(case: Case):
+def test_a_language_model(case):
     model = layered(case.make())
     check(model, model.encoder.batch(TEXTS[:1]))
     check(model, model.encoder.batch(TEXTS[:1]), [2, 7])
@@ -86,7 +85,7 @@ def test_a_text_with_more_logits_than_are_held_at_once_is_read_in_chunks(monkeyp
     "case", [case for case in TEXT if case.causal], ids=lambda case: case.name
 )
 def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_predictions(
-    case: Case,
+    case,
 ):
     model, ids = case.make(), torch.tensor(IDS[:1])
     own = model.generate(ids, do_sample=False, max_new_tokens=5, pad_token_id=0)[

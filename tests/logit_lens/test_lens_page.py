@@ -5,7 +5,6 @@ import re
 import pytest
 import tiny
 from logit_lens.readers import read
-from tiny import one_thread  # noqa: F401  a fixture
 
 from layerscope.show.page.page import render
 from layerscope.show.written import write_page

@@ -12,8 +12,6 @@ from logit_lens.readers import PLAIN, SPECIAL, read
 from models.test_capture import layered, states
 from models.tokenizer import word_tokenizer
 from models.zoo import t5, vit
-from tiny import one_thread  # noqa: F401  a fixture
-from typed import cli  # noqa: F401  a fixture
 
 import layerscope
 from layerscope import LayerscopeError, lens
@@ -251,7 +249,7 @@ def test_a_head_that_breaks_is_reported_with_its_layer():
         read(model, "w1 w2", processor=PLAIN)
 
 
-def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # noqa: F811  the fixture
+def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):
     model = shared / "models" / "stories260K"
     out = tmp_path / "out"
     done = cli(
@@ -275,7 +273,7 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
     assert told["kind"] == "next" and len(told["saturation"]) == 5
 
 
-def test_a_wrong_command_is_one_line(cli, tmp_path):  # noqa: F811  the fixture
+def test_a_wrong_command_is_one_line(cli, tmp_path):
     folder = tiny.saved(tiny.gpt2(), tmp_path / "model", special=False)
     done = cli("lens", folder)
     assert done.status == 2 and "give either a prompt" in done.line

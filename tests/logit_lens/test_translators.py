@@ -13,9 +13,7 @@ from logit_lens.readers import PLAIN, read
 from models.tokenizer import word_tokenizer
 from models.zoo import t5
 from safetensors.torch import load_file
-from tiny import one_thread
 from torch import nn
-from typed import cli
 
 from layerscope import LayerscopeError, lens
 from layerscope.inputs import Corpus, draw
@@ -23,7 +21,6 @@ from layerscope.logit_lens import translators
 from layerscope.logit_lens.reading import open_reading
 from layerscope.show.page.page import render
 
-__all__ = ["cli", "one_thread"]
 WEIGHTS = translators.WEIGHTS
 
 

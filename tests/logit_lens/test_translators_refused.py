@@ -6,12 +6,11 @@ import torch
 from logit_lens.readers import PLAIN, read
 from logit_lens.test_translators import HELD, TRAIN, WEIGHTS, trained, tuned
 from safetensors.torch import load_file, save_file
-from tiny import one_thread
 from torch import nn
 
 from layerscope import LayerscopeError
 
-__all__ = ["one_thread", "trained"]
+__all__ = ["trained"]
 
 
 def damaged(path):

@@ -8,7 +8,7 @@ from layerscope.metrics import neural_collapse
 from layerscope.metrics.neural_collapse import ClassSums
 
 
-def defined(states: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def defined(states, labels):
     """Return NC1 and NC2 of states [N, D] by their definitions."""
     near = states - states[0]
     names = np.unique(labels)
@@ -42,9 +42,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_sums_over_chunks_of_two_processes_are_those_of_all_states(
-    rng: np.random.Generator, case: tuple[int, int, int, float, float, float]
-):
+def test_sums_over_chunks_of_two_processes_are_those_of_all_states(rng, case):
     n, width, classes, offset, spread, factor = case
     others = rng.integers(classes, size=n - 2 * classes)
     labels = rng.permutation(np.concatenate([np.arange(classes).repeat(2), others]))

@@ -1,6 +1,6 @@
 """Metrics from sums over chunks: those of the functions in `metrics/` on all states at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,19 +17,19 @@ OPTIONS = SimpleNamespace(rows=("unit", "raw"), alpha=(0.5, 1.0, 2.0))
 OF_SUMS = [(metric.name, how) for metric, how in measured(FromRows) if how.of_sums]
 
 
-def plain(n: int, width: int, seed: int = 0) -> Tensor:
+def plain(n, width, seed=0):
     made = torch.Generator().manual_seed(seed)
     return torch.randn(n, width, generator=made) @ torch.randn(
         width, width, generator=made
     )
 
 
-def offset() -> Tensor:
+def offset():
     """A mean 3,000 times the spread, which drifts from chunk to chunk."""
     return plain(300, 24) + 3000 * torch.ones(24) + torch.linspace(0, 40, 300)[:, None]
 
 
-def massive() -> Tensor:
+def massive():
     """Two features of 10,000 times the others, in some samples."""
     states = plain(300, 24)
     states[::3, 5] *= 1e4
@@ -37,7 +37,7 @@ def massive() -> Tensor:
     return states
 
 
-def flat() -> Tensor:
+def flat():
     """A direction in which nothing varies, as after a layer norm without weights, and one feature that is dead."""
     states = plain(300, 24)
     states[:, 3] = 0
@@ -53,14 +53,14 @@ STATES: dict[str, Callable[[], Tensor]] = {
 }
 
 
-def chunks(states: Tensor, sizes: tuple[int, ...] = (7, 64, 1, 30)) -> Iterator[Tensor]:
+def chunks(states, sizes=(7, 64, 1, 30)):
     start = turn = 0
     while start < len(states):
         yield states[start : start + sizes[turn % len(sizes)]]
         start, turn = start + sizes[turn % len(sizes)], turn + 1
 
 
-def summed(states: Tensor) -> RowSums:
+def summed(states):
     parts = map(RowSums.of, chunks(states))
     total = next(parts)
     for part in parts:
@@ -70,9 +70,7 @@ def summed(states: Tensor) -> RowSums:
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize(("metric", "how"), OF_SUMS)
-def test_metrics_of_rows_are_those_of_all_rows_at_once(
-    name: str, metric: str, how: FromRows
-):
+def test_metrics_of_rows_are_those_of_all_rows_at_once(name, metric, how):
     states = STATES[name]()
     exact = dict(how.measured(StoredRows(states[:, None]), OPTIONS))
     found = dict(how.measured(SummedRows(summed(states)), OPTIONS))

@@ -17,7 +17,7 @@ OF_ALL_SAMPLES = [name for name in METRICS if name not in OF_TOKENS]
 FLAT = [name for name, metric in METRICS.items() if metric.flat is not None]
 
 
-def rotations(arrays: Arrays, rng: np.random.Generator) -> Arrays:
+def rotations(arrays, rng):
     widths = {x.shape[-1] for x in arrays}
     turns = {
         width: np.linalg.qr(rng.standard_normal((width, width)))[0] for width in widths
@@ -25,24 +25,22 @@ def rotations(arrays: Arrays, rng: np.random.Generator) -> Arrays:
     return [x @ turns[x.shape[-1]] for x in arrays]
 
 
-def reordered(arrays: Arrays, rng: np.random.Generator, axis: int) -> Arrays:
+def reordered(arrays, rng, axis):
     order = rng.permutation(arrays[0].shape[axis])
     return [np.take(x, order, axis) for x in arrays]
 
 
-def scaled(arrays: Arrays, rng: np.random.Generator) -> Arrays:
+def scaled(arrays, rng):
     factor = 10 ** rng.uniform(-3, 3)
     return [factor * x for x in arrays]
 
 
-def shifted(arrays: Arrays, rng: np.random.Generator) -> Arrays:
+def shifted(arrays, rng):
     step = 10 * rng.standard_normal(arrays[0].shape[-1])
     return [x + step for x in arrays]
 
 
-def one_by_one(
-    change: Callable[[Arrays, np.random.Generator], Arrays],
-) -> Callable[..., Arrays]:
+def one_by_one(change):
     return lambda arrays, rng: [change([x], rng)[0] for x in arrays]
 
 
@@ -67,7 +65,7 @@ CHANGES: dict[str, Callable[[Arrays, np.random.Generator], Arrays]] = {
 @pytest.mark.parametrize("name", METRICS)
 @EXAMPLES
 @given(seed=SEEDS)
-def test_a_metric_agrees_with_its_definition_in_float64(name: str, seed: int) -> None:
+def test_a_metric_agrees_with_its_definition_in_float64(name, seed):
     metric, rng = METRICS[name], np.random.default_rng(seed)
     arrays = draw(metric.inputs, rng)
     value = np.asarray(metric.call(*arrays))
@@ -87,7 +85,7 @@ def test_a_metric_agrees_with_its_definition_in_float64(name: str, seed: int) ->
 )
 @EXAMPLES
 @given(seed=SEEDS)
-def test_a_metric_does_not_see(name: str, change: str, seed: int) -> None:
+def test_a_metric_does_not_see(name, change, seed):
     rng, metric = np.random.default_rng(seed), METRICS[name]
     arrays = draw(metric.inputs, rng)
     changed = np.mean(np.asarray(metric.call(*CHANGES[change](arrays, rng))))
@@ -98,9 +96,7 @@ def test_a_metric_does_not_see(name: str, change: str, seed: int) -> None:
 @pytest.mark.parametrize("name", METRICS)
 @EXAMPLES
 @given(seed=SEEDS)
-def test_a_metric_stays_in_its_range_for_one_layer_and_for_many_at_once(
-    name: str, seed: int
-) -> None:
+def test_a_metric_stays_in_its_range_for_one_layer_and_for_many_at_once(name, seed):
     metric, rng = METRICS[name], np.random.default_rng(seed)
     first = draw(metric.inputs, rng)
     layers = [
@@ -121,9 +117,7 @@ def test_a_metric_stays_in_its_range_for_one_layer_and_for_many_at_once(
 
 
 @pytest.mark.parametrize("name", FLAT)
-def test_rows_that_do_not_differ_have_the_value_that_is_declared(
-    name: str, rng: np.random.Generator
-) -> None:
+def test_rows_that_do_not_differ_have_the_value_that_is_declared(name, rng):
     metric = METRICS[name]
     flat, *others = draw(metric.inputs, rng)
     flat[:] = np.float32(0.1) * np.arange(1, flat.shape[-1] + 1)
@@ -132,9 +126,7 @@ def test_rows_that_do_not_differ_have_the_value_that_is_declared(
 
 
 @pytest.mark.parametrize("name", OF_ALL_SAMPLES)
-def test_a_value_that_is_not_finite_is_refused(
-    name: str, rng: np.random.Generator
-) -> None:
+def test_a_value_that_is_not_finite_is_refused(name, rng):
     arrays = draw(METRICS[name].inputs, rng)
     for broken in range(len(arrays)):
         for value in (np.nan, np.inf):
@@ -145,9 +137,7 @@ def test_a_value_that_is_not_finite_is_refused(
 
 
 @pytest.mark.parametrize("name", OF_TOKENS)
-def test_a_sample_that_is_not_finite_is_nan_and_spares_the_others(
-    name: str, rng: np.random.Generator
-) -> None:
+def test_a_sample_that_is_not_finite_is_nan_and_spares_the_others(name, rng):
     tokens = torch.from_numpy(rng.standard_normal((3, 6, 4))).float()
     tokens[0, 2, 1], tokens[1, 5, 0] = torch.nan, torch.inf
     assert METRICS[name].call(tokens).isnan().tolist() == [True, True, False]
@@ -156,9 +146,7 @@ def test_a_sample_that_is_not_finite_is_nan_and_spares_the_others(
 @pytest.mark.parametrize("name", OF_TOKENS)
 @EXAMPLES
 @given(seed=SEEDS, side=st.sampled_from(["left", "right", "between"]))
-def test_a_sample_does_not_see_padding_or_its_batch_mates(
-    name: str, seed: int, side: str
-) -> None:
+def test_a_sample_does_not_see_padding_or_its_batch_mates(name, seed, side):
     rng, metric = np.random.default_rng(seed), METRICS[name]
     lengths = rng.integers(3, 12, size=5)
     samples = [rng.standard_normal((length, 6)) + 0.5 for length in lengths]
@@ -177,9 +165,7 @@ def test_a_sample_does_not_see_padding_or_its_batch_mates(
 
 @pytest.mark.parametrize("size", [1.0, 15_000.0])
 @pytest.mark.parametrize("name", METRICS)
-def test_half_precision_gives_what_float64_of_the_same_values_gives(
-    name: str, size: float, rng: np.random.Generator
-) -> None:
+def test_half_precision_gives_what_float64_of_the_same_values_gives(name, size, rng):
     """At 15,000 every square and every sum of a row is beyond half precision."""
     metric = METRICS[name]
     drawn = draw(metric.inputs, rng)
@@ -202,7 +188,7 @@ def test_half_precision_gives_what_float64_of_the_same_values_gives(
 
 @EXAMPLES
 @given(seed=SEEDS, rows=st.sampled_from(["unit", "raw", "centered"]))
-def test_entropy_does_not_increase_with_its_order(seed: int, rows: str) -> None:
+def test_entropy_does_not_increase_with_its_order(seed, rows):
     z = draw("rows", np.random.default_rng(seed))[0]
     orders = (0.25, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 4.0, np.inf)
     for metric in (

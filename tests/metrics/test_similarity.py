@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tiny import one_thread
 
 from layerscope import metrics
 from layerscope.metrics import (
@@ -14,8 +13,6 @@ from layerscope.metrics import (
     similarity_matrix,
 )
 from layerscope.metrics.cka import inner_by_features, inner_by_grams
-
-__all__ = ["one_thread"]
 
 MEASURES = [
     ("cka", {}),

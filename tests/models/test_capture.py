@@ -2,7 +2,7 @@ import pytest
 import torch
 from models import walks
 from models.tokenizer import word_tokenizer, words
-from models.zoo import MLP, TEXT, Case, L, build, close, mamba, t5, whisper
+from models.zoo import MLP, TEXT, L, build, close, mamba, t5, whisper
 
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.forward import Inputs
@@ -52,7 +52,7 @@ def check(found, walk, model):
 
 @pytest.mark.parametrize("case", TEXT, ids=lambda c: c.name)
 @torch.no_grad()
-def test_states_equal_those_of_transformers_in_whatever_batch(case: Case):
+def test_states_equal_those_of_transformers_in_whatever_batch(case):
     model = case.make()
     scope = layered(model)
     alone = states(scope, TEXTS[:1])

@@ -5,15 +5,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from typed import cli
 
 from layerscope.models import checks
 
-__all__ = ["cli"]
-
 
 @pytest.fixture
-def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def packed(tmp_path, monkeypatch):
     """Return the weights of a copy of the package, which is the one that Python finds; its code fails."""
     there = Path(find_spec(checks.EMBEDDED_IN).origin).parent
     here = tmp_path / checks.EMBEDDED_IN

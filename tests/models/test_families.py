@@ -1,14 +1,11 @@
 """Families that nobody listed: the same finder, without a line about any of them."""
 
 import pytest
-import tiny
 import torch
 import transformers as hf
 from models import zoo
 from models.test_capture import IDS, TEXTS, layered, states
 from models.zoo import HEADS, D, L, V, build, close, refused
-
-one_thread = tiny.one_thread
 
 CAUSAL = {
     "Falcon": {}, "GPTJ": {}, "Bloom": {}, "StableLm": {}, "Olmo": {}, "Olmo2": {}, "Cohere": {}, "Granite": {},

@@ -15,8 +15,6 @@ import layerscope
 from layerscope.inputs import Waveform
 from layerscope.models.capture import evaluating
 
-one_thread = tiny.one_thread
-
 VISION = {
     "hidden_size": D, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64, "image_size": 16,
     "patch_size": 4,

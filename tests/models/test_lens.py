@@ -2,12 +2,12 @@ import pytest
 import torch
 import transformers as hf
 from models.test_capture import IDS, TEXTS, layered, states
-from models.zoo import COMMON, TEXT, Case, build, close, of_class
+from models.zoo import COMMON, TEXT, build, close, of_class
 
 
 @pytest.mark.parametrize("case", TEXT, ids=lambda c: c.name)
 @torch.inference_mode()
-def test_the_lens_on_the_last_block_gives_the_models_own_logits(case: Case):
+def test_the_lens_on_the_last_block_gives_the_models_own_logits(case):
     model = case.make()
     scope = layered(model)
     assert scope.lens is not None and scope.lens.kind == "tokens"
@@ -20,7 +20,7 @@ def test_the_lens_on_the_last_block_gives_the_models_own_logits(case: Case):
         close(mine, own[row, : len(ids)])
 
 
-def classifier(kind: str):
+def classifier(kind):
     config = {"num_labels": 4}
     makers = {
         "bert": lambda: hf.BertForSequenceClassification(

@@ -1,18 +1,14 @@
 """A classifier of means is a token classifier for everyone else."""
 
-from pathlib import Path
-
 import pytest
 import tiny
 import torch
 import transformers as hf
-from tiny import one_thread
 from torch import nn
 
 from layerscope.models import LoadOptions, load
 from layerscope.models.mean_head import mean, mean_headed, standard_class
 
-__all__ = ["one_thread"]
 SIZES = {**tiny.COMMON, "max_position_embeddings": 70, "num_labels": 3}
 MODELS = {
     "bert": lambda: tiny.seeded(hf.BertForTokenClassification, hf.BertConfig(**SIZES)),
@@ -28,7 +24,7 @@ MASK = (IDS != 0).long()
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_its_logits_are_the_mean_of_the_token_logits(name: str):
+def test_its_logits_are_the_mean_of_the_token_logits(name):
     model = MODELS[name]()
     with torch.no_grad():
         tokens = model(IDS, attention_mask=MASK).logits
@@ -47,7 +43,7 @@ def test_its_logits_are_the_mean_of_the_token_logits(name: str):
     torch.testing.assert_close(summed, loss * 2 / 8)
 
 
-def test_it_is_saved_as_the_token_classifier_and_loaded_as_what_it_was(tmp_path: Path):
+def test_it_is_saved_as_the_token_classifier_and_loaded_as_what_it_was(tmp_path):
     model = mean_headed(MODELS["bert"]())
     tiny.saved(model, tmp_path, special=True)
     plain = hf.AutoModelForTokenClassification.from_pretrained(tmp_path)

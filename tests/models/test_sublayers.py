@@ -31,7 +31,7 @@ GIVEN = ("b", "x", "mix", "first", "second", "mlp_path", "scale")
 # other variables are named as the sites are.
 
 
-def named(sites: dict[str, Any]) -> dict[str, Tensor]:
+def named(sites):
     """Return the sites among the variables of a formula."""
     return {
         name: value
@@ -40,7 +40,7 @@ def named(sites: dict[str, Any]) -> dict[str, Tensor]:
     }
 
 
-def pre_norm(first: str, second: str, mlp_path: str, scale: float = 1.0):
+def pre_norm(first, second, mlp_path, scale=1.0):
     def formula(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
         attn_norm = b.get_submodule(first)(x)
         attn = mix(attn_norm)
@@ -53,7 +53,7 @@ def pre_norm(first: str, second: str, mlp_path: str, scale: float = 1.0):
     return formula
 
 
-def of_bert(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+def of_bert(b, x, mix):
     attn = b.attention.output.dense(mix(x))
     attn_residual = x + attn
     attn_norm = b.attention.output.LayerNorm(attn_residual)
@@ -63,7 +63,7 @@ def of_bert(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     return named(locals())
 
 
-def of_albert(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+def of_albert(b, x, mix):
     attn_norm = mix(x)  # its attention holds the addition and the norm
     mlp = b.ffn_output(b.activation(b.ffn(attn_norm)))
     mlp_residual = attn_norm + mlp
@@ -71,21 +71,21 @@ def of_albert(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     return named(locals())
 
 
-def of_parallel(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+def of_parallel(b, x, mix):
     attn_norm, mlp_norm = b.input_layernorm(x), b.post_attention_layernorm(x)
     attn, mlp = mix(attn_norm), b.mlp(mlp_norm)
     raw = x + attn + mlp
     return named(locals())
 
 
-def of_mamba(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+def of_mamba(b, x, mix):
     attn_norm = b.norm(x)
     attn = mix(attn_norm)
     raw = x + attn
     return named(locals())
 
 
-def of_gemma2(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+def of_gemma2(b, x, mix):
     attn_norm = b.input_layernorm(x)
     attn = b.post_attention_layernorm(mix(attn_norm))
     attn_residual = x + attn
@@ -133,9 +133,7 @@ CASES = [
 ]
 
 
-def by_hand(
-    scope, samples, case: Case, raw: dict[int, Tensor]
-) -> dict[tuple[str, int], Tensor]:
+def by_hand(scope, samples, case, raw):
     """Apply a block's formula to each layer's input; only its attention is asked with the arguments it was given."""
     given: list[tuple[nn.Module, dict[str, Any]]] = []
     handles = []
@@ -175,7 +173,7 @@ def by_hand(
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 @torch.no_grad()
-def test_every_site_equals_the_blocks_formula(case: Case) -> None:
+def test_every_site_equals_the_blocks_formula(case):
     scope = opened(case.make(), **({"part": "encoder"} if case.name == "t5" else {}))
     found = states(scope, [TEXTS[0]])
     expected = by_hand(
@@ -193,7 +191,7 @@ def test_every_site_equals_the_blocks_formula(case: Case) -> None:
     assert scope.sublayers.notes == ()
 
 
-def test_the_cross_attention_of_a_decoder() -> None:
+def test_the_cross_attention_of_a_decoder():
     kinds = ("attn", "cross_attn", "mlp")
     decoder = [f"{kind}{end}" for kind in kinds for end in ("", "_residual")][:-1]
     assert list(opened(t5(), part="decoder").sublayers.sites) == decoder
@@ -221,7 +219,7 @@ class Stacked(nn.Module):
         return x
 
 
-def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line() -> None:
+def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line():
     for model, rows in (
         (Stacked(Odd(), Odd()), torch.randn(3, 9, D)),
         (MLP(True, False), torch.randn(5, 8)),
@@ -246,7 +244,7 @@ class Plain(nn.Module):
         return x + self.inner(self.norm(x))
 
 
-def test_a_block_that_cannot_be_reported_is_named_and_the_others_are_kept() -> None:
+def test_a_block_that_cannot_be_reported_is_named_and_the_others_are_kept():
     scope = opened(
         Stacked(Plain(), Odd(), Plain()).eval(),
         "tensor",

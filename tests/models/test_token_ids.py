@@ -1,19 +1,15 @@
 """Token ids are data like any other: no tokenizer is needed for them, nor to look at a model or to cut it."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import tiny
 import torch
 import transformers as hf
 from models.zoo import refused
-from tiny import one_thread
 from torch import Tensor, nn
 
 import layerscope
 
-__all__ = ["one_thread"]
 TOKENIZER = tiny.tokenizer(special=False)
 OPTIONS = {"progress": False, "samples": "all", "views": 0}
 IDS = [TOKENIZER(text)["input_ids"] for text in tiny.texts(24, longest=12)]
@@ -35,7 +31,7 @@ class Tokens(nn.Module):
         return self.head(x)
 
 
-def test_ids_give_what_their_texts_give(tmp_path: Path) -> None:
+def test_ids_give_what_their_texts_give(tmp_path):
     model = tiny.llama()
     texts = layerscope.profile(
         model,
@@ -53,7 +49,7 @@ def test_ids_give_what_their_texts_give(tmp_path: Path) -> None:
         layerscope.profile(model, np.full((9, 4), 94), out=tmp_path / "bad", **OPTIONS)
 
 
-def test_a_plain_module_of_ids(tmp_path: Path) -> None:
+def test_a_plain_module_of_ids(tmp_path):
     model, ids = (
         Tokens(),
         torch.randint(94, (20, 7), generator=torch.Generator().manual_seed(0)),
@@ -67,7 +63,7 @@ def test_a_plain_module_of_ids(tmp_path: Path) -> None:
     assert np.allclose(run.pooled(2, "raw", "mean"), state.mean(1), atol=1e-6)
 
 
-def test_a_saved_model_without_a_tokenizer(tmp_path: Path) -> None:
+def test_a_saved_model_without_a_tokenizer(tmp_path):
     tiny.gpt2().save_pretrained(tmp_path / "model")
     np.save(tmp_path / "ids.npy", np.random.default_rng(0).integers(94, size=(16, 9)))
     (found,) = layerscope.inspect(tmp_path / "model")

@@ -1,44 +1,40 @@
 """Models whose weights are not plain tensors on one device: offloaded, quantised, compiled."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import tiny
 import torch
 import transformers as hf
 from models.zoo import refused
-from tiny import one_thread
 
 import layerscope
 from layerscope.models import LoadOptions, load
 from layerscope.models.weights import is_quantised
 
-__all__ = ["one_thread"]
 OPTIONS = {"processor": tiny.tokenizer(special=False), "progress": False}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("llama"), special=False)
 
 
 @pytest.fixture(scope="module")
-def plain(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
+def plain(folder, tmp_path_factory):
     model = hf.AutoModelForCausalLM.from_pretrained(folder)
     return layerscope.profile(
         model, tiny.texts(12), out=tmp_path_factory.mktemp("run") / "plain", **OPTIONS
     )
 
 
-def assert_same(one: layerscope.Run, other: layerscope.Run) -> None:
+def assert_same(one, other):
     pd.testing.assert_frame_equal(one.table(), other.table(), check_exact=True)
     assert one.info["model"]["weights"] == other.info["model"]["weights"]
 
 
 def test_a_model_offloaded_to_disk_gives_what_it_gives_in_memory(
-    folder: Path, plain, tmp_path: Path
-) -> None:
+    folder, plain, tmp_path
+):
     pytest.importorskip("accelerate")
     cpu = dict.fromkeys(
         (
@@ -64,7 +60,7 @@ def test_a_model_offloaded_to_disk_gives_what_it_gives_in_memory(
         layerscope.truncate(model, 2, tmp_path / "cut", **OPTIONS)
 
 
-def test_weights_in_parts_of_several_processes_are_refused() -> None:
+def test_weights_in_parts_of_several_processes_are_refused():
     from torch import distributed as dist
     from torch.distributed.tensor import distribute_module, init_device_mesh
 
@@ -77,9 +73,7 @@ def test_weights_in_parts_of_several_processes_are_refused() -> None:
         dist.destroy_process_group()
 
 
-def test_a_model_wholly_offloaded_and_a_compiled_one(
-    folder: Path, plain, tmp_path: Path
-) -> None:
+def test_a_model_wholly_offloaded_and_a_compiled_one(folder, plain, tmp_path):
     accelerate = pytest.importorskip("accelerate")
     read = hf.AutoModelForCausalLM.from_pretrained
     offloaded = accelerate.cpu_offload(read(folder), torch.device("cpu"))
@@ -91,7 +85,7 @@ def test_a_model_wholly_offloaded_and_a_compiled_one(
         assert run.info["model"]["class"] == "LlamaForCausalLM"
 
 
-def test_dynamically_quantised(tmp_path: Path) -> None:
+def test_dynamically_quantised(tmp_path):
     model = torch.ao.quantization.quantize_dynamic(
         tiny.llama(), {torch.nn.Linear}, dtype=torch.qint8
     )
@@ -105,7 +99,7 @@ def test_dynamically_quantised(tmp_path: Path) -> None:
         layerscope.train(model, tiny.texts(12), out=tmp_path / "trained", **OPTIONS)
 
 
-def test_quantised_by_quanto(tmp_path: Path) -> None:
+def test_quantised_by_quanto(tmp_path):
     from optimum import quanto
 
     model = tiny.classifier()

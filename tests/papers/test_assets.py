@@ -154,14 +154,12 @@ def test_an_estimate_changes_no_name_of_what_is_kept():
     assert Speaker(named).digest == Speaker(SMALL).digest
 
 
-def _picture(path: Path) -> None:
+def _picture(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (8, 8)).save(path)
 
 
-def test_training_and_test_images_lie_in_folders_or_carry_it_in_their_names(
-    tmp_path: Path,
-):
+def test_training_and_test_images_lie_in_folders_or_carry_it_in_their_names(tmp_path):
     for part, count in (("train", 3), ("val", 2)):
         for number in range(count):
             _picture(tmp_path / "imagenet" / part / "cat" / f"{number}.png")
@@ -176,7 +174,7 @@ def test_training_and_test_images_lie_in_folders_or_carry_it_in_their_names(
         images("other", tmp_path)
 
 
-def test_pairs_of_texts_are_read_as_one(tmp_path: Path):
+def test_pairs_of_texts_are_read_as_one(tmp_path):
     folder = tmp_path / "rte"
     folder.mkdir()
     lines = "\n".join(f"one {i},two {i},{i % 2}" for i in range(9))

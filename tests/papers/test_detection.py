@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from tiny import one_thread, seeded
+from tiny import seeded
 
 from layerscope import LayerscopeError
 from layerscope_papers import detection
@@ -19,10 +19,8 @@ from layerscope_papers.detection import (
     train_detector,
 )
 
-__all__ = ["one_thread"]
 
-
-def detr(**options: Any) -> Any:
+def detr(**options: Any):
     backbone = hf.ResNetConfig(
         num_channels=3,
         embedding_size=8,
@@ -50,7 +48,7 @@ def detr(**options: Any) -> Any:
     return seeded(hf.DetrForObjectDetection, config).train()
 
 
-def batch() -> tuple[torch.Tensor, list[dict[str, torch.Tensor]]]:
+def batch():
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randn(2, 3, 32, 32, generator=generator)
     boxes = [torch.rand(n, 4, generator=generator) * 0.4 + 0.2 for n in (2, 3)]
@@ -60,7 +58,7 @@ def batch() -> tuple[torch.Tensor, list[dict[str, torch.Tensor]]]:
 
 
 @pytest.mark.parametrize("layers", [None, [1, 3], [3]])
-def test_loss_and_gradients_are_those_of_decoders_cut_after_each_layer(layers: Any):
+def test_loss_and_gradients_are_those_of_decoders_cut_after_each_layer(layers):
     model, (pixels, labels) = detr(), batch()
     whole, wanted = model.model.decoder.layers, 0.0
     for layer in layers or (1, 2, 3):

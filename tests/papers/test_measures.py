@@ -13,12 +13,12 @@ from layerscope_papers.measures import (
 )
 
 
-def cosine(a: np.ndarray, b: np.ndarray) -> float:
+def cosine(a, b):
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
 @pytest.fixture
-def states() -> np.ndarray:
+def states():
     return np.random.default_rng(0).normal(size=(20, 5, 8)).cumsum(1)
 
 

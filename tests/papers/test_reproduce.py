@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import tiny
 from transformers import GPT2Config, GPT2LMHeadModel
-from typed import cli
 
 import layerscope_papers
 from layerscope_papers import catalogue, images, vision
@@ -20,12 +19,11 @@ from layerscope_papers.questions import draft
 from layerscope_papers.recipe import WRITTEN
 from layerscope_papers.tracing import exits, parameters
 
-__all__ = ["cli"]
 NOT_RUN = next(iter(UNRUN))
 LACKS = UNRUN[NOT_RUN]["needs"]
 
 
-def test_a_table_of_a_paper(cli, tmp_path: Path, monkeypatch) -> None:
+def test_a_table_of_a_paper(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     printed = cli("reproduce", "t-TAB1", "--out", tmp_path)
     assert printed.status == 0, printed.err
@@ -66,8 +64,8 @@ def test_a_table_of_a_paper(cli, tmp_path: Path, monkeypatch) -> None:
 
 
 def test_several_recipes_begin_with_the_total_and_say_each_claim_with_its_unit(
-    cli, tmp_path: Path, monkeypatch
-) -> None:
+    cli, tmp_path, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "80")
     words = "reproduce", "T-tab1", "L-appE", "--scale", "published", "--out", tmp_path
     printed = cli(*words)
@@ -86,7 +84,7 @@ def test_several_recipes_begin_with_the_total_and_say_each_claim_with_its_unit(
     assert "0.311 … 4.01" not in text and "0.311 … 4.01" in cli(*words, "--long").out
 
 
-def test_every_claim_that_is_written_has_a_judge() -> None:
+def test_every_claim_that_is_written_has_a_judge():
     assert [*catalogue.recipes()] == [
         name for name, entry in WRITTEN.items() if "claims" in entry
     ]
@@ -105,7 +103,7 @@ def test_every_claim_that_is_written_has_a_judge() -> None:
         ("T-fig7", f"at most {100 * exits.LOSS:.0f} points"),
     ],
 )
-def test_claims_name_the_numbers_that_judges_use(name: str, words: str) -> None:
+def test_claims_name_the_numbers_that_judges_use(name, words):
     assert any(
         words in claim["statistic"] for recipe, claim in _written() if recipe == name
     )
@@ -116,7 +114,7 @@ def test_claims_name_the_numbers_that_judges_use(name: str, words: str) -> None:
     )
 
 
-def _written() -> list[tuple[str, dict]]:
+def _written():
     return [
         (name, claim)
         for name, entry in WRITTEN.items()
@@ -124,7 +122,7 @@ def _written() -> list[tuple[str, dict]]:
     ]
 
 
-def test_the_released_values_decide_offline(tmp_path: Path) -> None:
+def test_the_released_values_decide_offline(tmp_path):
     board = layerscope_papers.reproduce(
         ["L-fig1", "L-appE"], scale="published", out=tmp_path, progress=False
     )
@@ -168,14 +166,14 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_input(cli, tmp_path: Path, monkeypatch, words, line) -> None:
+def test_wrong_input(cli, tmp_path, monkeypatch, words, line):
     monkeypatch.chdir(tmp_path)
     printed = cli("reproduce", *words)
     assert printed.status == 2 and line in printed.line
     assert not list(tmp_path.iterdir())
 
 
-def test_the_list(cli) -> None:
+def test_the_list(cli):
     printed = cli("reproduce", "--list", "--json")
     listed = json.loads(printed.out)
     assert set(listed["recipes"]) == set(catalogue.recipes())
@@ -187,9 +185,7 @@ def test_the_list(cli) -> None:
     assert NOT_RUN in listed["not_run"]
 
 
-def test_a_claim_about_training_from_nothing_and_again(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_a_claim_about_training_from_nothing_and_again(tmp_path, monkeypatch):
     small = replace(vision.SMALL, depth=3, width=16, heads=2, epochs=0.5, seeds=3)
     recipe = replace(catalogue.recipes()["T-fig16"], scales={"small": small})
     monkeypatch.setattr(catalogue, "recipes", lambda: {"T-fig16": recipe})
@@ -219,7 +215,7 @@ def test_a_claim_about_training_from_nothing_and_again(
     )
 
 
-def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path: Path) -> None:
+def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path):
     longer = GPT2Config(**tiny.gpt2().config.to_diff_dict() | {"n_positions": 128})
     model = tiny.saved(GPT2LMHeadModel(longer), tmp_path / "mine", special=False)
     data = tmp_path / "mine.txt"
@@ -249,14 +245,12 @@ def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path: Path) -
         (("L-rows", "--model", "x", "--data", "no.txt"), "'no.txt' does not exist"),
     ],
 )
-def test_what_a_user_names_is_refused_in_one_line(
-    cli, words, message, tmp_path: Path
-) -> None:
+def test_what_a_user_names_is_refused_in_one_line(cli, words, message, tmp_path):
     printed = cli("reproduce", *words, "--out", tmp_path)
     assert printed.status == 2 and message in printed.err and not printed.out
 
 
-def test_images_are_learnt_from_at_nine_places() -> None:
+def test_images_are_learnt_from_at_nine_places():
     training, _ = images.images("digits", None)
     moved = images.shifted(training.take(range(2)))
     pixels = [np.asarray(image) for image in moved.samples]

@@ -4,19 +4,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
-from tiny import one_thread
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.probes import linear_probe
 from layerscope.probes.linear import linearly_judged
 from layerscope.probes.mixes import _Data, _left_out, fixed_mixes, linear_mixes
 
-__all__ = ["one_thread"]
 
-
-def layers_of(
-    n: int, seed: int = 0, depth: int = 4, width: int = 16
-) -> tuple[dict[int, np.ndarray], np.ndarray]:
+def layers_of(n, seed=0, depth=4, width=16):
     """Layer 1 knows one bit of the class, layer 3 the other, at ten times the size; the others know nothing."""
     rng = np.random.default_rng(seed)
     bits = rng.integers(0, 2, (2, n))
@@ -29,7 +24,7 @@ def layers_of(
     ] + bits[1]
 
 
-def reader(states: dict[int, np.ndarray], *about: np.ndarray):
+def reader(states, *about: np.ndarray):
     return lambda weights, finished: (
         sum(weight * states[layer] for layer, weight in weights.items()),
         *about,

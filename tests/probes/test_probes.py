@@ -15,6 +15,7 @@ from layerscope.probes.linear import (
     SEARCHED,
     SLACK,
     STRENGTHS,
+    linear_probe_hits,
     linearly_judged,
     thinned,
 )
@@ -207,5 +208,8 @@ def test_errors(clusters):
         knn_probe(states, labels, folds=1)
     with pytest.raises(LayerscopeError, match="folds is 2: give at least 3"):
         linear_probe(states, labels, folds=2)
+    right, fold, *_ = linear_probe_hits(states, labels, folds=3)
+    assert len(linear_probe(states, labels, folds=3).folds) == 3 == len({*fold})
+    assert right.mean() > 0.5
     with pytest.raises(LayerscopeError, match=r"labels of shape \(7,\)"):
         linear_probe(states, labels[:7])

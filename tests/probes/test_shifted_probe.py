@@ -15,7 +15,7 @@ N = 240
 
 
 @pytest.fixture(scope="module")
-def planted() -> dict[str, np.ndarray]:
+def planted():
     """States of a shallow layer that reads a class anywhere, and of a deep one whose shortcut holds on the source."""
     rng = np.random.default_rng(0)
     labels, others = rng.integers(0, 2, (2, N))
@@ -34,7 +34,7 @@ def planted() -> dict[str, np.ndarray]:
     }
 
 
-def strength_of(rows: np.ndarray, labels: np.ndarray) -> float:
+def strength_of(rows, labels):
     """The C of the lowest log-loss over all folds, each judged by probes without it and a fold beside it."""
     fold = np.zeros(N, dtype=int)
     for number, (_, test) in enumerate(
@@ -51,7 +51,7 @@ def strength_of(rows: np.ndarray, labels: np.ndarray) -> float:
     return min(losses, key=losses.__getitem__)
 
 
-def fitted(rows: np.ndarray, labels: np.ndarray, c: float):
+def fitted(rows, labels, c):
     scaler = StandardScaler().fit(rows)
     exact = LogisticRegression(C=c, tol=1e-9, max_iter=10_000).fit(
         scaler.transform(rows), labels
@@ -62,9 +62,7 @@ def fitted(rows: np.ndarray, labels: np.ndarray, c: float):
     )
 
 
-def test_it_equals_a_refit_by_scikit_learn_whose_strength_the_source_chose(
-    planted: dict,
-):
+def test_it_equals_a_refit_by_scikit_learn_whose_strength_the_source_chose(planted):
     layer = "deep"
     rows, there = (normalize(planted[name]) for name in (layer, f"{layer} there"))
     labels, others = planted["labels"], planted["others"]

@@ -1,7 +1,6 @@
 """Probes of words: first tokens against word ids, whole sentences held out, an interval that knows of sentences."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,6 @@ import transformers as hf
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.preprocessing import normalize
-from tiny import one_thread
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import layerscope
@@ -20,10 +18,8 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.tagged import first_tokens, read_tagged
 from layerscope.probes import token_probe
 
-__all__ = ["one_thread"]
 
-
-def sentences(n: int, seed: int = 0) -> tuple[list[list[str]], list[list[str]]]:
+def sentences(n, seed=0):
     """Words and tags: a tag is the word's number by 3; some words are two joined by a dash, three tokens."""
     words = [
         [f"{w}-w1" if i % 4 == 3 else w for i, w in enumerate(t.split())]
@@ -32,7 +28,7 @@ def sentences(n: int, seed: int = 0) -> tuple[list[list[str]], list[list[str]]]:
     return words, [["abc"[int(w[1:].split("-")[0]) % 3] for w in row] for row in words]
 
 
-def written(path: Path, words: list[list[str]], tags: list[list[str]]) -> str:
+def written(path, words, tags):
     path.write_text(
         "\n".join(
             json.dumps({"tokens": w, "tags": t})
@@ -43,7 +39,7 @@ def written(path: Path, words: list[list[str]], tags: list[list[str]]) -> str:
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+def bert(tmp_path_factory):
     return str(
         tiny.saved(
             tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
@@ -51,7 +47,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
 
 
-def test_every_layer_reads_the_first_token_of_each_word(bert: str, tmp_path: Path):
+def test_every_layer_reads_the_first_token_of_each_word(bert, tmp_path):
     words, tags = sentences(60)
     tags[7][0] = tags[8][0] = "rare"
     task = f"token-probe:{written(tmp_path / 'pos.jsonl', words, tags)}"
@@ -87,7 +83,7 @@ def test_every_layer_reads_the_first_token_of_each_word(bert: str, tmp_path: Pat
     assert found.table().iloc[0, 0] > 0.5  # a third by chance
 
 
-def test_causal_models_and_cut_sentences(tmp_path: Path):
+def test_causal_models_and_cut_sentences(tmp_path):
     words, tags = sentences(40)
     words[0], tags[0] = ["w3"] * 100, ["a"] * 100  # the tokenizer takes 64
     task = f"token-probe:{written(tmp_path / 'pos.jsonl', words, tags)}"
@@ -115,6 +111,7 @@ def test_the_interval_holds_sentences_together():
     assert [found.low, found.high] == pytest.approx(
         np.quantile(drawn, [0.025, 0.975]), abs=0.015
     )
+    assert token_probe(states, labels, groups, folds=3).n == 800
     assert found.stderr > 1.3 * np.sqrt(found.mean * (1 - found.mean) / 800)
     perfect = token_probe(labels[:, None] * np.ones(3) + [[0, 1, 2]], labels, groups)
     assert perfect.mean == perfect.high == 1 and perfect.low == pytest.approx(
@@ -122,7 +119,7 @@ def test_the_interval_holds_sentences_together():
     )
 
 
-def own_right(states: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
+def own_right(states, labels, groups):
     rows, right = normalize(states), np.zeros(len(labels))
     for train, test in StratifiedGroupKFold(5, shuffle=True, random_state=0).split(
         rows, labels, groups
@@ -174,7 +171,7 @@ def test_first_tokens_of_a_tokenizer_that_takes_the_blank_along():
         ),
     ],
 )
-def test_wrong_files(tmp_path: Path, rows: list[dict], line: str):
+def test_wrong_files(tmp_path, rows, line):
     path = tmp_path / "pos.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(LayerscopeError) as caught:

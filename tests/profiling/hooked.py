@@ -25,8 +25,13 @@ def profile(model: nn.Module, data: Any, out: Path, **options: Any) -> Run:
 @torch.no_grad()
 def walk(model: nn.Module, text: str) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs of every block [L+1, T, D] of one text alone, seen by this test's own hooks, last state and logits."""
-    bert = "bert" in type(model).__name__.lower()
-    blocks = model.bert.encoder.layer if bert else model.transformer.h
+    bert = model.config.model_type == "bert"
+    lists = {
+        "bert": "bert.encoder.layer",
+        "gpt2": "transformer.h",
+        "llama": "model.layers",
+    }
+    blocks = model.get_submodule(lists[model.config.model_type])
     seen: list[Tensor] = []
     handles = [
         blocks[0].register_forward_pre_hook(

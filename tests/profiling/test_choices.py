@@ -47,7 +47,7 @@ def chosen(tmp_path_factory):
     ]
 
 
-def variant(alpha: int, rows: str) -> str:
+def variant(alpha, rows):
     return f"alpha={alpha}" + ("" if rows == "unit" else f",rows={rows}")
 
 

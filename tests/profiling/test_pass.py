@@ -1,7 +1,6 @@
 """The pass: memory that runs out, states that are not finite, and batches that must not matter."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,21 @@ from layerscope import LayerscopeError
 ROWS = tiny.rows(40)
 
 
-def profile(model: Any, data: Any, out: Path, **options: Any) -> layerscope.Run:
+def profile(model, data, out, **options: Any):
     return layerscope.profile(
         model, data, out=out, **{"views": 0, "progress": False} | options
     )
 
 
-def told(capfd: pytest.CaptureFixture[str]) -> str:
+def told(capfd):
     return " ".join(capfd.readouterr().err.split())
 
 
-def assert_close(one: pd.DataFrame, two: pd.DataFrame) -> None:
+def assert_close(one, two):
     pd.testing.assert_frame_equal(one, two, check_exact=False, rtol=1e-5, atol=1e-5)
 
 
-def test_out_of_memory_halves_the_batch(tmp_path: Path, capfd) -> None:
+def test_out_of_memory_halves_the_batch(tmp_path, capfd):
     model = tiny.Plain(fits=5)
     run = profile(model, ROWS, tmp_path / "a", batch_size=20, progress=True)
     assert "out of memory: batch 0 of 20 samples is computed in halves" in told(capfd)
@@ -44,7 +43,7 @@ def test_out_of_memory_halves_the_batch(tmp_path: Path, capfd) -> None:
         np.testing.assert_allclose(run.pooled(layer), small.pooled(layer), atol=1e-5)
 
 
-def bounded(model: torch.nn.Module, tokens: int) -> torch.nn.Module:
+def bounded(model, tokens):
     """Return a GPT-2 on a device with room for this many tokens a batch."""
 
     def refuse(_: object, args: tuple[torch.Tensor]) -> None:
@@ -55,7 +54,7 @@ def bounded(model: torch.nn.Module, tokens: int) -> torch.nn.Module:
     return model
 
 
-def test_halves_keep_the_lens_rows_and_views_in_place(tmp_path: Path) -> None:
+def test_halves_keep_the_lens_rows_and_views_in_place(tmp_path):
     texts, processor = tiny.texts(24), tiny.tokenizer(special=False)
     options = {"processor": processor, "batch_size": 6, "views": 1, "lens_tokens": None}
     whole = profile(tiny.gpt2(), texts, tmp_path / "a", **options)
@@ -72,9 +71,7 @@ def test_halves_keep_the_lens_rows_and_views_in_place(tmp_path: Path) -> None:
         ({"pooling": "last", "alpha": 2.0}, math.nan),
     ],
 )
-def test_a_text_model_with_one_broken_sample(
-    tmp_path: Path, options: dict[str, Any], value: float
-) -> None:
+def test_a_text_model_with_one_broken_sample(tmp_path, options, value):
     """The word w89 breaks the second block, at its own position alone."""
     texts = [text.replace("w89", "w88") for text in tiny.texts(30)]
     texts[11] = "w1 w2 w89 w3 w4"
@@ -117,7 +114,7 @@ def test_a_text_model_with_one_broken_sample(
     assert set(table[table["metric"] == "prompt_entropy"]["n_skipped"]) == {1}
 
 
-def test_a_hopeless_model_is_reported_early(tmp_path: Path) -> None:
+def test_a_hopeless_model_is_reported_early(tmp_path):
     data = tiny.rows(2000)
     data[:, 0] = 1.0
     model = tiny.Plain(breaks=1)
@@ -134,16 +131,14 @@ def test_a_hopeless_model_is_reported_early(tmp_path: Path) -> None:
     assert sum(model.sizes) < 200
 
 
-def values_by_sample(run: layerscope.Run) -> pd.Series:
+def values_by_sample(run):
     frame = run.samples()
     frame = frame[frame["metric"].isin(["prompt_entropy", "curvature"])]
     return frame.set_index(["metric", "layer", "site", "sample"])["value"].sort_index()
 
 
 @pytest.mark.parametrize(("make", "special"), [(tiny.bert, True), (tiny.gpt2, False)])
-def test_batch_size_order_and_padding_side_do_not_matter(
-    make, special: bool, tmp_path: Path
-) -> None:
+def test_batch_size_order_and_padding_side_do_not_matter(make, special, tmp_path):
     texts = tiny.texts(10, longest=60)
     texts += [" ".join(reversed(text.split())) for text in texts]  # of equal length
     order = np.random.default_rng(0).permutation(len(texts))
@@ -180,7 +175,7 @@ def test_batch_size_order_and_padding_side_do_not_matter(
     np.testing.assert_allclose(states[order], others, atol=2e-5, rtol=1e-5)
 
 
-def test_a_single_sample_has_a_table(tmp_path: Path) -> None:
+def test_a_single_sample_has_a_table(tmp_path):
     run = profile(
         tiny.gpt2(),
         ["w1 w2 w3 w4"],

@@ -11,7 +11,7 @@ from layerscope import LayerscopeError, metrics, profile
 DEPTH = 4
 
 
-def cosine(a: np.ndarray, b: np.ndarray) -> float:
+def cosine(a, b):
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 

@@ -1,7 +1,5 @@
 """How images become inputs is a part of what a run is of."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tiny
@@ -12,7 +10,7 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 
 
-def test_a_run_is_not_resumed_with_other_preprocessing(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_with_other_preprocessing(tmp_path):
     rng, folder = np.random.default_rng(0), str(tmp_path / "vit")
     pixels = rng.integers(0, 255, (6, 16, 16, 3), dtype="uint8")
     images = [*map(Image.fromarray, pixels)]

@@ -1,10 +1,7 @@
 """Runs of two-tower models: every layer's vectors in the shared space, against the model's own features."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import tiny
 import torch
 import transformers as hf
 from models.tokenizer import word_tokenizer
@@ -16,8 +13,6 @@ from layerscope import metrics
 from layerscope.models import LoadOptions, load
 from layerscope.models.encode import encoder_for
 
-one_thread = tiny.one_thread
-
 P, N = 24, 20
 VISION = {
     "hidden_size": D, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64, "image_size": 16,
@@ -26,7 +21,7 @@ VISION = {
 METRICS = ["dataset_entropy", "effective_rank", "infonce", "lidar", "dime"]
 
 
-def clip() -> torch.nn.Module:
+def clip():
     ends = dict(COMMON, eos_token_id=98)  # the greatest id ends a text
     return build(
         lambda: hf.CLIPModel(
@@ -35,14 +30,14 @@ def clip() -> torch.nn.Module:
     )
 
 
-def siglip() -> torch.nn.Module:
+def siglip():
     texts = dict(COMMON, projection_size=P)
     return build(
         lambda: hf.SiglipModel(hf.SiglipConfig(text_config=texts, vision_config=VISION))
     )
 
 
-def samples(modality: str) -> list:
+def samples(modality):
     if modality == "text":
         draw = np.random.default_rng(0)
         words = [
@@ -57,7 +52,7 @@ def samples(modality: str) -> list:
 
 
 @torch.inference_mode()
-def features(model: torch.nn.Module, modality: str, depth: int) -> np.ndarray:
+def features(model, modality, depth):
     """What the model itself gives for each sample alone, its tower cut to some of its blocks."""
     loaded = load(
         model, LoadOptions(), word_tokenizer(size=99) if modality == "text" else None
@@ -74,9 +69,7 @@ def features(model: torch.nn.Module, modality: str, depth: int) -> np.ndarray:
     return torch.cat(found).numpy()
 
 
-def profiled(
-    model: torch.nn.Module, modality: str, out: Path, **options: object
-) -> layerscope.Run:
+def profiled(model, modality, out, **options: object):
     processor = word_tokenizer(size=99) if modality == "text" else None
     asked = {
         "metrics": METRICS,
@@ -98,9 +91,7 @@ def profiled(
         (siglip, "image", D),
     ],
 )
-def test_every_layer_holds_the_models_own_features(
-    make, modality: str, width: int, tmp_path: Path
-) -> None:
+def test_every_layer_holds_the_models_own_features(make, modality, width, tmp_path):
     model = make()
     run = profiled(model, modality, tmp_path / "run")
     assert (
@@ -133,9 +124,7 @@ def test_every_layer_holds_the_models_own_features(
     assert run.metric("effective_rank")[2] != pytest.approx(expected, rel=1e-5)
 
 
-def test_a_run_that_goes_on_has_them_and_half_precision_keeps_them(
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_goes_on_has_them_and_half_precision_keeps_them(tmp_path):
     model, how = clip(), {"store_dtype": "float16", "metrics": "dataset_entropy"}
     run = profiled(model, "image", tmp_path / "run", **how)
     shard = run.path / "shards" / f"{run.folder.shards[0]:05d}.safetensors"

@@ -1,7 +1,6 @@
 """Quality measures of a run against the public functions on its states: spectra, dimension, norms."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import tiny
 from hooked import by_sample, profile, walk
 
 from layerscope import LayerscopeError, metrics
-from layerscope.runs import Run
 
 POOLED = ("rankme", "anisotropy", "intrinsic_dimension", "alpha_req", "nesum")
 NORMS = {
@@ -22,7 +20,7 @@ TEXTS = tiny.texts(40, seed=4)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory):
     names = ",".join((*POOLED, *NORMS, "prompt_entropy"))
     out = tmp_path_factory.mktemp("quality") / "run"
     return profile(
@@ -35,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
 
 
-def test_pooled_ones_are_the_public_functions(run: Run) -> None:
+def test_pooled_ones_are_the_public_functions(run):
     for site, layers in (("raw", range(4)), ("normed", [3])):
         for layer in layers:
             states = run.pooled(layer, site)
@@ -57,7 +55,7 @@ def test_pooled_ones_are_the_public_functions(run: Run) -> None:
         assert set(run.table().query(f"metric == '{name}'")["variant"]) == {variant}
 
 
-def test_norms_are_the_public_functions(run: Run) -> None:
+def test_norms_are_the_public_functions(run):
     model = tiny.gpt2()
     walks = [walk(model, text)[0].double() for text in TEXTS]
     for layer in (0, 2):
@@ -67,7 +65,7 @@ def test_norms_are_the_public_functions(run: Run) -> None:
             np.testing.assert_allclose(by_sample(run, name, layer), want, rtol=1e-5)
 
 
-def test_layers_without_variance_and_few_samples(tmp_path: Path) -> None:
+def test_layers_without_variance_and_few_samples(tmp_path):
     same = [f"w1 {text}" for text in TEXTS[:20]]
     run = profile(
         tiny.gpt2(), same, tmp_path / "a", metrics=",".join(POOLED), pooling="first"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from models import zoo
 from models.tokenizer import word_tokenizer, words
-from tiny import one_thread
 
 from layerscope import metrics, profile
 from layerscope.inputs import open_corpus
@@ -15,8 +14,6 @@ from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.pipeline import check_available
 from layerscope.runs.registry import METRICS
-
-__all__ = ["one_thread"]
 
 N = 24
 CANONICAL = ("cca", "svcca", "pwcca")
@@ -41,7 +38,7 @@ def run(tmp_path_factory):
     )
 
 
-def test_every_pair_is_the_function_of_its_states(run) -> None:
+def test_every_pair_is_the_function_of_its_states(run):
     for name in NAMES:
         square = run.metric(name)
         options = {"kernel": "rbf"} if name == "cka_rbf" else {}
@@ -60,9 +57,7 @@ def test_every_pair_is_the_function_of_its_states(run) -> None:
     )
 
 
-def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_reported() -> (
-    None
-):
+def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_reported():
     rng = np.random.default_rng(0)
     noise = {
         n: (rng.standard_normal((n, 48)), rng.standard_normal((n, 48)))
@@ -85,7 +80,7 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_r
     )
 
 
-def test_more_samples_than_are_held_are_counted() -> None:
+def test_more_samples_than_are_held_are_counted():
     rows = METRICS["rsa"].how.rows(np.arange(10_000) + 5)
     assert len(rows) == len(set(rows)) == MOST and rows[0] == 5 and rows[-1] > 10_000
     assert len(METRICS["cka"].how.rows(np.arange(10_000))) == 10_000

@@ -1,7 +1,5 @@
 """A run of states from files is that of the model they came from; the files are written from transformers alone."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ ROUNDED = ("rsa", "alpha_req")
 NAMES = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
 
 
-def raw_states(model: Any, ids: Sequence[int], norm: str) -> torch.Tensor:
+def raw_states(model, ids, norm):
     """Return the states [L + 1, T, D] before the final norm, as transformers and a hook on that norm give them."""
     last: list[torch.Tensor] = []
     hook = model.get_submodule(norm).register_forward_pre_hook(
@@ -37,13 +35,7 @@ def raw_states(model: Any, ids: Sequence[int], norm: str) -> torch.Tensor:
     return torch.cat([*found[:-1], last[0]])
 
 
-def write_requests(
-    folder: Path,
-    model: Any,
-    rows: Sequence[Sequence[int]],
-    norm: str,
-    layers: Sequence[int],
-) -> None:
+def write_requests(folder, model, rows, norm, layers):
     """Write what vLLM writes for its requests: token ids, states [tokens, layers, D], and a lock that stays."""
     folder.mkdir()
     for i, ids in enumerate(rows):
@@ -56,7 +48,7 @@ def write_requests(
 
 
 @pytest.fixture(scope="module")
-def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gpt2(tmp_path_factory):
     """A folder with a saved GPT-2, its tokenizer, a table of texts, and requests of all and of some of its layers."""
     folder = tmp_path_factory.mktemp("gpt2")
     model, tokenizer = tiny.gpt2(), tiny.tokenizer(special=False)
@@ -71,7 +63,7 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def profiled(folder: Path, name: str, out: Path, **options: Any) -> layerscope.Run:
+def profiled(folder, name, out, **options: Any):
     options = {
         "layers": range(4),
         "data": str(folder / "texts.csv"),
@@ -80,7 +72,7 @@ def profiled(folder: Path, name: str, out: Path, **options: Any) -> layerscope.R
     return layerscope.profile(states=folder / name, out=out, **options)
 
 
-def direct(folder: Path, out: Path, **options: Any) -> layerscope.Run:
+def direct(folder, out, **options: Any):
     return layerscope.profile(
         str(folder / "model"),
         str(folder / "texts.csv"),
@@ -91,9 +83,14 @@ def direct(folder: Path, out: Path, **options: Any) -> layerscope.Run:
     )
 
 
-def assert_same_table(
-    run: layerscope.Run, other: layerscope.Run, left_out: Sequence[str] = ()
-) -> None:
+@pytest.fixture(scope="module")
+def whole(gpt2, tmp_path_factory):
+    """The run of the model itself, without its norm."""
+    out = tmp_path_factory.mktemp("direct") / "run"
+    return direct(gpt2, out, norm="none", pooling="mean,last")
+
+
+def assert_same_table(run, other, left_out=()):
     one, two = (
         table[~table["metric"].isin([*OF_VIEWS, *left_out])]
         for table in (run.table(), other.table())
@@ -109,8 +106,8 @@ def assert_same_table(
 
 
 def test_requests_without_a_model_give_the_table_of_the_model_without_its_norm(
-    gpt2: Path, tmp_path: Path
-) -> None:
+    gpt2, tmp_path
+):
     options = {"metrics": "all", "pooling": "mean,last", "exclude_sinks": True}
     run = profiled(gpt2, "all", tmp_path / "run", **options)
     model = direct(gpt2, tmp_path / "direct", norm="none", **options)
@@ -128,7 +125,7 @@ def test_requests_without_a_model_give_the_table_of_the_model_without_its_norm(
         )
 
 
-def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) -> None:
+def test_some_layers_keep_their_numbers(gpt2, whole, tmp_path, capfd):
     run = profiled(
         gpt2,
         "some",
@@ -136,7 +133,6 @@ def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) 
         layers=[1, 3],
         progress=True,
     )
-    whole = direct(gpt2, tmp_path / "direct", norm="none")
     told = capfd.readouterr().err
     assert (
         "layers 1,3 (32 wide)" in told
@@ -148,7 +144,8 @@ def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) 
         "effective_rank",
         "linear_probe",
     ):
-        wanted = whole.metric(metric)
+        pooling = None if metric == "prompt_entropy" else "mean"
+        wanted = whole.metric(metric, pooling=pooling)
         np.testing.assert_allclose(run.metric(metric), wanted.loc[[1, 3]], rtol=1e-5)
         assert run.metric(metric).index.tolist() == [1, 3]
     square = whole.metric("cka", pooling="mean").loc[[1, 3], [1, 3]]
@@ -163,7 +160,7 @@ def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) 
 
 
 @pytest.mark.parametrize("kind", ["tokens", "mean,last"])
-def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> None:
+def test_what_extract_wrote_is_read(gpt2, whole, tmp_path, kind):
     tokens = kind == "tokens"
     form = {"tokens": True} if tokens else {"pooling": kind}
     data = pd.read_csv(gpt2 / "texts.csv")
@@ -180,7 +177,6 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
     run = layerscope.profile(
         states=made.path, out=tmp_path / "run", progress=False, **options
     )
-    whole = direct(gpt2, tmp_path / "direct", pooling="mean,last", metrics="default")
     pooling = options.get("pooling", "mean")
     assert run.layers == (0, 2, 3) and run.info["pooling"] == [pooling]
     for layer in run.layers:
@@ -193,9 +189,7 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
     assert run.info["model"]["whole"] and len(run.metric("knn_probe")) == 3
 
 
-def test_a_killed_run_goes_on_and_other_states_are_refused(
-    gpt2: Path, tmp_path: Path
-) -> None:
+def test_a_killed_run_goes_on_and_other_states_are_refused(gpt2, tmp_path):
     run = profiled(gpt2, "all", tmp_path / "run")
     table = run.table()
     for path in [
@@ -212,8 +206,8 @@ def test_a_killed_run_goes_on_and_other_states_are_refused(
 
 @pytest.mark.parametrize("shape", [(5, 2, 8), (3, 1, 8)])
 def test_a_request_of_other_tokens_or_layers_is_named_with_its_own_numbers(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
+    tmp_path, shape
+):
     for name, own in (("a", (3, 2, 8)), ("b", shape)):
         save_file(
             {"token_ids": torch.arange(3), "hidden_states": torch.zeros(own)},

@@ -1,7 +1,6 @@
 """Pooled states of somebody's own, in any kind of file: one table, matched labels, and one line for what is wrong."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ OPTIONS: dict[str, Any] = {"layers": [0, 8, 16], "progress": False}
 
 
 @pytest.fixture
-def vectors() -> np.ndarray:
+def vectors():
     return (
         np.random.default_rng(0)
         .normal(np.arange(3)[:, None], size=(60, 3, 8))
@@ -27,14 +26,12 @@ def vectors() -> np.ndarray:
     )
 
 
-def as_npy(vectors: np.ndarray, folder: Path) -> Path:
+def as_npy(vectors, folder):
     np.save(folder / "states.npy", vectors)
     return folder / "states.npy"
 
 
-def test_an_array_gives_the_table_of_its_states(
-    tmp_path: Path, vectors: np.ndarray
-) -> None:
+def test_an_array_gives_the_table_of_its_states(tmp_path, vectors):
     path = as_npy(vectors, tmp_path)
     run = layerscope.profile(
         states=path, labels=LABELS, out=tmp_path / "run", **OPTIONS
@@ -51,9 +48,7 @@ def test_an_array_gives_the_table_of_its_states(
     assert "whole model" not in run.as_dict()["answer"]
 
 
-def test_a_table_is_matched_by_id_and_in_order(
-    tmp_path: Path, vectors: np.ndarray
-) -> None:
+def test_a_table_is_matched_by_id_and_in_order(tmp_path, vectors):
     (tmp_path / "in").mkdir()
     path = as_npy(vectors, tmp_path / "in")
     table = pd.DataFrame(
@@ -89,9 +84,7 @@ def test_a_table_is_matched_by_id_and_in_order(
         )
 
 
-def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(
-    tmp_path: Path, vectors: np.ndarray
-) -> None:
+def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(tmp_path, vectors):
     pd.DataFrame({"layer_8": list(vectors[:, 1])}).to_parquet(
         tmp_path / "states.parquet"
     )
@@ -101,9 +94,7 @@ def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(
     assert str(refused.value) == line
 
 
-def test_verbs_that_need_the_model_say_that_there_is_none(
-    tmp_path: Path, vectors: np.ndarray
-) -> None:
+def test_verbs_that_need_the_model_say_that_there_is_none(tmp_path, vectors):
     path = as_npy(vectors, tmp_path)
     run = layerscope.profile(
         states=path, labels=LABELS, out=tmp_path / "r" / "run", **OPTIONS

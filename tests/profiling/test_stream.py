@@ -2,9 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +12,6 @@ from hooked import profile
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.profiling import pipeline
-from layerscope.runs import Run
 
 SAMPLES = 90
 KEY = ["metric", "variant", "pooling", "layer", "site", "layer_b", "site_b"]
@@ -41,24 +37,24 @@ OPTIONS = {
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch):
     monkeypatch.setattr(pipeline, "CHUNK", 40)
 
 
-def labelled(n: int) -> pd.DataFrame:
+def labelled(n):
     return pd.DataFrame(
         {"text": tiny.texts(n), "label": ["ab"[i % 2] for i in range(n)]}
     )
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "texts.parquet"
     labelled(SAMPLES).to_parquet(path)
     return path
 
 
-def indexed(run: Run) -> pd.DataFrame:
+def indexed(run):
     return (
         run.table()
         .fillna({"layer_b": -1, "variant": "", "pooling": "", "site_b": ""})
@@ -67,7 +63,7 @@ def indexed(run: Run) -> pd.DataFrame:
     )
 
 
-def assert_close(run: Run, exact: Run) -> None:
+def assert_close(run, exact):
     found, wanted = indexed(run), indexed(exact)
     assert found.index.equals(wanted.index)
     for name in ("value", "stderr", "n", "n_skipped"):
@@ -78,16 +74,11 @@ def assert_close(run: Run, exact: Run) -> None:
         )
 
 
-@pytest.mark.parametrize("make", [tiny.bert, tiny.gpt2])
-def test_sums_over_chunks_are_the_numbers_of_all_samples(
-    make: Any, data: Path, tmp_path: Path
-):
-    model = make()
+def test_sums_over_chunks_are_the_numbers_of_all_samples(data, tmp_path):
+    model = tiny.gpt2()
     exact = profile(model, data, tmp_path / "exact", **OPTIONS, samples="all")
     run = profile(model, data, tmp_path / "run", **OPTIONS, keep_states="sample:1000")
     assert_close(run, exact)
-    if model.config.model_type == "bert":
-        return
     few = profile(model, data, tmp_path / "few", **OPTIONS, keep_states="sample:30")
     table = indexed(few)
     of_all = table["n"] + table["n_skipped"] == SAMPLES
@@ -100,7 +91,7 @@ def test_sums_over_chunks_are_the_numbers_of_all_samples(
     )
 
 
-def test_no_state_is_kept_where_none_is_asked_for(data: Path, tmp_path: Path):
+def test_no_state_is_kept_where_none_is_asked_for(data, tmp_path):
     model = tiny.bert()
     kept = profile(
         model, data, tmp_path / "kept", metrics=MIXED, keep_states="sample:60"
@@ -127,12 +118,12 @@ def test_no_state_is_kept_where_none_is_asked_for(data: Path, tmp_path: Path):
     assert f"{SAMPLES} samples, of which 60 were kept" in text
 
 
-def failing(n: int) -> Iterator[str]:
+def failing(n):
     yield from tiny.texts(n)
     raise OSError("the line is down")
 
 
-def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
+def test_an_iterable_that_raises_is_gone_on_with(data, tmp_path):
     model, options = (
         tiny.bert(),
         {"metrics": "curvature,effective_rank,cka", "keep_states": "sample:20"},
@@ -158,15 +149,13 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
         ),
     ],
 )
-def test_wrong_options_are_refused(
-    options: dict[str, Any], line: str, data: Path, tmp_path: Path
-):
+def test_wrong_options_are_refused(options, line, data, tmp_path):
     with pytest.raises(LayerscopeError, match=line):
         profile(tiny.bert(), data, tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
 
 
-def test_only_texts_are_streamed(tmp_path: Path):
+def test_only_texts_are_streamed(tmp_path):
     with pytest.raises(
         LayerscopeError,
         match="`keep_states` streams texts, and digits holds image samples",
@@ -174,7 +163,7 @@ def test_only_texts_are_streamed(tmp_path: Path):
         profile(tiny.bert(), "digits", tmp_path / "run", keep_states="none")
 
 
-def test_samples_with_nothing_to_measure_are_counted(tmp_path: Path):
+def test_samples_with_nothing_to_measure_are_counted(tmp_path):
     texts = tiny.texts(90)
     frame = pd.DataFrame({"text": [*texts[:10], *[""] * 50, *texts[10:]]})
     run = profile(

@@ -1,7 +1,5 @@
 """A run with sub-layers, from the command line to tables, states and the page."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tiny
@@ -17,21 +15,19 @@ OPTIONS = {"pooling": "mean", "batch_size": 5, "view_samples": 12, "views": 1}
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("model"), special=False)
 
 
 @pytest.fixture(scope="module")
-def made(model: Path, tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
+def made(model, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "run"
     return layerscope.profile(
         str(model), tiny.texts(20), out=out, sublayers=True, progress=False, **OPTIONS
     )
 
 
-def test_states_and_token_metrics_are_those_of_a_text_alone(
-    made: layerscope.Run, model: Path
-) -> None:
+def test_states_and_token_metrics_are_those_of_a_text_alone(made, model):
     assert made.info["model"]["sublayers"] == {site: [1, 2, 3] for site in SITES}
     assert made.final == "normed" and len(made.columns) == 5
     values = made.samples()
@@ -59,7 +55,7 @@ def test_states_and_token_metrics_are_those_of_a_text_alone(
                 np.testing.assert_allclose(there, [expected], rtol=1e-4, atol=1e-4)
 
 
-def test_every_metric_of_one_layer_is_there_at_every_site(made: layerscope.Run) -> None:
+def test_every_metric_of_one_layer_is_there_at_every_site(made):
     table = made.table()
     rows = table[table["site"].isin(SITES)]
     for _, part in rows.groupby(["metric", "site"]):

@@ -11,12 +11,11 @@ from models.tokenizer import word_tokenizer, words
 
 from layerscope import metrics, profile
 from layerscope.inputs import augment, open_corpus
-from layerscope.runs import Run
 
 N, VIEWS = 24, 2
 
 
-def texts() -> list[str]:
+def texts():
     rng = np.random.default_rng(3)
     return [
         words(rng.integers(3, 80, size=int(n)).tolist())
@@ -24,7 +23,7 @@ def texts() -> list[str]:
     ]
 
 
-def tokens_by_layer(model, tokenizer, text: str) -> list[torch.Tensor]:
+def tokens_by_layer(model, tokenizer, text):
     """States of layers 0..L of one text alone, by plain hooks on BERT's layers."""
     seen: list[torch.Tensor] = []
     layers = model.bert.encoder.layer
@@ -58,16 +57,14 @@ def measured(tmp_path_factory):
     return run, model, tokenizer, corpus
 
 
-def value(run: Run, metric: str, layer: int, column: str = "value") -> float:
+def value(run, metric, layer, column="value"):
     table = run.table()
     return float(
         table[(table["metric"] == metric) & (table["layer"] == layer)][column].iloc[0]
     )
 
 
-def test_token_metrics_are_the_mean_of_the_public_functions_with_its_error(
-    measured,
-) -> None:
+def test_token_metrics_are_the_mean_of_the_public_functions_with_its_error(measured):
     run, model, tokenizer, corpus = measured
     states = [tokens_by_layer(model, tokenizer, text) for text in corpus.samples]
     for name, function in (
@@ -84,7 +81,7 @@ def test_token_metrics_are_the_mean_of_the_public_functions_with_its_error(
             )
 
 
-def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
+def test_pooled_and_view_metrics_are_the_public_functions(measured):
     run, model, tokenizer, corpus = measured
     names = list(corpus.names)
 
@@ -123,7 +120,7 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
             )
 
 
-def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
+def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path):
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
     from layerscope.profiling.options import PassOptions
     from layerscope.profiling.plan import Job, view_of
@@ -142,9 +139,7 @@ def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
     assert views(corpus, seed=1) != every
 
 
-def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(
-    tmp_path,
-) -> None:
+def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(tmp_path):
     class InPlace(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -163,7 +158,7 @@ def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(
         torch.testing.assert_close(torch.from_numpy(run.pooled(0)), model[0](rows))
 
 
-def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path) -> None:
+def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path):
     import transformers as hf
 
     config = hf.BertConfig(

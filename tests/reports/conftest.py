@@ -1,4 +1,3 @@
-from chromium import content_of
-from small_runs import bare, by_layer, labelled, pairs, rows, written
+from chromium import content_of, language
 
-__all__ = ["bare", "by_layer", "content_of", "labelled", "pairs", "rows", "written"]
+__all__ = ["content_of", "language"]

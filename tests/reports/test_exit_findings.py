@@ -4,21 +4,16 @@ import io
 import math
 import re
 
-import pytest
 from exit_reports import made, never, recorded
 from rich.console import Console
-from typed import cli
 
 from layerscope.early_exit.findings import (
     against_truncation,
     findings,
     truncations,
 )
-from layerscope.runs.registry import capital
+from layerscope.reports.figures import draw
 from layerscope.show.terminal import show
-
-__all__ = ["cli"]
-
 
 BY_LAYER = "By layer, and the model truncated there"
 
@@ -34,27 +29,6 @@ def rows(text, title):
     table = re.split(r"\n\n|\n  [A-Z]", text.split(f"{title}\n")[1])[0]
     lines = table.partition("─\n")[2].splitlines()
     return [re.split(r" {2,}", line.strip()) for line in lines]
-
-
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize(
-    "make",
-    [made, never, lambda: made(labelled=False)],
-    ids=["pays", "never", "unlabelled"],
-)
-def test_the_verdict_is_first_and_no_line_is_cut(make, width):
-    report = make()
-    text = printed(report, width)
-    lines = text.splitlines()
-    assert [line.rstrip() for line in lines[:2]] == [
-        capital(report.verdict),
-        capital(report.goal),
-    ]
-    assert max(map(len, lines)) <= width and "…" not in text
-    assert len(rows(text, "By threshold (● chosen)")) == 5
-    assert len(rows(text, BY_LAYER)) == 6
-    assert ("accuracy" in text.lower()) == report.labelled
-    assert "drawn with seed 0" in text and "2 cores, float32" in " ".join(text.split())
 
 
 def test_tables_hold_the_values_and_mark_the_chosen_threshold():
@@ -144,3 +118,11 @@ def test_what_is_drawn_beside_exits():
     )
     below = made(depths=far).plot().data
     assert len(below) == len(drawn) - 1, "a model that is far below takes no room"
+
+
+def test_figures_of_several_reports_name_each(tmp_path):
+    reports = [made(), made(model="another")]
+    folders = [each.save(tmp_path / each.model) for each in reports]
+    paths = draw(folders, tmp_path / "figures")
+    (speed,) = (path.read_text() for path in paths if path.name.endswith("speed.svg"))
+    assert all(each.model in speed for each in reports)

@@ -15,7 +15,7 @@ TEXTS = ["NA", "", "12", "\r\n", 'a"b', "null"]
 
 
 @pytest.fixture
-def selection(tmp_path) -> layerscope.Selection:
+def selection(tmp_path):
     evaluation = Evaluation(
         scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.2, 0.3, 0.52, 0.4]}, "<b>m</b>")
     )
@@ -24,7 +24,7 @@ def selection(tmp_path) -> layerscope.Selection:
     )
 
 
-def reading() -> Reading:
+def reading():
     """Return a reading whose tokens are texts that a CSV could take for numbers, or for nothing."""
     at = {
         "sample": "1",

@@ -4,24 +4,20 @@ import io
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from frames import scored
 from rich.console import Console
-from typed import cli
 
 import layerscope
 from layerscope.scores import Evaluation
 from layerscope.selection.document import answer, ship
 from layerscope.show.terminal import show
 
-__all__ = ["cli"]
-
 
 @pytest.fixture
-def evaluation() -> Evaluation:
+def evaluation():
     rows = [
         scored(
             {
@@ -38,7 +34,7 @@ def evaluation() -> Evaluation:
     return Evaluation(pd.concat(rows))
 
 
-def printed(selection: layerscope.Selection, width: int = 100) -> str:
+def printed(selection, width=100):
     console = Console(file=io.StringIO(), width=width)
     show(selection.document(), console)
     return console.file.getvalue()
@@ -66,7 +62,7 @@ def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
     assert "51.0" in row and "+6.0 ±0.6" in row and "◂" in row
 
 
-def test_the_command_prints_json_alone(evaluation, cli, tmp_path: Path):
+def test_the_command_prints_json_alone(evaluation, cli, tmp_path):
     evaluation.save(tmp_path / "scores")
     done = cli("select", tmp_path / "scores", "--no-cost", "--json")
     told = json.loads(done.out)
@@ -78,7 +74,7 @@ def test_the_command_prints_json_alone(evaluation, cli, tmp_path: Path):
     ] == pytest.approx(0.51)
 
 
-def quick(scores: pd.DataFrame) -> layerscope.Selection:
+def quick(scores):
     return layerscope.select(Evaluation(scores), cost=False, progress=False)
 
 
@@ -101,13 +97,13 @@ def quick(scores: pd.DataFrame) -> layerscope.Selection:
         (["--model", "b"], "model 'b' is not in this evaluation"),
     ],
 )
-def test_a_mistake_is_one_line(evaluation, cli, tmp_path: Path, options, line):
+def test_a_mistake_is_one_line(evaluation, cli, tmp_path, options, line):
     evaluation.save(tmp_path / "scores")
     done = cli("select", tmp_path / "scores", *options)
     assert done.status == 2 and line in done.line and not done.out
 
 
-def test_a_choice_has_a_page_and_no_figures(evaluation, cli, tmp_path: Path):
+def test_a_choice_has_a_page_and_no_figures(evaluation, cli, tmp_path):
     layerscope.select(evaluation, cost=False, progress=False, out=tmp_path / "choice")
     done = cli("report", tmp_path / "choice", "--figures", tmp_path / "figures")
     assert done.status == 2 and done.line.startswith(

@@ -1,12 +1,8 @@
 import pytest
 import tiny
-from small_runs import bare, by_layer, labelled, pairs, rows, written
 from text_runs import LABELS, TEXTS, profile
-from tiny import one_thread
 
 import layerscope
-
-__all__ = ["bare", "by_layer", "labelled", "one_thread", "pairs", "rows", "written"]
 
 
 @pytest.fixture(scope="module")

@@ -1,25 +1,14 @@
 """What a verb writes over: an earlier result of its own, and nothing else."""
 
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import tiny
-from typed import cli, unread
 
 import layerscope
-from layerscope import LayerscopeError
-from layerscope.core.files import HELD, folder_aside, own_folder, writing
-
-__all__ = ["cli", "unread"]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
         layerscope.profile(
@@ -37,9 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     "names",
     [("report.html",), ("lens.json.bak", "grid.csv"), ("model/model.safetensors",)],
 )
-def test_a_folder_of_others_is_left_alone(
-    cli, runs: list[Path], tmp_path: Path, names: tuple[str, ...]
-) -> None:
+def test_a_folder_of_others_is_left_alone(cli, runs, tmp_path, names):
     mine = [tmp_path / "mine" / name for name in names]
     for path in mine:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,8 +46,8 @@ def test_a_folder_of_others_is_left_alone(
 
 
 def test_a_file_of_others_is_left_alone_and_an_earlier_one_replaced(
-    cli, runs: list[Path], tmp_path: Path
-) -> None:
+    cli, runs, tmp_path
+):
     for name in ("p.html", "t.csv"):
         (tmp_path / name).write_text("run,value\nmine,1\n")
     page, table = tmp_path / "p.html", tmp_path / "t.csv"
@@ -85,66 +72,10 @@ def test_a_file_of_others_is_left_alone_and_an_earlier_one_replaced(
     assert len(pd.read_csv(table)) and page.stat().st_size > 400_000
 
 
-def test_a_reader_that_leaves_costs_no_file(
-    unread, runs: list[Path], tmp_path: Path
-) -> None:
+def test_a_reader_that_leaves_costs_no_file(unread, runs, tmp_path):
     bert = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
     assert unread("lens", bert, "--prompt", "w1 w2", "--out", tmp_path / "a") == 0
     assert (tmp_path / "a/lens.json").is_file()
     assert unread("compare", *runs, "--out", tmp_path / "d") == 0
     for name in ("a", "d"):
         assert (tmp_path / name / "report.html").is_file()
-
-
-WRITE = """
-import sys, time
-from pathlib import Path
-from layerscope.core.files import folder_aside
-with folder_aside(Path(sys.argv[1])) as aside:
-    (aside / "model").mkdir()
-    (aside / "model" / "weights").write_text("half")
-    print("writing", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_what_a_killed_process_left_is_taken_away_and_what_another_writes_is_not(
-    tmp_path: Path,
-) -> None:
-    place = tmp_path / "cut"
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITE, place], stdout=subprocess.PIPE
-    )
-    assert writer.stdout is not None and writer.stdout.readline() == b"writing\n"
-    (left,) = tmp_path.iterdir()
-    other = tmp_path / ".cut.mine.part"
-    other.mkdir()
-    with folder_aside(place) as aside:
-        (aside / "weights").write_text("whole")
-        assert left.is_dir(), "its process still writes"
-    os.kill(writer.pid, signal.SIGKILL)
-    writer.wait()
-    assert (
-        left.is_dir()
-        and (place / "weights").read_text() == "whole"
-        and not (place / HELD).exists()
-    )
-    with pytest.raises(KeyboardInterrupt), folder_aside(place):
-        assert not left.exists()
-        raise KeyboardInterrupt
-    assert sorted(tmp_path.iterdir()) == [other, place]
-
-
-def test_what_a_killed_process_left_is_written_again(tmp_path: Path) -> None:
-    place = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt), writing(place):
-        (place / "grid.csv").write_text("half")
-        raise KeyboardInterrupt
-    with writing(own_folder(place, "reading", "mark.json")):
-        (place / "mark.json").write_text("{}")
-    assert sorted(path.name for path in place.iterdir()) == ["grid.csv", "mark.json"]
-    (place / "mark.json").unlink()
-    with pytest.raises(
-        LayerscopeError, match="exists and holds no reading: name a new folder"
-    ):
-        own_folder(place, "reading", "mark.json")

@@ -2,13 +2,11 @@
 
 import random
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from commands import Forks
 
 import layerscope
 from layerscope.runs import RunFolder
@@ -22,31 +20,31 @@ layerscope.profile(sys.argv[1], tiny.texts(60), out=sys.argv[2], progress=False,
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("llama"), special=False)
 
 
 @pytest.fixture(scope="module")
-def whole(forks: Forks, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(forks, model, tmp_path_factory):
     """An undisturbed run."""
     out = tmp_path_factory.mktemp("whole") / "run"
     worked(forks, model, out)
     return out
 
 
-def worked(forks: Forks, model: Path, out: Path) -> None:
+def worked(forks, model, out):
     ended = forks.run(model, out, script=WORK)
     assert ended.status == 0, ended.err
 
 
-def progress_of(out: Path) -> tuple[int, int]:
+def progress_of(out):
     """Return how many shards and tables are there."""
     return len(list((out / "shards").glob("*.json"))), len(
         list((out / "tables").glob("*.parquet"))
     )
 
 
-def assert_same(one: layerscope.Run, two: layerscope.Run) -> None:
+def assert_same(one, two):
     pd.testing.assert_frame_equal(one.table(), two.table(), check_exact=True)
     pd.testing.assert_frame_equal(one.samples(), two.samples(), check_exact=True)
     for site in ("raw", "normed"):
@@ -57,9 +55,7 @@ def assert_same(one: layerscope.Run, two: layerscope.Run) -> None:
                 )
 
 
-def test_kills_end_in_the_same_table(
-    forks: Forks, model: Path, whole: Path, tmp_path: Path
-) -> None:
+def test_kills_end_in_the_same_table(forks, model, whole, tmp_path):
     rng, out = random.Random(7), tmp_path / "killed"
     shards, tables = progress_of(whole)
     assert shards >= 20 and tables >= 5
@@ -97,9 +93,7 @@ def test_kills_end_in_the_same_table(
     assert began == sorted(began)
 
 
-def test_the_command_killed_goes_on_with_the_same_command(
-    forks: Forks, model: Path, tmp_path: Path
-) -> None:
+def test_the_command_killed_goes_on_with_the_same_command(forks, model, tmp_path):
     data, out = tmp_path / "texts.txt", tmp_path / "run"
     data.write_text("\n".join(tiny.texts(100)))
     command = (

@@ -1,13 +1,10 @@
 """What a run gives back: its table, series, frames and states, held to computations of the test's own."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
-import torch
+from profiling.hooked import walk
 from text_runs import LABELS, TEXTS, profile
 
 import layerscope
@@ -18,7 +15,7 @@ from layerscope.runs import COLUMNS
 from layerscope.runs.registry import SETS
 
 
-def test_the_table_is_the_long_frame(run) -> None:
+def test_the_table_is_the_long_frame(run):
     table = run.table()
     assert {name: str(dtype) for name, dtype in table.dtypes.items()} == COLUMNS
     assert set(table["part"]) == {"model"} or table["part"].nunique() == 1
@@ -33,7 +30,7 @@ def test_the_table_is_the_long_frame(run) -> None:
     pd.testing.assert_frame_equal(layerscope.open_run(run.path).table(), table)
 
 
-def test_a_metric_is_a_series_by_layer(run) -> None:
+def test_a_metric_is_a_series_by_layer(run):
     series = run.metric("curvature")
     assert (
         isinstance(series, pd.Series)
@@ -57,7 +54,7 @@ def test_a_metric_is_a_series_by_layer(run) -> None:
     np.testing.assert_allclose(two, own, rtol=1e-6)
 
 
-def test_pairs_are_a_square_frame(run) -> None:
+def test_pairs_are_a_square_frame(run):
     names = [0, 1, 2, 3, "final"]
     for name, function in (
         ("cosine_similarity", metrics.cosine_similarity),
@@ -76,7 +73,7 @@ def test_pairs_are_a_square_frame(run) -> None:
     assert list(raw.index) == [0, 1, 2, 3]
 
 
-def test_samples_hold_what_is_averaged(run) -> None:
+def test_samples_hold_what_is_averaged(run):
     frame = run.samples()
     assert {
         "sample",
@@ -106,31 +103,10 @@ def test_samples_hold_what_is_averaged(run) -> None:
     np.testing.assert_allclose(mine, own, rtol=1e-6, atol=1e-6)
 
 
-def states_of(model: Any, text: str) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Raw states of layers 0..L of one text by hooks of the test's own, and the token ids."""
-    ids = torch.tensor([tiny.tokenizer(special=False)(text)["input_ids"]])
-    seen: list[torch.Tensor] = []
-    blocks = model.model.layers
-    handles = [
-        blocks[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    ]
-    handles += [
-        b.register_forward_hook(
-            lambda _, __, out: seen.append(out[0] if isinstance(out, tuple) else out)
-        )
-        for b in blocks
-    ]
-    with torch.no_grad():
-        model(input_ids=ids)
-    for handle in handles:
-        handle.remove()
-    return [state[0] for state in seen], ids[0]
-
-
-def test_pooled_states_stand_in_the_order_of_the_data(run) -> None:
+def test_pooled_states_stand_in_the_order_of_the_data(run):
     model = tiny.llama()
     for i in (0, 7, 39):
-        states, _ = states_of(model, TEXTS[i])
+        states, *_ = walk(model, TEXTS[i])
         for layer, state in enumerate(states):
             np.testing.assert_allclose(run.pooled(layer)[i], state.mean(0), atol=1e-5)
             np.testing.assert_allclose(
@@ -186,13 +162,13 @@ def test_pooled_states_stand_in_the_order_of_the_data(run) -> None:
         ),
     ],
 )
-def test_wrong_names_are_one_line(run, ask, line) -> None:
+def test_wrong_names_are_one_line(run, ask, line):
     with pytest.raises(LayerscopeError) as error:
         ask(run)
     assert str(error.value) == line
 
 
-def test_an_unknown_metric_lists_those_of_the_run(run) -> None:
+def test_an_unknown_metric_lists_those_of_the_run(run):
     with pytest.raises(LayerscopeError) as error:
         run.metric("curvatur")
     assert str(error.value).startswith(
@@ -200,9 +176,7 @@ def test_an_unknown_metric_lists_those_of_the_run(run) -> None:
     )
 
 
-def test_every_position_is_read_unless_the_head_is_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_position_is_read_unless_the_head_is_large(tmp_path, monkeypatch):
     texts = tiny.texts(40, longest=30)
     every, auto = (
         profile(
@@ -219,7 +193,7 @@ def test_every_position_is_read_unless_the_head_is_large(
     assert set(share.table()["n"]) == {plan.LENS_LEAST}
 
 
-def test_probes_are_those_of_the_public_functions(run) -> None:
+def test_probes_are_those_of_the_public_functions(run):
     for layer in (0, 3):
         states = run.pooled(layer, "normed", "last")
         own = linear_probe(states, LABELS, seed=0)

@@ -15,7 +15,7 @@ from layerscope import LayerscopeError, metrics
 from layerscope.inputs import open_corpus
 
 
-def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path):
     texts = tiny.texts(300, longest=6)
     options = {"metrics": "infonce,infonce_bound,dime,lidar", "views": 1}
     one, two = (
@@ -38,7 +38,7 @@ def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path: Path) -> 
     np.testing.assert_allclose(one.metric("infonce_bound"), bound, rtol=1e-6)
 
 
-def test_view_samples_limits_who_gets_views(tmp_path: Path) -> None:
+def test_view_samples_limits_who_gets_views(tmp_path):
     run = profile(
         tiny.bert(), tmp_path / "a", views=3, view_samples=12, metrics="lidar"
     )
@@ -51,7 +51,7 @@ def test_view_samples_limits_who_gets_views(tmp_path: Path) -> None:
     assert set(run.table()["variant"]) == {"q=4"} and set(run.table()["n"]) == {12}
 
 
-def test_orders_of_entropy(tmp_path: Path, run) -> None:
+def test_orders_of_entropy(tmp_path, run):
     for layer in range(4):
         tokens = metrics.dataset_entropy(run.pooled(layer))
         assert run.metric("dataset_entropy", variant="alpha=1")[layer] == pytest.approx(
@@ -74,7 +74,7 @@ class Sinks(torch.nn.Module):
         return out
 
 
-def test_sinks_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_sinks_are_left_out_and_counted(tmp_path):
     def sinking() -> torch.nn.Module:
         model = tiny.gpt2()
         model.transformer.h[0].register_forward_hook(
@@ -103,7 +103,7 @@ def test_sinks_are_left_out_and_counted(tmp_path: Path) -> None:
     assert left.metric("dataset_entropy")[2] > kept.metric("dataset_entropy")[2] + 0.1
 
 
-def test_half_precision_in_the_store_keeps_the_table(tmp_path: Path, run) -> None:
+def test_half_precision_in_the_store_keeps_the_table(tmp_path, run):
     half = profile(
         tiny.llama(),
         tmp_path / "a",
@@ -129,7 +129,7 @@ def test_half_precision_in_the_store_keeps_the_table(tmp_path: Path, run) -> Non
     np.testing.assert_allclose(half.pooled(2), run.pooled(2), rtol=2e-3, atol=2e-3)
 
 
-def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
+def test_metrics_that_cannot_be_had_are_told(tmp_path, capfd):
     with pytest.raises(LayerscopeError) as error:
         profile(tiny.bert(), tmp_path / "a", metrics="linear_probe,perplexity")
     assert str(error.value) == (
@@ -144,7 +144,7 @@ def test_metrics_that_cannot_be_had_are_told(tmp_path: Path, capfd) -> None:
     )
 
 
-def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path: Path) -> None:
+def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path):
     with pytest.raises(
         LayerscopeError, match="it needs two classes with five distinct samples"
     ):
@@ -157,7 +157,7 @@ def test_labels_too_few_to_be_probed_are_told_before_the_pass(tmp_path: Path) ->
     assert not (tmp_path / "a").exists()
 
 
-def test_a_run_that_has_not_got_to_its_tables(run, tmp_path: Path) -> None:
+def test_a_run_that_has_not_got_to_its_tables(run, tmp_path):
     import shutil
 
     shutil.copytree(run.path, tmp_path / "run")
@@ -175,9 +175,7 @@ def test_a_run_that_has_not_got_to_its_tables(run, tmp_path: Path) -> None:
         early.pooled(0)
 
 
-def test_data_in_memory_have_a_folder_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_in_memory_have_a_folder_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model, options = tiny.Plain(), {"progress": False, "metrics": "rankme"}
     one, other = (

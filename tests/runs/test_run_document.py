@@ -8,20 +8,13 @@ import re
 import pytest
 from rich.console import Console
 
-from layerscope.runs.registry import METRICS
 from layerscope.show import terminal
 from layerscope.show.document import MARK
 
 
-def shown(run, width=80, color=False):
+def shown(run, width=80):
     stream = io.StringIO()
-    console = Console(
-        file=stream,
-        width=width,
-        force_terminal=color,
-        color_system="truecolor" if color else None,
-    )
-    terminal.show(run.document(), console)
+    terminal.show(run.document(), Console(file=stream, width=width))
     return stream.getvalue().partition("next: ")[0]  # commands are never folded
 
 
@@ -33,25 +26,6 @@ def test_every_line_fits_and_nothing_is_cut(labelled, width):
     assert "…" not in head
     for value in labelled.metric("linear_probe"):
         assert f"{100 * value:.1f} ±" in head
-
-
-def test_rows_are_layers_and_the_final_norm(labelled):
-    text = shown(labelled, 120)
-    quality = text.split("Quality of each layer")[1].split(
-        "Similarity to the last layer"
-    )[0]
-    assert re.findall(r"^ *(\d|final)  ", quality, re.MULTILINE)[:5] == [
-        "0",
-        "1",
-        "2",
-        "3",
-        "final",
-    ]
-    probes = text.split("What your labels say")[1].split("What the model's head reads")[
-        0
-    ]
-    assert re.findall(r"^ *(\d|final)  ", probes, re.MULTILINE) == ["0", "1", "2", "3"]
-    assert "60 samples, none skipped" in text
 
 
 def test_the_mark_stands_at_the_layer_that_stands_out(written, by_layer):
@@ -70,30 +44,8 @@ def test_what_is_nil_but_for_rounding_has_no_sign_and_no_exponent(
     assert re.search(r"^ +0 +0.000 ", text, re.MULTILINE) and "e-14" not in text
 
 
-def test_names_are_text_not_markup(written, by_layer):
-    names = {"model": "[red]x[/red]", "data": "[/] :smile: \x1b[2J\nnext"}
-    text = shown(
-        written(by_layer("curvature", [1.0, 2.0]), depth=1, **names), color=True
-    )
-    assert "[red]x[/red]" in text and "[/] :smile: \\x1b[2J\\nnext" in text
-    assert "\x1b[2J" not in text
-
-
-def test_variants_and_poolings_beside_each_other_are_told_apart(written, by_layer):
-    rows = [
-        row
-        for variant in ("alpha=1", "alpha=2")
-        for row in by_layer("prompt_entropy", [1.0, 2.0], variant=variant)
-    ]
-    rows += [
-        row
-        for pooling in ("mean", "cls")
-        for row in by_layer("effective_rank", [1.0, 2.0], pooling=pooling)
-    ]
-    header = shown(written(rows, depth=1, pooling=["mean", "cls"]), 160).split("────")[
-        0
-    ]
-    assert all(name in header for name in ("alpha=1", "alpha=2", "mean", "cls"))
+def test_the_facts_name_all_layers_at_once(labelled):
+    assert labelled.document().facts[0] == "layers 0 to 3"
 
 
 def test_tokens_of_a_language_model_are_counted_as_tokens(written, by_layer):
@@ -138,19 +90,6 @@ def test_json_of_nan_and_infinity(written, by_layer):
     assert summary["stands_out"] == [
         {"metric": "lidar", "variant": None, "pooling": None, "layer": 3}
     ]
-
-
-def test_many_metrics_of_many_layers_fold_into_groups_that_fit(written, by_layer):
-    names = [
-        name
-        for name, metric in METRICS.items()
-        if metric.needs in ("tokens", "pooled", "views")
-    ]
-    values = [i + 0.5 for i in range(51)]
-    rows = [row for name in names for row in by_layer(name, values, [0.01] * 51)]
-    text = shown(written(rows, depth=50))
-    assert max(map(len, text.splitlines())) <= 80
-    assert text.count("\n   50   ") == text.count("\nlayer") > 2
 
 
 def test_a_share_is_shown_and_kept_in_percent(labelled):

@@ -1,11 +1,8 @@
 import pandas as pd
 import pytest
 from frames import M, N, measured, scored
-from small_runs import bare, by_layer, labelled, pairs, rows, written
 
 from layerscope.scores import Evaluation
-
-__all__ = ["bare", "by_layer", "labelled", "pairs", "rows", "written"]
 
 
 @pytest.fixture

@@ -10,6 +10,9 @@ from frames import scored
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores import Evaluation, open_evaluation
+from layerscope.scores.evaluation import ModelOrigin, add_origin, read_origins
+from layerscope.scores.opening import merged
+from layerscope.scores.probe_results import VALUES, ProbeScores
 
 
 def test_summary_by_hand(evaluation):
@@ -55,7 +58,7 @@ def test_layer_0_is_no_candidate():
     assert tie["best_layer"].item() == 1
 
 
-def tasks_at(counts: list[int], tasks: int = 32) -> Evaluation:
+def tasks_at(counts, tasks=32):
     """Return scores of as many tasks at each layer; the score is layer + task/100."""
     rows = {
         f"t{task:02}": [
@@ -129,6 +132,37 @@ def test_sites_and_poolings_are_apart():
         "site": ["raw", "normed"],
         "last": [0.2, 0.4],
     }
+
+
+def test_where_a_model_is_stands_beside_its_scores_and_keeps_its_tokens(tmp_path):
+    first, second = ModelOrigin("a", 3, tokens="t"), ModelOrigin("b", 4)
+    for origin in (first, second):
+        add_origin(tmp_path, "m", origin)
+    add_origin(tmp_path, "n", second)
+    found = read_origins(tmp_path)
+    assert found == {"m": ModelOrigin("b", 4, tokens="t"), "n": second}
+
+
+def test_scores_of_a_task_are_kept_as_long_as_its_facts_are_the_same(tmp_path):
+    facts = {"model": "m", "revision": "r", "task": "topics", "digest": "1"}
+    values = dict.fromkeys((*VALUES, "strengths", "right"), None) | {"score": 0.5}
+    ProbeScores(tmp_path, facts).add("layer", (2, "raw", "mean"), values)
+    again, other = (
+        ProbeScores(tmp_path, facts),
+        ProbeScores(tmp_path, facts | {"digest": "2"}),
+    )
+    assert again.has("layer", (2, "raw", "mean")) and not again.has(
+        "layer", (1, "raw", "mean")
+    )
+    assert again.rows[0]["score"] == 0.5 and other.rows == []
+
+
+def test_scores_of_several_folders_are_one_table_whose_rows_are_numbered():
+    one, two = (Evaluation(scored({task: [0.1, 0.2]}), task) for task in "ab")
+    two.failed["c"] = "no data"
+    both = merged([one, two])
+    assert both.scores.index.tolist() == [0, 1, 2, 3] and both.source == "a and b"
+    assert list(both.table()) == ["a", "b"] and both.failed == two.failed
 
 
 def test_baseline_is_no_layer():

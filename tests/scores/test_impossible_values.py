@@ -1,19 +1,14 @@
 """Published entropies that cannot be."""
 
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 from frames import scored
-from typed import cli
 
 from layerscope.scores import Evaluation, line_on_impossible, open_metrics
 
-__all__ = ["cli"]
 
-
-def test_entropies_beyond_the_logarithm_of_their_samples_are_found(published: Path):
+def test_entropies_beyond_the_logarithm_of_their_samples_are_found(published):
     metrics = open_metrics(published / "metrics.csv.gz")
     # the authors took 1,000 samples; Pythia-160m has 768 features
     names = {"Pythia-160m": math.log(768), "Pythia-410m": math.log(1000)}
@@ -26,7 +21,7 @@ def test_entropies_beyond_the_logarithm_of_their_samples_are_found(published: Pa
     assert f"{most['metric']} (raw) 13.78 of {most['model']}" in line
 
 
-def test_an_entropy_that_cannot_be_is_noted(cli: Callable, tmp_path: Path):
+def test_an_entropy_that_cannot_be_is_noted(cli, tmp_path):
     about = {
         "model": "Pythia-14m",
         "revision": "r",

@@ -19,7 +19,7 @@ SCORES = {
 LIDAR = {"m": [0, 4, 1, 2, 3], "n": [0, 4, 3, 1, 1], "o": [0, 1, 3, 2, 4]}
 
 
-def tried(models: str = "mno") -> pd.DataFrame:
+def tried(models="mno"):
     scores = Evaluation(pd.concat([scored({"a": SCORES[m]}, m) for m in models]))
     metrics = pd.concat([measured({"lidar": LIDAR[m]}, m) for m in models])
     return ls.rules_table(scores, metrics).set_index(["rule", "model"])

@@ -1,22 +1,16 @@
 """Metrics of a run against scores of the same model."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tiny
 from frames import scored
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope.scores import Evaluation, correlate, open_metrics
 
-__all__ = ["cli", "one_thread"]
-
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
+def run(tmp_path_factory):
     model = tiny.saved(
         tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
     )
@@ -41,7 +35,7 @@ def test_metrics_of_one_layer_are_taken_and_pairs_are_not(run):
     assert open_metrics(run.path).equals(frame)
 
 
-def test_a_run_is_correlated_with_scores_of_its_model(run, cli, tmp_path: Path):
+def test_a_run_is_correlated_with_scores_of_its_model(run, cli, tmp_path):
     curvature = run.metric("curvature").to_numpy()
     evaluation = Evaluation(scored({"a": list(-curvature)}, "tiny-bert"))
     found = correlate(run, evaluation, statistics=["pearson"], bootstrap=0)

@@ -1,23 +1,18 @@
 """The command `scores`: tables, files, and what it refuses."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from frames import M, N, scored, shipped
-from typed import cli, flagged
+from typed import flagged
 
 from layerscope.scores import Evaluation
 from layerscope.scores.tables import wide_csv
 
-__all__ = ["cli"]
-
 
 @pytest.fixture
-def files(
-    two_models: Evaluation, lidar: pd.DataFrame, tmp_path: Path
-) -> tuple[Path, Path]:
+def files(two_models, lidar, tmp_path):
     columns = ["model", "revision", "layer", "task", "main_score"]
     scores = two_models.scores.rename(columns={"score": "main_score"})[columns]
     scores.to_csv(tmp_path / "scores.csv", index=False)

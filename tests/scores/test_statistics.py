@@ -15,7 +15,7 @@ SCIPY = {
 }
 
 
-def by_definition(x: np.ndarray, y: np.ndarray) -> float:
+def by_definition(x, y):
     """Distance correlation from doubly centred distances (Székely, Rizzo, Bakirov 2007, definition 2.8)."""
 
     def centred(v: np.ndarray) -> np.ndarray:

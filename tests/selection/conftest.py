@@ -2,13 +2,9 @@ from pathlib import Path
 
 import pytest
 import tiny
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope.runs import Run
-
-__all__ = ["cli", "one_thread"]
 
 
 def texts_of_two_topics(n: int = 60) -> tuple[list[str], list[str]]:

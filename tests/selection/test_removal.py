@@ -1,8 +1,6 @@
 """Which blocks matter least: planted blocks that do nothing, and every number against a float64 walk of its own."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +13,6 @@ from torch import nn
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.runs import Run
 from layerscope.scores import Evaluation
 from layerscope.selection import Removal, block_drop
 from layerscope.selection.removal import open_removal
@@ -25,7 +22,7 @@ IDLE = 2
 """The block of every model here that hardly does anything."""
 
 
-def deeper(make: type, config: type, **options: object) -> nn.Module:
+def deeper(make, config, **options: object):
     """Return a model of five blocks, the second of which adds almost nothing."""
     model = tiny.seeded(
         make,
@@ -44,20 +41,20 @@ def deeper(make: type, config: type, **options: object) -> nn.Module:
     return model
 
 
-def llama() -> nn.Module:
+def llama():
     return deeper(hf.LlamaForCausalLM, hf.LlamaConfig, num_key_value_heads=2)
 
 
-def classifier() -> nn.Module:
+def classifier():
     options = {"num_key_value_heads": 2, "num_labels": 4}
     return deeper(hf.LlamaForSequenceClassification, hf.LlamaConfig, **options)
 
 
-def encoder() -> nn.Module:
+def encoder():
     return deeper(hf.LlamaModel, hf.LlamaConfig, num_key_value_heads=2)
 
 
-def run_of(model: nn.Module, folder: Path) -> Run:
+def run_of(model, folder):
     path = tiny.saved(model, folder / "model", special=False)
     pd.DataFrame({"text": TEXTS}).to_csv(folder / "texts.csv", index=False)
     return layerscope.profile(
@@ -69,20 +66,18 @@ def run_of(model: nn.Module, folder: Path) -> Run:
     )
 
 
-def halves(fewest: int) -> tuple[list[str], list[str]]:
+def halves(fewest):
     """The texts of so many words that choose, and those that judge: half each of a permutation by the seed."""
     order = [TEXTS[i] for i in np.random.default_rng(0).permutation(len(TEXTS))]
     order = [text for text in order if len(text.split()) >= fewest]
     return order[: len(order) // 2], order[len(order) // 2 :]
 
 
-def ids_of(text: str) -> torch.Tensor:
+def ids_of(text):
     return tiny.tokenizer(special=False)(text, return_tensors="pt")["input_ids"]
 
 
-def given(
-    model: nn.Module, text: str, drop: tuple[int, ...]
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def given(model, text, drop):
     """Walk through a Llama in float64 without some blocks; return its normed states and those of every layer, raw."""
     core = model.model if hasattr(model, "model") else model
     state = core.embed_tokens(ids_of(text))
@@ -97,9 +92,7 @@ def given(
     return core.norm(raw[-1]), raw
 
 
-def reference(
-    model: nn.Module, kind: str, texts: list[str], drop: tuple[int, ...]
-) -> tuple[float, float, float]:
+def reference(model, kind, texts, drop):
     """Return cost, its standard error and what is left, text by text."""
     costs, scores = [], []
     for text in texts:
@@ -138,9 +131,7 @@ def reference(
     ids=["lm", "classifier", "encoder"],
 )
 @torch.no_grad()
-def test_every_number_against_a_walk_of_its_own(
-    make: Callable[[], nn.Module], kind: str, tmp_path: Path
-) -> None:
+def test_every_number_against_a_walk_of_its_own(make, kind, tmp_path):
     found = layerscope.select(run_of(make(), tmp_path), drop=2, progress=False)
     assert isinstance(found, Removal) and found.measure == kind and found.depth == 5
     model, (choosing, judging) = make().double(), halves(2 if kind == "tokens" else 1)
@@ -181,9 +172,7 @@ def test_every_number_against_a_walk_of_its_own(
     )
 
 
-def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(
-    cli, tmp_path: Path
-) -> None:
+def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(cli, tmp_path):
     run = run_of(encoder(), tmp_path)
     printed = cli("select", run.path, "--drop", 1, "--out", tmp_path / "choice")
     assert printed.status == 0, printed.err
@@ -219,9 +208,7 @@ def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(
     assert found.choices[0].cost < 0.01 < found.choices[-1].cost
 
 
-def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(
-    tmp_path: Path,
-) -> None:
+def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(tmp_path):
     torch.manual_seed(0)
     config = hf.T5Config(
         vocab_size=94, d_model=32, num_layers=3, num_heads=4, d_ff=48, d_kv=8
@@ -268,14 +255,12 @@ def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(
         ),
     ],
 )
-def test_wrong_options(options: list[object], line: str, cli, labelled: Run) -> None:
+def test_wrong_options(options, line, cli, labelled):
     printed = cli("select", labelled.path, *options)
     assert printed.status == 2 and printed.line == line
 
 
-def test_too_few_samples_shared_blocks_and_scores(
-    labelled: Run, tmp_path: Path, monkeypatch
-) -> None:
+def test_too_few_samples_shared_blocks_and_scores(labelled, tmp_path, monkeypatch):
     pd.DataFrame({"text": TEXTS[:9]}).to_csv(tmp_path / "few.csv", index=False)
     with pytest.raises(
         LayerscopeError, match=r"few has \d distinct samples: give 10 or more as `data`"

@@ -14,9 +14,7 @@ from layerscope.selection.scored import (
 )
 
 
-def scored(
-    values: list[list[float]], errors: list[float] | None = None, unit: str = "task"
-) -> Scored:
+def scored(values, errors=None, unit="task"):
     """Rows are units; the last column is the baseline."""
     array = np.array(values, dtype=float)
     return Scored(

@@ -13,7 +13,7 @@ import layerscope
 LAYERS = (0, 1, 2, 3, None)
 
 
-def hits_of(shares: tuple[float, ...], n: int, seed: int) -> np.ndarray:
+def hits_of(shares, n, seed):
     """Which of n samples are right at layers 0 to 3, much alike, and in the last column at the model as shipped."""
     rng = np.random.default_rng(seed)
     ease = rng.random((n, 1)) + 0.15 * rng.standard_normal((n, 4))
@@ -21,7 +21,7 @@ def hits_of(shares: tuple[float, ...], n: int, seed: int) -> np.ndarray:
     return np.hstack([right, right[:, -1:]])
 
 
-def evaluation(*tasks: np.ndarray, kept: bool = True) -> layerscope.Evaluation:
+def evaluation(*tasks: np.ndarray, kept=True):
     rows = []
     for number, hits in enumerate(tasks):
         for column, layer in enumerate(LAYERS):

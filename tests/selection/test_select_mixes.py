@@ -12,9 +12,7 @@ from layerscope.truncation.pipeline import resolve
 from layerscope.truncation.verb import truncate
 
 
-def evaluation(
-    gains: dict[str, tuple[float, float]], tasks: int = 1
-) -> layerscope.Evaluation:
+def evaluation(gains, tasks=1):
     """Four layers on tasks, and mixes of these gains and errors; a learned mix has other weights on each task."""
     rows = []
     for number in range(tasks):
@@ -57,7 +55,7 @@ def evaluation(
     return layerscope.Evaluation(pd.DataFrame(rows).astype({"layer": "Int64"}))
 
 
-def select(scores: layerscope.Evaluation, **options: object):
+def select(scores, **options: object):
     return layerscope.select(scores, cost=False, progress=False, **options)
 
 

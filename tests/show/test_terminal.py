@@ -5,12 +5,9 @@ import io
 from rich.console import Console
 
 from layerscope.show.document import (
-    MARK,
-    Cell,
     Column,
     Document,
     Facts,
-    Row,
     Table,
     columns,
     row,
@@ -70,20 +67,6 @@ def test_only_what_answers_is_shown_unless_all_is_asked_for():
     ) and "Rest of it" in printed(rest, answer, lead=(answer,))
 
 
-def test_the_short_form_of_a_wide_table_is_its_first_columns():
-    wide = Table(
-        "Wide",
-        columns(["name", *(f"heading{i}" for i in range(9))]),
-        (row("n", *["0.123 ±0.01"] * 9),),
-    )
-    stream = io.StringIO()
-    show(Document("Yes.", parts=(wide,)), Console(file=stream, width=60), long=False)
-    assert (
-        "continued" not in stream.getvalue()
-        and "--long also shows 5 more columns." in stream.getvalue()
-    )
-
-
 def test_no_column_of_a_table_is_empty():
     cells = [
         row("x", "1", "", *["12345678"] * 4, ""),
@@ -94,32 +77,6 @@ def test_no_column_of_a_table_is_empty():
     )
     text = printed(table, width=40)
     assert "continued" in text and "never" not in text and "nothing" not in text
-
-
-def test_where_room_is_short_a_heading_folds_to_the_width_of_its_column_but_not_inside_a_word():
-    table = Table(
-        "", columns(["layer", "effective rank", "LiDAR"]), (row("0", "1.23", "1"),)
-    )
-    lines = printed(table, width=28).splitlines()
-    assert [line.split() for line in lines[2:4]] == [
-        ["effective"],
-        ["layer", "rank", "LiDAR"],
-    ]
-
-
-def test_numbers_stand_at_their_points_and_marks_beside_them():
-    cells = [Cell("1.5", "±0.1"), Cell("10", marked=True), Cell("–")]
-    table = Table(
-        "",
-        (Column("layer"), Column("value", "decimal")),
-        tuple(Row((Cell("0"), cell)) for cell in cells),
-    )
-    lines = printed(table).splitlines()[4:]
-    assert [line.rstrip() for line in lines] == [
-        "    0    1.5 ±0.1",
-        f"    0   10        {MARK}",
-        "    0    –",
-    ]
 
 
 def test_texts_are_neither_markup_nor_commands_to_the_terminal():

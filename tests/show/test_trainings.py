@@ -67,7 +67,10 @@ def trained(tmp_path_factory):
 
 
 def test_maps_and_lines_are_the_values_by_step_and_by_depth(trained):
-    squares = trained.plot("training-layer_accuracy-by-layer").data
+    figure = trained.plot("training-layer_accuracy-by-layer")
+    (panel,) = figure.spec["concat"]
+    assert panel["layer"][0]["encoding"]["color"]["legend"]["title"] == "%"
+    squares = figure.data
     square = squares.pivot_table(
         index="layer", columns="step", values="value", sort=False
     )

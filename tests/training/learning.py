@@ -17,13 +17,6 @@ from PIL import Image
 
 from layerscope.training import fit
 
-SMALL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
-
 
 def words(text: str) -> list[str]:
     """Return the words of a command line."""
@@ -102,13 +95,13 @@ def decoder(folder: Path) -> Path:
 
 def vision(folder: Path) -> Path:
     """A folder with nothing but a vision model's config."""
-    hf.ViTConfig(**SMALL, image_size=16, patch_size=4).save_pretrained(folder)
+    hf.ViTConfig(**tiny.SIZES, image_size=16, patch_size=4).save_pretrained(folder)
     return folder
 
 
 def speech(folder: Path) -> Path:
     config = hf.Wav2Vec2Config(
-        **SMALL,
+        **tiny.SIZES,
         vocab_size=12,
         conv_dim=(16,) * 3,
         conv_stride=(5, 4, 4),

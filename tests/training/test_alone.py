@@ -1,20 +1,16 @@
 """Sounds of a model whose states padding changes: a training refuses padded batches, exits read each alone."""
 
-from pathlib import Path
-
 import learning
 import pytest
-from tiny import one_thread
 
 import layerscope
 from layerscope.early_exit import ExitModel
 from layerscope.early_exit.validation import read_validation
 
-__all__ = ["one_thread"]
 HOW = {"max_steps": 1, "device": "cpu", "progress": False}
 
 
-def test_padding_that_changes_states_is_refused(tmp_path: Path):
+def test_padding_that_changes_states_is_refused(tmp_path):
     files = (
         learning.speech(tmp_path / "speech"),
         learning.sounds(tmp_path / "sounds", 6),

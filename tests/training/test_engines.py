@@ -2,25 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import engines
 import peft
 import pytest
 import torch
-from commands import Forks
-from tiny import one_thread
-from torch import nn
 from torch.testing import assert_close
 
-__all__ = ["one_thread"]
 NEAR = 1e-5
 
 
 @pytest.fixture(scope="module")
-def two_processes(
-    forks: Forks, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
+def two_processes(forks, tmp_path_factory):
     """What two real processes find, each with half a batch, where DDP is told that no weight goes unused."""
     folder = tmp_path_factory.mktemp("two")
     options = json.dumps({"ddp_find_unused_parameters": False})
@@ -34,9 +27,7 @@ def two_processes(
 
 
 @pytest.mark.parametrize("name", engines.RUNS)
-def test_two_processes_train_as_one_with_twice_the_batch(
-    two_processes, tmp_path, name: str
-):
+def test_two_processes_train_as_one_with_twice_the_batch(two_processes, tmp_path, name):
     losses, model = engines.train(name, tmp_path, engines.BATCH)
     assert len(losses) == engines.STEPS
     assert two_processes["losses"][name] == pytest.approx(losses, rel=NEAR)
@@ -45,9 +36,7 @@ def test_two_processes_train_as_one_with_twice_the_batch(
         assert_close(torch.tensor(found), weights[key], rtol=0, atol=NEAR, msg=key)
 
 
-def test_weights_in_shards_get_the_gradients_of_whole_ones(
-    two_processes: dict[str, Any],
-):
+def test_weights_in_shards_get_the_gradients_of_whole_ones(two_processes):
     loss, model = engines.step(lambda model: model)
     loss.backward()
     assert len(two_processes["sharded"]) > 30
@@ -60,7 +49,7 @@ MIXED = 0.02
 """Relative distance of a loss in bfloat16 to float32; a product keeps 8 bits."""
 
 
-def test_bfloat16_trains_near_to_float32(tmp_path: Path):
+def test_bfloat16_trains_near_to_float32(tmp_path):
     name = "classes, always"
     wide, _ = engines.train(name, tmp_path, engines.BATCH)
     losses, model = engines.train(name, tmp_path, engines.BATCH, bf16=True)
@@ -68,7 +57,7 @@ def test_bfloat16_trains_near_to_float32(tmp_path: Path):
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
-def adapted(model: nn.Module, task: str, targets: list[str]) -> Any:
+def adapted(model, task, targets):
     config = peft.LoraConfig(r=2, lora_alpha=4, target_modules=targets, task_type=task)
     return peft.get_peft_model(model, config)
 
@@ -80,7 +69,7 @@ ADAPTERS = {
 
 
 @pytest.mark.parametrize("kind", ADAPTERS)
-def test_an_adapter_trains_at_every_layer(tmp_path: Path, kind: str, monkeypatch):
+def test_an_adapter_trains_at_every_layer(tmp_path, kind, monkeypatch):
     name, task, targets = ADAPTERS[kind]
     make, objective = engines.RUNS[name]
     wrapped = adapted(make(), task, targets)
@@ -102,7 +91,7 @@ def test_an_adapter_trains_at_every_layer(tmp_path: Path, kind: str, monkeypatch
     assert_close(again(**batch).logits, model.eval()(**batch).logits)
 
 
-def test_checkpointed_activations_change_nothing(tmp_path: Path):
+def test_checkpointed_activations_change_nothing(tmp_path):
     name = "tokens, alternate"
     plain, _ = engines.train(name, tmp_path, engines.BATCH)
     kept, _ = engines.train(name, tmp_path, engines.BATCH, gradient_checkpointing=True)

@@ -18,9 +18,7 @@ from layerscope.training.exits import Exits
 Head = Callable[[Tensor], Tensor]
 
 
-def states_of(
-    model: nn.Module, blocks: list[nn.Module], named: dict[str, Tensor]
-) -> list[Tensor]:
+def states_of(model, blocks, named):
     """The output of every block, by hooks of the test's own."""
     states: list[Tensor] = []
 
@@ -34,7 +32,7 @@ def states_of(
     return states
 
 
-def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor]:
+def gradients(loss, model):
     model.zero_grad()
     loss.backward()
     return {
@@ -44,9 +42,7 @@ def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def check(
-    model: nn.Module, scope: Any, named: dict[str, Tensor], labels: Tensor, head: Head
-) -> Exits:
+def check(model, scope, named, labels, head):
     """Hold the gradients of the loss over a model's exits to those of a loss for each layer."""
     exits = Exits(scope, Inputs(named))
     blocks = [model.get_submodule(path) for path in scope.stack.blocks]
@@ -77,7 +73,7 @@ HEADS: dict[str, Callable[[Any], Head]] = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_gradients_of_language_models_are_those_of_a_loss_per_layer(name: str):
+def test_gradients_of_language_models_are_those_of_a_loss_per_layer(name):
     model = (
         next(case for case in TEXT if case.name.replace("-", "_") == name)
         .make()
@@ -122,7 +118,7 @@ CLASSIFIERS: dict[
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
-def test_gradients_of_classifiers_are_those_of_their_own_heads(kind: str):
+def test_gradients_of_classifiers_are_those_of_their_own_heads(kind):
     make, head = CLASSIFIERS[kind]
     model = build(make).double()
     scope = layered(model)

@@ -1,21 +1,17 @@
 """What stops a training: a loss that is not finite, weights that are not, another objective at a checkpoint."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 import torch
 import transformers as hf
-from tiny import one_thread
 from torch import nn
 from trainers import classes, tokens, trainer
 
 from layerscope import LayerscopeError
 from layerscope.training.objectives import Objective
-
-__all__ = ["one_thread"]
 
 
 class Breaks(hf.TrainerCallback):
@@ -38,9 +34,7 @@ class Breaks(hf.TrainerCallback):
             self.weight.grad.view(-1)[0] = self.value
 
 
-def run(
-    folder: Path, model: nn.Module, objective: Any = "aligned", **options: Any
-) -> Any:
+def run(folder, model, objective="aligned", **options: Any):
     data = tokens() if isinstance(model, hf.GPT2LMHeadModel) else classes()
     how = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2} | options
     return trainer(folder, model, data, objective, **how)
@@ -49,9 +43,7 @@ def run(
 @pytest.mark.parametrize(
     ("schedule", "value"), [("always", math.nan), ("alternate", math.inf)]
 )
-def test_a_broken_loss_stops_before_the_weights_take_it(
-    tmp_path, schedule: str, value: float
-):
+def test_a_broken_loss_stops_before_the_weights_take_it(tmp_path, schedule, value):
     model = tiny.gpt2()
     breaks = Breaks(5, model.transformer.h[1].mlp.c_fc.bias, value, gradient=False)
     how = {"gradient_accumulation_steps": 2, "callbacks": [breaks]}
@@ -69,7 +61,7 @@ def test_a_broken_loss_stops_before_the_weights_take_it(
     assert torch.equal(*(block.mlp.c_fc.weight for block in blocks))
 
 
-def test_broken_weights_are_never_saved(tmp_path: Path):
+def test_broken_weights_are_never_saved(tmp_path):
     model = tiny.classifier()
     weight = model.bert.encoder.layer[2].output.dense.weight
     breaks = Breaks(4, weight, math.nan, gradient=True)
@@ -79,7 +71,7 @@ def test_broken_weights_are_never_saved(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
 
 
-def test_a_loss_broken_before_any_checkpoint_says_so(tmp_path: Path):
+def test_a_loss_broken_before_any_checkpoint_says_so(tmp_path):
     model = tiny.classifier()
     breaks = Breaks(1, model.classifier.weight, math.inf, gradient=False)
     line = "step 1 .*layer 1 is the first .*no checkpoint was written"
@@ -87,7 +79,7 @@ def test_a_loss_broken_before_any_checkpoint_says_so(tmp_path: Path):
         run(tmp_path, model, callbacks=[breaks]).train()
 
 
-def test_losses_that_pass_the_exits_by_are_refused(tmp_path: Path):
+def test_losses_that_pass_the_exits_by_are_refused(tmp_path):
     line = "label_smoothing_factor takes a loss of the last logits"
     with pytest.raises(LayerscopeError, match=line):
         run(tmp_path, tiny.classifier(), label_smoothing_factor=0.1)

@@ -8,14 +8,12 @@ import pytest
 import tiny
 import torch
 import transformers as hf
-from tiny import one_thread
 from torch.nn.functional import cosine_similarity, cross_entropy
 from trainers import V, classes, tokens, trainer
 
 from layerscope import LayerscopeError, open_run, select, truncate
 from layerscope.metrics import neural_collapse
 
-__all__ = ["one_thread"]
 EVERY_TWO = {"eval_strategy": "steps", "eval_steps": 2}
 
 

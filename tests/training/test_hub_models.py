@@ -1,7 +1,5 @@
 """Models that the verbs write, pushed to a hub and loaded from it without layerscope; their cards, read by tools."""
 
-from pathlib import Path
-
 import learning
 import pytest
 import tiny
@@ -25,13 +23,13 @@ tags: [bert]
 """
 
 
-def with_terms(folder: Path) -> Path:
+def with_terms(folder):
     (folder / "README.md").write_text(MAKERS)
     (folder / "LICENSE").write_text("MIT, in full")
     return folder
 
 
-def card_of(folder: Path) -> ModelCard:
+def card_of(folder):
     card = ModelCard.load(folder / "README.md")
     data = card.data
     assert (data.license, data.language, data.base_model) == (
@@ -48,7 +46,7 @@ def card_of(folder: Path) -> ModelCard:
     return card
 
 
-def test_a_trained_model_and_what_is_cut_from_it(hub, tmp_path: Path):
+def test_a_trained_model_and_what_is_cut_from_it(hub, tmp_path):
     """The licence goes along, the scores are those that were measured, and transformers loads it by its name."""
     model = with_terms(learning.encoder(tmp_path / "model"))
     data = learning.table(tmp_path / "texts.csv")
@@ -82,7 +80,7 @@ def test_a_trained_model_and_what_is_cut_from_it(hub, tmp_path: Path):
         assert same(weights(load(folder)), weights(load(name)))
 
 
-def test_an_exit_model(hub, tmp_path: Path):
+def test_an_exit_model(hub, tmp_path):
     plain = with_terms(tiny.saved(tiny.classifier(), tmp_path / "plain", special=True))
     folder = ExitModel(plain, exits=[1, 2], threshold=0.5).save_pretrained(
         tmp_path / "exits"
@@ -99,9 +97,7 @@ def test_an_exit_model(hub, tmp_path: Path):
     assert (pulled.exits, pulled.threshold) == ((1, 2), 0.5)
 
 
-def test_a_folder_without_a_model_is_refused_before_the_hub_is_asked(
-    hub, tmp_path: Path
-):
+def test_a_folder_without_a_model_is_refused_before_the_hub_is_asked(hub, tmp_path):
     line = "holds no model: give its folder; a result has its own push_to_hub"
     with pytest.raises(layerscope.LayerscopeError, match=line):
         layerscope.push_to_hub(tmp_path, "user/nothing")

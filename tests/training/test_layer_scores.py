@@ -1,7 +1,5 @@
 """Scores of layers against plain references: the same definitions, written out on all states at once."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -15,7 +13,7 @@ L, D, K = 3, 6, 4
 LAYERS = (1, 2, 3)
 
 
-def batches(sizes=(5, 1, 9, 6)) -> tuple[list[Any], list[torch.nn.Linear]]:
+def batches(sizes=(5, 1, 9, 6)):
     """Return states [L, n, D] and labels [n] of each batch, and a head a layer."""
     torch.manual_seed(0)
     heads = [
@@ -30,14 +28,14 @@ def batches(sizes=(5, 1, 9, 6)) -> tuple[list[Any], list[torch.nn.Linear]]:
     return rows, heads
 
 
-def scored(rows, heads, **options) -> LayerScores:
+def scored(rows, heads, **options):
     scores = LayerScores(L, **options)
     for states, labels in rows:
         scores.update(states.__getitem__, heads, labels)
     return scores
 
 
-def entry(rows, metric, layer, variant=None) -> dict[str, Any]:
+def entry(rows, metric, layer, variant=None):
     key = metric, layer
     (row,) = [
         row
@@ -47,11 +45,11 @@ def entry(rows, metric, layer, variant=None) -> dict[str, Any]:
     return row
 
 
-def values(rows, metric, layers=LAYERS) -> list[float]:
+def values(rows, metric, layers=LAYERS):
     return [entry(rows, metric, layer)["value"] for layer in layers]
 
 
-def plain_nc1(states: np.ndarray, labels: np.ndarray) -> float:
+def plain_nc1(states, labels):
     """Papyan, Han, Donoho by the letter: sums of outer products and a pseudo-inverse."""
     classes = np.unique(labels)
     means = {y: states[labels == y].mean(0) for y in classes}

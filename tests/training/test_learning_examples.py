@@ -8,7 +8,7 @@ from PIL import Image
 from layerscope.training.examples import ByLength, Examples, augmented
 
 
-def texts(epoch: int = 0, seed: int = 3) -> Examples:
+def texts(epoch=0, seed=3):
     lengths = np.random.default_rng(0).integers(2, 60, 1003)
     samples = [SimpleNamespace(ids=(1,) * length) for length in lengths]
     examples = Examples("texts", samples, [0] * 1003, seed)
@@ -16,7 +16,7 @@ def texts(epoch: int = 0, seed: int = 3) -> Examples:
     return examples
 
 
-def order(examples: Examples) -> list[int]:
+def order(examples):
     return list(ByLength(examples, examples.lengths(), 16))
 
 

@@ -1,19 +1,15 @@
 """Plain MLPs, with and without residual connections: trained, scored, left early, against passes written out."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from sklearn.datasets import load_digits
-from tiny import one_thread
 from torch import nn
 
 import layerscope
 from layerscope import LayerscopeError
 
-__all__ = ["one_thread"]
 DEPTH, WIDTH = 4, 48
 ROWS, LABELS = load_digits(return_X_y=True)
 ROWS = (ROWS / 16).astype(np.float32)
@@ -24,18 +20,18 @@ class Residual(nn.Sequential):
         return x + super().forward(x)
 
 
-def mlp(block: type[nn.Sequential] = Residual, classes: int = 10) -> nn.Sequential:
+def mlp(block=Residual, classes=10):
     torch.manual_seed(0)
     blocks = [block(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(DEPTH)]
     return nn.Sequential(nn.Linear(64, WIDTH), *blocks, nn.Linear(WIDTH, classes))
 
 
-def digits(start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+def digits(start, end):
     return ROWS[start:end], LABELS[start:end]
 
 
 @torch.no_grad()
-def chances_of(module: nn.Sequential, rows: np.ndarray) -> np.ndarray:
+def chances_of(module, rows):
     """The probabilities [L, N, K] at every layer, in float64."""
     first, *blocks, head = module.double()
     states = [first(torch.from_numpy(rows).double())]
@@ -44,7 +40,7 @@ def chances_of(module: nn.Sequential, rows: np.ndarray) -> np.ndarray:
     return head(torch.stack(states[1:])).softmax(-1).numpy()
 
 
-def test_an_mlp_is_trained_profiled_and_left_early(tmp_path: Path):
+def test_an_mlp_is_trained_profiled_and_left_early(tmp_path):
     module, held = mlp(), digits(600, 800)
     how = {"max_steps": 40, "learning_rate": 2e-3, "progress": False}
     out = layerscope.train(module, digits(0, 600), held, out=tmp_path / "out", **how)
@@ -83,9 +79,7 @@ def test_an_mlp_is_trained_profiled_and_left_early(tmp_path: Path):
         (nn.Sequential(nn.Conv2d(1, 1, 3)), True, "a plain module is probed with data"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(
-    tmp_path: Path, model, labelled: bool, line: str
-):
+def test_what_cannot_be_trained_is_refused(tmp_path, model, labelled, line):
     data = (ROWS, LABELS) if labelled else ROWS
     with pytest.raises(LayerscopeError, match=line):
         layerscope.train(model, data, out=tmp_path / "out", max_steps=2, progress=False)

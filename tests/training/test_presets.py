@@ -8,7 +8,7 @@ from layerscope.core.options import checked
 from layerscope.training.options import TrainOptions, settings_for
 
 
-def options(**given: Any) -> TrainOptions:
+def options(**given: Any):
     call = {"model": "bert", "train": "texts.csv", "out": Path("out"), **given}
     return checked(layerscope.train, call, TrainOptions)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import learning
 import pytest
-from commands import Forks
 
 import layerscope
 
@@ -15,7 +14,7 @@ import grid
 
 
 @pytest.fixture(autouse=True)
-def forked(forks: Forks, monkeypatch: pytest.MonkeyPatch) -> None:
+def forked(forks, monkeypatch):
     """Type the recipe's commands into forks of a warm process."""
 
     def run(command: list[str], **_: object) -> Namespace:
@@ -26,7 +25,7 @@ def forked(forks: Forks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "subprocess", Namespace(run=run))
 
 
-def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path: Path):
+def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path):
     model, data = (
         learning.encoder(tmp_path / "model"),
         learning.table(tmp_path / "texts.csv"),

@@ -1,8 +1,5 @@
 """A sentence-transformers loss at every layer, held to the losses of models that are cut after each."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import tiny
 import torch
@@ -20,18 +17,15 @@ from sentence_transformers.losses import (
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
-from tiny import one_thread
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 from trainers import still
 
 from layerscope import LayerscopeError
 from layerscope.training import AlignedLoss
 
-__all__ = ["one_thread"]
 
-
-def served(folder: Path, make: Any = tiny.bert) -> SentenceTransformer:
+def served(folder, make=tiny.bert):
     path = tiny.saved(make(), folder / "model", special=make is tiny.bert)
     torch.manual_seed(1)
     modules = [
@@ -43,18 +37,18 @@ def served(folder: Path, make: Any = tiny.bert) -> SentenceTransformer:
     return still(SentenceTransformer(modules=modules, device="cpu").train())
 
 
-def columns(model: SentenceTransformer, n: int) -> list[dict[str, Any]]:
+def columns(model, n):
     return [model.preprocess(tiny.texts(6, seed=seed)) for seed in range(n)]
 
 
-def blocks_of(model: SentenceTransformer) -> tuple[nn.Module, str]:
+def blocks_of(model):
     module = model[0].auto_model
     return (
         (module.encoder, "layer") if hasattr(module, "encoder") else (module, "layers")
     )
 
 
-def at_each_layer(model: SentenceTransformer, loss: Any) -> float:
+def at_each_layer(model, loss):
     """Add up the gradients of a loss of models cut after each layer, one by one, and return their weighted sum."""
     parent, name = blocks_of(model)
     whole, total = getattr(parent, name), 0.0
@@ -68,7 +62,7 @@ def at_each_layer(model: SentenceTransformer, loss: Any) -> float:
     return total
 
 
-def gradients(model: nn.Module) -> dict[str, Tensor]:
+def gradients(model):
     named = model.named_parameters()
     return {name: one.grad.clone() for name, one in named if one.grad is not None}
 
@@ -116,18 +110,18 @@ def test_loss_and_gradients_are_those_of_models_cut_after_each_layer(
     assert set(batch[0]) == set(columns(model, 1)[0])
 
 
-def ranked(one: Tensor, two: Tensor, _: Any) -> Tensor:
+def ranked(one, two, _):
     return cross_entropy(20 * one @ two.T, torch.arange(len(one)))
 
 
-def ordered(one: Tensor, two: Tensor, truth: Tensor) -> Tensor:
+def ordered(one, two, truth):
     cosine = 20 * (one * two).sum(-1)
     apart = (cosine[:, None] - cosine)[truth[:, None] < truth]
     return torch.cat([torch.zeros_like(cosine[:1]), apart]).logsumexp(0)
 
 
 @pytest.mark.parametrize("kind", ["ranking", "order"])
-def test_every_layer_and_prefix_is_the_explicit_double_loop(tmp_path: Path, kind: str):
+def test_every_layer_and_prefix_is_the_explicit_double_loop(tmp_path, kind):
     model, runs = served(tmp_path).double(), []
     build, formula, labels = {
         "ranking": (MultipleNegativesRankingLoss, ranked, None),
@@ -162,7 +156,7 @@ def test_every_layer_and_prefix_is_the_explicit_double_loop(tmp_path: Path, kind
     assert states.shape == (3, 6, 8)
 
 
-def test_few_exits_keep_their_depths(tmp_path: Path):
+def test_few_exits_keep_their_depths(tmp_path):
     model = served(tmp_path)
     loss, batch = MultipleNegativesRankingLoss(model), columns(model, 2)
     one, two = (AlignedLoss(loss, [layer])(batch).item() for layer in (1, 3))
@@ -175,7 +169,7 @@ def test_few_exits_keep_their_depths(tmp_path: Path):
     assert two == pytest.approx(loss(batch, None).item()) and one != pytest.approx(two)
 
 
-def ranking(model: Any) -> nn.Module:
+def ranking(model):
     return MultipleNegativesRankingLoss(model)
 
 
@@ -191,7 +185,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-def test_what_no_layer_can_learn_is_told(tmp_path: Path):
+def test_what_no_layer_can_learn_is_told(tmp_path):
     model = served(tmp_path)
     for build, options, line in WRONG:
         with pytest.raises(LayerscopeError, match=line):

@@ -1,25 +1,21 @@
 """A training that is killed goes on where it was, to the same weights."""
 
 import signal
-from pathlib import Path
 
 import learning
 import torch
-from commands import Forks
 from safetensors.torch import load_file
-from tiny import one_thread
 
 import layerscope
 from layerscope.core.files import read_json, write_json
 
-__all__ = ["one_thread"]
 COMMON = (
     "--max-steps 14 --eval-every 4 --batch-size 8 --learning-rate 1e-3 --seed 3 --device cpu "
     "--from-config --augment"
 )
 
 
-def same_weights(one: Path, two: Path) -> bool:
+def same_weights(one, two):
     ours, theirs = (
         load_file(one / "model.safetensors"),
         load_file(two / "model.safetensors"),
@@ -29,9 +25,7 @@ def same_weights(one: Path, two: Path) -> bool:
     )
 
 
-def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(
-    forks: Forks, tmp_path: Path
-):
+def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(forks, tmp_path):
     model, data = (
         learning.vision(tmp_path / "model"),
         learning.photos(tmp_path / "data"),
@@ -56,7 +50,7 @@ def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(
     assert not (killed / "checkpoints").exists()
 
 
-def test_killed_after_the_last_step_it_takes_no_other(tmp_path: Path):
+def test_killed_after_the_last_step_it_takes_no_other(tmp_path):
     files = learning.encoder(tmp_path / "bert"), learning.table(tmp_path / "texts.csv")
     how = {
         "max_steps": 3,

@@ -1,20 +1,16 @@
 """What `layerscope train` answers to wrong input: one line each, and nothing is lost."""
 
 import json
-from pathlib import Path
 
 import learning
 import pytest
 import tiny
-import transformers as hf
-from tiny import one_thread
-from typed import cli, flagged
+from typed import flagged
 
 from layerscope.core.folder_lock import locked
 from layerscope.inputs import open_corpus
 from layerscope.training.data import prepare
 
-__all__ = ["cli", "one_thread"]
 FILES = {
     "numbers.csv": "text,label\nw1 w2,0\nw3,1\nw4,7\n",
     "line.txt": "w1 w2 w3",
@@ -26,7 +22,7 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     learning.encoder(folder / "bert")
     learning.decoder(folder / "gpt2")
@@ -35,7 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     learning.novel(folder / "novel.txt")
     learning.photos(folder / "photos", 8)
     tiny.saved(tiny.classifier(2), folder / "of2", special=True)
-    hf.GPT2Config().to_json_file(folder / "bare.json")
+    tiny.gpt2().config.to_json_file(folder / "bare.json")
     for name, text in FILES.items():
         (folder / name).write_text(text)
     return folder
@@ -76,7 +72,7 @@ CASES = {
 }  # fmt: skip
 
 
-def train(cli, place: Path, words: str, *more: object):
+def train(cli, place, words, *more: object):
     """Type a training of a model on data, which are the first two words, both in a folder."""
     model, data, *rest = words.split()
     files = [place / word if (place / word).exists() else word for word in rest]
@@ -93,16 +89,14 @@ def train(cli, place: Path, words: str, *more: object):
 
 
 @pytest.mark.parametrize(("words", "line"), CASES.items(), ids=CASES)
-def test_wrong_input_is_told_in_one_line(
-    cli, place: Path, tmp_path: Path, words: str, line: str
-):
+def test_wrong_input_is_told_in_one_line(cli, place, tmp_path, words, line):
     printed = train(cli, place, words, "--out", tmp_path / "out")
     wanted = flagged(line.format(place=place), "--train", *words.split())
     assert (printed.status, printed.line) == (2, wanted)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_finished_training_is_left_as_it_is(cli, place: Path, tmp_path: Path):
+def test_a_finished_training_is_left_as_it_is(cli, place, tmp_path):
     out = tmp_path / "out"
     words = "bert texts.csv --eval texts.csv --max-steps 2"
     assert train(cli, place, words, "--out", out).status == 0
@@ -128,9 +122,7 @@ def test_a_finished_training_is_left_as_it_is(cli, place: Path, tmp_path: Path):
     assert weights.read_bytes() == before[weights]
 
 
-def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(
-    cli, place: Path, tmp_path: Path
-):
+def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(cli, place, tmp_path):
     words = "bert texts.csv --max-steps 6 --learning-rate 1e30 --eval-every 1 --scheduler constant"
     printed = train(cli, place, words, "--out", tmp_path / "out")
     assert printed.status == 2 and "NaN or infin" in printed.line
@@ -141,9 +133,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(
     )
 
 
-def test_a_start_that_came_to_nothing_does_not_hold_the_folder(
-    cli, place: Path, tmp_path: Path
-):
+def test_a_start_that_came_to_nothing_does_not_hold_the_folder(cli, place, tmp_path):
     words, killed = "bert texts.csv --max-steps 1", tmp_path / "killed"
     assert (
         train(cli, place, f"{words} --eval-samples 4", "--out", tmp_path / "out").status
@@ -157,7 +147,7 @@ def test_a_start_that_came_to_nothing_does_not_hold_the_folder(
     assert json.loads((killed / "training.json").read_text())["settings"]["seed"] == 1
 
 
-def test_a_rare_class_may_be_held_out_whole(place: Path):
+def test_a_rare_class_may_be_held_out_whole(place):
     for seed in range(8):
         corpus = open_corpus(place / "numbers.csv")
         assert prepare(corpus, None, "classification", seed)[2] == ("0", "1", "7")

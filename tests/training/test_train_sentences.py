@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(made / "encoder")
     )
     learning.decoder(made / "gpt2")
-    vit = hf.ViTConfig(**learning.SMALL, image_size=16, patch_size=4)
+    vit = hf.ViTConfig(**tiny.SIZES, image_size=16, patch_size=4)
     hf.ViTModel(vit).save_pretrained(made / "vit")
     pairs(made / "pairs.csv", 120)
     pairs(made / "held.csv", 60, seed=1)

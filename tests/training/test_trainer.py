@@ -1,13 +1,11 @@
 """The trainer: its steps, its accumulation, its resuming, on real (tiny) models of tokens and classes."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 import torch
 import transformers as hf
-from tiny import one_thread
 from torch import nn
 from torch.nn.functional import cross_entropy
 from trainers import classes, losses, same, still, tokens, trainer, weights
@@ -15,11 +13,9 @@ from trainers import classes, losses, same, still, tokens, trainer, weights
 from layerscope.training.objectives import Objective
 from layerscope.training.trainer import AlignedTrainer
 
-__all__ = ["one_thread"]
-
 
 @torch.no_grad()
-def loss_of_each_layer(model: nn.Module, data: list) -> list[float]:
+def loss_of_each_layer(model, data):
     """Return the loss of the next token that a language model has at each layer, by `output_hidden_states`."""
     ids = torch.stack([row["input_ids"] for row in data])
     states = model(ids, output_hidden_states=True).hidden_states
@@ -34,7 +30,7 @@ def loss_of_each_layer(model: nn.Module, data: list) -> list[float]:
 
 
 @pytest.mark.parametrize("make", [tiny.gpt2, tiny.llama], ids=["gpt2", "llama"])
-def test_the_loss_of_a_step_is_that_of_its_exits(tmp_path: Path, make):
+def test_the_loss_of_a_step_is_that_of_its_exits(tmp_path, make):
     model, data = still(make()), tokens(4)
     one, two, last = loss_of_each_layer(model, data)
     run = trainer(tmp_path, model, data, max_steps=1)
@@ -42,7 +38,7 @@ def test_the_loss_of_a_step_is_that_of_its_exits(tmp_path: Path, make):
     assert losses(run) == [pytest.approx((one + 2 * two + 3 * last) / 6, rel=1e-4)]
 
 
-def test_odd_steps_of_alternate_are_the_models_own(tmp_path: Path):
+def test_odd_steps_of_alternate_are_the_models_own(tmp_path):
     objective, steps = Objective(schedule="alternate"), []
     run = trainer(
         tmp_path, tiny.classifier(), classes(), objective, gradient_accumulation_steps=2
@@ -58,7 +54,7 @@ def test_odd_steps_of_alternate_are_the_models_own(tmp_path: Path):
     assert steps == [2, 2, 4, 4]
 
 
-def test_a_run_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path: Path):
+def test_a_run_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
     objective = Objective(schedule="alternate")
 
     def run(
@@ -75,9 +71,7 @@ def test_a_run_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["standard", "cka", "classifiers"])
-def test_every_objective_trains_and_leaves_a_standard_checkpoint(
-    tmp_path: Path, name: str
-):
+def test_every_objective_trains_and_leaves_a_standard_checkpoint(tmp_path, name):
     how = {"max_steps": 25, "per_device_train_batch_size": 8, "learning_rate": 3e-3}
     run = trainer(tmp_path, tiny.classifier(), classes(8), name, **how)
     run.train()
@@ -88,7 +82,7 @@ def test_every_objective_trains_and_leaves_a_standard_checkpoint(
     assert same(weights(loaded), weights(run.model))
 
 
-def test_it_is_called_as_the_trainer_of_transformers_is(tmp_path: Path):
+def test_it_is_called_as_the_trainer_of_transformers_is(tmp_path):
     text, data = tiny.tokenizer(special=True), classes(8)
     args = hf.TrainingArguments(str(tmp_path), max_steps=2, use_cpu=True, report_to="none",
                                 per_device_train_batch_size=4, save_strategy="no")  # fmt: skip
@@ -118,7 +112,7 @@ class Evaluating(hf.TrainerCallback):
         self.times += 1
 
 
-def test_how_often_a_model_is_evaluated_does_not_change_its_weights(tmp_path: Path):
+def test_how_often_a_model_is_evaluated_does_not_change_its_weights(tmp_path):
     often, trained = Evaluating(), []
     for callbacks in ([often], []):
         model = tiny.gpt2()
@@ -134,7 +128,7 @@ def test_how_often_a_model_is_evaluated_does_not_change_its_weights(tmp_path: Pa
 @pytest.mark.parametrize(
     "make", [tiny.gpt2, tiny.classifier], ids=["tokens", "classes"]
 )
-def test_accumulated_batches_are_one_batch(tmp_path: Path, make):
+def test_accumulated_batches_are_one_batch(tmp_path, make):
     data = tokens() if make is tiny.gpt2 else classes()
     how = {"max_steps": 2, "optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0}
     trained = []

@@ -1,23 +1,19 @@
 """What the trainer cannot train, told in one line before or in its first step."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 import torch
 import transformers as hf
-from tiny import one_thread
 from torch import nn
 from trainers import V, classes, same, tokens, trainer, weights
 
 from layerscope import LayerscopeError
 from layerscope.training import AlignedTrainer, Objective
 
-__all__ = ["one_thread"]
 
-
-def with_labels(rows: list[dict[str, Any]], change: Any) -> list[dict[str, Any]]:
+def with_labels(rows, change):
     return [{**row, "labels": change(row["labels"])} for row in rows]
 
 
@@ -34,7 +30,7 @@ DATA = {
 
 
 @pytest.mark.parametrize("line", DATA)
-def test_labels_that_do_not_fit_are_told(tmp_path: Path, line: str):
+def test_labels_that_do_not_fit_are_told(tmp_path, line):
     objective, make, data = DATA[line]
     model = make()
     with pytest.raises(LayerscopeError, match=line) as error:
@@ -44,7 +40,7 @@ def test_labels_that_do_not_fit_are_told(tmp_path: Path, line: str):
     assert same(untrained, {name: model.state_dict()[name] for name in untrained})
 
 
-def test_a_batch_without_labels_is_told(tmp_path: Path):
+def test_a_batch_without_labels_is_told(tmp_path):
     bare = [
         {key: value for key, value in row.items() if key != "labels"}
         for row in classes(8)
@@ -53,13 +49,13 @@ def test_a_batch_without_labels_is_told(tmp_path: Path):
         trainer(tmp_path, tiny.classifier(), bare).train()
 
 
-def spoilt() -> nn.Module:
+def spoilt():
     model = tiny.classifier(2)
     nn.init.constant_(model.classifier.weight, torch.nan)
     return model
 
 
-def swin() -> nn.Module:
+def swin():
     widths = {
         "embed_dim": 8,
         "depths": [1, 1, 2],
@@ -71,7 +67,7 @@ def swin() -> nn.Module:
     )
 
 
-def bert(kind: Any, **options: Any) -> Any:
+def bert(kind, **options: Any):
     return lambda: kind(
         hf.BertConfig(**tiny.COMMON, max_position_embeddings=64, **options)
     )
@@ -89,7 +85,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("make", "line"), MODELS)
-def test_models_that_no_head_reads_are_told(make: Any, line: str):
+def test_models_that_no_head_reads_are_told(make, line):
     processor = None if make is swin else tiny.tokenizer(special=True)
     with pytest.raises(LayerscopeError, match=line):
         AlignedTrainer(make(), processing_class=processor)

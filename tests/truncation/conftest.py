@@ -1,14 +1,21 @@
+from pathlib import Path
+
 import pytest
-from tiny import one_thread
-from typed import cli
-
-from layerscope.truncation import costs
-
-__all__ = ["cli", "one_thread"]
+import tiny
+import transformers as hf
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Pooling, Transformer
 
 
-@pytest.fixture(autouse=True)
-def _timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests look at what is written and not at how fast it is."""
-    monkeypatch.setattr(costs, "FEWEST", 1)
-    monkeypatch.setattr(costs, "SECONDS", 0.0)
+@pytest.fixture(scope="session")
+def embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sentence encoder of six layers and 32 dimensions, its vectors of unit length."""
+    folder = tmp_path_factory.mktemp("encoder")
+    sizes = tiny.COMMON | {"num_hidden_layers": 6}
+    model = tiny.seeded(
+        hf.BertModel, hf.BertConfig(**sizes, max_position_embeddings=64)
+    )
+    body = Transformer(str(tiny.saved(model, folder / "plain", special=True)))
+    modules = [body, Pooling(32, pooling_mode="mean"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder / "embedder"))
+    return folder / "embedder"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import tiny
 import torch
 import transformers as hf
 from models.tokenizer import word_tokenizer
@@ -19,12 +20,7 @@ from layerscope.truncation import pipeline
 from layerscope.truncation.costs import Truncated
 from layerscope.truncation.options import TruncateOptions
 
-TEXTS = [
-    "A cat sat on the mat.",
-    "Entropy rises.",
-    "One",
-    "Layers differ in what they know of a longer text than this.",
-]
+TEXTS = tiny.texts(4)
 MINILM = embedded("minilm")
 
 

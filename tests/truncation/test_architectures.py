@@ -1,16 +1,14 @@
 """Every architecture cut at a middle layer, loaded by transformers alone, against a walk through the full model."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import transformers as hf
 from models import walks, zoo
 from models.test_capture import IDS
 from models.tokenizer import word_tokenizer
-from models.zoo import TEXT, Case, L, build
+from models.zoo import TEXT, L, build
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 from truncation.cutting import close, cut as truncate, loaded, saved
 
 K = L - 1
@@ -19,20 +17,20 @@ CASES = [case for case in TEXT if case.name != "qwen2"]
 DECODERS = [case for case in CASES if case.name in ("gpt2", "llama", "gemma2")]
 
 
-def layer(walk: walks.Walk, k: int = K) -> Tensor:
+def layer(walk, k=K):
     states, norm = walk
     return states[k] if norm is None else norm(states[k])
 
 
-def made(name: str) -> nn.Module:
+def made(name):
     return next(case for case in TEXT if case.name == name).make()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @torch.no_grad()
 def test_trap_09_a_text_model_without_its_last_layer_is_that_layer_of_the_full_one(
-    case: Case, tmp_path: Path
-) -> None:
+    case, tmp_path
+):
     model = case.make()
     out = truncate(saved(model, tmp_path / "full"), K, tmp_path / "cut")
     ids = torch.tensor([IDS[0]])
@@ -53,8 +51,8 @@ def test_trap_09_a_text_model_without_its_last_layer_is_that_layer_of_the_full_o
 @pytest.mark.parametrize("case", DECODERS, ids=lambda case: case.name)
 @torch.no_grad()
 def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(
-    case: Case, tmp_path: Path
-) -> None:
+    case, tmp_path
+):
     model = case.make()
     model.config.tie_word_embeddings = True
     model.tie_weights()
@@ -75,8 +73,8 @@ def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(
 
 @torch.no_grad()
 def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its_depth(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     config = hf.AlbertConfig(
         **zoo.COMMON | {"num_hidden_layers": 4, "num_attention_heads": 4},
         embedding_size=16,
@@ -89,7 +87,7 @@ def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its
 
 
 @torch.no_grad()
-def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path: Path) -> None:
+def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path):
     config = hf.DistilBertConfig(
         vocab_size=99, dim=32, n_layers=4, n_heads=4, hidden_dim=64, num_labels=3
     )
@@ -120,7 +118,7 @@ def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path: Path) ->
 
 
 @torch.no_grad()
-def test_the_encoder_of_t5_becomes_an_encoder_of_its_own(tmp_path: Path) -> None:
+def test_the_encoder_of_t5_becomes_an_encoder_of_its_own(tmp_path):
     model = zoo.t5()
     out = truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut", part="encoder")
     cut = loaded(hf.AutoModelForTextEncoding, out)
@@ -132,7 +130,7 @@ def test_the_encoder_of_t5_becomes_an_encoder_of_its_own(tmp_path: Path) -> None
 
 
 @torch.no_grad()
-def test_the_decoder_of_t5_is_cut_within_the_whole(tmp_path: Path) -> None:
+def test_the_decoder_of_t5_is_cut_within_the_whole(tmp_path):
     model = zoo.t5()
     out = truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut", part="decoder")
     cut = loaded(hf.AutoModelForSeq2SeqLM, out)
@@ -144,7 +142,7 @@ def test_the_decoder_of_t5_is_cut_within_the_whole(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_vit_with_its_classifier_and_image_processor(tmp_path: Path) -> None:
+def test_vit_with_its_classifier_and_image_processor(tmp_path):
     model = zoo.vit()
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
     out = truncate(saved(model, tmp_path / "full", processor), K, tmp_path / "cut")
@@ -159,7 +157,7 @@ def test_vit_with_its_classifier_and_image_processor(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path: Path) -> None:
+def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path):
     small = {
         "hidden_size": 32,
         "num_hidden_layers": 4,
@@ -180,9 +178,7 @@ def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path: Path) -
 
 @pytest.mark.parametrize(("part", "left"), [("encoder", (2, 2)), ("decoder", (3, 1))])
 @torch.no_grad()
-def test_whisper_is_cut_on_one_side_within_the_whole(
-    part: str, left: tuple[int, int], tmp_path: Path
-) -> None:
+def test_whisper_is_cut_on_one_side_within_the_whole(part, left, tmp_path):
     model = zoo.whisper()
     folder = saved(model, tmp_path / "full", hf.WhisperFeatureExtractor())
     out = truncate(folder, 2 if part == "encoder" else 1, tmp_path / "cut", part=part)
@@ -197,7 +193,7 @@ def test_whisper_is_cut_on_one_side_within_the_whole(
 
 
 @torch.no_grad()
-def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> None:
+def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path):
     small = {
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -239,7 +235,7 @@ def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> Non
     assert "part vision\\_model" in (out / "README.md").read_text()
 
 
-def test_the_model_given_as_an_object_is_left_as_it_was(tmp_path: Path) -> None:
+def test_the_model_given_as_an_object_is_left_as_it_was(tmp_path):
     model = made("gpt2").train()
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     truncate(model, 1, tmp_path / "cut", processor=word_tokenizer())

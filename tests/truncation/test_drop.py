@@ -1,7 +1,6 @@
 """Every architecture without some blocks, loaded by transformers alone, against the full model that skips them."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,9 +15,7 @@ BY_INDEX = ("deepseek_v3", "recurrent_gemma")
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_are_those_of_the_full_model_with_the_blocks_bypassed(
-    name: str, tmp_path: Path
-):
+def test_logits_are_those_of_the_full_model_with_the_blocks_bypassed(name, tmp_path):
     make, blocks = MODELS[name]
     if name in BY_INDEX:
         with pytest.raises(LayerscopeError, match="its blocks differ in their weights"):

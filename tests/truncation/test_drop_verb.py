@@ -1,7 +1,5 @@
 """Blocks dropped by the verb: other modalities and formats, the card, and what cannot be dropped."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,6 @@ from models import zoo
 from models.tokenizer import word_tokenizer
 from models.zoo import build
 from truncation.cutting import (
-    MINILM,
     TEXTS,
     close,
     cut,
@@ -24,13 +21,13 @@ from truncation.droppable import GROUPED, IDS, MODELS, N, bypass, case, logits
 from layerscope import LayerscopeError
 
 
-def skip(*blocks: torch.nn.Module) -> None:
+def skip(*blocks: torch.nn.Module):
     for block in blocks:
         block.forward = lambda x, *_, **__: x
 
 
 @torch.no_grad()
-def test_a_vision_model(tmp_path: Path) -> None:
+def test_a_vision_model(tmp_path):
     size = {
         "hidden_size": 32,
         "num_hidden_layers": N,
@@ -54,7 +51,7 @@ def test_a_vision_model(tmp_path: Path) -> None:
     )
 
 
-def test_the_command_its_card_and_a_layer_beside_it(cli, tmp_path: Path) -> None:
+def test_the_command_its_card_and_a_layer_beside_it(cli, tmp_path):
     full = saved(MODELS["llama"][0](), tmp_path / "full")
     printed = cli(
         "truncate", full, "--layer", 5, "--drop", "2-3", "--out", tmp_path / "cut"
@@ -76,8 +73,9 @@ def test_the_command_its_card_and_a_layer_beside_it(cli, tmp_path: Path) -> None
     assert (made.layer, made.dropped) == (4, ()), "it merely ends earlier"
 
 
-def test_a_sentence_transformer_and_an_onnx_file(tmp_path: Path) -> None:
-    full, short = serve(MINILM), serve(cut("minilm", drop=[2, 4], out=tmp_path / "cut"))
+def test_a_sentence_transformer_and_an_onnx_file(embedder, tmp_path):
+    full = serve(embedder)
+    short = serve(cut(embedder, drop=[2, 4], out=tmp_path / "cut"))
     layers = full[0].auto_model.encoder.layer
     skip(layers[1], layers[3])
     close(short.encode(TEXTS), full.encode(TEXTS))
@@ -111,7 +109,7 @@ JAMBA = {"attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 
 LFM2 = {"full_attn_idxs": [2, 4], "conv_L_cache": 3, "block_multiple_of": 8}
 
 
-def made(model: str, config: str, **options: object):
+def made(model, config, **options: object):
     return case(model, config, "", **options)[0]
 
 
@@ -130,7 +128,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_blocks_that_cannot_be_left_out(name: str, tmp_path: Path) -> None:
+def test_blocks_that_cannot_be_left_out(name, tmp_path):
     make, drop, why = CASES[name]
     options = {"part": "encoder"} if name == "first" else {}
     with pytest.raises(LayerscopeError, match=why):

@@ -1,7 +1,5 @@
 """A SentenceTransformer at a depth: with all that follows its transformer, loaded by its library alone."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tiny
@@ -15,7 +13,7 @@ from truncation.cutting import MINILM, TEXTS, close, cut, pooled, serve, unit
 import layerscope
 
 
-def test_minilm_at_half_depth(tmp_path: Path) -> None:
+def test_minilm_at_half_depth(tmp_path):
     served = serve(cut("minilm", 3, tmp_path / "cut"))
     close(served.encode(TEXTS), unit(pooled(MINILM, TEXTS, 3)))
     assert [type(module).__name__ for module in served] == [
@@ -26,7 +24,7 @@ def test_minilm_at_half_depth(tmp_path: Path) -> None:
     assert served.max_seq_length == 256 and len(served[0].auto_model.encoder.layer) == 3
 
 
-def pipeline(tmp_path: Path) -> SentenceTransformer:
+def pipeline(tmp_path):
     folder = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
     torch.manual_seed(1)
     modules = [
@@ -43,8 +41,8 @@ def pipeline(tmp_path: Path) -> SentenceTransformer:
 
 @torch.no_grad()
 def test_dense_normalize_prompts_and_length_stay_and_the_object_is_left_as_it_was(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     served, texts = pipeline(tmp_path), tiny.texts(6)
     before = served.encode(texts)
     short = serve(cut(served, 2, tmp_path / "cut"))
@@ -69,16 +67,14 @@ def test_dense_normalize_prompts_and_length_stay_and_the_object_is_left_as_it_wa
     assert not (plain / "modules.json").exists()
 
 
-def test_another_pooling_takes_the_place_of_the_models(tmp_path: Path) -> None:
-    out = cut("minilm", 2, tmp_path / "cut", "sentence-transformers", pooling="cls")
-    close(
-        serve(out).encode(TEXTS),
-        unit(pooled(MINILM, TEXTS, 2, lambda states: states[:, 0])),
-    )
+def test_another_pooling_takes_the_place_of_the_models(embedder, tmp_path):
+    out = cut(embedder, 2, tmp_path / "cut", "sentence-transformers", pooling="cls")
+    first = pooled(embedder, TEXTS, 2, lambda states: states[:, 0])
+    close(serve(out).encode(TEXTS), unit(first))
 
 
 @torch.no_grad()
-def test_a_plain_model_gets_a_pooling(tmp_path: Path) -> None:
+def test_a_plain_model_gets_a_pooling(tmp_path):
     folder, texts = (
         tiny.saved(tiny.llama(), tmp_path / "llama", special=False),
         tiny.texts(5),
@@ -92,7 +88,7 @@ def test_a_plain_model_gets_a_pooling(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
-def test_a_pooling_that_is_named_is_shipped(cli, pooling: str, tmp_path: Path) -> None:
+def test_a_pooling_that_is_named_is_shipped(cli, pooling, tmp_path):
     bert, texts = (
         tiny.saved(tiny.bert(), tmp_path / "bert", special=True),
         tiny.texts(3),
@@ -110,7 +106,7 @@ def test_a_pooling_that_is_named_is_shipped(cli, pooling: str, tmp_path: Path) -
     assert line.startswith(f"pooling {pooling} needs --format sentence-transformers: ")
 
 
-def test_an_image_model_has_no_texts_to_encode(tmp_path: Path) -> None:
+def test_an_image_model_has_no_texts_to_encode(tmp_path):
     line = "reads no texts: `format='transformers'` writes it"
     with pytest.raises(layerscope.LayerscopeError, match=line):
         cut(zoo.vit(), 1, tmp_path / "cut", "sentence-transformers")

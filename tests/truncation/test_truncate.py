@@ -18,24 +18,24 @@ from layerscope.truncation import pipeline
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bert(tmp_path_factory):
     return tiny.saved(
         tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
     )
 
 
 @pytest.fixture(scope="module")
-def run(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
+def run(bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "run"
     how = {"metrics": "curvature", "views": 0, "progress": False}
     return layerscope.profile(str(bert), tiny.texts(12), out=folder, **how)
 
 
-def head_of(card: str) -> dict[str, object]:
+def head_of(card):
     return yaml.safe_load(card.split("---")[1])
 
 
-def test_one_depth(cli, bert: Path, tmp_path: Path) -> None:
+def test_one_depth(cli, bert, tmp_path):
     printed = cli("truncate", bert, "--layer", 2, "--out", tmp_path / "cut")
     assert printed.status == 0, printed.err
     for words in ("2 of 3", "full model", str(tmp_path / "cut"), "rebuild"):
@@ -48,7 +48,7 @@ def test_one_depth(cli, bert: Path, tmp_path: Path) -> None:
     )
 
 
-def test_a_run_and_json(cli, run: layerscope.Run, tmp_path: Path) -> None:
+def test_a_run_and_json(cli, run, tmp_path):
     folder = tmp_path / "cut"
     printed = cli("truncate", run.path, "--layer", 1, "--out", folder, "--json")
     assert printed.status == 0, printed.err
@@ -102,9 +102,7 @@ KEPT = {
 @pytest.mark.parametrize(
     ("card", "kept"), [(CARD, KEPT), ("---\nlicense: [\n---\n", {})]
 )
-def test_what_the_makers_say_goes_with_the_model(
-    card: str, kept: dict, tmp_path: Path
-) -> None:
+def test_what_the_makers_say_goes_with_the_model(card, kept, tmp_path):
     folder = tiny.saved(tiny.bert(), tmp_path / "full", special=True)
     (folder / "README.md").write_text(card)
     (folder / "LICENSE.txt").write_text(LICENCE)
@@ -116,7 +114,7 @@ def test_what_the_makers_say_goes_with_the_model(
     assert made.difference < 1e-5
 
 
-def test_a_hub_model_is_named_with_its_revision(tmp_path: Path, monkeypatch) -> None:
+def test_a_hub_model_is_named_with_its_revision(tmp_path, monkeypatch):
     commit = "0123456789abcdef0123456789abcdef01234567"
     cache = tmp_path / "models--me--small"
     snapshot = tiny.saved(tiny.bert(), cache / "snapshots" / commit, special=True)
@@ -131,9 +129,7 @@ def test_a_hub_model_is_named_with_its_revision(tmp_path: Path, monkeypatch) -> 
     assert (out / "NOTICE").read_text() == LICENCE
 
 
-def test_the_checkpoints_own_precision_stays_and_another_can_be_named(
-    cli, tmp_path: Path
-) -> None:
+def test_the_checkpoints_own_precision_stays_and_another_can_be_named(cli, tmp_path):
     full = tiny.saved(tiny.llama().to(torch.bfloat16), tmp_path / "full", special=False)
     made = truncated(full, 2, tmp_path / "cut")
     before, after = (
@@ -154,7 +150,7 @@ def test_the_checkpoints_own_precision_stays_and_another_can_be_named(
         cut(tiny.llama(), 2, tmp_path / "no", dtype="float16", processor=text)
 
 
-def test_a_selection_names_the_model(cli, bert: Path, tmp_path: Path) -> None:
+def test_a_selection_names_the_model(cli, bert, tmp_path):
     about = {
         "model": "m",
         "depth": 3,
@@ -181,7 +177,7 @@ def test_a_selection_names_the_model(cli, bert: Path, tmp_path: Path) -> None:
         cut(replace(chosen, as_shipped=True), out=tmp_path / "none")
 
 
-def test_a_hostile_name_does_nothing_in_the_card(tmp_path: Path) -> None:
+def test_a_hostile_name_does_nothing_in_the_card(tmp_path):
     name = "a|b <img src=x> `c` [d](e)\n---\n# f \u202e"
     moved = tiny.saved(tiny.bert(), tmp_path / "full", special=True).rename(
         tmp_path / name
@@ -194,9 +190,7 @@ def test_a_hostile_name_does_nothing_in_the_card(tmp_path: Path) -> None:
     assert card.count("\n---\n") == 1
 
 
-def test_nothing_is_left_of_a_killed_truncation(
-    bert: Path, tmp_path: Path, monkeypatch
-) -> None:
+def test_nothing_is_left_of_a_killed_truncation(bert, tmp_path, monkeypatch):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 

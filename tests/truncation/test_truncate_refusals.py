@@ -1,6 +1,5 @@
 """What cannot be truncated: one line with the reason, and nothing left behind."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,20 @@ from models.tokenizer import word_tokenizer
 from models.zoo import build
 from torch import nn
 from truncation.cutting import cut
-from typed import Printed, flagged
+from typed import flagged
 
 from layerscope import LayerscopeError
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bert(tmp_path_factory):
     return tiny.saved(
         tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
     )
 
 
 @pytest.fixture
-def refused(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., str]:
+def refused(cli, tmp_path):
     """Return a function that types a command, checks that it leaves nothing, and returns its one line."""
 
     def call(*arguments: object) -> str:
@@ -53,16 +52,14 @@ LINES = {
 
 
 @pytest.mark.parametrize(("options", "line"), LINES.items(), ids=LINES)
-def test_wrong_options(
-    options: str, line: str, refused, bert: Path, tmp_path: Path
-) -> None:
+def test_wrong_options(options, line, refused, bert, tmp_path):
     words = options.split()
     assert refused(bert, "--out", tmp_path / "cut", *words).startswith(
         flagged(line, *words)
     )
 
 
-def test_no_place_to_write(refused, bert: Path, tmp_path: Path) -> None:
+def test_no_place_to_write(refused, bert, tmp_path):
     full, file, empty = tmp_path / "full", tmp_path / "file", tmp_path / "empty"
     full.mkdir()
     (full / "mine.txt").write_text("keep")
@@ -86,14 +83,14 @@ class Mine(hf.BertModel):
     """A class that no other machine has."""
 
 
-def swin() -> nn.Module:
+def swin():
     stages = {"depths": [2, 2], "num_heads": [2, 2], "embed_dim": 16}
     return build(
         lambda: hf.SwinModel(hf.SwinConfig(image_size=32, patch_size=2, **stages))
     )
 
 
-def adapted() -> nn.Module:
+def adapted():
     from peft import LoraConfig, get_peft_model
 
     return get_peft_model(tiny.llama(), LoraConfig(target_modules=["q_proj"]))
@@ -111,16 +108,14 @@ MODELS = {
 
 
 @pytest.mark.parametrize(("why", "make"), MODELS.items(), ids=MODELS)
-def test_what_no_standard_checkpoint_can_hold(why: str, make, tmp_path: Path) -> None:
+def test_what_no_standard_checkpoint_can_hold(why, make, tmp_path):
     processor = word_tokenizer() if make in (adapted, zoo.t5) else None
     with pytest.raises(LayerscopeError, match=why):
         cut(make(), 1, tmp_path / "cut", processor=processor)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_not_the_layer_is_not_left_behind(
-    bert: Path, tmp_path: Path, monkeypatch
-) -> None:
+def test_what_is_not_the_layer_is_not_left_behind(bert, tmp_path, monkeypatch):
     write = hf.PreTrainedModel.save_pretrained
 
     def spoilt(built: nn.Module, folder: Path) -> None:

@@ -8,7 +8,6 @@ import tiny
 import torch
 import transformers as hf
 from truncation.cutting import (
-    MINILM,
     TEXTS,
     close,
     cut,
@@ -22,22 +21,20 @@ from truncation.cutting import (
 from layerscope.core.errors import LayerscopeError
 
 
-def test_the_prefix_of_a_layer_is_what_is_written(tmp_path: Path) -> None:
-    made = truncated("minilm", 4, tmp_path / "cut", dim=128)
+def test_the_prefix_of_a_layer_is_what_is_written(embedder, tmp_path):
+    made = truncated(embedder, 4, tmp_path / "cut", dim=12)
     answer = made.document().answer
-    assert answer.startswith(
-        "all-MiniLM-L6-v2, layers 1-4 of 6, the first 128 dimensions: "
-    )
+    assert answer.startswith("embedder, layers 1-4 of 6, the first 12 dimensions: ")
     short = serve(made.path)
     names = [type(module).__name__ for module in short]
     assert names == ["Transformer", "Pooling", "Dense", "Normalize"]
-    vectors, rows = short.encode(TEXTS), pooled(MINILM, TEXTS, 4)
-    close(vectors, unit(rows[:, :128]))
-    close(vectors, unit(unit(rows)[:, :128]))  # the prefix of its vectors
-    assert not np.allclose(vectors, unit(rows[:, -128:]), atol=1e-2)
-    words = "layer 4 of the full model, at the first 128 dimensions of its vectors"
+    vectors, rows = short.encode(TEXTS), pooled(embedder, TEXTS, 4)
+    close(vectors, unit(rows[:, :12]))
+    close(vectors, unit(unit(rows)[:, :12]))  # the prefix of its vectors
+    assert not np.allclose(vectors, unit(rows[:, -12:]), atol=1e-2)
+    words = "layer 4 of the full model, at the first 12 dimensions of its vectors"
     assert words in (Path(made.path) / "README.md").read_text()
-    whole = serve(cut("minilm", 2, tmp_path / "whole", dim=384))
+    whole = serve(cut(embedder, 2, tmp_path / "whole", dim=32))
     assert [type(module).__name__ for module in whole] == [
         "Transformer",
         "Pooling",
@@ -45,23 +42,23 @@ def test_the_prefix_of_a_layer_is_what_is_written(tmp_path: Path) -> None:
     ]
 
 
-def test_with_dropped_blocks_a_mix_and_half_precision(tmp_path: Path) -> None:
-    mixed = cut("minilm", mix=[2, 4], out=tmp_path / "mixed", dim=64)
-    both = pooled(MINILM, TEXTS, 2) + pooled(MINILM, TEXTS, 4)
-    close(serve(mixed).encode(TEXTS), unit((both / 2)[:, :64]))
+def test_with_dropped_blocks_a_mix_and_half_precision(embedder, tmp_path):
+    mixed = cut(embedder, mix=[2, 4], out=tmp_path / "mixed", dim=8)
+    both = pooled(embedder, TEXTS, 2) + pooled(embedder, TEXTS, 4)
+    close(serve(mixed).encode(TEXTS), unit((both / 2)[:, :8]))
     dropped, full = (
-        cut("minilm", out=tmp_path / "dropped", drop=[3], dim=64),
-        serve(MINILM),
+        cut(embedder, out=tmp_path / "dropped", drop=[3], dim=8),
+        serve(embedder),
     )
     del full[0].auto_model.encoder.layer[2]
-    close(serve(dropped).encode(TEXTS), unit(full.encode(TEXTS)[:, :64]))
-    half = serve(cut("minilm", 4, tmp_path / "half", dim=64, dtype="bfloat16"))
+    close(serve(dropped).encode(TEXTS), unit(full.encode(TEXTS)[:, :8]))
+    half = serve(cut(embedder, 4, tmp_path / "half", dim=8, dtype="bfloat16"))
     assert half[2].linear.weight.dtype == torch.bfloat16
-    wanted = unit(pooled(MINILM, TEXTS, 4)[:, :64])
+    wanted = unit(pooled(embedder, TEXTS, 4)[:, :8])
     np.testing.assert_allclose(half.encode(TEXTS), wanted, atol=0.05)
 
 
-def test_what_has_no_such_vectors_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_what_has_no_such_vectors_is_refused_in_one_line(embedder, tmp_path):
     llama = tiny.saved(tiny.llama(), tmp_path / "llama", special=False)
     small = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     config = hf.ViTConfig(**small, hidden_size=32, image_size=16, patch_size=4)
@@ -70,11 +67,11 @@ def test_what_has_no_such_vectors_is_refused_in_one_line(tmp_path: Path) -> None
     mend = "`format='sentence-transformers'` makes it one"
     for given, options, line in (
         (
-            "minilm",
+            embedder,
             {"dim": 400},
-            "dim is 400: the vectors of all-MiniLM-L6-v2 have 384 dimensions",
+            "dim is 400: the vectors of embedder have 32 dimensions",
         ),
-        ("minilm", {"dim": 8, "format": "transformers"}, mend),
+        (embedder, {"dim": 8, "format": "transformers"}, mend),
         (llama, {"dim": 8, "format": "onnx"}, mend),
         (
             vit,

@@ -1,32 +1,32 @@
 """A mix of layers as a model of its own: equal to the mix of the full model, no deeper than it must be."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tiny
 import torch
 import transformers as hf
-from truncation.cutting import MINILM, TEXTS, close, cut, pooled, serve, unit
+from truncation.cutting import TEXTS, close, cut, pooled, serve, unit
 
 from layerscope.core.errors import LayerscopeError
 
 
-def test_a_sentence_transformer_weighs_its_layers(tmp_path: Path) -> None:
+def test_a_sentence_transformer_weighs_its_layers(embedder, tmp_path):
     weights = {0: 0.1, 2: 0.5, 4: 0.4}
-    out = cut("minilm", mix=weights, out=tmp_path / "mixed")
+    out = cut(embedder, mix=weights, out=tmp_path / "mixed")
     mixed = serve(out)
     names = [type(module).__name__ for module in mixed]
     assert names == ["Transformer", "WeightedLayerPooling", "Pooling", "Normalize"]
     assert len(mixed[0].auto_model.encoder.layer) == 4, "what is not needed is cut"
-    rows = [weight * pooled(MINILM, TEXTS, layer) for layer, weight in weights.items()]
+    rows = [
+        weight * pooled(embedder, TEXTS, layer) for layer, weight in weights.items()
+    ]
     close(mixed.encode(TEXTS), unit(sum(rows)))
     card = (out / "README.md").read_text().replace("\\", "")
     assert "mix of the full model's layers 0 (0.1), 2 (0.5) and 4 (0.4)" in card
 
 
 def test_a_plain_model_is_pooled_as_named_and_the_first_line_names_the_mix(
-    cli, tmp_path: Path
+    cli, tmp_path
 ):
     folder, texts = (
         tiny.saved(tiny.bert(), tmp_path / "bert", special=True),
@@ -49,7 +49,7 @@ def test_a_plain_model_is_pooled_as_named_and_the_first_line_names_the_mix(
 
 
 @torch.no_grad()
-def test_onnx_mixes_states_after_the_final_norm(tmp_path: Path) -> None:
+def test_onnx_mixes_states_after_the_final_norm(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     folder = tiny.saved(tiny.llama(), tmp_path / "llama", special=False)
     out = cut(folder, mix={1: 0.25, 2: 0.75}, out=tmp_path / "mixed")
@@ -81,13 +81,13 @@ def test_onnx_mixes_states_after_the_final_norm(tmp_path: Path) -> None:
         ("3=inf,4=1", "the weight of layer 3 in the mix is inf"),
     ],
 )
-def test_a_wrong_mix_is_one_line(mix: str, line: str, tmp_path: Path) -> None:
+def test_a_wrong_mix_is_one_line(embedder, mix, line, tmp_path):
     with pytest.raises(LayerscopeError, match=line):
-        cut("minilm", mix=mix, out=tmp_path / "no")
+        cut(embedder, mix=mix, out=tmp_path / "no")
     assert not (tmp_path / "no").exists()
 
 
-def test_what_cannot_hold_a_mix_says_what_can(tmp_path: Path) -> None:
+def test_what_cannot_hold_a_mix_says_what_can(tmp_path):
     folder = tiny.saved(tiny.llama(), tmp_path / "llama", special=False)
     norm = "before the final norm .*`format='onnx'` holds the mix"
     for options, line in (

@@ -8,20 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-import transformers as hf
-from tiny import one_thread
-from typed import Printed, cli
+from typed import Printed
 
 import layerscope
-
-__all__ = ["cli", "one_thread"]
-
-SMALL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
 
 
 @pytest.fixture(autouse=True)
@@ -46,28 +35,12 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny-vit"
-    tiny.seeded(
-        hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)
-    ).save_pretrained(folder)
-    hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
-    return folder
+    return tiny.vit(tmp_path_factory.mktemp("models") / "tiny-vit")
 
 
 @pytest.fixture(scope="session")
 def wav2vec2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny-wav2vec2"
-    convolutions = {
-        "conv_dim": (16, 16),
-        "conv_stride": (5, 4),
-        "conv_kernel": (10, 8),
-        "num_feat_extract_layers": 2,
-    }
-    positions = {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
-    config = hf.Wav2Vec2Config(**SMALL, **convolutions, **positions)
-    tiny.seeded(hf.Wav2Vec2Model, config).save_pretrained(folder)
-    hf.Wav2Vec2FeatureExtractor().save_pretrained(folder)
-    return folder
+    return tiny.wav2vec2(tmp_path_factory.mktemp("models") / "tiny-wav2vec2")
 
 
 @pytest.fixture(scope="session")

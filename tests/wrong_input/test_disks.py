@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +14,7 @@ from wrong_input.test_runs import GO_ON, THREE, delete
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+def small_disk(tmp_path):
     """Return a function that mounts a disk of a given size, where the machine lets one be mounted."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -33,16 +32,14 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     subprocess.run(["umount", "-l", disk], capture_output=True)
 
 
-def fill(disk: Path) -> None:
+def fill(disk):
     """Fill a disk up to the last byte."""
     with (disk / "ballast").open("wb") as file, contextlib.suppress(OSError):
         while True:
             os.write(file.fileno(), b"x" * 4096)
 
 
-def test_a_disk_that_fills_up_and_is_given_room(
-    cli, command, finished: Path, small_disk
-) -> None:
+def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished, small_disk):
     disk = small_disk("1m")
     run = disk / "run"
     shutil.copytree(finished, run)
@@ -71,7 +68,7 @@ def test_a_disk_that_fills_up_and_is_given_room(
     )
 
 
-def test_a_disk_without_room_from_the_start(cli, command, small_disk) -> None:
+def test_a_disk_without_room_from_the_start(cli, command, small_disk):
     disk = small_disk("1m")
     fill(disk)
     printed = cli(*command, "--out", disk / "run")

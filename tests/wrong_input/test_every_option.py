@@ -1,9 +1,8 @@
 """Every option of every verb refuses what its kind does not take, by call and by command line, before any work."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from inspect import Parameter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import layerscope_papers
 from layerscope import LayerscopeError
 from layerscope.cli.app import NAMES
 from layerscope.core import option_kinds as kinds
-from layerscope.core.options import Option, Options, checked, declared
+from layerscope.core.options import Options, checked, declared
 from layerscope.scores.verb import read_scores
 
 OTHERS = {
@@ -29,7 +28,7 @@ NEEDED = {
 """What a command needs although the verb has a default."""
 
 
-def beyond(number: kinds.Number) -> Iterator[float]:
+def beyond(number):
     """Return numbers just outside the bounds."""
     step = 1 if isinstance(number, kinds.Whole) else 0.5
     outside = (number.least - step, number.most + step, number.above, number.below)
@@ -53,11 +52,11 @@ BAD: dict[type[kinds.Kind], Callable[[Any], Iterable[Any]]] = {
 """Values that an option of a kind refuses, as a command line writes them."""
 
 
-def bad_values(kind: kinds.Kind) -> list[Any]:
+def bad_values(kind):
     return list(BAD[type(kind)](kind)) if type(kind) in BAD else []
 
 
-def required(options: Mapping[str, Option], tmp_path: Path) -> dict[str, Any]:
+def required(options, tmp_path):
     """Return good values of the options that have no default."""
     folder = tmp_path / "out"
     return {
@@ -68,7 +67,7 @@ def required(options: Mapping[str, Option], tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_call_refuses_it(verb: str, tmp_path: Path) -> None:
+def test_a_call_refuses_it(verb, tmp_path):
     options = declared(VERBS[verb])
     for name, option in options.items():
         for value in bad_values(option.kind):
@@ -82,9 +81,7 @@ def test_a_call_refuses_it(verb: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_command_refuses_it(
-    refused: Callable[..., str], verb: str, tmp_path: Path
-) -> None:
+def test_a_command_refuses_it(refused, verb, tmp_path):
     options = declared(VERBS[verb])
     first, *_ = options
     words = required(options, tmp_path) | NEEDED.get(verb, {})

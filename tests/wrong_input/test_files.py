@@ -4,7 +4,6 @@ import gzip
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ NOT_GZIP = "is not a complete gzip file ("
 GARBAGE = bytes(range(256)) * 20
 
 
-def parquet(**columns: Any) -> bytes:
+def parquet(**columns: Any):
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink, compression="none", use_dictionary=False)
     return sink.getvalue().to_pybytes()
@@ -94,9 +93,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_wrong_file(
-    refused: Callable[..., str], bert: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_wrong_file(refused, bert, tmp_path, name):
     content, fault = FILES[name]
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -104,7 +101,7 @@ def test_a_wrong_file(
     assert str(path) in line and fault in line
 
 
-def test_a_parquet_file_with_broken_texts(refused, bert: Path, tmp_path: Path) -> None:
+def test_a_parquet_file_with_broken_texts(refused, bert, tmp_path):
     path = tmp_path / "flipped.parquet"
     assert BROKEN_TEXT != GOOD
     path.write_bytes(BROKEN_TEXT)
@@ -131,9 +128,7 @@ PLACES: dict[str, str] = {
 
 
 @pytest.mark.parametrize("data", PLACES, ids=[repr(place)[:24] for place in PLACES])
-def test_data_that_are_no_file(
-    refused, bert: Path, tmp_path: Path, monkeypatch, data: str
-) -> None:
+def test_data_that_are_no_file(refused, bert, tmp_path, monkeypatch, data):
     monkeypatch.chdir(tmp_path)
     Path("reviews.csv").write_bytes(TABLE)
     Path("tables").mkdir()
@@ -143,16 +138,14 @@ def test_data_that_are_no_file(
 
 
 @pytest.fixture
-def open_folder() -> Iterator[Path]:
+def open_folder():
     """A folder that every user of the machine may enter."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
 
 
-def type_as_nobody(
-    capfd: pytest.CaptureFixture[str], *arguments: object
-) -> tuple[int, str]:
+def type_as_nobody(capfd, *arguments: object):
     """Run the command line in a child without root's rights; return its status and the line on standard error."""
     capfd.readouterr()
     child = os.fork()
@@ -175,7 +168,7 @@ def type_as_nobody(
 
 
 @pytest.mark.parametrize("name", ["secret.csv", "secret.parquet", "closed/in.csv"])
-def test_what_may_not_be_read(capfd, open_folder: Path, bert: Path, name: str) -> None:
+def test_what_may_not_be_read(capfd, open_folder, bert, name):
     assert layerscope.profiling.profile  # the child may not be allowed to import
     path = open_folder / name
     for file in (open_folder / "closed" / "in.csv", path):

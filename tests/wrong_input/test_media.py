@@ -1,8 +1,6 @@
 """Folders of images and sounds, some or all of them broken."""
 
 import io
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,13 +13,13 @@ from wrong_input.conftest import noise
 LOOKED_FOR = "images (.jpg, .jpeg, .png, .bmp, .gif, .tif, .tiff, .webp, .ppm, .pgm) or sounds (.wav, .flac, .ogg)"
 
 
-def image(seed: int, kind: str = "png") -> bytes:
+def image(seed, kind="png"):
     stream = io.BytesIO()
     Image.fromarray(noise(seed, 40, 40, 3)).save(stream, kind)
     return stream.getvalue()
 
 
-def sound(seed: int, length: int = 2000) -> bytes:
+def sound(seed, length=2000):
     stream = io.BytesIO()
     soundfile.write(
         stream,
@@ -32,7 +30,7 @@ def sound(seed: int, length: int = 2000) -> bytes:
     return stream.getvalue()
 
 
-def not_finite() -> bytes:
+def not_finite():
     stream = io.BytesIO()
     soundfile.write(stream, np.full(2000, np.nan), 16000, format="WAV", subtype="FLOAT")
     return stream.getvalue()
@@ -44,7 +42,7 @@ GOOD: dict[str, list[bytes]] = {
 }
 
 
-def fill(folder: Path, suffix: str, others: dict[str, bytes]) -> Path:
+def fill(folder, suffix, others):
     """Write six good files in two sub-folders, and others beside them."""
     good = {
         f"{'ab'[i % 2]}/{i}.{suffix}": content for i, content in enumerate(GOOD[suffix])
@@ -57,9 +55,7 @@ def fill(folder: Path, suffix: str, others: dict[str, bytes]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["a short sound", "a sound of NaN"])
-def test_a_sound_that_cannot_be_measured(
-    told: Callable, wav2vec2: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_sound_that_cannot_be_measured(told, wav2vec2, tmp_path, name):
     content, line = {
         "a short sound": (
             sound(9, 3),
@@ -97,9 +93,7 @@ REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_folder_with_nothing_to_see_or_hear(
-    refused, vit: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_folder_with_nothing_to_see_or_hear(refused, vit, tmp_path, name):
     files, fault = REFUSED[name]
     folder = tmp_path / "media"
     folder.mkdir()
@@ -109,7 +103,7 @@ def test_a_folder_with_nothing_to_see_or_hear(
     assert fault in refused("profile", vit, "--data", folder, "--out", tmp_path / "run")
 
 
-def test_sounds_that_are_all_too_short(refused, wav2vec2: Path, tmp_path: Path) -> None:
+def test_sounds_that_are_all_too_short(refused, wav2vec2, tmp_path):
     for i in range(3):
         (tmp_path / f"{i}.wav").write_bytes(sound(i, 4))
     line = refused("profile", wav2vec2, "--data", tmp_path, "--out", tmp_path / "run")

@@ -15,15 +15,15 @@ DAMAGED = "model folder '{}' holds a model.safetensors that is damaged or cut sh
 UNKNOWN = "upgrade transformers, or see --trust-remote-code"
 
 
-def delete(name: str) -> Callable[[Path], None]:
+def delete(name):
     return lambda folder: (folder / name).unlink()
 
 
-def write(name: str, content: bytes) -> Callable[[Path], object]:
+def write(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
 
-def config(**changed: object) -> Callable[[Path], object]:
+def config(**changed: object):
     def change(folder: Path) -> None:
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changed))
@@ -31,7 +31,7 @@ def config(**changed: object) -> Callable[[Path], object]:
     return change
 
 
-def cut(bytes_kept: int) -> Callable[[Path], object]:
+def cut(bytes_kept):
     def change(folder: Path) -> None:
         path = folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:bytes_kept])
@@ -39,12 +39,12 @@ def cut(bytes_kept: int) -> Callable[[Path], object]:
     return change
 
 
-def only_pickles(folder: Path) -> None:
+def only_pickles(folder):
     (folder / "model.safetensors").unlink()
     torch.save(tiny.bert().state_dict(), folder / "pytorch_model.bin")
 
 
-def remote_code(folder: Path) -> None:
+def remote_code(folder):
     code = {
         "AutoConfig": "mine.MineConfig",
         "AutoModel": "mine.Mine",
@@ -54,7 +54,7 @@ def remote_code(folder: Path) -> None:
     (folder / "mine.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
 
 
-def one_part_missing(folder: Path) -> None:
+def one_part_missing(folder):
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
     parts = {
         "a": "model-00001-of-00002.safetensors",
@@ -65,19 +65,19 @@ def one_part_missing(folder: Path) -> None:
     )
 
 
-def no_tokenizer(folder: Path) -> None:
+def no_tokenizer(folder):
     for path in folder.glob("tokenizer*"):
         path.unlink()
 
 
-def trainer_output(folder: Path) -> None:
+def trainer_output(folder):
     inside = folder / "checkpoint-500"
     inside.mkdir()
     for path in [path for path in folder.iterdir() if path.is_file()]:
         path.rename(inside / path.name)
 
 
-def run_folder(folder: Path) -> None:
+def run_folder(folder):
     for path in folder.iterdir():
         path.unlink()
     (folder / "run.json").write_text("{}")
@@ -161,9 +161,7 @@ SEEN_BY_INSPECT = (
         *(("inspect", name) for name in SEEN_BY_INSPECT),
     ],
 )
-def test_a_broken_model_folder(
-    refused, bert: Path, reviews: Path, tmp_path: Path, verb: str, name: str
-) -> None:
+def test_a_broken_model_folder(refused, bert, reviews, tmp_path, verb, name):
     damage, message = BROKEN[name]
     folder = tmp_path / "model"
     shutil.copytree(bert, folder)
@@ -176,8 +174,8 @@ def test_a_broken_model_folder(
 
 
 def test_texts_need_a_tokenizer_and_a_look_at_the_model_needs_none(
-    cli, refused, bert: Path, reviews: Path, tmp_path: Path
-) -> None:
+    cli, refused, bert, reviews, tmp_path
+):
     folder = tmp_path / "model"
     shutil.copytree(bert, folder)
     no_tokenizer(folder)
@@ -189,7 +187,7 @@ def test_texts_need_a_tokenizer_and_a_look_at_the_model_needs_none(
     assert not (tmp_path / "run").exists()
 
 
-def test_pickles_load_when_they_are_trusted(cli, bert: Path, tmp_path: Path) -> None:
+def test_pickles_load_when_they_are_trusted(cli, bert, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(bert, folder)
     only_pickles(folder)
@@ -213,17 +211,15 @@ NAMES: dict[str, str] = {
     [*(("profile", name) for name in NAMES), ("inspect", ""), ("inspect", "./brt")],
 )
 def test_a_model_that_is_no_folder(
-    refused, bert: Path, reviews: Path, tmp_path, monkeypatch, verb, name
-) -> None:
+    refused, bert, reviews, tmp_path, monkeypatch, verb, name
+):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(bert, "bert")
     options = ["--data", reviews, "--out", "run"] if verb == "profile" else []
     assert refused(verb, name, *options) == NAMES[name]
 
 
-def test_a_hub_that_cannot_be_reached_is_reported_without_retries(
-    tmp_path: Path,
-) -> None:
+def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path):
     variables = (
         "HTTPS_PROXY",
         "https_proxy",
@@ -270,9 +266,7 @@ def test_a_hub_that_cannot_be_reached_is_reported_without_retries(
         ),
     ],
 )
-def test_data_of_another_kind(
-    refused, request, tmp_path: Path, model: str, data: str | None, line: str
-) -> None:
+def test_data_of_another_kind(refused, request, tmp_path, model, data, line):
     named = request.getfixturevalue(data) if data == "reviews" else data
     options = [] if data is None else ["--data", named]
     assert (

@@ -1,6 +1,6 @@
 """Options that do not fit a model, its data or each other, one row each with its whole message."""
 
-from pathlib import Path
+import shlex
 
 import pytest
 import torch
@@ -15,159 +15,77 @@ NO_MODULE = "does not exist in this model: name one of its modules"
 PART = "part 'vision' does not exist: these data go through model"
 BLOCKS = "blocks 'bert.encoder.layr' does not exist in this model, did you mean bert.encoder.layer?"
 NORM = "norm 'nome' does not exist in this model, did you mean none?"
-
-
-OPTIONS: list[tuple[str, str, str]] = [
-    (
-        "--max-length",
-        "65",
-        "max length 65 is beyond the model's 64 positions: give at most that",
-    ),
-    (
-        "--max-length",
-        "2",
-        "special tokens take 2 of at most 2 tokens and leave no room for text: raise --max-length",
-    ),
-    (
-        "--chunk",
-        "8",
-        "--chunk packs running text, and this data has samples of its own: leave it out",
-    ),
-    (
-        "--metrics",
-        "curvatur",
-        f"metric 'curvatur' does not exist, did you mean curvature? ({METRIC_NAMES})",
-    ),
-    ("--metrics", "", "metrics is empty: give names, default, seven or all"),
-    (
-        "--metrics",
-        "linear_probe",
+DENSE = "bert.encoder.layer.0.intermediate.dense"
+OPTIONS = {
+    "--max-length 65": "max length 65 is beyond the model's 64 positions: give at most that",
+    "--max-length 2": "special tokens take 2 of at most 2 tokens and leave no room for text: raise --max-length",
+    "--chunk 8": "--chunk packs running text, and this data has samples of its own: leave it out",
+    "--metrics curvatur": f"metric 'curvatur' does not exist, did you mean curvature? ({METRIC_NAMES})",
+    "--metrics ''": "metrics is empty: give names, default, seven or all",
+    "--metrics linear_probe": (
         "nothing to measure: linear_probe is not measured: the data have no labels "
-        "(name their column with --label-column)",
+        "(name their column with --label-column)"
     ),
-    (
-        "--metrics",
-        "perplexity",
-        "nothing to measure: perplexity is not measured: tiny-bert does not predict the next token",
-    ),
-    ("--pooling", "auto,mean", f"pooling 'auto' does not exist: {POOLINGS}"),
-    ("--part", "vision", PART),
-    ("--blocks", "bert.encoder.layr", BLOCKS),
-    (
-        "--blocks",
-        "bert.encoder.layer.0.intermediate.dense",
-        "blocks 'bert.encoder.layer.0.intermediate.dense' does not name a stack of blocks: layers are states of "
+    "--metrics perplexity": "nothing to measure: perplexity is not measured: tiny-bert does not predict the next token",
+    "--pooling auto,mean": f"pooling 'auto' does not exist: {POOLINGS}",
+    "--part vision": PART,
+    "--blocks bert.encoder.layr": BLOCKS,
+    f"--blocks {DENSE}": (
+        f"blocks '{DENSE}' does not name a stack of blocks: layers are states of "
         "tokens [B, T, D] or of samples [B, D] that one module hands to the next; name the module that holds them with "
-        "--blocks, or give states that you pooled yourself to `profile(states=...)`",
+        "--blocks, or give states that you pooled yourself to `profile(states=...)`"
     ),
-    ("--norm", "nome", NORM),
-    ("--norm", "", f"norm '' {NO_MODULE}"),
-    (
-        "--norm",
-        "bert.encoder.layer.0.intermediate.dense",
-        "norm 'bert.encoder.layer.0.intermediate.dense' does not take a state of 32 numbers: name a norm, or none",
-    ),
-]
+    "--norm nome": NORM,
+    "--norm ''": f"norm '' {NO_MODULE}",
+    f"--norm {DENSE}": f"norm '{DENSE}' does not take a state of 32 numbers: name a norm, or none",
+}
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "message"), OPTIONS, ids=[f"{o}={v[:9]}" for o, v, _ in OPTIONS]
-)
-def test_a_wrong_value(
-    refused,
-    bert: Path,
-    reviews: Path,
-    tmp_path: Path,
-    option: str,
-    value: str,
-    message: str,
-) -> None:
-    words = ("--data", reviews, "--out", tmp_path / "run", option, value)
-    assert refused("profile", bert, *words) == flagged(message, option)
+@pytest.mark.parametrize(("words", "message"), OPTIONS.items(), ids=OPTIONS)
+def test_a_wrong_value(refused, bert, reviews, tmp_path, words, message):
+    option, value = shlex.split(words)
+    done = refused(
+        "profile", bert, "--data", reviews, "--out", tmp_path / "run", option, value
+    )
+    assert done == flagged(message, option)
 
 
 HERE = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
 
 
 @pytest.mark.parametrize("device", ["cuda:77", "gpu", "", "meta", "CPU"])
-def test_a_device_that_is_not_there(refused, bert: Path, device: str) -> None:
+def test_a_device_that_is_not_there(refused, bert, device):
     line = refused("inspect", bert, "--device", device)
     assert line == f"device {device!r} is not on this machine: choose {', '.join(HERE)}"
 
 
 LISTS = "layerscope profile --help lists them"
 MANY = "name its option, and put texts with spaces in quotes"
-WORDS: list[tuple[list[str], str]] = [
-    (
-        ["profile", "M", "--sample", "5"],
-        f"option --sample does not exist, did you mean --samples? ({LISTS})",
-    ),
-    (
-        ["profile", "M", "--data"],
-        "option --data needs a value: layerscope profile --help shows which",
-    ),
-    (
-        ["profile", "M", "--json=x"],
-        "option --json takes no value: layerscope profile --help shows how",
-    ),
-    (
-        ["profile", "M", "a.csv"],
-        f"'a.csv' is one word too many for layerscope profile: {MANY}",
-    ),
-    (
-        ["evaluate", "M", "--tasks", "T", "--layers", "4-2"],
-        "layers is '4-2', which ends before it begins: give 2-4",
-    ),
-    (
-        ["evaluate", "M", "--tasks", "T", "--layers", "1to3"],
-        "layers is '1to3': give whole numbers of at least 0, or all, such as 0,3 or 1-6",
-    ),
-    (
-        ["evaluate", "M", "--data", "pairs.csv"],
-        "--data 'pairs.csv' is not KIND:FILE: write it as in classification:tickets.csv",
-    ),
-    (
-        ["evaluate", "M", "--task-file", "sts:pairs.csv"],
-        "option --task-file is gone: give the same KIND:FILE to --data",
-    ),
-    (
-        ["profile"],
-        "no model is given: name one, such as minilm, or states that another engine wrote with --states",
-    ),
-    (
-        ["inspect"],
-        "layerscope inspect needs MODEL: layerscope inspect --help shows an example",
-    ),
-    (
-        ["train", "M"],
-        "layerscope train needs --train: layerscope train --help shows an example",
-    ),
-    (
-        ["profil", "M"],
-        "command profil does not exist, did you mean profile? (layerscope --help lists them)",
-    ),
-    (
-        ["demo"],
-        "command demo is gone: layerscope profile minilm --data stdlib-docs does the same",
-    ),
-    (
-        ["inspect", "M", "--part", "vision"],
-        PART,
-    ),
-    (["inspect", "M", "--blocks", "bert.encoder.layr"], BLOCKS),
-    (["inspect", "M", "--norm", "nome"], NORM),
-    (
-        ["inspect", "M", "--revision", "main"],
-        "--revision main applies only to hub models, and {!r} is a folder: leave it out",
-    ),
-]
+WORDS = {
+    "profile M --sample 5": f"option --sample does not exist, did you mean --samples? ({LISTS})",
+    "profile M --data": "option --data needs a value: layerscope profile --help shows which",
+    "profile M --json=x": "option --json takes no value: layerscope profile --help shows how",
+    "profile M a.csv": f"'a.csv' is one word too many for layerscope profile: {MANY}",
+    "evaluate M --tasks T --layers 4-2": "layers is '4-2', which ends before it begins: give 2-4",
+    "evaluate M --tasks T --layers 1to3": "layers is '1to3': "
+    "give whole numbers of at least 0, or all, such as 0,3 or 1-6",
+    "evaluate M --data pairs.csv": "--data 'pairs.csv' is not KIND:FILE: write it as in classification:tickets.csv",
+    "evaluate M --task-file sts:pairs.csv": "option --task-file is gone: give the same KIND:FILE to --data",
+    "profile": "no model is given: name one, such as minilm, or states that another engine wrote with --states",
+    "inspect": "layerscope inspect needs MODEL: layerscope inspect --help shows an example",
+    "train M": "layerscope train needs --train: layerscope train --help shows an example",
+    "profil M": "command profil does not exist, did you mean profile? (layerscope --help lists them)",
+    "demo": "command demo is gone: layerscope profile minilm --data stdlib-docs does the same",
+    "inspect M --part vision": PART,
+    "inspect M --blocks bert.encoder.layr": BLOCKS,
+    "inspect M --norm nome": NORM,
+    "inspect M --revision main": "--revision main applies only to hub models, and {!r} is a folder: leave it out",
+}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"), WORDS, ids=[" ".join(a) for a, _ in WORDS]
-)
-def test_a_wrong_word(refused, bert: Path, arguments: list[str], message: str) -> None:
-    words = list(map({"M": str(bert)}.get, arguments, arguments))
+@pytest.mark.parametrize(("line", "message"), WORDS.items(), ids=WORDS)
+def test_a_wrong_word(refused, bert, line, message):
+    words = [str(bert) if word == "M" else word for word in line.split()]
     assert refused(*words) == flagged(message.format(str(bert)), *words)
 
 
@@ -175,9 +93,7 @@ def test_a_wrong_word(refused, bert: Path, arguments: list[str], message: str) -
     ("option", "value"),
     [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")],
 )
-def test_what_only_texts_have(
-    refused, vit: Path, tmp_path: Path, option: str, value: str
-) -> None:
+def test_what_only_texts_have(refused, vit, tmp_path, option, value):
     words = ("--data", "digits", "--samples", 9, "--out", tmp_path / "run")
     line = refused("profile", vit, *words, option, value)
     assert (
@@ -185,9 +101,7 @@ def test_what_only_texts_have(
     )
 
 
-def test_a_cls_that_the_tokenizer_has_not(
-    refused, gpt2: Path, reviews: Path, tmp_path: Path
-) -> None:
+def test_a_cls_that_the_tokenizer_has_not(refused, gpt2, reviews, tmp_path):
     words = ("--data", reviews, "--out", tmp_path / "run", "--pooling", "cls")
     line = refused("profile", gpt2, *words)
     assert (
@@ -200,5 +114,5 @@ def test_a_cls_that_the_tokenizer_has_not(
     ("text", "layers"),
     [("1..3", [1, 2, 3]), ("0, 2-4,6", [0, 2, 3, 4, 6]), ("-1", [-1])],
 )
-def test_layers_are_numbers_and_ranges(text: str, layers: list[int]) -> None:
+def test_layers_are_numbers_and_ranges(text, layers):
     assert Several(Whole()).take("layers", text) == layers

@@ -1,7 +1,5 @@
 """Folders to write to that cannot be, and those that hold something else."""
 
-from pathlib import Path
-
 import pytest
 
 LONG = "w" * 300
@@ -13,18 +11,14 @@ PLACES = {
 
 
 @pytest.mark.parametrize("name", PLACES, ids=["a file", "in a file", "too long"])
-def test_a_place_that_cannot_be(
-    refused, bert: Path, reviews: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_place_that_cannot_be(refused, bert, reviews, tmp_path, name):
     taken, place = tmp_path / "taken", tmp_path / name
     taken.write_text("")
     line = refused("profile", bert, "--data", reviews, "--out", place)
     assert line == PLACES[name].format("out", str(place), taken)
 
 
-def test_a_folder_of_other_files_is_left_alone(
-    refused, bert: Path, reviews: Path, tmp_path: Path
-) -> None:
+def test_a_folder_of_other_files_is_left_alone(refused, bert, reviews, tmp_path):
     mine = tmp_path / "mine"
     (mine / "tables").mkdir(parents=True)
     (mine / "tables" / "sales.parquet").write_text("x")

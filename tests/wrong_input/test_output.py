@@ -5,7 +5,6 @@ import io
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,9 +14,7 @@ import layerscope
 from layerscope.cli import main
 
 
-def type_onto(
-    monkeypatch: pytest.MonkeyPatch, words: list[object], **streams: Any
-) -> int:
+def type_onto(monkeypatch, words, **streams: Any):
     """Type a command whose standard streams are others, and return its status."""
     with monkeypatch.context() as patch:
         for name, stream in streams.items():
@@ -33,8 +30,8 @@ def type_onto(
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_a_terminal_that_cannot_show_everything(
-    command, reviews: Path, tmp_path: Path, monkeypatch, encoding
-) -> None:
+    command, reviews, tmp_path, monkeypatch, encoding
+):
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
     data = shutil.copy(reviews, tmp_path / "日本語 – 😀.csv")
     words = [*command[:3], data, *command[4:], "--out", tmp_path / "ラン"]
@@ -45,7 +42,7 @@ def test_a_terminal_that_cannot_show_everything(
     assert ("?" in printed) == (encoding != "utf-8")
 
 
-def test_output_that_is_full(capfd, command, run: Path, monkeypatch) -> None:
+def test_output_that_is_full(capfd, command, run, monkeypatch):
     with open("/dev/full", "w") as full:
         assert type_onto(monkeypatch, [*command, "--out", run], stdout=full) == 2
     told = f"standard output cannot be written (No space left on device): the run is complete in {str(run)!r}"
@@ -56,9 +53,7 @@ def test_output_that_is_full(capfd, command, run: Path, monkeypatch) -> None:
     ("left", "how"),
     [(["stdout"], "gone"), (["stderr"], "gone"), (["stdout", "stderr"], "closed")],
 )
-def test_a_reader_who_leaves(
-    command, finished: Path, tmp_path: Path, monkeypatch, left: list[str], how: str
-) -> None:
+def test_a_reader_who_leaves(command, finished, tmp_path, monkeypatch, left, how):
     """Readers of a pipe that go away, and streams that were closed from the start: the run is finished all the same."""
     streams: dict[str, Any] = dict.fromkeys(left)
     for name in left if how == "gone" else []:

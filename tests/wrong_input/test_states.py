@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -19,7 +18,7 @@ WITH_WORD = [i for i, text in enumerate(TEXTS) if "w17" in text.split()]
 Weights = dict[str, Tensor]
 
 
-def poisoned(model: Path, folder: Path, change: Callable[[Weights], object]) -> Path:
+def poisoned(model, folder, change):
     """Return a copy of a saved model with some weights changed."""
     shutil.copytree(model, folder)
     weights = load_file(folder / "model.safetensors")
@@ -28,7 +27,7 @@ def poisoned(model: Path, folder: Path, change: Callable[[Weights], object]) -> 
     return folder
 
 
-def everything(weights: Weights) -> None:
+def everything(weights):
     for tensor in weights.values():
         tensor.fill_(NAN)
 
@@ -54,9 +53,7 @@ HOPELESS: dict[str, tuple[str, Callable[[Weights], object], int]] = {
 
 
 @pytest.mark.parametrize("name", HOPELESS)
-def test_a_model_that_is_broken_for_every_sample(
-    cli, request, reviews: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_model_that_is_broken_for_every_sample(cli, request, reviews, tmp_path, name):
     base, change, layer = HOPELESS[name]
     model = poisoned(request.getfixturevalue(base), tmp_path / "broken", change)
     # the longest is computed first
@@ -78,8 +75,8 @@ NORMS: dict[str, Callable[[Weights], object]] = {
 
 @pytest.mark.parametrize("name", NORMS)
 def test_a_broken_final_norm_may_be_left_out(
-    refused, cli, gpt2: Path, reviews: Path, tmp_path: Path, name: str
-) -> None:
+    refused, cli, gpt2, reviews, tmp_path, name
+):
     model = poisoned(gpt2, tmp_path / "broken", NORMS[name])
     command = ["profile", model, "--data", reviews, "--out", tmp_path / "run"]
     line = (

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,19 +35,19 @@ BLANK = {
 }
 
 
-def write(path: Path, texts: list[str]) -> Path:
+def write(path, texts):
     path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
     return path
 
 
-def strict(text: str) -> Any:
+def strict(text):
     return json.loads(
         text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")
     )
 
 
 @pytest.mark.parametrize("model", ["bert", "gpt2"])
-def test_every_odd_text_at_once(cli, request, tmp_path: Path, model: str) -> None:
+def test_every_odd_text_at_once(cli, request, tmp_path, model):
     path = write(tmp_path / "odd.jsonl", [*PLAIN, *BLANK.values(), *ODD.values()])
     folder = request.getfixturevalue(model)
     words = ("profile", folder, "--data", path, "--out", tmp_path / "run")
@@ -77,7 +75,7 @@ def test_every_odd_text_at_once(cli, request, tmp_path: Path, model: str) -> Non
 
 
 @pytest.fixture
-def deaf(gpt2: Path, tmp_path: Path) -> Path:
+def deaf(gpt2, tmp_path):
     """A model whose tokenizer drops NUL and bell: texts of them alone have no token."""
     folder = tmp_path / "deaf"
     shutil.copytree(gpt2, folder)
@@ -89,9 +87,7 @@ def deaf(gpt2: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_texts_without_a_token_are_left_out_counted_and_named(
-    told, deaf: Path, tmp_path: Path
-) -> None:
+def test_texts_without_a_token_are_left_out_counted_and_named(told, deaf, tmp_path):
     path = write(tmp_path / "odd.jsonl", [*PLAIN[:6], "\0\0", "\x07", *PLAIN[6:]])
     lines = told(deaf, path, "--metrics", "dataset_entropy")
     assert (
@@ -101,16 +97,14 @@ def test_texts_without_a_token_are_left_out_counted_and_named(
     assert (set(table["n"]), set(table["n_skipped"])) == ({12}, {2})
 
 
-def test_texts_that_all_have_no_token(refused, deaf: Path, tmp_path: Path) -> None:
+def test_texts_that_all_have_no_token(refused, deaf, tmp_path):
     path = write(tmp_path / "deaf.jsonl", ["\0", "\x07\0"])
     line = refused("profile", deaf, "--data", path, "--out", tmp_path / "run")
     assert line == "no sample of deaf has a token left: check the data"
 
 
 @pytest.mark.parametrize("name", ["empty", "wide spaces"])
-def test_texts_that_are_all_blank(
-    refused, bert: Path, tmp_path: Path, name: str
-) -> None:
+def test_texts_that_are_all_blank(refused, bert, tmp_path, name):
     path = write(tmp_path / "blank.jsonl", [BLANK[name]] * 3)
     line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
     assert line == f"{path}: column 'text' holds no text: every row is empty"

@@ -1,3 +1,3 @@
-from chromium import content_of, frame_of
+from chromium import frame_of
 
-__all__ = ["content_of", "frame_of"]
+__all__ = ["frame_of"]

@@ -142,9 +142,14 @@ def test_the_keyboard_reaches_everything(browser, exits):
 
 
 @pytest.mark.parametrize(
-    ("width", "scheme"), [(1300, "light"), (1300, "dark"), (360, "light")]
+    ("page", "width", "scheme"),
+    [
+        ("one", 360, "light"),
+        ("several", 1300, "dark"),
+        ("several", 360, "light"),
+        ("exits", 1300, "light"),
+    ],
 )
-@pytest.mark.parametrize("page", ["one", "several", "exits"])
 def test_opens_without_a_word_and_draws_every_plot(
     browser, request, page, width, scheme
 ):

@@ -211,7 +211,7 @@ def test_options_in_sentences_are_code_and_markup_of_data_is_not():
 def test_the_section_and_the_column_of_the_guide_stand_on_a_page(
     labelled, written, by_layer, tmp_path, content_of
 ):
-    guide = Path(__file__).parents[3] / "docs" / "guides" / "add-to-a-page.md"
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "add-to-a-page.md"
     section, shown, column = re.findall(
         r"^```python\n(.*?)^```", guide.read_text("utf-8"), re.M | re.S
     )
