@@ -28,11 +28,11 @@ from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import lessons_of
 from layerscope.inputs import open_corpus
 from layerscope.models import LayeredModel, LoadOptions, Override
-from layerscope.selection.block_drop import Meter, greedy_removal
 from layerscope.shrinking.tasks import Pairs, Probe
 from layerscope.truncation.expected import kept_without
 from layerscope.truncation.healed import Healing, open_cut
 from layerscope.truncation.pipeline import write_cut, write_healed
+from layerscope.truncation.removed_blocks import Meter, greedy_removal
 from layerscope.truncation.source import Source, open_source
 
 LEARN, JUDGE = 0, 2

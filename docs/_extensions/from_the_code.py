@@ -24,9 +24,10 @@ from sphinx.util.docutils import SphinxDirective
 
 import layerscope
 from layerscope.cli.app import NAMES, app as command_line
+from layerscope.core.errors import capital
 from layerscope.evaluation.kinds import kind_names, kind_of
 from layerscope.metrics.metric import Metric
-from layerscope.runs.registry import DEFAULT, METRICS, capital
+from layerscope.runs.registry import DEFAULT, METRICS
 
 COMPUTED_FROM = {
     "tokens": "The tokens of each sample",

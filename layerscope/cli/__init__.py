@@ -29,6 +29,7 @@ def main() -> NoReturn:
 
 
 def _run() -> NoReturn:
+    """Run the command line; whatever goes wrong is one line and a status."""
     debug = bool(os.environ.get("LAYERSCOPE_DEBUG"))
     os.environ.update(({} if debug else QUIET) | os.environ)
     output.ready_output()
@@ -75,6 +76,7 @@ def start() -> NoReturn:
 
 
 def _fail(line: str, status: int) -> NoReturn:
+    """Print one line, of several processes once, and end."""
     # the processes of a training meet in its Trainer, and interrupted ones nowhere
     apart = status == INTERRUPTED or sys.argv[1:2] == ["train"]
     with nullcontext(True) if apart else processes.reports_once(line) as ours:

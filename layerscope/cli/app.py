@@ -16,7 +16,8 @@ from cyclopts import (
 )
 
 import layerscope
-from layerscope.core.errors import first_line, near, spelled, use_flags
+from layerscope.core import first_line, near
+from layerscope.core.errors import spelled, use_flags
 from layerscope.core.removed_options import instead_of
 
 FULL = re.compile(

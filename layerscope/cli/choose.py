@@ -10,8 +10,7 @@ import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Csv, Printing, into
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError, processes
 from layerscope.evaluation.kinds import kind_names
 from layerscope.scores.verb import read_scores
 
@@ -46,7 +45,7 @@ def evaluate(
         return
     print(f"results: {options['out']}", file=sys.stderr)
     output.write_table(table, lambda: wide_csv(evaluation))
-    output.finish(printing, evaluation.as_dict, evaluation.document)
+    output.finish(printing, evaluation)
     if evaluation.failed:
         # why, was printed before
         print(
@@ -57,6 +56,7 @@ def evaluate(
 
 
 def _own(text: str) -> str:
+    """Return KIND:FILE as a task is named."""
     kind, _, path = text.partition(":")
     if not (kind and path):
         raise LayerscopeError(
@@ -79,11 +79,7 @@ def scores(
     if save is not None:
         print(f"saved: {evaluation.save(save)}", file=sys.stderr)
     output.write_table(table, lambda: wide_csv(evaluation))
-    output.finish(
-        printing,
-        lambda: evaluation.as_dict(**shown),
-        lambda: evaluation.document(**shown),
-    )
+    output.finish(printing, evaluation, **shown)
 
 
 @command(layerscope.select, argument="RUN_OR_SCORES")

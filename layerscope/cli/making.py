@@ -15,11 +15,11 @@ from typing import Annotated, Any
 from cyclopts import App, Group, Parameter
 
 from layerscope.cli.output import Printing
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError, listed, use_flags
+from layerscope.core import OUTPUT, LayerscopeError, OneOf, Repeated, listed, processes
+from layerscope.core.errors import use_flags
 from layerscope.core.extras import require_for
-from layerscope.core.option_kinds import InCode, OneOf, Repeated
-from layerscope.core.options import OUTPUT, Option, declared
+from layerscope.core.option_kinds import InCode
+from layerscope.core.options import Option, declared
 
 SHARED = ("evaluate", "exits", "extract", "profile", "select", "train")
 """The commands whose work several processes share."""
@@ -134,6 +134,7 @@ def command_line() -> str:
 
 
 def _flag(name: str) -> str:
+    """Return an option as it is typed."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -145,6 +146,7 @@ def _hint(option: Option) -> Any:
 
 
 def _positional(option: Option, argument: str) -> Declared:
+    """Return a verb's first option as an argument without a name."""
     about = Parameter(
         name=argument or None, help=_sentence(option.help), converter=_typed
     )
@@ -195,6 +197,7 @@ def _named(option: Option, groups: dict[str, Group]) -> Declared:
 
 
 def _keyword(name: str, default: Any, kind: Any, about: Parameter) -> Declared:
+    """Return an option as a parameter that cyclopts reads."""
     return Declared(
         name, Declared.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about]
     )
@@ -209,6 +212,7 @@ def _metavar(option: Option) -> str:
 
 
 def _switch(name: str, text: str) -> Declared:
+    """Return an option that is on or off."""
     about = Parameter(help=text, group=OUTPUT, show_default=False, negative=())
     return _keyword(name, False, bool, about)
 
@@ -220,6 +224,7 @@ def _sentence(text: str) -> str:
 
 
 def _typed(hint: Any, tokens: Sequence[Any]) -> Any:
+    """Return what was typed for an option as text, or texts where it may be repeated."""
     words = [token.value for token in tokens]
     if hint == list[str]:
         return words

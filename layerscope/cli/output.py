@@ -11,10 +11,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import OUTPUT, LayerscopeError
 from layerscope.core.extras import lacking
-from layerscope.core.options import OUTPUT
-from layerscope.show.document import Document
+from layerscope.show import Document
 from layerscope.show.plain import plain
 
 
@@ -36,26 +35,26 @@ Csv = Annotated[str | None, into("CSV file for the scores, layer × task.")]
 
 def finish(
     printing: Printing,
-    as_dict: Callable[[], Any],
-    document: Callable[[], Document],
+    result: Any,
     *lines: str,
     saved: Path | None = None,
     write: Callable[[], Sequence[Path]] | None = None,
+    **shown: Any,
 ) -> None:
     """Print a result as JSON, or as its document and the lines that follow; `saved` is the folder that holds it.
 
     `write` writes its pages and figures, once the document is printed: should that fail, the result
-    has been seen.
+    has been seen. `shown` is what of the result is shown.
     """
     with _readers(saved):
         if not printing.json:
-            show(document(), printing)
+            show(result.document(**shown), printing)
     extra: dict[str, Any] = {}
     if write is not None:
         extra["pages"] = [str(page) for page in write()]
     with _readers(saved):
         if printing.json:
-            as_json(as_dict() | extra if extra else as_dict())
+            as_json(result.as_dict(**shown) | extra)
             return
         for line in lines:
             print(line)
@@ -82,14 +81,10 @@ def _readers(saved: Path | None) -> Iterator[None]:
 
 def result(result: Any, printing: Printing, out: str | None) -> None:
     """Print a result, and write its page into the folder where it was saved, if any."""
-    lines = [] if out is None else [f"\nwritten: {out}"]
-    finish(
-        printing,
-        result.as_dict,
-        result.document,
-        *lines,
-        write=lambda: _page(result, out),
-    )
+    lines = []
+    if out is not None:
+        lines.append(f"\nwritten: {out}")
+    finish(printing, result, *lines, write=lambda: _page(result, out))
 
 
 def _page(result: Any, out: str | None) -> list[Path]:

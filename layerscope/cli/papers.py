@@ -8,10 +8,11 @@ import layerscope_papers
 from layerscope.cli import output
 from layerscope.cli.making import OPTIONS, Options, command
 from layerscope.cli.output import Printing
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 
 
 def _flag(text: str) -> Parameter:
+    """Return an option that is on or off."""
     return Parameter(help=text, group=OPTIONS, show_default=False, negative=())
 
 
@@ -31,9 +32,7 @@ def reproduce(
             raise LayerscopeError(
                 "--list shows every recipe and runs none: leave the others out"
             )
-        output.finish(
-            printing, lambda: Listing().as_dict(), lambda: Listing().document()
-        )
+        output.finish(printing, Listing())
         return
     if bool(options.get("names")) == all:
         raise LayerscopeError(
@@ -42,9 +41,5 @@ def reproduce(
             else "no recipe is named: layerscope reproduce --list shows them, and --all runs all"
         )
     board = layerscope_papers.reproduce(**options)
-    output.finish(
-        printing,
-        board.as_dict,
-        board.document,
-        f"\npage: {board.folder}/{board.scale}.html",
-    )
+    page = f"\npage: {board.folder}/{board.scale}.html"
+    output.finish(printing, board, page)

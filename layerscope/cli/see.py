@@ -17,13 +17,8 @@ def profile(options: Options, printing: Printing) -> None:
     """Print the run."""
     run = layerscope.profile(**options, command=command_line())
     if processes.team().leads:
-        output.finish(
-            printing,
-            run.as_dict,
-            run.document,
-            f"\nrun folder: {run.path}",
-            saved=run.path,
-        )
+        folder = f"\nrun folder: {run.path}"
+        output.finish(printing, run, folder, saved=run.path)
 
 
 @command(layerscope.inspect)

@@ -10,9 +10,7 @@ import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Printing, into
-from layerscope.core import processes
-from layerscope.core.option_kinds import Folder
-from layerscope.core.options import checked
+from layerscope.core import Folder, checked, processes
 
 Figures = Annotated[
     str | None, into("Folder for paper figures, as PNG, PDF and SVG.", "FOLDER")
@@ -32,29 +30,24 @@ def shrink(options: Options, printing: Printing) -> None:
 def truncate(options: Options, printing: Printing) -> None:
     """Print what the model costs."""
     options = _chosen(options)
-    from layerscope.core.saved import jsonable
     from layerscope.truncation.options import TruncateOptions
     from layerscope.truncation.pipeline import cut
 
     made = cut(checked(layerscope.truncate, options, TruncateOptions))
-    output.finish(
-        printing,
-        lambda: jsonable(made),
-        made.document,
-        f"\nwritten: {options['out']}",
-    )
+    output.finish(printing, made, f"\nwritten: {options['out']}")
 
 
 def _chosen(options: Options) -> Options:
     """Return the options with the choice that a folder of `select` holds: a layer with its model, or blocks to drop."""
-    from layerscope.selection import open_removal, open_selection, removal, selection
+    from layerscope.reports.results import KINDS
 
     folder = Path(options["given"])
-    if selection.STORE.is_in(folder):
-        return {**options, "given": open_selection(folder)}
-    if not removal.STORE.is_in(folder):
+    kinds = [kind for file, kind in KINDS.items() if (folder / file).is_file()]
+    if "selection" in kinds:
+        return {**options, "given": layerscope.open_selection(folder)}
+    if "removal" not in kinds:
         return options
-    drop = open_removal(folder)
+    drop = layerscope.open_removal(folder)
     return {"drop": drop.blocks, **options, "given": drop.source}
 
 
@@ -65,7 +58,7 @@ def train(options: Options, printing: Printing) -> None:
 
     done = trained(options)
     if done.lines:  # of several processes, only the first one has some
-        output.finish(printing, done.as_dict, done.document, f"written: {done.path}")
+        output.finish(printing, done, f"written: {done.path}")
 
 
 @command(layerscope.exits)
@@ -91,7 +84,7 @@ def extract(options: Options, printing: Printing) -> None:
     again = shlex.join(["layerscope", *words[:at], *words[at + 2 :]])
     states = layerscope.extract(**options, command=again)
     if processes.team().leads:
-        output.finish(printing, states.as_dict, states.document, saved=states.path)
+        output.finish(printing, states, saved=states.path)
 
 
 @command(layerscope.report, argument="RUNS", prints=False)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from layerscope.core.errors import capital
 from layerscope.runs.curves import Values
-from layerscope.runs.registry import about, capital, named, rank, scale, titled
+from layerscope.runs.registry import about, named, rank, scale, titled
 from layerscope.show.numbers import number
 from layerscope.show.plain import plain
 

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 
 from layerscope.comparison.findings import Pair, headline, most_alike
-from layerscope.runs.registry import about, capital, file_name, meaning_of, named
+from layerscope.core.errors import capital
+from layerscope.runs.registry import about, file_name, meaning_of, named
 from layerscope.show.plots import HeatMap
 
 RINGS = "○ the layer across that is most like the one down; layer 0 is not a candidate."

@@ -50,6 +50,13 @@ def first_line(error: BaseException, limit: int = 120) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:limit].rstrip()
 
 
+def capital(title: str) -> str:
+    """Return a title with a capital where that keeps the name: not of "kNN probe", and not of "α-ReQ"."""
+    if title[1:2].isupper() or not title[:1].isascii():
+        return title
+    return title[:1].upper() + title[1:]
+
+
 def unreadable(path: Path, error: OSError) -> LayerscopeError:
     """Return the line on a file that is there and cannot be read."""
     return LayerscopeError(

@@ -1,7 +1,6 @@
 """Which dimensions of what a model hands its blocks count samples, and which positions: found by three probes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.models import LayeredModel
-from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, forward, hidden_of
+from layerscope.core import LayerscopeError
+from layerscope.models import Inputs, LayeredModel, evaluating
+from layerscope.models.forward import Args, Hooks, Kwargs, forward, hooked, state_of
 
 Path = tuple[str | int, ...]
 """What a tensor is handed to or comes from, then the keys that lead to it in there."""
@@ -116,11 +114,10 @@ def changed(tree: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -
     if isinstance(tree, Tensor):
         return change(path, tree)
     if isinstance(tree, Mapping):
-        return type(tree)(
-            **{key: changed(value, change, (*path, key)) for key, value in tree.items()}
-        )
+        named = {key: changed(tree[key], change, (*path, key)) for key in tree}
+        return type(tree)(**named)
     if isinstance(tree, (tuple, list)):
-        items = [changed(value, change, (*path, i)) for i, value in enumerate(tree)]
+        items = [changed(each, change, (*path, i)) for i, each in enumerate(tree)]
         if hasattr(tree, "_fields"):
             return type(tree)(*items)
         return type(tree)(items)
@@ -143,12 +140,12 @@ def find_layout(
     model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: Inputs
 ) -> Layout:
     """Return the layout of a model, from a batch of two samples, the same with a third, and two of fewer positions."""
-    name = model.loaded.name
+    name = model.name
     axes = {}
     with evaluating(model.module):
-        two, three, short = (
-            _Seen(model, inputs) for inputs in (batch, one_more, shorter)
-        )
+        two = _Seen(model, batch)
+        three = _Seen(model, one_more)
+        short = _Seen(model, shorter)
     trims = model.padding and model.rank == 3 and two.width != short.width
     for path in two.shapes.keys() & three.shapes.keys():
         whole = two.shapes[path]
@@ -165,7 +162,7 @@ def find_layout(
         positions = [dim for dim in longer if (whole[dim], less[dim]) == widths]
         trims = trims and path in short.shapes and positions == longer
         axes[path] = Axes(rows, tuple(positions))
-    for layer in range(model.stack.depth):
+    for layer in range(model.depth):
         state = axes.get(("block", layer, "state"))
         if state is None or state.rows != ((0, 1),):
             raise LayerscopeError(
@@ -208,38 +205,44 @@ class _Seen:
         self.width = 0
         self.started = 0
         self.ended = 0
-        self.depth = model.stack.depth
+        self.depth = model.depth
         blocks = list(dict.fromkeys(model.stack.blocks))
         module = model.module
-        with ExitStack() as hooks:
-            enter = hooks.enter_context
-            for block in map(module.get_submodule, blocks):
-                enter(block.register_forward_pre_hook(self._start, with_kwargs=True))
-                enter(block.register_forward_hook(self._end))
-            for name in front_of(module, blocks):
-                beside = partial(self._beside, name)
-                enter(module.get_submodule(name).register_forward_hook(beside))
+        hooks: list[Hooks] = [
+            (block, self._start, self._end)
+            for block in map(module.get_submodule, blocks)
+        ]
+        for name in front_of(module, blocks):
+            beside = partial(self._beside, name)
+            hooks.append((module.get_submodule(name), None, beside))
+        with hooked(hooks):
             forward(module, inputs)
 
     def _add(self, tree: Any, *path: str | int) -> None:
+        """Keep the shapes of all tensors in there."""
+
         def keep(path: Path, tensor: Tensor) -> None:
             self.shapes[path] = tensor.shape
 
         changed(tree, keep, path)
 
-    def _start(self, _: nn.Module, args: Any, kwargs: Any) -> None:
+    def _start(self, _: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        """See what a block is handed."""
         self._add((args, kwargs), "block", self.started)
         self.started += 1
 
-    def _end(self, _: nn.Module, __: Any, output: Any) -> None:
-        state = hidden_of(output)
-        assert state is not None
+    def _end(self, _: nn.Module, __: Args, ___: Kwargs, output: Any) -> None:
+        """See what a block gives."""
+        state = state_of(output)
         self.width = width_of(state)
         self._add(output, "output", self.ended)
         self._add({"state": state}, "block", self.ended)
         self.ended += 1
 
-    def _beside(self, name: str, _: nn.Module, __: Any, output: Any) -> None:
+    def _beside(
+        self, name: str, _: nn.Module, __: Args, ___: Kwargs, output: Any
+    ) -> None:
+        """See what a module beside the blocks gives, and when it runs."""
         if not self.started:
             self.before[name] = None
             self._add(output, "front", name)
@@ -248,4 +251,5 @@ class _Seen:
 
 
 def _words(path: Path) -> str:
+    """Return where a tensor is, in words."""
     return " ".join(map(str, path))

@@ -10,8 +10,7 @@ are left, and to the width of the longest of them, by what `batch_axes` found of
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,9 +20,8 @@ from torch import Tensor, nn
 from layerscope.early_exit.batch_axes import Left, Path, changed, width_of
 from layerscope.early_exit.classifier_head import ClassifierHead
 from layerscope.early_exit.predictions import last_real
-from layerscope.models import LayeredModel
-from layerscope.models.forward import Inputs, hidden_of
-from layerscope.models.lens import logits_of
+from layerscope.models import Inputs, LayeredModel, logits_of
+from layerscope.models.forward import Args, Hooks, Kwargs, hooked, state_of
 
 Decide = Callable[[int, Tensor, Tensor], Tensor]
 """Called as decide(layer, logits [b, K], rows [b]) after each exit; returns which of these rows leave, bool [b]."""
@@ -61,66 +59,59 @@ def run(
         model, head, inputs, frozenset(exits), decide, watch or (lambda *_: None)
     )
     module = model.module
-    with ExitStack() as hooks:
-        enter = hooks.enter_context
-        for block in map(module.get_submodule, dict.fromkeys(model.stack.blocks)):
-            enter(block.register_forward_pre_hook(forward.before, with_kwargs=True))
-            enter(block.register_forward_hook(forward.after))
-        if not head.steps:
-            for name in head.layout.front:
-                keep = partial(forward.keep_front, name)
-                enter(module.get_submodule(name).register_forward_hook(keep))
-        try:
+    blocks = map(module.get_submodule, dict.fromkeys(model.stack.blocks))
+    hooks: list[Hooks] = [(block, forward.before, forward.after) for block in blocks]
+    if not head.steps:
+        for name in head.layout.front:
+            keep = partial(forward.keep_front, name)
+            hooks.append((module.get_submodule(name), None, keep))
+    try:
+        with hooked(hooks):
             output = call()
-        except _Done:
-            return forward.outcome()
+    except _Done:
+        return forward.outcome()
     logits = logits_of(output)
     assert logits is not None
     forward.watch("head", len(logits), 0)
-    return Outcome(logits.float(), torch.full((len(logits),), model.stack.depth))
+    return Outcome(logits.float(), torch.full((len(logits),), model.depth))
 
 
+@dataclass(eq=False)
 class _Forward:
     """The state of one forward: which layer it is at, who is left, and what those who left took along."""
 
-    left: Left
+    model: LayeredModel
+    head: ClassifierHead
+    inputs: Inputs
+    exits: frozenset[int]
+    decide: Decide
+    watch: Watch
+    left: Left = field(init=False)
+    layer: int = 0
+    started: bool = False
+    reading: bool = False
+    lengths: Tensor | None = None
+    front: dict[str, Any] = field(default_factory=dict)
+    """What the modules before the first block gave, by their names."""
+    cuts: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """Arguments by their ids, with what is left of each."""
+    parts: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
+    """Layer, rows and logits of those who left."""
 
-    def __init__(
-        self,
-        model: LayeredModel,
-        head: ClassifierHead,
-        inputs: Inputs,
-        exits: frozenset[int],
-        decide: Decide,
-        watch: Watch,
+    def keep_front(
+        self, name: str, _: nn.Module, __: Args, ___: Kwargs, output: Any
     ) -> None:
-        self.model = model
-        self.head = head
-        self.inputs = inputs
-        self.exits = exits
-        self.decide = decide
-        self.watch = watch
-        self.layer = 0
-        self.started = False
-        self.reading = False
-        self.lengths: Tensor | None = None
-        self.front: dict[str, Any] = {}
-        self.cuts: dict[int, tuple[Tensor, Tensor]] = {}
-        self.parts: list[tuple[int, Tensor, Tensor]] = []
-
-    def keep_front(self, name: str, _: nn.Module, __: Any, output: Any) -> None:
         """Keep what a module gives before the first block."""
         if not self.started:
             self.front[name] = output
 
-    def before(self, _: nn.Module, args: Any, kwargs: Any) -> Any:
+    def before(self, _: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         """Give a block what is left of its arguments."""
         if self.reading or (self.started and len(self.left) == self.left.total):
             return None
         if self.started:
             return changed((args, kwargs), self._cut, ("block", self.layer))
-        state = hidden_of((*args, *kwargs.values()))
-        assert state is not None
+        state = state_of((args, kwargs))
         width = width_of(state)
         rows = torch.arange(len(state), device=state.device)
         self.left = Left(len(state), width, rows, width)
@@ -133,13 +124,13 @@ class _Forward:
         self._stage("front")
         return None
 
-    def after(self, _: nn.Module, __: Any, output: Any) -> Any:
+    def after(self, _: nn.Module, __: Args, ___: Kwargs, output: Any) -> Any:
         """Read the layer where it is an exit, and let rows leave."""
         if self.reading:
             return None
         self.layer += 1
         self._stage("block")
-        if self.layer == self.model.stack.depth:
+        if self.layer == self.model.depth:
             # the model's own code expects the whole batch
             if len(self.left) < self.left.total:
                 every = torch.ones_like(self.left.rows, dtype=torch.bool)
@@ -162,18 +153,17 @@ class _Forward:
     def outcome(self) -> Outcome:
         """Return what all rows took along, in the order of the batch."""
         order = torch.cat([rows for _, rows, _ in self.parts]).argsort()
-        layers = torch.cat(
-            [torch.full((len(rows),), layer) for layer, rows, _ in self.parts]
-        )
+        layers = [torch.full_like(rows, layer).cpu() for layer, rows, _ in self.parts]
         logits = torch.cat([logits for _, _, logits in self.parts])
-        return Outcome(logits[order], layers[order.cpu()])
+        return Outcome(logits[order], torch.cat(layers)[order.cpu()])
 
     def _stage(self, name: str) -> None:
+        """Tell who watches that a stage has ended."""
         self.watch(name, len(self.left), self.left.width)
 
     def _read(self, output: Any) -> Tensor:
-        state = hidden_of(output)
-        assert state is not None
+        """Return the logits of the rows that are left, at this layer."""
+        state = state_of(output)
         # the head runs the model again, with blocks that hand on their input
         self.reading = True
         logits = self.head(state, self.inputs, self.left, self.front, self.layer)
@@ -181,6 +171,7 @@ class _Forward:
         return logits
 
     def _take(self, logits: Tensor, leaves: Tensor) -> None:
+        """Let rows leave with their logits."""
         self.parts.append((self.layer, self.left.rows[leaves], logits[leaves]))
         self.left.rows = self.left.rows[~leaves]
 

@@ -18,10 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from scipy.stats import binom
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import Whole
+from layerscope.core import LayerscopeError, Whole
 from layerscope.early_exit.options import Goal, percent
-from layerscope.early_exit.predictions import NEVER, Recorded
+from layerscope.early_exit.predictions import NEVER, Floats, Numbers, Recorded
 
 HIGHEST = 32.0
 """Highest log-odds of a threshold: a float64 score resolves steps up to 1 − 1e-14."""
@@ -35,7 +34,8 @@ SHOWN = 9
 
 def least_samples(goal: Goal) -> int:
     """Return the least n with which a threshold that exits can be certified, by no error: (1 − risk)ⁿ ≤ δ."""
-    n = max(1, math.ceil(math.log(goal.delta) / math.log1p(-goal.max_disagreement)) - 1)
+    exact = math.log(goal.delta) / math.log1p(-goal.max_disagreement)
+    n = max(1, math.ceil(exact) - 1)
     # the logarithms may round to either side
     while p_value(0, n, goal.max_disagreement) > goal.delta:
         n += 1
@@ -50,14 +50,12 @@ def check_enough(n: int, goal: Goal) -> None:
         )
 
 
-def p_value(errors: ArrayLike, n: int, risk: float) -> NDArray[np.float64]:
+def p_value(errors: ArrayLike, n: int, risk: float) -> Floats:
     """Return P(Bin(n, risk) ≤ errors): how likely it is to see so few errors where the risk is larger."""
     return np.asarray(binom.cdf(errors, n, risk), dtype=np.float64)
 
 
-def split(
-    n: int, goal: Goal, seed: int = 0
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split(n: int, goal: Goal, seed: int = 0) -> tuple[Numbers, Numbers]:
     """Return the rows that choose exits, a seeded fifth of `n`, and the others, which are tested."""
     least = least_samples(goal)
     tested = n - math.ceil(n * DESIGN)
@@ -136,7 +134,7 @@ def along(
     exits: Sequence[int],
     thresholds: Sequence[float],
     values: NDArray[Any],
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return for each of T descending thresholds the sum over samples of a value at the layer they leave at, [T].
 
     `values` `[N, E + 1]` holds each sample's value at every exit and, last, at layer L. A sample's
@@ -153,13 +151,13 @@ def along(
         change = values[:, column].astype(np.float64) - values[:, column + 1]
         first = np.searchsorted(careful, -highest[:, column], side="left")
         changes += np.bincount(first, weights=change, minlength=len(changes))
-    sums: NDArray[np.float64] = changes.cumsum()[:-1]
+    sums: Floats = changes.cumsum()[:-1]
     return sums
 
 
 def errors_along(
     recorded: Recorded, exits: Sequence[int], thresholds: Sequence[float]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return for each of T descending thresholds how many predictions are not the full model's, [T]."""
     at = np.asarray([*exits, recorded.depth], dtype=np.int64) - 1
     wrong = recorded.predictions[:, at] != recorded.full[:, None]
@@ -230,8 +228,12 @@ def thresholds_shown(
     every = path(recorded.classes, exits)
     if not every:
         return (chosen,)
-    layers = np.broadcast_to([*exits, recorded.depth], (len(recorded), len(exits) + 1))
+    shape = (len(recorded), len(exits) + 1)
+    layers = np.broadcast_to([*exits, recorded.depth], shape)
     reached = along(recorded, exits, every, layers)
     wanted = np.linspace(reached[0], reached[-1], SHOWN)
-    nearest = {every[int(np.abs(reached - depth).argmin())] for depth in wanted}
-    return tuple(sorted({*nearest, chosen}, reverse=True))
+    shown = {chosen}
+    for depth in wanted:
+        nearest = np.abs(reached - depth).argmin()
+        shown.add(every[int(nearest)])
+    return tuple(sorted(shown, reverse=True))

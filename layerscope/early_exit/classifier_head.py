@@ -8,8 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from layerscope.early_exit.batch_axes import Layout, Left
-from layerscope.models.forward import Inputs
-from layerscope.models.lens import Lens, replaced
+from layerscope.models import Inputs, Lens, replaced
 
 
 @dataclass(frozen=True)

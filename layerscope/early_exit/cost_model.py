@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from layerscope.early_exit.predictions import NEVER, Layers, Recorded
+from layerscope.early_exit.predictions import NEVER, Floats, Layers, Numbers, Recorded
 
-Seconds = NDArray[np.float64]
-Rows = NDArray[np.int64]
+Seconds = Floats
+Rows = Numbers
 """Numbers of samples."""
 Exits = tuple[int, ...]
 Plan = Sequence[Rows]
@@ -32,12 +31,11 @@ class Costs:
     ) -> float:
         """Return the seconds of samples, in batches as they come, that leave at these layers [N]."""
         batches = np.arange(len(leaving)) // batch_size
-        entering = np.stack(
-            [
-                np.bincount(batches[leaving >= layer], minlength=batches[-1] + 1)
-                for layer in range(1, depth + 1)
-            ]
-        )
+        of_layers = []
+        for layer in range(1, depth + 1):
+            enters = batches[leaving >= layer]
+            of_layers.append(np.bincount(enters, minlength=batches[-1] + 1))
+        entering = np.stack(of_layers)
         checked = entering[np.asarray(exits, dtype=np.int64) - 1]
         rows = (0, *self.rows)
         blocks = np.interp(entering, rows, (0.0, *self.block))

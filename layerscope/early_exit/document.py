@@ -3,6 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from layerscope.core.errors import capital
 from layerscope.early_exit.findings import (
     findings,
     qualities,
@@ -11,19 +12,23 @@ from layerscope.early_exit.findings import (
     truncations,
     with_quality,
 )
-from layerscope.runs.registry import capital
-from layerscope.show.document import (
+from layerscope.show import (
+    Axis,
     Cell,
+    Chart,
     Column,
     Document,
     Facts,
+    Meaning,
     Section,
     Sentences,
+    Series,
     Table,
+    number,
+    percent,
+    times,
     words,
 )
-from layerscope.show.numbers import number, percent, times
-from layerscope.show.plots import Axis, Chart, Meaning, Series
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
@@ -76,6 +81,7 @@ def document(report: "ExitReport") -> Document:
 
 
 def _speed(report: "ExitReport") -> Chart:
+    """Return quality against speed: exits, truncated models, and the plain model."""
     chosen, plain = qualities(report)
     curve = with_quality(report, report.curve).sort_values(
         "mean_layer", ascending=False
@@ -102,12 +108,14 @@ def _speed(report: "ExitReport") -> Chart:
 
 
 def _share(title: str, field: str, digits: int = 1, unit: str = "%") -> Column:
+    """Return a column of shares in percent."""
     return Column(
         title, unit=unit, field=field, form=partial(percent, digits=digits), factor=100
     )
 
 
 def _measured(row: Any) -> Cell:
+    """Return a measured speed-up with its error."""
     text, error = timed(row["measured"], row["error"]).partition(" ")[::2]
     return Cell(text, error, row["measured"])
 
@@ -120,6 +128,8 @@ def _labelled(report: "ExitReport") -> list[Column]:
 
 
 def _curve(report: "ExitReport") -> Table:
+    """Return a row for each threshold."""
+
     def name(row: Any) -> Cell:
         text = f"{CHOSEN} " * row["chosen"] + threshold(row["threshold"])
         return Cell(text, value=row["threshold"])
@@ -145,10 +155,14 @@ def _curve(report: "ExitReport") -> Table:
 
 
 def _layers(report: "ExitReport") -> Table:
+    """Return a row for each layer: who leaves there, and the model truncated there."""
+
     def exit(row: Any) -> Cell:
-        return words(
-            "end" if row["layer"] == report.depth else "yes" if row["checked"] else "–"
-        )
+        if row["layer"] == report.depth:
+            return words("end")
+        if row["checked"]:
+            return words("yes")
+        return words("–")
 
     def share(row: Any) -> Cell:
         return Cell(percent(row["share"]), value=100 * row["share"])

@@ -12,21 +12,23 @@ import pandas as pd
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Reporter, reporting
+from layerscope.core import (
+    LayerscopeError,
+    Reporter,
+    Stopwatch,
+    machine,
+    processes,
+    reporting,
+)
 from layerscope.core.saved import typed
-from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.early_exit.findings import judged
 from layerscope.early_exit.options import ExitsOptions
 from layerscope.early_exit.timing import speedup
-from layerscope.generation.draft_report import AUTO, PLAIN, STORE, WAYS, DraftReport
+from layerscope.generation import DraftReport, SelfSpeculation, Speculated
+from layerscope.generation.draft_report import AUTO, PLAIN, STORE, WAYS
 from layerscope.generation.language_model import check_room, ends_of, until_end
 from layerscope.generation.pipeline import from_data, open_texts
-from layerscope.generation.speculation import SelfSpeculation
-from layerscope.generation.speculative_rounds import Speculated
-from layerscope.models import LayeredModel
-from layerscope.models.capture import evaluating
+from layerscope.models import LayeredModel, dtype_of, evaluating
 
 PROMPTS = 16
 """Number of prompts where none is given."""
@@ -65,13 +67,14 @@ class Writer:
         )
         ends = ends_of(module)
         start = max(map(len, prompts))
-        return [[*until_end(row, ends)] for row in texts[:, start:].tolist()]
+        new = texts[:, start:].tolist()
+        return [[*until_end(row, ends)] for row in new]
 
 
 def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
     """Return how fast drafts of some layers, and of the one that is chosen on the way, write the prompts."""
     out = options.out
-    depth = model.stack.depth
+    depth = model.depth
     module = model.module
     if out is not None:
         STORE.folder(out)
@@ -104,14 +107,14 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
         if not pays:
             verdict = f"{verdict}; decode plainly"
         report = DraftReport(
-            model=model.loaded.name,
+            model=model.name,
             depth=depth,
             data=corpus.name,
             prompts=len(texts.prompts),
             batch_size=size,
             max_new_tokens=options.max_new_tokens,
             draft_tokens=str(tokens),
-            dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
+            dtype=dtype_of(module),
             machine=machine(model.device),
             pays=pays,
             verdict=verdict,
@@ -142,9 +145,8 @@ def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
         texts[way][batch] = writer(way, batch)
 
     watch.turn([partial(write, way, 0) for way in ways])  # the first allocates
-    with reporter.bar(
-        "ways to decode, in turns", rounds * batches, "batches"
-    ) as advance:
+    bar = reporter.bar("ways to decode, in turns", rounds * batches, "batches")
+    with bar as advance:
         for turn, batch in np.ndindex(rounds, batches):
             runs = [partial(write, way, batch) for way in ways]
             seconds[turn, batch] = watch.turn(runs, turn + batch)
@@ -155,8 +157,8 @@ def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
     for i, way in enumerate(ways):
         took = seconds[..., i]
         measured, error = speedup(seconds[..., 0], took)
-        written = rounds * sum(map(len, chain(*texts[way].values())))
-        rate = written / took.sum()
+        tokens = sum(map(len, chain(*texts[way].values())))
+        rate = rounds * tokens / took.sum()
         rows.append((way, False, reports[way].acceptance, rate, measured, error))
     table = typed(pd.DataFrame(rows, columns=[*WAYS]), WAYS)
     best = int(table["measured"][1:].idxmax())

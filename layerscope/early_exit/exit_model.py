@@ -16,9 +16,8 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import ModelOutput
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError, Loading, checked
 from layerscope.core.hub import CARD
-from layerscope.core.options import Loading, checked
 from layerscope.core.saved import write_facts
 from layerscope.early_exit.batch_compaction import Decide, Outcome, Watch, run
 from layerscope.early_exit.calibration import Calibration, check_exits
@@ -32,18 +31,27 @@ from layerscope.early_exit.saving import (
     class_like,
     fingerprint,
     load_exits,
-    precision,
     write_exit_card,
 )
-from layerscope.models import LayeredModel, Override, find_layers, load
-from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, accepts, fitted
-from layerscope.models.inspection import made_up_samples
-from layerscope.models.lens import logits_of
-from layerscope.models.loading import Loaded, without_bars
-from layerscope.models.mean_head import is_mean_head
-from layerscope.models.weights import ExitHeads, exit_heads, heads_of, input_device
-from layerscope.truncation.source import whereabouts
+from layerscope.models import (
+    ExitHeads,
+    Inputs,
+    LayeredModel,
+    Loaded,
+    Override,
+    accepts,
+    dtype_of,
+    evaluating,
+    find_layers,
+    is_mean_head,
+    load,
+    logits_of,
+    made_up_samples,
+    without_bars,
+)
+from layerscope.models.forward import fitted
+from layerscope.models.weights import exit_heads, heads_of, input_device
+from layerscope.models.whereabouts import whereabouts
 
 LOCKS: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 """The lock of each model, whose blocks carry the hooks of one forward at a time."""
@@ -167,7 +175,7 @@ class ExitModel(nn.Module):
         if heads is not None:
             self.exit_heads = heads.modules(self.model)
             self._head = replace(self._head, heads=self.exit_heads, path=heads.path)
-        self.depth = self._layered.stack.depth
+        self.depth = self._layered.depth
         self.classes = self._head.lens.classes
         self.processor: Any = loaded.processor
         self.leave(exits, threshold)
@@ -202,8 +210,8 @@ class ExitModel(nn.Module):
 
     def use(self, calibration: Calibration) -> "ExitModel":
         """Set exits and threshold of a calibration; raises for one that is another model's."""
-        name = self.layered.loaded.name
-        runs_in = precision(self.model)
+        name = self.layered.name
+        runs_in = dtype_of(self.model)
         if calibration.fingerprint != self.fingerprint():
             raise LayerscopeError(
                 f"this calibration is of other weights than {name}'s: run layerscope exits on this model"
@@ -271,7 +279,7 @@ class ExitModel(nn.Module):
                 f"the exits in {str(source)!r} are of other weights than lie there: run layerscope exits on this model"
             )
         calibration = saved["calibration"]
-        if calibration is not None and calibration.dtype == precision(model.model):
+        if calibration is not None and calibration.dtype == dtype_of(model.model):
             return model.use(calibration)
         return model.leave(saved["exits"], saved["threshold"])
 

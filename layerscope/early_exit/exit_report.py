@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.core.saved import Store
-from layerscope.show.pushed import Stored
+from layerscope.core import Store
+from layerscope.show import Stored
 
 TABLES: dict[str, dict[str, str]] = {
     "curve": {

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from layerscope.show.numbers import number, percent, times
+from layerscope.show import number, percent, times
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
@@ -69,9 +69,10 @@ def truncations(report: "ExitReport") -> pd.DataFrame:
 
 def with_quality(report: "ExitReport", rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows with their accuracy, or agreement with the plain model, as `quality`."""
-    return rows.assign(
-        quality=rows["accuracy"] if report.labelled else 1 - rows["disagreement"]
-    )
+    quality = 1 - rows["disagreement"]
+    if report.labelled:
+        quality = rows["accuracy"]
+    return rows.assign(quality=quality)
 
 
 def qualities(report: "ExitReport") -> tuple[float, float]:
@@ -90,7 +91,9 @@ def threshold(value: float) -> str:
     if 0 < 1 - value < 1e-6:
         digits, power = f"{1 - value:.1e}".split("e")
         return f"1 − {digits}e{int(power)}"
-    nines = -math.floor(math.log10(1 - value)) - 1 if 0 < value < 1 else 0
+    nines = 0
+    if 0 < value < 1:
+        nines = -math.floor(math.log10(1 - value)) - 1
     return f"{value:.{max(3, nines + 2)}f}"
 
 
@@ -101,10 +104,10 @@ def judged(measured: float, error: float, worth: float) -> tuple[bool, str]:
     """
     enough = round(measured, 2) >= worth
     pays = enough and (worth <= 1 or measured - 2 * error > 1)
-    return (
-        pays,
-        f"{'pays' if pays else 'does not pay'}: {timed(measured, error)} measured",
-    )
+    verdict = "does not pay"
+    if pays:
+        verdict = "pays"
+    return pays, f"{verdict}: {timed(measured, error)} measured"
 
 
 def timed(factor: float, stderr: float) -> str:

@@ -9,17 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError, first_line
 from layerscope.early_exit.batch_axes import Layout, find_layout, front_of
 from layerscope.early_exit.batch_compaction import run
 from layerscope.early_exit.classifier_head import ClassifierHead
-from layerscope.models import LayeredModel
-from layerscope.models.capture import evaluating
-from layerscope.models.forward import FAILURES, Inputs, accepts, forward
-from layerscope.models.inspection import made_up_samples
-from layerscope.models.lens import Lens, logits_of
+from layerscope.models import (
+    Inputs,
+    LayeredModel,
+    Lens,
+    Stack,
+    accepts,
+    evaluating,
+    logits_of,
+    made_up_samples,
+    setting,
+)
+from layerscope.models.forward import FAILURES, forward
 from layerscope.models.probe import beginning, probe_sample
-from layerscope.models.stack import Stack
 from layerscope.models.trace import same, trace
 from layerscope.truncation.expected import states_at
 
@@ -40,8 +46,9 @@ def find_head(model: LayeredModel) -> ClassifierHead:
     shorter = beginning(long, 0.25)
     layout = _layout(model, [long, short, shorter])
     samples = [long, short, shorter, short] if model.padding else [long] * 4
-    layers = [1, max(1, stack.depth - 1), stack.depth, max(1, stack.depth // 2)]
-    exits = sorted({*layers} - {stack.depth})
+    depth = stack.depth
+    layers = [1, max(1, depth - 1), depth, max(1, depth // 2)]
+    exits = sorted({*layers} - {depth})
     inputs = _batch(model, samples)
     why = "their logits change"
 
@@ -49,9 +56,8 @@ def find_head(model: LayeredModel) -> ClassifierHead:
         return torch.tensor(layers)[rows.cpu()] == layer
 
     with evaluating(module):
-        alone = torch.stack(
-            [_alone(model, lens, *each) for each in zip(samples, layers, strict=True)]
-        )
+        pairs = zip(samples, layers, strict=True)
+        alone = torch.stack([_alone(model, lens, *pair) for pair in pairs])
         steps = find_steps(module, stack, inputs)
         # the quickest first
         trimming = sorted({layout.trims, False}, reverse=True)
@@ -64,19 +70,19 @@ def find_head(model: LayeredModel) -> ClassifierHead:
                 raise
             # code that looks at the batch again fails in its own way
             except Exception as error:
-                why = f"{type(error).__name__}: {_line(error)}"
+                why = f"{type(error).__name__}: {first_line(error, 150)}"
                 continue
             # as far as the precision of the weights can say
             close = 5e-2 if alone.dtype.itemsize < 4 else 1e-4
             size = alone.float().norm(dim=-1).clamp_min(1e-3)
-            if bool(((logits - alone).norm(dim=-1) <= close * size).all()):
+            apart = (logits - alone).norm(dim=-1)
+            if bool((apart <= close * size).all()):
                 return head
-    raise LayerscopeError(
-        f"rows cannot leave the batches of {model.loaded.name} ({why})"
-    )
+    raise LayerscopeError(f"rows cannot leave the batches of {model.name} ({why})")
 
 
 def _batch(model: LayeredModel, samples: Sequence[Any]) -> Inputs:
+    """Return samples as one batch on the model's device."""
     return model.encoder.batch(samples).to(model.device)
 
 
@@ -90,16 +96,14 @@ def _alone(model: LayeredModel, lens: Lens, sample: Any, layer: int) -> Tensor:
 def _layout(model: LayeredModel, samples: Sequence[Any]) -> Layout:
     """Return the layout of batches, found with two of three samples, with all, and with the two shorter ones."""
     some = samples[:2], samples, samples[1:]
+    batches = [_with_positions(model.module, _batch(model, each)) for each in some]
     try:
-        return find_layout(
-            model,
-            *(_with_positions(model.module, _batch(model, each)) for each in some),
-        )
+        return find_layout(model, *batches)
     except LayerscopeError:
         raise
     except FAILURES as error:
         raise LayerscopeError(
-            f"{model.loaded.name} does not run on samples of several lengths ({_line(error)})"
+            f"{model.name} does not run on samples of several lengths ({first_line(error, 150)})"
         ) from error
 
 
@@ -108,8 +112,9 @@ def _with_positions(module: nn.Module, inputs: Inputs) -> Inputs:
     ids = inputs.named.get("input_ids")
     if ids is None or not accepts(module, "position_ids"):
         return inputs
-    positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-    return replace(inputs, named={**inputs.named, "position_ids": positions})
+    positions = torch.arange(ids.shape[1], device=ids.device)
+    named = {**inputs.named, "position_ids": positions.expand(ids.shape)}
+    return replace(inputs, named=named)
 
 
 def find_steps(
@@ -118,7 +123,8 @@ def find_steps(
     """Return the modules, one reading what the other gives, from the last block's states to the logits; else none."""
     beside = set(front_of(module, stack.blocks))
     calls = trace(module, "", inputs)
-    last = max(i for i, call in enumerate(calls) if call.path == stack.blocks[-1])
+    blocks = [i for i, call in enumerate(calls) if call.path == stack.blocks[-1]]
+    last = blocks[-1]
     value = calls[last].output
     steps = []
     for call in calls[last + 1 :]:
@@ -135,15 +141,11 @@ def find_steps(
     return ()
 
 
-def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:150]
-
-
 def _lens(model: LayeredModel) -> Lens:
     """Return the lens of a classifier that runs in batches; raises `LayerscopeError` for any other model."""
-    name = model.loaded.name
+    name = model.name
     lens = model.lens
-    problem = getattr(getattr(model.module, "config", None), "problem_type", None)
+    problem = setting(model.module, "problem_type")
     broken = next((note for note in model.notes if "NaN" in note), None)
     if lens is None and broken is not None:
         raise LayerscopeError(

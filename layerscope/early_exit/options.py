@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from layerscope.core.option_kinds import Number
-from layerscope.core.options import Loading, Options, Reading
-from layerscope.models.options import LoadOptions, Override
+from layerscope.core import Loading, Number, Options, Reading
+from layerscope.models import LoadOptions, Override
 
 GOAL = "Guarantee"
 LEAVING = "Leaving"

@@ -4,19 +4,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from torch import nn
 
 import layerscope.early_exit.calibration as exact
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import (
+    LayerscopeError,
+    Reporter,
+    jsonable,
+    machine,
+    processes,
+    reporting,
+)
 from layerscope.core.files import folder_aside
-from layerscope.core.progress import Reporter, reporting
-from layerscope.core.saved import jsonable
-from layerscope.core.stopwatch import machine
-from layerscope.early_exit.calibration import Calibration
 from layerscope.early_exit.cost_model import Costs, Exits, choose_exits
 from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
@@ -29,14 +32,12 @@ from layerscope.early_exit.options import (
     Goal,
 )
 from layerscope.early_exit.predictions import NEVER, Layers, Recorded, check_threshold
-from layerscope.early_exit.saving import precision
 from layerscope.early_exit.timing import Raced, measure_costs, race_exits
 from layerscope.early_exit.validation import Validation, read_validation, record_all
-from layerscope.generation import draft_report
-from layerscope.generation.draft_report import DraftReport
+from layerscope.generation import DraftReport, draft_report
 from layerscope.generation.language_model import language_model
 from layerscope.metrics import exit_speedup
-from layerscope.truncation.costs import parameters
+from layerscope.models import dtype_of, parameters
 
 STATED = "no guarantee: the threshold was fixed, not calibrated"
 MODEL = "model"
@@ -49,13 +50,18 @@ BATCH = 32
 
 def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
     """Return the report on exits of a classifier, or on drafts of a language model."""
-    if options.out is not None and not draft_report.STORE.is_in(options.out):
-        _refuse_folder(options.out)  # before the model is loaded
     if options.threshold is not None:
         check_threshold(options.threshold)
         if "max_disagreement" in options.changed:
             raise LayerscopeError(
                 "`max_disagreement` calibrates the threshold and `threshold` fixes it: give one of the two"
+            )
+    # before the model is loaded
+    if options.out is not None and not draft_report.STORE.is_in(options.out):
+        model_folder = STORE.folder(options.out) / MODEL
+        if model_folder.exists():
+            raise LayerscopeError(
+                f"{str(model_folder)!r} exists: delete it, or name a new folder"
             )
     try:
         model = ExitModel(
@@ -109,7 +115,14 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
             chosen_on = recorded.take(design)
             exits = chosen_exits(chosen_on, costs, batch_size, len(tested), goal)
         if threshold is None:
-            model.use(_certified(model, recorded.take(tested), exits, goal))
+            calibration = exact.calibrate_recorded(
+                recorded.take(tested),
+                exits,
+                goal,
+                fingerprint=model.fingerprint(),
+                dtype=dtype_of(model.model),
+            )
+            model.use(calibration)
         else:
             model.leave(exits, threshold)
         report = _report(model, samples, recorded, batch_size, reporter)
@@ -145,7 +158,7 @@ def _report(
     chosen = curve[curve["chosen"]].iloc[0]
     leaving = recorded.leaves(exits, threshold)
     return ExitReport(
-        model=model.layered.loaded.name,
+        model=model.layered.name,
         depth=model.depth,
         classes=model.classes,
         exits=exits,
@@ -189,13 +202,6 @@ def _saved(report: ExitReport, model: ExitModel, out: Path) -> ExitReport:
     return report
 
 
-def _refuse_folder(out: str | Path) -> None:
-    """Raise for a folder that no report can be written to, or that holds an exit model already."""
-    model = STORE.folder(out) / MODEL
-    if model.exists():
-        raise LayerscopeError(f"{str(model)!r} exists: delete it, or name a new folder")
-
-
 def curve_table(
     recorded: Recorded,
     exits: Exits,
@@ -209,17 +215,15 @@ def curve_table(
         leaving = recorded.leaves(exits, threshold)
         counts = np.bincount(leaving, minlength=recorded.depth + 1)[1:]
         measured, error = raced.speedups["threshold", threshold]
-        rows.append(
-            {
-                "threshold": threshold,
-                "chosen": threshold == chosen,
-                "mean_layer": leaving.mean(),
-                "exit_speedup": exit_speedup(counts.astype(float)),
-                "measured": measured,
-                "error": error,
-                **_quality(recorded, leaving),
-            }
-        )
+        row = {
+            "threshold": threshold,
+            "chosen": threshold == chosen,
+            "mean_layer": leaving.mean(),
+            "exit_speedup": exit_speedup(counts.astype(float)),
+            "measured": measured,
+            "error": error,
+        }
+        rows.append(row | _quality(recorded, leaving))
     return pd.DataFrame(rows)
 
 
@@ -252,17 +256,14 @@ def _truncated(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFra
     size = parameters(model.model)
     rows = []
     for layer in range(1, recorded.depth + 1):
-        gone = map(model.model.get_submodule, {*blocks[layer:]} - {*blocks[:layer]})
-        measured, error = raced.speedups.get(("layer", layer), (math.nan, math.nan))
-        rows.append(
-            {
-                "layer": layer,
-                **_quality(recorded, np.full(len(recorded), layer)),
-                "measured": measured,
-                "error": error,
-                "parameters": size - parameters(nn.ModuleList(gone)),
-            }
-        )
+        gone = {*blocks[layer:]} - {*blocks[:layer]}
+        without = nn.ModuleList(map(model.model.get_submodule, gone))
+        unknown = math.nan, math.nan
+        measured, error = raced.speedups.get(("layer", layer), unknown)
+        row: dict[str, Any] = {"layer": layer, "measured": measured, "error": error}
+        row |= _quality(recorded, np.full(len(recorded), layer))
+        row["parameters"] = size - parameters(without)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -284,15 +285,3 @@ def chosen_exits(
         return thresholds[int(meets) - 1]
 
     return choose_exits(recorded, costs, batch_size, allowed)
-
-
-def _certified(
-    model: ExitModel, recorded: Recorded, exits: Exits, goal: Goal
-) -> Calibration:
-    return exact.calibrate_recorded(
-        recorded,
-        exits,
-        goal,
-        fingerprint=model.fingerprint(),
-        dtype=precision(model.model),
-    )

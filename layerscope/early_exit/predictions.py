@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import Number
+from layerscope.core import LayerscopeError, Number
 
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 NEVER = math.inf
 """The threshold that no score reaches: every row runs through all layers."""
-Layers = NDArray[np.int64]
+Layers = Numbers
 """The layer at which each sample leaves, [N]."""
 
 
@@ -51,9 +52,9 @@ class Recorded:
     """
 
     classes: int
-    scores: NDArray[np.float64]
-    predictions: NDArray[np.int64]
-    labels: NDArray[np.int64] | None = None
+    scores: Floats
+    predictions: Numbers
+    labels: Numbers | None = None
 
     def __len__(self) -> int:
         return len(self.predictions)
@@ -64,7 +65,7 @@ class Recorded:
         return int(self.predictions.shape[1])
 
     @cached_property
-    def full(self) -> NDArray[np.int64]:
+    def full(self) -> Numbers:
         """What the full model predicts, [N]."""
         return self.predictions[:, -1]
 
@@ -73,14 +74,14 @@ class Recorded:
         """The layers at which samples leave where none leaves early, [N]."""
         return np.full(len(self), self.depth)
 
-    def take(self, rows: NDArray[np.int64]) -> "Recorded":
+    def take(self, rows: Numbers) -> "Recorded":
         """Return these samples alone."""
         labels = self.labels
         if labels is not None:
             labels = labels[rows]
         return Recorded(self.classes, self.scores[rows], self.predictions[rows], labels)
 
-    def scores_at(self, exits: Sequence[int]) -> NDArray[np.float64]:
+    def scores_at(self, exits: Sequence[int]) -> Floats:
         """Return what is compared with the threshold at these exits (layers 1 … L − 1), [N, E]."""
         return self.scores[:, np.asarray(exits, dtype=np.int64) - 1]
 
@@ -88,12 +89,11 @@ class Recorded:
         """Return the layer at which each sample leaves: the first exit whose score reaches the threshold, else L."""
         last = np.ones(len(self), dtype=bool)  # the last layer keeps nobody
         sure = np.column_stack([self.scores_at(exits) >= threshold, last])
-        layers: Layers = np.asarray([*exits, self.depth], dtype=np.int64)[
-            sure.argmax(1)
-        ]
-        return layers
+        layers = np.asarray([*exits, self.depth], dtype=np.int64)
+        first: Layers = layers[sure.argmax(1)]
+        return first
 
-    def predicted(self, layers: Layers) -> NDArray[np.int64]:
+    def predicted(self, layers: Layers) -> Numbers:
         """Return what is predicted of each sample where it leaves at its layer, [N]."""
         return self.predictions[np.arange(len(self)), layers - 1]
 
@@ -110,6 +110,5 @@ class Recorded:
 
 def last_real(mask: Tensor) -> Tensor:
     """Return the positions of each row of a mask [B, T] up to its last real one, [B]: padding between them stays."""
-    return (mask.bool() * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(
-        1
-    )
+    numbers = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    return (mask.bool() * numbers).amax(1)

@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from layerscope.core import Store
 from layerscope.core.hub import HERE
-from layerscope.core.saved import Store
 from layerscope.early_exit.calibration import Calibration
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.early_exit.options import Goal
-from layerscope.models.mean_head import is_mean_head
+from layerscope.models import is_mean_head
 from layerscope.models.weights import numbers_of
-from layerscope.show.plain import escape
+from layerscope.models.whereabouts import whereabouts
 from layerscope.truncation.card import head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
-from layerscope.truncation.source import copy_terms, whereabouts
+from layerscope.truncation.source import copy_terms
 
 FILE = "early_exit.json"
 STORE = Store(
@@ -44,38 +44,31 @@ def fingerprint(classifier: nn.Module, heads: nn.Module) -> str:
     of_heads = ((f"exit_heads.{name}", tensor) for name, tensor in numbers_of(heads))
     for name, tensor in sorted((*numbers_of(classifier), *of_heads), key=itemgetter(0)):
         flat = tensor.detach().reshape(-1)
-        some = flat[:: max(1, math.ceil(len(flat) / SAMPLED))].to("cpu", torch.bfloat16)
+        step = max(1, math.ceil(len(flat) / SAMPLED))
+        some = flat[::step].to("cpu", torch.bfloat16).contiguous()
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
-        digest.update(some.contiguous().view(torch.int16).numpy().tobytes())
+        digest.update(some.view(torch.int16).numpy().tobytes())
     return digest.hexdigest()
-
-
-def precision(module: nn.Module) -> str:
-    """Return the dtype of a model's weights, such as "float32"."""
-    return str(next(module.parameters()).dtype).removeprefix("torch.")
 
 
 def write_exit_card(model: Any, out: Path, report: ExitReport | None) -> None:
     """Write the card of an `ExitModel`, with what a report measured of it; the licence of its source comes too."""
-    source = whereabouts(
-        getattr(model.config, "_name_or_path", ""), model.layered.loaded.revision
-    )
+    path = getattr(model.config, "_name_or_path", "")
+    source = whereabouts(path, model.layered.loaded.revision)
     copy_terms(source[1], out)
     auto = auto_class(model.model)
     mean = is_mean_head(model.config)
-    name = model.layered.loaded.name
-    pipeline = "text-classification" if mean else pipeline_of(auto)
+    pipeline = pipeline_of(auto)
+    if mean:
+        pipeline = "text-classification"
     write_card(
         "exits",
         out,
         head=head(source, "transformers", pipeline, ["early-exit"]),
-        name=escape(name),
         mean=mean,
         model=model,
         report=report,
-        format="transformers",
         auto=auto,
-        modality=model.layered.encoder.modality,
         here=HERE,
     )
 

@@ -14,22 +14,20 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Reporter
-from layerscope.core.stopwatch import Clock, Stopwatch, rounds_in
+from layerscope.core import LayerscopeError, Reporter, Stopwatch
+from layerscope.core.stopwatch import Clock, rounds_in
 from layerscope.early_exit.cost_model import Costs, Exits, Plan, Seconds
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.predictions import sureness
+from layerscope.early_exit.predictions import Floats, sureness
 from layerscope.early_exit.validation import Validation
-from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, forward
+from layerscope.models import Inputs, evaluating
+from layerscope.models.forward import forward
 from layerscope.truncation.depth import depth_of
 
 SECONDS = 20.0
@@ -57,10 +55,13 @@ def measure_costs(
     The numbers of rows take turns, so that a busy machine slows all of them alike.
     """
     most = min(batch_size, len(samples) - 1)
-    sizes = (*(2**k for k in range(most.bit_length()) if 2**k < most), most)
+    powers = [2**k for k in range(most.bit_length())]
+    sizes = (*(size for size in powers if size < most), most)
     order = np.random.default_rng(0).permutation(len(samples))
-    batches = [samples.batch(order[: size + 1]).to(model.device) for size in sizes]
-    runs = [partial(_stages, model, *each) for each in zip(batches, sizes, strict=True)]
+    runs = []
+    for size in sizes:
+        batch = samples.batch(order[: size + 1])
+        runs.append(partial(_stages, model, batch.to(model.device), size))
     warming = sum(Stopwatch(model.device).seconds(run) for run in runs)
     rounds = rounds_in(SECONDS - warming, warming, FEWEST, MOST)
     timings = []
@@ -68,12 +69,8 @@ def measure_costs(
         for _ in range(rounds):
             timings.append([run() for run in runs])
             advance(1)
-    by_size = [list(zip(*each, strict=True)) for each in zip(*timings, strict=True)]
-    return Costs(
-        sizes,
-        tuple(median(block) for block, _ in by_size),
-        tuple(max(median(check), 0.0) for _, check in by_size),
-    )
+    blocks, checks = np.median(np.array(timings), axis=0).T
+    return Costs(sizes, tuple(blocks), tuple(checks.clip(min=0.0)))
 
 
 def _stages(model: ExitModel, inputs: Inputs, stay: int) -> tuple[float, float]:
@@ -133,7 +130,7 @@ def race_exits(
             f"times are of {len(raced)} of {len(plan)} batches, spread over the data"
         )
     plain = seconds["layer", model.depth] = seconds[PLAIN]
-    milliseconds = 1e3 * float(np.median(plain, axis=0).sum()) / sum(map(len, raced))
+    milliseconds = 1e3 * _total(plain) / sum(map(len, raced))
     speedups = {name: speedup(plain, took) for name, took in seconds.items()}
     return Raced(speedups, milliseconds, tuple(notes))
 
@@ -146,14 +143,18 @@ def speedup(plain: Seconds, other: Seconds) -> tuple[float, float]:
     of runs, one after the other, departs from it (Cochran 1977, Sampling Techniques, equation
     2.46).
     """
-    ratio = float(np.median(plain, axis=0).sum() / np.median(other, axis=0).sum())
+    ratio = _total(plain) / _total(other)
     runs = plain.size
     if runs < 2:
         return ratio, math.nan
-    departures = plain - ratio * other
-    return ratio, float(
-        np.sqrt(runs / (runs - 1) * np.square(departures).sum()) / other.sum()
-    )
+    squares = np.square(plain - ratio * other).sum()
+    error = np.sqrt(runs / (runs - 1) * squares) / other.sum()
+    return ratio, float(error)
+
+
+def _total(seconds: Seconds) -> float:
+    """Return the seconds of all batches, of each the median turn."""
+    return float(np.median(seconds, axis=0).sum())
 
 
 def _race(
@@ -168,7 +169,7 @@ def _race(
     Returns these batches, and the seconds of each runner `[turns, batches]`.
     """
 
-    def timed(inputs: Inputs, first: int = 0) -> NDArray[np.float64]:
+    def timed(inputs: Inputs, first: int = 0) -> Floats:
         batch = inputs.to(model.device)
         runs = [partial(run, batch) for run in runners.values()]
         return Stopwatch(model.device).turn(runs, first)
@@ -181,10 +182,11 @@ def _race(
         spread = np.linspace(0, len(plan) - 1, min(turns, len(plan)))
         raced = [plan[i] for i in np.unique(spread.astype(int))]
         batches = [samples.batch(rows) for rows in raced]
-        times = np.zeros((max(1, turns // len(batches)), len(batches), len(runners)))
-        total = times[..., 0].size
+        rounds = max(1, turns // len(batches))
+        times = np.zeros((rounds, len(batches), len(runners)))
+        total = rounds * len(batches)
         with reporter.bar("exits and depths, interleaved", total, "batches") as advance:
-            for turn, number in np.ndindex(*times.shape[:2]):
+            for turn, number in np.ndindex(rounds, len(batches)):
                 times[turn, number] = timed(batches[number], turn + number)
                 advance(1)
     return raced, dict(zip(runners, np.moveaxis(times, 2, 0), strict=True))

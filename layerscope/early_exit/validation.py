@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, choices, count
-from layerscope.core.options import Reading
+from layerscope.core import LayerscopeError, Reading, choices, count
 from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.predictions import Recorded, sureness
@@ -18,9 +17,8 @@ from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import seen_of
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
-from layerscope.models.batching import batches_of
-from layerscope.models.encode import Encoder, encoder_for, read_as
-from layerscope.models.forward import Inputs
+from layerscope.models import Inputs, batches_of, encoder_for, setting
+from layerscope.models.encode import Encoder, read_as
 from layerscope.models.layered import class_numbers
 
 
@@ -124,18 +122,15 @@ def record_all(
     guarantee survives that: it counts wrong predictions at thresholds fixed before the data, and
     few samples are so close to one.
     """
-    plan = [
-        np.asarray(rows)
-        for rows in batches_of(model.layered, samples.lengths, batch_size)
-    ]
+    batches = batches_of(model.layered, samples.lengths, batch_size)
+    plan = [np.asarray(rows) for rows in batches]
     parts = []
     for part in share(lambda rows: read_layers(model, samples.batch(rows)), plan):
         parts.append(part)
         advance(len(part[0]))
     order = np.argsort(np.concatenate(plan))
-    scores, predictions = (
-        np.concatenate(column)[order] for column in zip(*parts, strict=True)
-    )
+    columns = zip(*parts, strict=True)
+    scores, predictions = (np.concatenate(column)[order] for column in columns)
     return Recorded(model.classes, scores, predictions, samples.labels)
 
 
@@ -149,21 +144,22 @@ def read_layers(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarra
         predictions.append(logits.argmax(-1).cpu())
         return torch.zeros(len(rows), dtype=torch.bool)
 
-    outcome = model.run(inputs.to(model.device), range(1, model.depth), keep)
+    before_last = range(1, model.depth)
+    outcome = model.run(inputs.to(model.device), before_last, keep)
     keep(model.depth, outcome.logits, outcome.layers)
-    return torch.stack(scores, 1).numpy(), torch.stack(predictions, 1).numpy()
+    by_layer = torch.stack(predictions, 1)
+    return torch.stack(scores, 1).numpy(), by_layer.numpy()
 
 
 def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
     """Warn where what lies beside a trained checkpoint says that it learnt some of these samples."""
-    config = getattr(model.model, "config", None)
-    folder = Path(str(getattr(config, "_name_or_path", "")))
+    folder = Path(str(setting(model.model, "_name_or_path", "")))
     seen, comparable = seen_of(corpus, folder)
     if not seen:
         return []
     return [
         f"{seen:,} of {count(comparable, 'sample')} that can be compared are among those that "
-        f"{model.layered.loaded.name} was trained on: it is surer of these than of new ones, so the guarantee does not "
+        f"{model.layered.name} was trained on: it is surer of these than of new ones, so the guarantee does not "
         "hold; give samples that it has not seen"
     ]
 
@@ -176,7 +172,7 @@ def _labels(corpus: Corpus, model: ExitModel) -> tuple[Rows | None, str]:
     if None not in numbers:
         return np.asarray(numbers, dtype=np.int64), ""
     other = str(corpus.labels[numbers.index(None)])
-    names = getattr(getattr(model.model, "config", None), "id2label", None) or {}
+    names = setting(model.model, "id2label") or {}
     classes = choices(other, [*map(str, names.values())][:12])
     return (
         None,

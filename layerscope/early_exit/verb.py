@@ -2,16 +2,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core import processes
-from layerscope.core.option_kinds import (
+from layerscope.core import (
+    DATA,
     IN_CODE,
+    MODEL,
+    OUTPUT,
     SEED,
     Folder,
     Number,
     Several,
     Whole,
+    checked,
+    processes,
 )
-from layerscope.core.options import DATA, MODEL, OUTPUT, LoadingAndReading, checked
+from layerscope.core.options import LoadingAndReading
 from layerscope.early_exit.options import (
     DRAFTS,
     LEAVING,

@@ -5,14 +5,22 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core import LayerscopeError, choices
 from layerscope.evaluation.layer_encoder import LayerEncoder, Serving
 from layerscope.evaluation.options import Positions
 from layerscope.evaluation.stored_texts import TextStates
-from layerscope.models import LayeredModel, Loaded, Override, find_layers, vectors_for
-from layerscope.models.encode import TextEncoder, modalities_of
-from layerscope.models.identity import dtype_of, revision_of
-from layerscope.models.inspection import made_up_samples
+from layerscope.models import (
+    LayeredModel,
+    Loaded,
+    Override,
+    TextEncoder,
+    dtype_of,
+    find_layers,
+    made_up_samples,
+    modalities_of,
+    vectors_for,
+)
+from layerscope.models.identity import revision_of
 from layerscope.probes.mixes import Weights, as_text, fixed_mixes
 from layerscope.scores.opening import LOCAL
 from layerscope.scores.probe_results import Slot
@@ -34,7 +42,7 @@ def reader_of(loaded: Loaded, override: Override) -> LayeredModel:
         raise LayerscopeError(
             f"{loaded.name} has no tokenizer to read texts with: save one with it"
         )
-    model = find_layers(loaded, "text", samples, override, max_length=None, prompt="")
+    model = find_layers(loaded, "text", samples, override)
     if not isinstance(model.encoder, TextEncoder) or model.rank != 3:
         raise LayerscopeError(
             f"{loaded.name} gives no states of tokens: evaluate takes models of texts"
@@ -48,7 +56,7 @@ def reader_of(loaded: Loaded, override: Override) -> LayeredModel:
 
 def slots_of(model: LayeredModel, positions: Positions) -> list[Slot]:
     """Return layer, site and pooling of every row that is to be judged, by default at the last site."""
-    depth = model.stack.depth
+    depth = model.depth
     there = model.sites
     chosen = list(dict.fromkeys(positions.sites or there[-1:]))
     for site in chosen:
@@ -61,7 +69,7 @@ def slots_of(model: LayeredModel, positions: Positions) -> list[Slot]:
         layers = sorted({int(layer) for layer in positions.layers})
     if layers[-1] > depth:
         raise LayerscopeError(
-            f"layer {layers[-1]} does not exist: {model.loaded.name} has the layers 0 to {depth}"
+            f"layer {layers[-1]} does not exist: {model.name} has the layers 0 to {depth}"
         )
     if positions.mixes and len(layers) < 2:
         raise LayerscopeError(
@@ -94,7 +102,7 @@ def encoders_of(
         return views
     layers = sorted({layer for layer, *_ in slots})
     places = dict.fromkeys((site, pooling) for _, site, pooling in slots)
-    mixed = fixed_mixes(layers, model.stack.depth)
+    mixed = fixed_mixes(layers, model.depth)
     for (site, pooling), (name, weights) in product(places, mixed.items()):
         about = {"mix": name, "weights": as_text(weights)}
         about |= {"site": site, "pooling": pooling}
@@ -106,10 +114,10 @@ def _description(model: LayeredModel, revision: str, about: dict[str, Any]) -> A
     """Return mteb's description of one layer of a model; without `about` it is the model as shipped."""
     from mteb.models import ModelMeta
 
-    name = model.loaded.name
+    name = model.name
     if "/" not in name:
         name = LOCAL + name
-    dtype = dtype_of(model)
+    dtype = dtype_of(model.module)
     if dtype != "float32":
         about = about | {"dtype": dtype}
     facts = {
@@ -125,4 +133,4 @@ def _description(model: LayeredModel, revision: str, about: dict[str, Any]) -> A
 
 def last_of(model: LayeredModel) -> Slot:
     """Return where the model as shipped takes its vector."""
-    return model.stack.depth, model.final, model.pooling[0]
+    return model.depth, model.final, model.pooling[0]

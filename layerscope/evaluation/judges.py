@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.hub import go_offline_without_hub
-from layerscope.core.processes import Team
-from layerscope.core.progress import Reporter
+from layerscope.core import Reporter, Team, go_offline_without_hub
 from layerscope.core.workers import one_thread
 from layerscope.evaluation.judging import UndefinedError, UnjudgedError, judge, line_of
 from layerscope.evaluation.stored_texts import TextStates
@@ -49,9 +47,8 @@ class Judge:
             reason = next(filter(None, faults), "")
             if not reason:
                 encoders = [self.encoders[i] for i in missing]
-                reason = self._task(
-                    task, encoders, f"{name} ({number} of {len(tasks)})"
-                )
+                title = f"{name} ({number} of {len(tasks)})"
+                reason = self._task(task, encoders, title)
             if reason:
                 self.failed[name] = reason
                 self.reporter.say(f"{name} is left out: {reason}")
@@ -60,11 +57,8 @@ class Judge:
 
     def _missing(self, task: Any) -> list[int]:
         """Return the numbers of the encoders that a task has no result of."""
-        return [
-            i
-            for i, encoder in enumerate(self.encoders)
-            if not self._is_done(task, encoder)
-        ]
+        is_done = [self._is_done(task, encoder) for encoder in self.encoders]
+        return [number for number, done in enumerate(is_done) if not done]
 
     def _load(self, task: Any) -> str:
         """Load the data of a task, and return why that cannot be, or an empty text."""
@@ -93,9 +87,8 @@ class Judge:
             is_same = result.dataset_revision == task.metadata.revision
             is_whole = not result.get_missing_evaluations(task)
             return is_same and is_whole and math.isfinite(result.get_score())
-        except (
-            Exception
-        ):  # pydantic, JSON and mteb's converters raise many kinds; it is judged again
+        # pydantic, JSON and mteb's converters raise many kinds; it is judged again
+        except Exception:
             return False
 
     def _task(self, task: Any, encoders: Sequence[Any], title: str) -> str:
@@ -143,9 +136,9 @@ class Judge:
             os.replace(written, path)
 
     def _path(self, task: Any, encoder: Any) -> Path:
+        """Return where the result of a task lies."""
         from mteb.cache import ResultCache
 
+        about = encoder.mteb_model_meta
         cache = ResultCache(self.folder)
-        return Path(
-            cache.get_task_result_path(task.metadata.name, encoder.mteb_model_meta)
-        )
+        return Path(cache.get_task_result_path(task.metadata.name, about))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.evaluation.stored_texts import Floats, TextStates
 from layerscope.models import Loaded
 from layerscope.probes.mixes import Weights

@@ -11,15 +11,11 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from layerscope.core.errors import LayerscopeError, needs
-from layerscope.core.processes import Team
-from layerscope.core.progress import Reporter
+from layerscope.core import LayerscopeError, Reporter, Team
+from layerscope.core.errors import needs
 from layerscope.evaluation.judging import quiet
-from layerscope.models import LayeredModel
-from layerscope.models.batching import batches_of
-from layerscope.models.capture import evaluating
+from layerscope.models import Inputs, LayeredModel, batches_of, evaluating
 from layerscope.models.encode import padded
-from layerscope.models.forward import Inputs
 
 with needs("lm-eval", "tasks of language models need lm-evaluation-harness"):
     from lm_eval.models.huggingface import HFLM
@@ -44,12 +40,13 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         is_usable = is_usable and isinstance(tokenizer, PreTrainedTokenizerBase)
         if not (is_usable and model.is_language_model):
             raise LayerscopeError(
-                f"{model.loaded.name} is not a causal language model of transformers with a tokenizer"
+                f"{model.name} is not a causal language model of transformers with a tokenizer"
             )
         self.layers = tuple(layers)
         self.layered = model
         self.layer = layers[-1]
-        self.reporter, self.team = Reporter(), Team()
+        self.reporter = Reporter()
+        self.team = Team()
         self.answers: list[Answer] = []
         with evaluating(module), quiet():  # the harness warns of every model in memory
             tokenizer = copy.deepcopy(tokenizer)  # it is given a token for padding
@@ -62,9 +59,8 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         if not self.answers:
             self.answers = super().loglikelihood(requests, disable_tqdm=disable_tqdm)
         column = self.layers.index(self.layer)
-        return [
-            (float(logs[column]), bool(greedy[column])) for logs, greedy in self.answers
-        ]
+        at_layer = [(logs[column], greedy[column]) for logs, greedy in self.answers]
+        return [(float(log), bool(greedy)) for log, greedy in at_layer]
 
     def _loglikelihood_tokens(
         self,
@@ -85,7 +81,9 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         def answer(batch: list[int]) -> Any:
             spans = []
             for place, n in enumerate(batch):
-                spans += [(place, requests[i][2]) for i in requests_of[rows[n]]]
+                for i in requests_of[rows[n]]:
+                    _, _, continuation = requests[i]
+                    spans.append((place, continuation))
             return self._batch([rows[n] for n in batch], spans)
 
         batches = batches_of(self.layered, [*map(len, rows)])
@@ -97,13 +95,14 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
             evaluating(self.layered.module),
         ):
             for batch, of_batch in zip(batches, answers, strict=True):
-                table[:, [i for n in batch for i in requests_of[rows[n]]]] = of_batch
+                numbers = [i for n in batch for i in requests_of[rows[n]]]
+                table[:, numbers] = of_batch
                 advance(len(batch))
         broken = np.isnan(table[0]).any(0)
         if broken.any():
+            layer = self.layers[int(broken.argmax())]
             raise LayerscopeError(
-                f"{self.layered.loaded.name} gives NaN at layer {self.layers[int(broken.argmax())]}: try "
-                "`dtype='float32'`, or leave that task out"
+                f"{self.layered.name} gives NaN at layer {layer}: try `dtype='float32'`, or leave that task out"
             )
         return list(zip(*table, strict=True))
 
@@ -119,13 +118,15 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         truths = torch.tensor(tokens, device=device)
         ends = [row * ids.shape[1] + len(rows[row]) for row, _ in spans]
         places = zip(ends, lengths, strict=True)
-        read = torch.cat([torch.arange(end - n, end) for end, n in places]).to(device)
+        positions = [torch.arange(end - n, end) for end, n in places]
+        read = torch.cat(positions).to(device)
         answers = []
 
         def visit(layer: int, site: str, states: Tensor) -> None:
             if site != "raw" or layer not in self.layers:
                 return
-            logs, greedy = self._read(states.flatten(0, 1)[read], truths)
+            ending = states.flatten(0, 1)[read]
+            logs, greedy = self._read(ending, truths)
             sums = [float(part.sum()) for part in torch.split(logs, lengths)]
             alls = [float(part.all()) for part in torch.split(greedy, lengths)]
             answers.append([sums, alls])
@@ -143,7 +144,8 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         for logits in lens.token_logits(states, Inputs({"input_ids": tokens})):
             truths = tokens[: len(logits)]
             tokens = tokens[len(logits) :]
-            shares = log_softmax(logits.float(), -1)
-            logs.append(shares.gather(1, truths[:, None])[:, 0].cpu())
-            greedy.append((shares.argmax(-1) == truths).cpu())
+            log_p = log_softmax(logits.float(), -1)
+            of_truths = log_p.gather(1, truths[:, None])
+            logs.append(of_truths[:, 0].cpu())
+            greedy.append((log_p.argmax(-1) == truths).cpu())
         return torch.cat(logs), torch.cat(greedy)

@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, choices, near
-from layerscope.core.files import existing
-from layerscope.core.hub import go_offline_without_hub
-from layerscope.core.processes import Team
-from layerscope.core.progress import Reporter
+from layerscope.core import (
+    LayerscopeError,
+    choices,
+    existing,
+    go_offline_without_hub,
+    near,
+)
 from layerscope.evaluation.judging import line_of, quiet
 from layerscope.evaluation.layer_lm import LayerLM
-from layerscope.evaluation.probe_states import TOKENS, Shared
+from layerscope.evaluation.probe_states import TOKENS, Pass, Shared
 from layerscope.evaluation.probe_tasks import ProbeKind, ProbeTask
 from layerscope.inputs import Corpus
 from layerscope.models import LayeredModel
 from layerscope.probes import ProbeScore
-from layerscope.probes.mixes import Weights
 from layerscope.scores.probe_results import Slot
 
 FEW_SHOT_SEED = 1234
@@ -39,7 +40,7 @@ class Answers(Shared):
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
         super().__init__(data, model, slots)
         site = model.final
-        depth = model.stack.depth
+        depth = model.depth
         layers = sorted({layer for layer, *where in slots if where[0] == site})
         if not layers:
             raise LayerscopeError(
@@ -49,16 +50,12 @@ class Answers(Shared):
         self.last = depth, site, TOKENS
         self.lm = LayerLM(model, sorted({*layers, depth}))
 
-    def compute(
-        self, job: Any, path: Any, manifest: Any, reporter: Reporter, team: Team
-    ) -> None:
+    def compute(self, work: Pass) -> None:
         """Leave the work to the first layer that is scored, which gives the answers of all."""
-        self.lm.reporter = reporter
-        self.lm.team = team
+        self.lm.reporter = work.reporter
+        self.lm.team = work.team
 
-    def layer(
-        self, slot: Slot, weights: Weights | None = None, finished: bool = True
-    ) -> tuple[LayerLM]:
+    def layer(self, slot: Slot) -> tuple[LayerLM]:
         """Return the model as it answers at a layer."""
         self.lm.layer = slot[0]
         return (self.lm,)
@@ -134,9 +131,8 @@ def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     total = len(task.eval_docs)
     chosen = None
     if samples is not None and total > samples:
-        chosen = np.sort(
-            np.random.default_rng(seed).choice(total, samples, replace=False)
-        ).tolist()
+        drawn = np.random.default_rng(seed).choice(total, samples, replace=False)
+        chosen = np.sort(drawn).tolist()
     task.build_all_requests(samples=chosen)
 
     # the harness would build the same again for every layer

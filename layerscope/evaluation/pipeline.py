@@ -8,11 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import own_folder
+from layerscope.core import LayerscopeError, own_folder, processes, reporting
 from layerscope.core.folder_lock import locked
-from layerscope.core.progress import reporting
 from layerscope.evaluation.encoders import encoders_of, last_of, reader_of, slots_of
 from layerscope.evaluation.judges import STATES, Judge
 from layerscope.evaluation.judging import quiet
@@ -21,12 +18,12 @@ from layerscope.evaluation.probe_tasks import ProbeTask
 from layerscope.evaluation.probing import Study, states_of
 from layerscope.evaluation.stored_texts import TextStates
 from layerscope.evaluation.tasks import open_tasks
-from layerscope.models import LayeredModel, Loaded, Override, load
-from layerscope.models.encode import modalities_of
+from layerscope.models import LayeredModel, Loaded, Override, load, modalities_of
 from layerscope.models.of_run import check_unchanged, model_of
 from layerscope.runs.opening import run_of
-from layerscope.scores.evaluation import ORIGINS, Evaluation, ModelOrigin, add_origin
-from layerscope.scores.opening import META, holds_scores, open_evaluation
+from layerscope.scores import Evaluation, open_evaluation
+from layerscope.scores.evaluation import ORIGINS, ModelOrigin, add_origin
+from layerscope.scores.opening import META, holds_scores
 from layerscope.scores.probe_results import Slot, has_probes, refuse_other_data
 
 
@@ -74,7 +71,7 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
         stack.enter_context(quiet())
         origin = ModelOrigin(
             _source(model_or_path),
-            model.stack.depth,
+            model.depth,
             model.encoder.modality,
             _part(model, loaded),
         )
@@ -93,7 +90,8 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
             failed |= judge.failed
             lengths += states.lengths
         if lengths and model.encoder.modality == "text":
-            origin = replace(origin, tokens=max(1, round(sum(lengths) / len(lengths))))
+            mean = sum(lengths) / len(lengths)
+            origin = replace(origin, tokens=max(1, round(mean)))
             team.lead(partial(add_origin, folder, loaded.name, origin))
         team.meet()  # all is written
         return _opened(folder, None if out is not None else loaded.name, failed)
@@ -109,7 +107,8 @@ def _studies(
     """Yield the probes by the data that they share: a linear and a kNN probe read the same states."""
     groups: dict[Any, list[ProbeTask]] = {}
     for probe in probes:
-        groups.setdefault((probe.kind.states, id(probe.data)), []).append(probe)
+        shared = probe.kind.states, id(probe.data)
+        groups.setdefault(shared, []).append(probe)
     for group in groups.values():
         states = states_of(group[0], loaded, override, positions)
         shift = None

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, count
-from layerscope.core.processes import Team
-from layerscope.core.progress import Reporter
+from layerscope.core import LayerscopeError, Reporter, Team, count
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.inputs import Corpus, draw, open_corpus
 from layerscope.inputs.corpus import WHOLE
 from layerscope.inputs.tagged import Tagged, first_tokens, read_tagged
-from layerscope.models import LayeredModel
-from layerscope.models.forward import Inputs, accepts
+from layerscope.models import Inputs, LayeredModel, accepts
 from layerscope.probes.mixes import Weights
 from layerscope.profiling.forward_pass import shared_run
 from layerscope.profiling.plan import Job
@@ -50,6 +48,22 @@ def labelled(data: Any, samples: int | None, seed: int) -> Corpus:
     return corpus
 
 
+@dataclass(frozen=True)
+class Pass:
+    """A pass over one data set: what is run, which run that is, where it is kept, and who works on it."""
+
+    job: Job
+    manifest: dict[str, Any]
+    path: Path
+    reporter: Reporter
+    team: Team
+
+    def run(self, *measure: Any) -> Run:
+        """Run the model over the data, or what is missing; what is kept is a run folder without tables."""
+        who = self.reporter, self.team
+        return shared_run(self.path, self.manifest, self.job, *who, *measure)
+
+
 class Shared(ABC):
     """The states of one data set, as one model reads it, that probes share.
 
@@ -65,28 +79,19 @@ class Shared(ABC):
         self.slots = list(slots)
         self.corpus = data
         self.model = model
-        self.last: Slot = model.stack.depth, model.final, model.pooling[0]
+        self.last: Slot = model.depth, model.final, model.pooling[0]
 
     @abstractmethod
-    def compute(
-        self,
-        job: Job,
-        path: Path,
-        manifest: dict[str, Any],
-        reporter: Reporter,
-        team: Team,
-    ) -> None:
+    def compute(self, work: Pass) -> None:
         """Run the model over the data, or what is missing of it."""
 
-    def read_run(self, run: Run, manifest: dict[str, Any], job: Job) -> bool:
+    def read_run(self, run: Run, work: Pass) -> bool:
         """Take the states of a run where it has these of the same data, and return whether it has."""
         return False
 
     @abstractmethod
-    def layer(
-        self, slot: Slot, weights: Weights | None = None, finished: bool = True
-    ) -> tuple[Any, ...]:
-        """Return what a probe takes of a layer, or a mix; unless `finished` before what follows the pooling."""
+    def layer(self, slot: Slot) -> tuple[Any, ...]:
+        """Return what a probe takes of a layer."""
 
 
 SAME = {
@@ -106,42 +111,40 @@ class Pooled(Shared):
         poolings = [*(pooling for *_, pooling in slots), model.pooling[0]]
         self.kept = self.poolings = tuple(dict.fromkeys(poolings))
 
-    def compute(
-        self,
-        job: Job,
-        path: Path,
-        manifest: dict[str, Any],
-        reporter: Reporter,
-        team: Team,
-    ) -> None:
-        """Run the model over the data, or what is missing; what is kept is a run folder without tables."""
-        self._take(shared_run(path, manifest, job, reporter, team), job)
+    def compute(self, work: Pass) -> None:
+        """Run the model over the data, or what is missing of it."""
+        self._take(work.run(), work.job)
 
-    def read_run(self, run: Run, manifest: dict[str, Any], job: Job) -> bool:
+    def read_run(self, run: Run, work: Pass) -> bool:
         """Take the states of a run where it has these of the same data, and return whether it has."""
         for group, keys in SAME.items():
             for key in keys:
-                if run.info[group].get(key) != manifest[group].get(key):
+                if run.info[group].get(key) != work.manifest[group].get(key):
                     return False
-        has_poolings = set(self.poolings) <= set(run.info["pooling"])
-        if has_poolings:
-            self._take(run, job)
-        return has_poolings
+        if not set(self.poolings) <= set(run.info["pooling"]):
+            return False
+        self._take(run, work.job)
+        return True
 
     def _take(self, run: Run, job: Job) -> None:
+        """Read the states of a run, of exact copies one."""
         # as a run of `profile` is probed
         self.rows = Source(run, job.options).distinct
         self.run = run
 
-    def layer(
-        self, slot: Slot, weights: Weights | None = None, finished: bool = True
-    ) -> tuple[Any, ...]:
-        """Return vectors [N, D] of a layer, or a mix of layers, and labels; unless `finished` those before the tail."""
+    def layer(self, slot: Slot) -> tuple[Any, ...]:
+        """Return vectors [N, D] of a layer, and labels."""
         layer, site, pooling = slot
+        return self.mix(site, pooling, {layer: 1.0})
+
+    def mix(
+        self, site: str, pooling: str, weights: Weights, finished: bool = True
+    ) -> tuple[Any, ...]:
+        """Return vectors [N, D] of a mix of layers, and labels; unless `finished` those before the tail."""
         labels = self.run.folder.plan.iloc[self.rows]["label"].to_numpy()
         parts = []
-        for number, weight in (weights or {layer: 1.0}).items():
-            states = self.run.states(pooling, (Column(site, number),), self.rows)
+        for layer, weight in weights.items():
+            states = self.run.states(pooling, (Column(site, layer),), self.rows)
             parts.append(weight * states[:][:, 0])
         vectors = sum(parts[1:], parts[0]).numpy()
         if finished:
@@ -165,18 +168,19 @@ class TokenMeasure:
         chosen = [positions[sample] for sample in rows["sample"]]
         self.length = torch.tensor([len(each) for each in chosen])
         self.sample = torch.arange(len(rows)).repeat_interleave(self.length)
-        self.position = torch.tensor(
-            [at for each in chosen for at in each], dtype=torch.int64
-        )
+        positions = [at for each in chosen for at in each]
+        self.position = torch.tensor(positions, dtype=torch.int64)
         self.broken = torch.full((len(rows),), -1, dtype=torch.int32)
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
         """Take the tokens of one layer, if it is judged."""
         if Column(site, layer) not in self.columns:
             return
-        states = tokens[self.sample.to(tokens.device), self.position.to(tokens.device)]
+        samples = self.sample.to(tokens.device)
+        states = tokens[samples, self.position.to(tokens.device)]
         self.tokens[f"{site}.{layer}"] = states[None]
-        wrong = torch.unique(self.sample[~torch.isfinite(states).all(-1).cpu()])
+        finite = torch.isfinite(states).all(-1).cpu()
+        wrong = torch.unique(self.sample[~finite])
         self.broken[wrong[self.broken[wrong] < 0]] = layer
 
     def tensors(self) -> dict[str, Tensor]:
@@ -186,9 +190,9 @@ class TokenMeasure:
 
 
 def stored_tokens(
-    run: Run, slot: Slot, weights: Weights | None = None
+    run: Run, column: Column
 ) -> tuple[Tensor, npt.NDArray[np.int64], pd.DataFrame]:
-    """Return the tokens [M, D] of a layer or a mix, how many each sample has [N], and the samples' rows of the plan.
+    """Return the tokens [M, D] of a layer, how many each sample has [N], and the samples' rows of the plan.
 
     Samples that are not finite, and exact copies, are left out.
     """
@@ -198,12 +202,7 @@ def stored_tokens(
     kept = []
     for shard in folder.shards:
         with folder.shard(shard) as file:
-            mixed = (weights or {slot[0]: 1.0}).items()
-            parts = [
-                weight * file.get_tensor(f"{slot[1]}.{layer}")[0]
-                for layer, weight in mixed
-            ]
-            states = sum(parts[1:], parts[0])
+            states = file.get_tensor(f"{column.site}.{column.layer}")[0]
             length = file.get_tensor("length")
             finite = file.get_tensor("broken").numpy() < 0
         rows = folder.rows(shard)
@@ -223,7 +222,7 @@ class Words(Shared):
         self, data: Tagged, model: LayeredModel, slots: Sequence[Slot]
     ) -> None:
         super().__init__(data, model, slots)
-        name = model.loaded.name
+        name = model.name
         if model.rank == 2:
             raise LayerscopeError(f"the states of {name} have no tokens to probe")
         self.slots = [*dict.fromkeys((*slot[:2], TOKENS) for slot in slots)]
@@ -231,11 +230,11 @@ class Words(Shared):
         places = {(site, layer) for layer, site, _ in [*self.slots, self.last]}
         self.kept = tuple(Column(*place) for place in sorted(places))
         # a decoder beside an encoder reads the text shifted by one
-        shift = int(
-            model.stack.part == "decoder" and accepts(model.module, "decoder_input_ids")
-        )
+        reads_shifted = accepts(model.module, "decoder_input_ids")
+        shift = int(model.stack.part == "decoder" and reads_shifted)
         read = first_tokens(model.encoder, data.sentences, name)
-        self.positions, self.tags = list[list[int]](), list[list[str]]()
+        self.positions: list[list[int]] = []
+        self.tags: list[list[str]] = []
         for (window, starts), tags in zip(read, data.labels, strict=True):
             most = len(window.ids) - shift
             pairs = zip(starts, tags, strict=True)
@@ -243,42 +242,33 @@ class Words(Shared):
             self.positions.append([at for at, _ in kept])
             self.tags.append([tag for _, tag in kept])
         words = sum(map(len, data.sentences))
-        notes = list[str]()
+        notes: tuple[str, ...] = ()
         lost = words - sum(map(len, self.positions))
         if lost == words:
             raise LayerscopeError(
                 f"no word of {data.name} has a token of {name}: check the data"
             )
         if lost:
-            notes = [
-                f"{lost:,} of {count(words, 'word')} have no token of their own: they are left out"
-            ]
+            of_words = f"{lost:,} of {count(words, 'word')}"
+            notes = (f"{of_words} have no token of their own: they are left out",)
         names = tuple(map(str, range(len(read))))
         windows = tuple(window for window, _ in read)
-        self.corpus = Corpus(data.name, "text", windows, names, notes=tuple(notes))
+        self.corpus = Corpus(data.name, "text", windows, names, notes=notes)
 
-    def compute(
-        self,
-        job: Job,
-        path: Path,
-        manifest: dict[str, Any],
-        reporter: Reporter,
-        team: Team,
-    ) -> None:
+    def compute(self, work: Pass) -> None:
         """Run the model over the data, or what is missing, and keep tokens of the layers that are judged."""
         measure = partial(TokenMeasure, set(self.kept), self.positions)
-        self.run = shared_run(path, manifest, job, reporter, team, measure, self._bytes)
+        self.run = work.run(measure, self._bytes)
 
-    def layer(
-        self, slot: Slot, weights: Weights | None = None, finished: bool = True
-    ) -> tuple[Any, ...]:
+    def layer(self, slot: Slot) -> tuple[Any, ...]:
         """Return states [words, D], the label of each word, and the number of its sentence."""
-        states, lengths, rows = stored_tokens(self.run, slot, weights)
-        labels = np.array(
-            [tag for sample in rows["sample"] for tag in self.tags[sample]]
-        )
-        return states.float(), labels, np.repeat(rows["sample"].to_numpy(), lengths)
+        layer, site, _ = slot
+        states, lengths, rows = stored_tokens(self.run, Column(site, layer))
+        samples = rows["sample"].to_numpy()
+        labels = [tag for sample in samples for tag in self.tags[sample]]
+        return states.float(), np.array(labels), np.repeat(samples, lengths)
 
     def _bytes(self, plan: pd.DataFrame, job: Job) -> int:
-        numbers = sum(map(len, self.positions)) * len(self.kept) * job.model.stack.width
-        return 4 * numbers
+        """Return how many bytes the tokens take that are kept."""
+        tokens = sum(map(len, self.positions))
+        return 4 * tokens * len(self.kept) * job.model.width

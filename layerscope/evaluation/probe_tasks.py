@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, listed
+from layerscope.core import LayerscopeError, listed
 from layerscope.evaluation.probe_states import Shared, labelled
 from layerscope.inputs import Corpus
 from layerscope.inputs.tagged import Tagged

@@ -11,24 +11,21 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Reporter
+from layerscope.core import LayerscopeError, Reporter, processes
 from layerscope.evaluation.encoders import slots_of
 from layerscope.evaluation.judges import STATES
 from layerscope.evaluation.judging import line_of
 from layerscope.evaluation.options import Positions
-from layerscope.evaluation.probe_states import Shared
+from layerscope.evaluation.probe_states import Pass, Pooled, Shared
 from layerscope.evaluation.probe_tasks import ProbeTask
-from layerscope.models import Loaded, Override, Vectors, find_layers
+from layerscope.models import Loaded, Override, Vectors, dtype_of, find_layers
 from layerscope.models.identity import (
-    dtype_of,
     revision_of,
     tokens_fingerprint,
     weights_fingerprint,
@@ -57,12 +54,11 @@ def states_of(
     """
     data = task.data
     first = list(data.samples[:PROBED])
-    model = find_layers(
-        loaded, data.modality, first, override, max_length=None, prompt=""
-    )
+    model = find_layers(loaded, data.modality, first, override)
     return task.kind.states(data, model, slots_of(model, positions))
 
 
+@dataclass
 class Study:
     """Probes that share one pass of a model over one data set.
 
@@ -70,40 +66,33 @@ class Study:
     model and data has the states already.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[ProbeTask],
-        states: Shared,
-        folder: Path,
-        seed: int,
-        mixes: bool,
-        run: Run | None = None,
-        shift: "Study | None" = None,
-    ) -> None:
-        self.tasks = tuple(tasks)
-        self.states = states
-        self.folder = folder
-        self.run = run
-        self.shift = shift
-        self.mixes = mixes
-        self.loaded = states.model.loaded
+    tasks: Sequence[ProbeTask]
+    states: Shared
+    folder: Path
+    seed: int
+    mixes: bool
+    run: Run | None = None
+    shift: "Study | None" = None
+
+    def __post_init__(self) -> None:
+        states = self.states
         self.model = states.model
         self.team = processes.team()
         # the pass keeps nothing but states for a metric of labels, and no views
         self.options = PassOptions(
-            metrics=("linear_probe",), views=0, samples=None, seed=seed
+            metrics=("linear_probe",), views=0, samples=None, seed=self.seed
         )
         self.rows = [("baseline", states.last)]
         """Kind and slot of every row: the model as shipped, then the layers."""
         self.rows += [("layer", slot) for slot in states.slots]
         self.layers = sorted({layer for layer, *_ in states.slots})
-        self.fingerprint = tasks[0].data.fingerprint()
+        self.fingerprint = self.tasks[0].data.fingerprint()
         self.both: dict[Slot, tuple[ProbeScore, ...]] = {}
         """By slot the scores of a probe on both data, under a shift."""
 
     def data_of(self, task: ProbeTask) -> str:
         """Name the samples and labels of a task, with the seed that they are split by."""
-        names = [self.fingerprint, str(self.options.seed)]
+        names = [self.fingerprint, str(self.seed)]
         if task.shift is not None and self.shift is not None:
             names.insert(1, self.shift.fingerprint)
         return "-".join(names)
@@ -112,10 +101,10 @@ class Study:
     def identity(self) -> tuple[Any, ...]:
         """All that the states depend on, but for where they are taken."""
         model = self.model
-        weights = weights_fingerprint(model.module), dtype_of(model)
+        weights = weights_fingerprint(model.module), dtype_of(model.module)
         tokens = tokens_fingerprint(model, self.states.corpus)
         data = model.max_length, self.fingerprint, tokens
-        return revision_of(self.loaded), *weights, model.stack, *data
+        return revision_of(model.loaded), *weights, model.stack, *data
 
     @property
     def path(self) -> Path:
@@ -158,14 +147,14 @@ class Study:
     def _scores_of(self, task: ProbeTask) -> ProbeScores:
         """Return the scores of a task that are there of the same weights, data and options."""
         # all a score depends on, but for its slot and its task's name
-        about = [FORMAT, task.kind.name, self.identity, self.options.seed]
+        about = [FORMAT, task.kind.name, self.identity, self.seed]
         source = None
         if task.shift is not None and self.shift is not None:
             source = replace(task, shift=None).name
             about.append(self.shift.identity)
         facts = {
-            "model": self.loaded.name,
-            "revision": revision_of(self.loaded),
+            "model": self.model.name,
+            "revision": revision_of(self.model.loaded),
             "task": task.name,
             "data": self.data_of(task),
             "digest": hashlib.sha256(repr(about).encode()).hexdigest(),
@@ -181,7 +170,7 @@ class Study:
         """Return the sites and poolings to mix layers at, none where no mix is wanted, or all have their scores."""
         if not (self.mixes and task.kind.learns_mixes):
             return []
-        names = mix_names(self.layers, self.model.stack.depth)
+        names = mix_names(self.layers, self.model.depth)
         places = dict.fromkeys(slot[1:] for slot in self.states.slots)
         slots = [(name, *place) for name, place in product(names, places)]
         if all(scores.has("mix", slot) for slot in slots):
@@ -189,6 +178,7 @@ class Study:
         return [*places]
 
     def _drop_states(self) -> None:
+        """Delete the states that the probes have read."""
         for study in filter(None, (self, self.shift)):
             shutil.rmtree(study.path, ignore_errors=True)
         with suppress(OSError):
@@ -201,12 +191,14 @@ class Study:
         vectors = Vectors(self.states.poolings)
         job = Job(self.model, self.states.corpus, self.options, vectors)
         tasks = [task.name for task in self.tasks]
-        command = f"layerscope.evaluate({self.loaded.name!r}, {tasks!r})"
-        manifest = describe(job, self.loaded.name, job.corpus.name, command)
-        if self.run is not None and self.states.read_run(self.run, manifest, job):
+        name = self.model.name
+        command = f"layerscope.evaluate({name!r}, {tasks!r})"
+        manifest = describe(job, name, job.corpus.name, command)
+        work = Pass(job, manifest, self.path, reporter, self.team)
+        if self.run is not None and self.states.read_run(self.run, work):
             reporter.say(f"states: those of run {str(self.run.path)!r}")
         else:
-            self.states.compute(job, self.path, manifest, reporter, self.team)
+            self.states.compute(work)
 
     def _fit(self, task: ProbeTask, scores: ProbeScores, reporter: Reporter) -> None:
         """Fit the probe at every row that lacks a score, and the mixes that do."""
@@ -231,7 +223,7 @@ class Study:
         """Return the score of a layer, and that under a shift: one probe is judged on both data."""
         if self.shift is not None and slot in self.both:
             return self.both[slot]
-        seed = self.options.seed
+        seed = self.seed
         with _naming(task, slot):
             states = self.states.layer(slot)
             if self.shift is None:
@@ -245,26 +237,27 @@ class Study:
         by_slot: dict[Slot, ProbeScore],
     ) -> None:
         """Add the scores of the mixes of layers at a site and pooling."""
-        by_layer = {}
-        for (layer, *where), score in by_slot.items():
-            if tuple(where) == place:
-                by_layer[layer] = score
+        assert isinstance(self.states, Pooled)
+        at_place = (slot for slot in by_slot if slot[1:] == place)
+        by_layer = {slot[0]: by_slot[slot] for slot in at_place}
         mixes = linear_mixes(
-            partial(self.states.layer, (self.layers[-1], *place)),
+            partial(self.states.mix, *place),
             self.layers,
-            self.model.stack.depth,
+            self.model.depth,
             by_layer,
-            seed=self.options.seed,
+            seed=self.seed,
             share=self.team.each,
         )
         for name, mix in mixes:
             # it was killed between two of them
-            if not scores.has("mix", (name, *place)):
-                row = asdict(mix.score) | {"score": mix.score.mean}
-                row |= {"gain": mix.gain, "gain_error": mix.gain_error}
-                scores.add(
-                    "mix", (name, *place), row | {"weights": as_text(mix.weights)}
-                )
+            slot = (name, *place)
+            if not scores.has("mix", slot):
+                row = asdict(mix.score)
+                row["score"] = mix.score.mean
+                row["gain"] = mix.gain
+                row["gain_error"] = mix.gain_error
+                row["weights"] = as_text(mix.weights)
+                scores.add("mix", slot, row)
 
 
 @contextmanager

@@ -14,45 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from layerscope.core.rank_correlation import Floats, spearman_by_sample
 from layerscope.scores.probe_results import BY_SAMPLE, packed
 
-Floats = npt.NDArray[np.float64]
 CUT = 10
 ROUNDED = 1e-5
 """How far mteb rounds its scores of retrieval."""
-
-
-def sum_up_to(values: Floats, weights: Floats) -> Floats:
-    """Return for each value the sum of the weights of all that are not above it, `[n]`."""
-    order = np.argsort(values)
-    sums = np.concatenate([[0.0], np.cumsum(weights[order])])
-    return np.asarray(sums[np.searchsorted(values[order], values, side="right")])
-
-
-def spearman_by_sample(one: Floats, two: Floats) -> Floats:
-    """Return values `[n]` with Spearman's correlation of one and two as their mean; of ties all have the mean rank."""
-    n = len(one)
-
-    def sum_above(values: Floats, weights: Floats) -> Floats:
-        not_above = sum_up_to(values, weights)
-        not_below = sum_up_to(-values, weights)
-        return np.asarray(weights.sum() - not_above + not_below) / (2 * n)
-
-    # their mean is 0
-    ranks = [0.5 - sum_above(values, np.ones(n)) for values in (one, two)]
-    x, y = ranks
-    spreads = [float(rank @ rank) / n for rank in ranks]
-    covariance = float(x @ y) / n
-    # a sample raises the ranks of all above it
-    moved = x * y + sum_above(one, y) + sum_above(two, x) - 3 * covariance
-    correlation = covariance / math.sqrt(spreads[0] * spreads[1])
-    influence = moved / math.sqrt(spreads[0] * spreads[1])
-    for values, rank, spread in zip((one, two), ranks, spreads, strict=True):
-        moved = rank**2 + 2 * sum_above(values, rank) - 3 * spread
-        influence -= correlation * moved / (2 * spread)
-    return np.asarray(correlation + influence)
 
 
 def _accuracy(task: Any, predictions: Any, rows: Any) -> Floats:
@@ -62,10 +30,10 @@ def _accuracy(task: Any, predictions: Any, rows: Any) -> Floats:
 
 
 def _spearman(_: Any, predictions: Any, rows: Any) -> Floats:
+    """Return the values of pairs, whose mean is the correlation of cosines and scores."""
     labels = np.asarray(rows["score"][:], dtype=np.float64)
-    return spearman_by_sample(
-        labels, np.asarray(predictions["cosine_scores"], dtype=np.float64)
-    )
+    cosines = np.asarray(predictions["cosine_scores"], dtype=np.float64)
+    return spearman_by_sample(labels, cosines)
 
 
 def _ndcg(_: Any, predictions: Mapping[str, Mapping[str, float]], rows: Any) -> Floats:
@@ -75,14 +43,11 @@ def _ndcg(_: Any, predictions: Mapping[str, Mapping[str, float]], rows: Any) -> 
     for query in sorted(predictions):
         scores = predictions[query]
         relevant = rows["relevant_docs"][query]
-        ranked = sorted(scores, key=lambda name: (scores[name], name), reverse=True)[
-            :CUT
-        ]
-        gains = [relevant.get(name, 0) for name in ranked]
+        ranked = sorted(scores, key=lambda name: (scores[name], name), reverse=True)
+        gains = [relevant.get(name, 0) for name in ranked[:CUT]]
         ideal = sorted(relevant.values(), reverse=True)[:CUT]
-        values.append(
-            gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)])
-        )
+        best = ideal @ discounts[: len(ideal)]
+        values.append(gains @ discounts[: len(gains)] / best)
     return np.array(values)
 
 

@@ -16,17 +16,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.processes import Team
-from layerscope.core.progress import Reporter
+from layerscope.core import LayerscopeError, Reporter, Team
 from layerscope.core.state_store import StateStore
 from layerscope.core.workers import torch_threads
 from layerscope.inputs.samples import KEY_BYTES, key_of
-from layerscope.models import LayeredModel
-from layerscope.models.batching import batches_of
-from layerscope.models.capture import evaluating
+from layerscope.models import LayeredModel, batches_of, evaluating, pool
 from layerscope.models.identity import states_fingerprint
-from layerscope.models.pooling import pool
 from layerscope.runs.folder import need_room
 from layerscope.scores.probe_results import Slot
 
@@ -55,7 +50,7 @@ class TextStates:
     >>> from layerscope.evaluation.stored_texts import TextStates
     >>> from layerscope.models import LoadOptions, Override, find_layers, load
     >>> texts = ["the food was good", "the staff were rude"]
-    >>> model = find_layers(load("tiny-bert", LoadOptions()), "text", texts, Override(), max_length=None, prompt="")
+    >>> model = find_layers(load("tiny-bert", LoadOptions()), "text", texts, Override())
     >>> store = TextStates(model, [(2, "raw", "mean")], Path("states"))
     >>> store.vectors(store.keys(texts), (2, "raw", "mean")).shape
     (2, 16)
@@ -71,7 +66,8 @@ class TextStates:
     ) -> None:
         self.slots = sorted(set(slots))
         self.model = model
-        self.reporter, self.team = reporter or Reporter(), team or Team()
+        self.reporter = reporter or Reporter()
+        self.team = team or Team()
         self.lengths: list[int] = []
         self.threads = torch.get_num_threads()
         about = FORMAT, states_fingerprint(model), self.slots
@@ -103,8 +99,9 @@ class TextStates:
 
     def vectors(self, keys: Sequence[bytes], slot: Slot) -> Floats:
         """Return the states at a slot, [n, D] float32, in the order of `keys`."""
-        vectors = np.empty((len(keys), self.model.stack.width), dtype=np.float32)
-        parts, rows = np.array([self._rows[key] for key in keys]).reshape(-1, 2).T
+        vectors = np.empty((len(keys), self.model.width), dtype=np.float32)
+        places = np.array([self._rows[key] for key in keys])
+        parts, rows = places.reshape(-1, 2).T
         for part in np.unique(parts):
             here = parts == part
             with self.store.open(int(part)) as file:
@@ -126,14 +123,16 @@ class TextStates:
         """Take in the keys of a part."""
         with self.store.open(number) as file:
             keys = file.get_tensor("keys").numpy()
-        self._rows |= {row.tobytes(): (number, i) for i, row in enumerate(keys)}
+        for i, key in enumerate(keys):
+            self._rows[key.tobytes()] = number, i
 
     def _embed(self, missing: dict[bytes, str]) -> None:
+        """Embed texts by their keys, shared with the team, and write them part by part."""
         texts = list(missing.values())
         lengths = self.model.encoder.lengths(texts)
         self.lengths += lengths
         self.folder.mkdir(parents=True, exist_ok=True)
-        size = KEY_BYTES + 4 * self.model.stack.width * len(self.slots)
+        size = KEY_BYTES + 4 * self.model.width * len(self.slots)
         mend = "take fewer `samples`, `layers` or poolings, or another `out`"
         need_room(self.folder, size * len(texts), mend)
         batches = batches_of(self.model, lengths)
@@ -163,7 +162,7 @@ class TextStates:
     def _batch(self, texts: list[str], longest: int) -> dict[Slot, Tensor]:
         """Return by slot the vectors [B, D] of one forward; zeros of texts without a token."""
         if longest == 0:
-            zeros = torch.zeros(len(texts), self.model.stack.width)
+            zeros = torch.zeros(len(texts), self.model.width)
             return dict.fromkeys(self.slots, zeros)
         inputs = self.model.encoder.batch(texts).to(self.model.device)
         vectors: dict[Slot, Tensor] = {}
@@ -179,10 +178,11 @@ class TextStates:
         return vectors
 
     def _refuse_broken(self, layer: int, texts: list[str], vectors: Tensor) -> None:
+        """Raise for a text whose vector is not finite."""
         broken = (~torch.isfinite(vectors).all(-1)).nonzero()
         if len(broken):
             raise LayerscopeError(
-                f"{self.model.loaded.name} gives NaN or infinity at layer {layer} for the text "
+                f"{self.model.name} gives NaN or infinity at layer {layer} for the text "
                 f"{texts[int(broken[0])][:60]!r}: try `dtype='float32'`, or leave that text out"
             )
 

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.extras import require
-from layerscope.core.files import existing
+from layerscope.core import LayerscopeError, existing, require
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
 from layerscope.scores.files import refuse_columns, refuse_rows
 
@@ -25,12 +23,10 @@ def as_data_sets(splits: Splits) -> Any:
     """Return splits as most tasks of mteb hold them."""
     from datasets import Dataset, DatasetDict
 
-    return DatasetDict(
-        {
-            name: Dataset.from_pandas(rows, preserve_index=False)
-            for name, rows in splits.items()
-        }
-    )
+    data = DatasetDict()
+    for name, rows in splits.items():
+        data[name] = Dataset.from_pandas(rows, preserve_index=False)
+    return data
 
 
 def class_labels(rows: pd.DataFrame, source: str) -> pd.DataFrame:
@@ -119,13 +115,13 @@ def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> An
     for split, table in tables.items():
         rows = _read(table, kind)
         if samples is not None and len(rows) > samples:
-            drawn = np.random.default_rng(seed).choice(
-                len(rows), samples, replace=False
-            )
+            rng = np.random.default_rng(seed)
+            drawn = rng.choice(len(rows), samples, replace=False)
             rows = rows.iloc[np.sort(drawn)]
         for column in kind.texts:
-            empty = rows[column].isna() | (rows[column].astype(str).str.strip() == "")
-            refuse_rows(empty, rows[column], source, "fill it in, or leave the row out")
+            cells = rows[column]
+            empty = cells.isna() | (cells.astype(str).str.strip() == "")
+            refuse_rows(empty, cells, source, "fill it in, or leave the row out")
         rows = kind.check(rows.astype(dict.fromkeys(kind.texts, str)), source)
         splits[split] = rows.reset_index(drop=True)
     splits = kind.arrange(splits, samples, seed, source)
@@ -174,23 +170,19 @@ def _read(data: Any, kind: TableKind) -> pd.DataFrame:
 
 
 def _task(kind: TableKind, name: str, splits: Splits) -> Any:
+    """Return mteb's task of a kind on these splits, known by a digest of them."""
     import mteb.abstasks as abstasks
     from mteb.abstasks.task_metadata import TaskMetadata
 
-    contents = "".join(
-        f"{split}{rows.to_json(orient='split')}"
-        for split, rows in sorted(splits.items())
-    )
+    contents = [kind.name]
+    for split in sorted(splits):
+        contents += [split, str(splits[split].to_json(orient="split"))]
+    digest = hashlib.sha256("".join(contents).encode()).hexdigest()
     metadata = TaskMetadata(
         name=name,
         description=f"{kind.name} of the user's own file",
         type=kind.type,
-        dataset={
-            "path": name,
-            "revision": hashlib.sha256(f"{kind.name}{contents}".encode()).hexdigest()[
-                :40
-            ],
-        },
+        dataset={"path": name, "revision": digest[:40]},
         eval_splits=["test"],
         eval_langs=["eng-Latn"],  # mteb asks for one; nothing reads it
         main_score=kind.main_score,
@@ -198,9 +190,8 @@ def _task(kind: TableKind, name: str, splits: Splits) -> Any:
         modalities=["text"],
     )
     members = {"metadata": metadata, **kind.attributes(splits["test"])}
-    task = type(
-        f"Own{kind.type}", (getattr(abstasks, f"AbsTask{kind.type}"),), members
-    )()
+    base = getattr(abstasks, f"AbsTask{kind.type}")
+    task = type(f"Own{kind.type}", (base,), members)()
     task.dataset = kind.data(splits)
     task.data_loaded = True
     return task

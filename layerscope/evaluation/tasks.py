@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, near
-from layerscope.core.extras import require
+from layerscope.core import LayerscopeError, near, require
 from layerscope.evaluation.kinds import kind_names, kind_of
 from layerscope.evaluation.probe_tasks import Draw, ProbeTask
 
@@ -48,9 +47,10 @@ def open_tasks(
             judged_by_mteb += _of_mteb(task)
         for kind, data in data_by_kind.items():
             for opened in kind_of(kind).open(data, draw):
-                (probes if isinstance(opened, ProbeTask) else judged_by_mteb).append(
-                    opened
-                )
+                if isinstance(opened, ProbeTask):
+                    probes.append(opened)
+                else:
+                    judged_by_mteb.append(opened)
     _refuse(judged_by_mteb, probes, draw)
     return judged_by_mteb, probes
 
@@ -59,7 +59,9 @@ def _with_kinds(task: Any) -> Mapping[str, Any]:
     """Return data by their kind, of `KIND:PATH` or a mapping; empty for a task of mteb."""
     if isinstance(task, Mapping):
         return task
-    kind, _, path = task.partition(":") if isinstance(task, str) else ("", "", "")
+    if not isinstance(task, str):
+        return {}
+    kind, _, path = task.partition(":")
     if path and ("-" in kind or kind.islower()):
         return {kind: path}
     return {}
@@ -99,7 +101,10 @@ def _of_mteb(task: Any) -> Iterator[Any]:
             f"a task is a name, KIND:PATH or a task of mteb, not a {type(task).__name__}"
         )
     for one in named:
-        for part in one.tasks if hasattr(one, "taskname_to_task") else [one]:
+        parts = [one]
+        if hasattr(one, "taskname_to_task"):
+            parts = one.tasks
+        for part in parts:
             _refuse_inputs(part.metadata)
             yield part
 
@@ -115,6 +120,7 @@ def _refuse_inputs(about: Any) -> None:
 
 
 def _by_name(name: str) -> list[Any]:
+    """Return the tasks that a name of mteb stands for."""
     import mteb
 
     if name == LAYER_BY_LAYER:
@@ -131,10 +137,8 @@ def _by_name(name: str) -> list[Any]:
     try:
         return [mteb.get_task(name)]
     except KeyError:
-        names = [
-            LAYER_BY_LAYER,
-            *(task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)),
-        ]
+        tasks = mteb.get_tasks(exclude_superseded=False)
+        names = [LAYER_BY_LAYER, *(task.metadata.name for task in tasks)]
         mend = f": give a name of mteb, or KIND:FILE ({', '.join(kind_names())})"
         hint = near(name, names) or mend
         raise LayerscopeError(f"task {name!r} does not exist in mteb{hint}") from None

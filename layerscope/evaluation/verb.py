@@ -2,9 +2,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core import processes
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Several, Whole
-from layerscope.core.options import OUTPUT, Loading, checked
+from layerscope.core import (
+    IN_CODE,
+    OUTPUT,
+    SEED,
+    Folder,
+    Loading,
+    Several,
+    Whole,
+    checked,
+    processes,
+)
+from layerscope.core.option_kinds import Names
 from layerscope.evaluation.options import EvaluateOptions
 
 if TYPE_CHECKING:

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core import LayerscopeError, choices
 from layerscope.extraction.options import ExtractOptions
 from layerscope.extraction.pipeline import layered, wanted_of
 from layerscope.extraction.reading import Wanted, prepare, read_states
 from layerscope.inputs import open_corpus
-from layerscope.models import LayeredModel
-from layerscope.models.capture import evaluating
+from layerscope.models import LayeredModel, evaluating
 
 _ready: dict[Any, tuple[Any, LayeredModel, Wanted]] = {}
 
@@ -34,13 +33,12 @@ def with_states(
         return dict(batch)
     model, wanted = ready
     with evaluating(model.module):
-        read = read_states(model, prepare(model, [samples[i] for i in filled]), wanted)
+        prepared = prepare(model, [samples[i] for i in filled])
+        read = read_states(model, prepared, wanted)
     columns = dict(batch)
     rows = [filled[i] for i in read.rows]
     for pooling, states in read.states.items():
-        whole = torch.full(
-            (len(wanted.layers), len(samples), model.stack.width), torch.nan
-        )
+        whole = torch.full((len(wanted.layers), len(samples), model.width), torch.nan)
         whole[:, rows] = states
         ending = ""
         if len(read.states) > 1:

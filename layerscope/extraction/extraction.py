@@ -2,11 +2,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import count, spans
+from layerscope.core import count, jsonable, spans
 from layerscope.core.hub import on_this_machine
-from layerscope.core.saved import jsonable
 from layerscope.inputs.state_folder import StatesFolder, broken_in, total_of
-from layerscope.show.document import Document, Facts
+from layerscope.show import Document, Facts
 from layerscope.show.numbers import amount
 
 
@@ -43,6 +42,7 @@ class Extraction:
         return self._sum("samples")
 
     def _sum(self, name: str) -> int:
+        """Return the sum of a number over all chunks."""
         return total_of(list(self.chunks), name)
 
     @property
@@ -52,6 +52,7 @@ class Extraction:
 
     @property
     def _layers(self) -> str:
+        """Which layers there are, in words."""
         return spans(self.info["layers"], "layer")
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from layerscope.core.options import checked
+from layerscope.core import checked
 from layerscope.extraction.options import ExtractOptions
 from layerscope.extraction.verb import extract
 

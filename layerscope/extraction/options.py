@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.options import Options
-from layerscope.models.options import LoadOptions, Override
+from layerscope.core import Options
+from layerscope.models import LoadOptions, Override
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,25 +2,27 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError, count
+from layerscope.core import (
+    LayerscopeError,
+    Reporter,
+    Team,
+    count,
+    processes,
+    reporting,
+    versions,
+)
 from layerscope.core.prefetch import ahead
-from layerscope.core.processes import Team
-from layerscope.core.progress import Reporter, reporting
-from layerscope.core.saved import versions
 from layerscope.extraction.extraction import Extraction, open_extraction
 from layerscope.extraction.options import ExtractOptions
 from layerscope.extraction.reading import Read, Wanted, layers_of, prepare, read_states
 from layerscope.inputs import Chunk, Corpus, Stream, open_stream
 from layerscope.inputs.state_folder import TOKENS, ChunkTable, StatesFolder
-from layerscope.models import LayeredModel, find_layers, load, vectors_for
-from layerscope.models.capture import evaluating
-from layerscope.models.identity import about_model, tokens_fingerprint
+from layerscope.models import LayeredModel, evaluating, find_layers, load, vectors_for
+from layerscope.models.identity import about_model, as_named, tokens_fingerprint
 
 CHUNK_ROWS = {False: 1024, True: 128}
 """Rows of a file by whether it holds the states of every token."""
@@ -74,7 +76,7 @@ def layered(options: ExtractOptions, head: Corpus) -> LayeredModel:
 def wanted_of(options: ExtractOptions, model: LayeredModel) -> Wanted:
     """Return which states are kept; what this model or this format does not have is refused."""
     dtype = getattr(torch, options.store_dtype)
-    layers = layers_of(options.layers, model.stack.depth)
+    layers = layers_of(options.layers, model.depth)
     site = options.site
     if site not in model.sites:
         site = "raw"
@@ -91,7 +93,7 @@ def wanted_of(options: ExtractOptions, model: LayeredModel) -> Wanted:
         )
     if model.rank == 2:
         raise LayerscopeError(
-            f"the states of {model.loaded.name} have no tokens: leave `tokens` out"
+            f"the states of {model.name} have no tokens: leave `tokens` out"
         )
     return Wanted(layers, site, (), dtype, options.batch_size)
 
@@ -102,7 +104,7 @@ def _manifest(
     """Return what `states.json` holds from the start: the same in every process that shares the work."""
     data = {
         "name": stream.name,
-        "source": _name_of(options.data),
+        "source": as_named(options.data),
         "modality": stream.modality,
         "text_column": stream.text_column,
         "label_column": stream.label_column,
@@ -119,7 +121,7 @@ def _manifest(
     return {
         **versions(),
         "command": options.command,
-        "model": about_model(model, _name_of(options.model)),
+        "model": about_model(model, as_named(options.model)),
         "data": data,
         "layers": list(wanted.layers),
         "site": wanted.site,
@@ -129,13 +131,6 @@ def _manifest(
         "chunk_rows": stream.rows,
         "options": decisive,
     }
-
-
-def _name_of(source: Any) -> str:
-    """Return a path or a name as the user gives it; the kind of an object."""
-    if isinstance(source, (str, Path)):
-        return str(source)
-    return type(source).__name__
 
 
 def _due(
@@ -218,12 +213,14 @@ def _broken(
     first: dict[int, int] = {}
     starts = torch.tensor(read.offsets)
     for pooling, states in read.states.items():
-        for row, vector in (~torch.isfinite(states).all(-1)).nonzero().tolist():
+        finite = torch.isfinite(states).all(-1)
+        for row, vector in (~finite).nonzero().tolist():
             sample = vector
             if pooling == TOKENS:
                 sample = int(torch.searchsorted(starts, vector, right=True)) - 1
-            first[sample] = min(first.get(sample, layers[-1]), layers[row])
-    return [(names[sample], layer) for sample, layer in sorted(first.items())]
+            earlier = first.get(sample, layers[-1])
+            first[sample] = min(earlier, layers[row])
+    return [(names[sample], first[sample]) for sample in sorted(first)]
 
 
 def _report_broken(extraction: Extraction, reporter: Reporter) -> None:

@@ -1,5 +1,6 @@
 """The states of some samples at some layers: batched by length, read in forwards that end at the deepest layer."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,15 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.core.prefetch import ahead
 from layerscope.inputs.state_folder import TOKENS
-from layerscope.models import LayeredModel
-from layerscope.models.batching import batches_of
+from layerscope.models import Inputs, LayeredModel, TextEncoder, batches_of, pool
 from layerscope.models.capture import capture
-from layerscope.models.encode import Encoder, TextEncoder
-from layerscope.models.forward import Inputs, in_halves
-from layerscope.models.pooling import pool
+from layerscope.models.encode import Encoder
+from layerscope.models.forward import in_halves
 
 
 @dataclass(frozen=True)
@@ -97,10 +96,11 @@ def read_states(
     def about(batch: Sequence[int]) -> str:
         return f"of length {lengths[batch[0]]}"
 
-    parts: dict[str, list[Tensor]] = {name: [] for name in wanted.poolings or (TOKENS,)}
+    parts: dict[str, list[Tensor]] = defaultdict(list)
     order: list[int] = []
-    batches = batches_of(model, [lengths[row] for row in rows], wanted.batch_size)
-    chosen = (np.array(rows)[batch].tolist() for batch in batches)
+    of_rows = [lengths[row] for row in rows]
+    batches = batches_of(model, of_rows, wanted.batch_size)
+    chosen = [[rows[i] for i in batch] for batch in batches]
     for whole, inputs in ahead(partial(prepared.inputs, encoder), chosen):
 
         def run(
@@ -114,7 +114,7 @@ def read_states(
             order += batch
             for name, tensors in by_pooling.items():
                 parts[name] += tensors
-    offsets, states = _in_order(parts, order, wanted, model.stack.width)
+    offsets, states = _in_order(parts, order, wanted, model.width)
     ids = prepared.ids
     if ids is not None:
         ids = [ids[row] for row in rows]
@@ -143,10 +143,12 @@ def _in_order(
     offsets = list(range(len(order) + 1))
     states = {}
     none = torch.empty(len(wanted.layers), 0, width, dtype=wanted.dtype)
-    for name, batches in parts.items():
+    for name in wanted.poolings or (TOKENS,):
+        batches = parts[name]
         if name == TOKENS:
             by_sample = [batches[i] for i in back]
-            offsets = list(accumulate((len(each[0]) for each in by_sample), initial=0))
+            sizes = [len(each[0]) for each in by_sample]
+            offsets = list(accumulate(sizes, initial=0))
             states[name] = torch.cat([none, *by_sample], 1)
         else:
             states[name] = torch.cat([none, *batches], 1)[:, back]
@@ -182,6 +184,7 @@ def _forward(
     capture(model.module, stack, inputs, visit, wanted.layers[-1])
     stacked = [torch.stack(each).cpu() for each in zip(*layers, strict=True)]
     if wanted.poolings:
-        return dict(zip(wanted.poolings, ([each] for each in stacked), strict=True))
+        pooled = zip(wanted.poolings, stacked, strict=True)
+        return {name: [vectors] for name, vectors in pooled}
     by_sample = zip(stacked[0].unbind(1), lengths.tolist(), strict=True)
     return {TOKENS: [vectors[:, :size] for vectors, size in by_sample]}

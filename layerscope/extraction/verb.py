@@ -4,18 +4,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Unpack
 
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import (
+from layerscope.core import (
+    DATA,
     IN_CODE,
+    OUTPUT,
     Folder,
-    Kind,
+    LayerscopeError,
     OneOf,
     Several,
     Whole,
-    shown,
+    checked,
+    processes,
 )
-from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked, spoken
+from layerscope.core.option_kinds import Kind, shown
+from layerscope.core.options import LoadingAndReading, spoken
 from layerscope.extraction.options import ExtractOptions
 
 if TYPE_CHECKING:

@@ -6,13 +6,24 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerscope.core.errors import count
-from layerscope.core.saved import Store
-from layerscope.show.document import Column, Document, Facts, Section, Sentences, Table
-from layerscope.show.numbers import error, number, percent, times
+from layerscope.core import Store, count
+from layerscope.show import (
+    Axis,
+    Chart,
+    Column,
+    Document,
+    Facts,
+    Meaning,
+    Section,
+    Sentences,
+    Stored,
+    Table,
+    number,
+    percent,
+    times,
+)
+from layerscope.show.numbers import error
 from layerscope.show.plain import plain
-from layerscope.show.plots import Axis, Chart, Meaning
-from layerscope.show.pushed import Stored
 
 PLAIN = "none"
 """What stands for a layer where none drafts."""
@@ -74,10 +85,11 @@ class DraftReport(Stored):
     @property
     def command(self) -> str:
         """The command that writes with these drafts."""
-        tokens = (
-            "" if self.draft_tokens == AUTO else f" --draft-tokens {self.draft_tokens}"
-        )
-        return f'layerscope generate {shlex.quote(self.model)} --draft-layer {self.draft_layer}{tokens} --prompt "…"'
+        tokens = ""
+        if self.draft_tokens != AUTO:
+            tokens = f" --draft-tokens {self.draft_tokens}"
+        write = f"layerscope generate {shlex.quote(self.model)}"
+        return f'{write} --draft-layer {self.draft_layer}{tokens} --prompt "…"'
 
     def document(self) -> Document:
         """Return the report as it is shown."""
@@ -93,14 +105,9 @@ class DraftReport(Stored):
         table = Table.of(
             self.ways, columns, "By the layer that drafts", "chosen", name="drafts"
         )
-        texts = (
-            f"{self.same} of {self.prompts} texts are those of plain decoding"
-            + (
-                "."
-                if self.same == self.prompts
-                else f": in {self.dtype} a near tie may fall either way."
-            ),
-        )
+        same = f"{self.same} of {self.prompts} texts are those of plain decoding"
+        if self.same < self.prompts:
+            same += f": in {self.dtype} a near tie may fall either way"
         layers = self.ways[self.ways["draft_layer"].str.isdigit()]
         chart = Chart.of(
             layers.assign(draft_layer=layers["draft_layer"].astype(float)),
@@ -123,7 +130,7 @@ class DraftReport(Stored):
             self.verdict,
             title=(plain(self.model), plain(self.data)),
             facts=(f"{self.depth} layers", count(self.prompts, "prompt")),
-            parts=(Sentences("", texts), table),
+            parts=(Sentences("", (f"{same}.",)), table),
             notes=self.notes,
             commands=(self.command,) if self.pays else (),
             sections=(Section("drafts", "Self-speculation", LEAD, (chart, table)),),

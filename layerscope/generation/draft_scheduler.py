@@ -57,7 +57,8 @@ class RoundCosts:
         """Add a timing."""
         recent = self.seen[part, blocks, tokens]
         recent.append(seconds)
-        self.medians[part, blocks, tokens], self.fit = median(recent), None
+        self.medians[part, blocks, tokens] = median(recent)
+        self.fit = None
 
     def part(self, part: str, blocks: int, tokens: float = 1) -> float:
         """Return the seconds of a part of a round, as measured or else as fitted to the medians of all timings."""
@@ -67,7 +68,8 @@ class RoundCosts:
             from scipy.optimize import nnls
 
             rows = [self._features(*key) for key in self.medians]
-            self.fit = nnls(np.array(rows), np.array([*self.medians.values()]))[0]
+            seconds = [*self.medians.values()]
+            self.fit, _ = nnls(np.array(rows), np.array(seconds))
         return float(self._features(part, blocks, tokens) @ self.fit)
 
     @property
@@ -77,13 +79,17 @@ class RoundCosts:
 
     def rounds(self, layer: int, tokens: np.ndarray) -> np.ndarray:
         """Return the seconds that a round takes, for each number of tokens that it verifies."""
-        drafting = (tokens - 1) * self.part("early", layer) + self.part("bare", layer)
-        late = [self.part("late", self.depth - layer, each) for each in tokens.tolist()]
-        return np.asarray(drafting + late)
+        drafting = (tokens - 1) * self.part("early", layer)
+        bare = self.part("bare", layer)
+        blocks = self.depth - layer
+        late = [self.part("late", blocks, each) for each in tokens.tolist()]
+        return np.asarray(drafting + bare + late)
 
     def _features(self, part: str, blocks: int, tokens: float) -> np.ndarray:
+        """Return what the seconds of a part are made of: a start, blocks, the head, and the work of further tokens."""
         head = float(part != "bare")
-        return np.array([1.0, blocks, head, (blocks + self.head * head) * (tokens - 1)])
+        work = blocks + self.head * head
+        return np.array([1.0, blocks, head, work * (tokens - 1)])
 
 
 class DraftScheduler:
@@ -109,10 +115,10 @@ class DraftScheduler:
         self.depth = depth
         self.tokens = tokens
         self.always = always
-        layers = np.unique(
-            np.linspace(1, depth - 1, min(8, depth - 1)).round().astype(int)
-        ).tolist()
-        self.layers: list[int] = layers if layer is None else [layer]
+        spread = np.linspace(1, depth - 1, min(8, depth - 1))
+        self.layers: list[int] = np.unique(spread.round().astype(int)).tolist()
+        if layer is not None:
+            self.layers = [layer]
         self.hits = {each: [0.5 * PRIOR, PRIOR] for each in self.layers}
         self.costs = RoundCosts(depth, head)
         self.plain = 0
@@ -131,33 +137,38 @@ class DraftScheduler:
         """Count draft tokens of a layer that the model agreed with."""
         tally = self.hits[layer]
         seen = [*accepted]
-        tally[:] = tally[0] + sum(seen), tally[1] + len(seen)
+        tally[0] += sum(seen)
+        tally[1] += len(seen)
 
     def fade(self, tokens: float) -> None:
         """Let all that was observed count less, as the texts have grown by some tokens."""
         self.texts[:, 1:] *= FADE**tokens
         for tally in self.hits.values():
             left = max(FADE**tokens, min(1.0, PRIOR / tally[1]))
-            tally[:] = tally[0] * left, tally[1] * left
+            tally[0] *= left
+            tally[1] *= left
 
     def acceptance(self, layer: int) -> float:
         """Return the share of a layer's draft tokens that are accepted."""
-        return min(self.hits[layer][0] / self.hits[layer][1], 0.999)
+        accepted, seen = self.hits[layer]
+        return min(accepted / seen, 0.999)
 
     def speedup(self, layer: int, tokens: int) -> float:
         """Return the expected speed of rounds of `tokens` at most, over that of plain decoding."""
-        return float(self._rounds(layer, np.array([tokens]))[0][0])
+        speeds, _ = self._rounds(layer, np.array([tokens]))
+        return float(speeds[0])
 
     def _rounds(self, layer: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected speed of rounds over that of plain decoding, and the seconds that each takes."""
         left, good, seen = self.texts.T
         usual = good.sum() / max(1.0, seen.sum())
-        rates = np.clip(
-            self.acceptance(layer) + (good - usual * seen) / (seen + 2 * PRIOR),
-            0.0,
-            0.999,
-        )
-        gained = left.max() / (left[:, None] / _geometric(rates, tokens)).max(0)
+        of_text = (good - usual * seen) / (seen + 2 * PRIOR)
+        rates = np.clip(self.acceptance(layer) + of_text, 0.0, 0.999)
+        # 1 + rate + … + rate^(n − 1) tokens stay of n
+        powers = rates[:, None] ** np.arange(tokens.max())
+        staying = np.cumsum(powers, -1)[:, tokens - 1]
+        rounds = (left[:, None] / staying).max(0)
+        gained = left.max() / rounds
         seconds = self.costs.rounds(layer, tokens)
         return np.asarray(gained * self.costs.plain / seconds), seconds
 
@@ -180,29 +191,31 @@ class DraftScheduler:
 
         Rounds whose loss, were no draft accepted, is more than the `allowance` are 0 times as fast.
         """
-        numbers = (
-            np.arange(2, MOST + 1)
-            if self.tokens is None
-            else np.array([self.tokens + 1])
-        )
+        numbers = np.arange(2, MOST + 1)
+        if self.tokens is not None:
+            numbers = np.array([self.tokens + 1])
         rounds = np.array([self._rounds(layer, numbers) for layer in self.layers])
         speeds = rounds[:, 0]
         seconds = rounds[:, 1]
         if not self.always:
             speeds = speeds * (seconds - self.costs.plain <= self.allowance)
-        stay = np.where(np.array(self.layers) == self.at, STAY, 1.0)[:, None]
-        row, column = np.unravel_index((speeds * stay).argmax(), speeds.shape)
-        return self.layers[row], int(numbers[column]), float(speeds[row, column])
+        stay = np.where(np.array(self.layers) == self.at, STAY, 1.0)
+        best = (speeds * stay[:, None]).argmax()
+        row, column = np.unravel_index(best, speeds.shape)
+        speed = float(speeds[row, column])
+        return self.layers[row], int(numbers[column]), speed
 
     def compared(self) -> list[int]:
         """Return the layers to compare with the whole model in this round: some now and then, and at every trial."""
         self.drafts += 1
-        if len(self.layers) < 2 or (
-            self.drafts > 4 and self.drafts % 8 and not self.plain
-        ):
+        between = self.drafts > 4 and self.drafts % 8 and not self.plain
+        if len(self.layers) < 2 or between:
             return []
-        plain = self.costs.plain if self.costs.seen else 0.0
-        whole = time.perf_counter() - self.began + self.texts[:, 0].max() * plain
+        plain = 0.0
+        if self.costs.seen:
+            plain = self.costs.plain
+        spent = time.perf_counter() - self.began
+        whole = spent + self.texts[:, 0].max() * plain
         # the head, once
         reading = plain * self.costs.head / (self.depth + self.costs.head)
         if self.surveyed + reading > SURVEYS * whole:
@@ -214,14 +227,15 @@ class DraftScheduler:
         """Return the layer and the number of tokens of the next round."""
         if self.always and len(self.layers) == 1 and self.tokens is not None:
             return self.layers[0], self.tokens + 1
+        trial = (self.tokens or 1) + 1
         if len(self.costs.seen) < 2:  # plain steps are timed first, then one round
-            timed = len(self.costs.seen.get(("late", self.depth, 1), ()))
+            timed = self.costs.seen.get(("late", self.depth, 1), ())
             self.at = max(
                 self.layers, key=lambda k: self.acceptance(k) - k / self.depth
             )
-            return self.at, 1 if timed < 3 and not self.always else (
-                self.tokens or 1
-            ) + 1
+            if len(timed) < 3 and not self.always:
+                return self.at, 1
+            return self.at, trial
         if self.plain % AGAIN:
             self.plain += 1
             return self.at, 1
@@ -232,13 +246,15 @@ class DraftScheduler:
         if speedup > 1:
             self.plain = 0
             self.wait = RECENT
-            self.rounds = self.rounds + 1
+            self.rounds += 1
             # what plain decoding costs may have been timed while the machine was busy: again after
             # 4, 8, 16, 32, 64 …
             stale = self.rounds % RECENT == 0 or self.rounds in (4, 8, 16)
-            return layer, 1 if stale else tokens
-        trial = (self.tokens or 1) + 1
-        loss = self._rounds(layer, np.array([trial]))[1][0] - self.costs.plain
+            if stale:
+                return layer, 1
+            return layer, tokens
+        _, seconds = self._rounds(layer, np.array([trial]))
+        loss = seconds[0] - self.costs.plain
         is_early = self.plain < self.wait or self.texts[:, 0].max() < RECENT
         if is_early or loss > self.allowance:
             self.plain += 1
@@ -246,9 +262,3 @@ class DraftScheduler:
         self.wait = min(2 * self.wait, PATIENCE * RECENT)
         self.plain = 0
         return layer, trial
-
-
-def _geometric(rates: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """Return 1 + rate + … + rate^(n − 1) for each rate and each n of `terms`."""
-    sums = np.cumsum(rates[..., None] ** np.arange(terms.max()), -1)
-    return np.asarray(sums[..., terms - 1])

@@ -9,21 +9,24 @@ from typing import Any, Self
 
 import pandas as pd
 
-from layerscope.core.errors import count, spans
-from layerscope.core.saved import Store
-from layerscope.show.document import (
+from layerscope.core import Store, count, spans
+from layerscope.show import (
+    Axis,
     Cell,
+    Chart,
     Column,
     Document,
+    Meaning,
     Section,
     Sentences,
+    Stored,
     Table,
+    number,
+    percent,
     row,
 )
-from layerscope.show.numbers import error, number, percent
+from layerscope.show.numbers import error
 from layerscope.show.plain import plain
-from layerscope.show.plots import Axis, Chart, Meaning
-from layerscope.show.pushed import Stored
 
 TEXTS = {
     "layer": "int64", "sample": "object", "prompt": "object", "text": "object", "prompt_ids": "object",
@@ -150,6 +153,7 @@ class Generation(Stored):
         )
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+        """Return facts and tables as they are saved, with the answer for who reads the file alone."""
         facts, frames = super()._parts()
         return {"summary": self.summary} | facts, frames
 
@@ -157,6 +161,7 @@ class Generation(Stored):
     def _made(
         cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path
     ) -> Self:
+        """Return texts as they were saved; their token ids are tuples again."""
         del facts["summary"]
         lists = {
             name: frames["texts"][name].map(lambda row: tuple(row.tolist()))
@@ -199,6 +204,7 @@ def _drawn(generation: Generation) -> str:
 
 
 def _by_layer(generation: Generation) -> Table:
+    """Return the measures, a row for each layer."""
     rows = []
     for layer, at_layer in generation.measures.groupby("layer"):
         cells = [Cell(str(layer), value=int(layer))]
@@ -221,6 +227,7 @@ def _by_layer(generation: Generation) -> Table:
 
 
 def _chart(generation: Generation, name: str) -> Chart:
+    """Return one measure by layer."""
     measured = generation.measures[generation.measures["measure"] == name]
     values = zip(measured["layer"], measured["value"], strict=True)
     title = name

@@ -4,11 +4,18 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.core import LayerscopeError
+from layerscope.models import (
+    LayeredModel,
+    Loaded,
+    LoadOptions,
+    Override,
+    find_layers,
+    load,
+    made_up_samples,
+    setting,
+)
 from layerscope.models.encode import modality_of, positions
-from layerscope.models.inspection import made_up_samples
-from layerscope.models.loading import Loaded
 from layerscope.truncation.depth import depth_of
 from layerscope.truncation.pipeline import checked_layers
 
@@ -33,7 +40,7 @@ def until_end(tokens: Sequence[int], ends: Collection[int]) -> Sequence[int]:
 
 def at_depth(model: LayeredModel, layer: int) -> Any:
     """Return the model that ends at a layer, in the same memory."""
-    if layer == model.stack.depth:
+    if layer == model.depth:
         return model.module
     return depth_of(model, kept=range(layer)).build(model.module, range(layer))
 
@@ -49,12 +56,9 @@ def language_model(loaded: Loaded, override: Override) -> LayeredModel:
     """Find the layers of a loaded model; raises `LayerscopeError` for one that does not continue a text."""
     module: Any = loaded.module
     refusal = f"{type(module).__name__} is not a language model that continues a text: give one such as GPT-2 or Llama"
-    two_texts = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
-    if (
-        modality_of(module) != "text"
-        or two_texts
-        or not hasattr(module, "prepare_inputs_for_generation")
-    ):
+    continues = hasattr(module, "prepare_inputs_for_generation")
+    two_texts = setting(module, "is_encoder_decoder")
+    if modality_of(module) != "text" or two_texts or not continues:
         raise LayerscopeError(refusal)
     window = int(min(positions(module), sys.maxsize))
     model = find_layers(loaded, *made_up_samples(loaded), override, max_length=window)
@@ -67,10 +71,10 @@ def layers_of(
     model: LayeredModel, layers: Literal["all"] | Iterable[int] | None
 ) -> list[int]:
     """Return the depths asked for, in order, by default the last; raises `LayerscopeError` for what is none."""
-    depth = model.stack.depth
-    return checked_layers(
-        range(1, depth + 1) if layers == "all" else layers or [depth], depth
-    )
+    depth = model.depth
+    if layers == "all":
+        layers = range(1, depth + 1)
+    return checked_layers(layers or [depth], depth)
 
 
 def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list[int]]:
@@ -78,26 +82,21 @@ def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list
 
     Raises `LayerscopeError` for anything but a list of texts, and for a text without a token.
     """
-    if (
-        isinstance(texts, str)
-        or not len(texts)
-        or not all(isinstance(text, str) for text in texts)
-    ):
+    are_texts = all(isinstance(text, str) for text in texts)
+    if isinstance(texts, str) or not len(texts) or not are_texts:
         raise LayerscopeError(
             f"{what}s are a list of texts: give one or more strings in a list"
         )
     encoder: Any = model.encoder
-    begin = getattr(encoder.tokenizer, "bos_token_id", None)
-    rows = [
-        row or ([] if begin is None else [begin])
-        for row in encoder.ids(texts, whole=True)
-    ]
-    if [] in rows:
-        raise LayerscopeError(
-            f"{what} {rows.index([])} ({texts[rows.index([])]!r}) has no token, and the tokenizer has none that begins "
-            "a text: give at least one word"
-        )
-    return rows
+    begin: Any = getattr(encoder.tokenizer, "bos_token_id", None)
+    rows: list[list[int]] = encoder.ids(texts, whole=True)
+    for i, row in enumerate(rows):
+        if not row and begin is None:
+            raise LayerscopeError(
+                f"{what} {i} ({texts[i]!r}) has no token, and the tokenizer has none that begins a text: give at "
+                "least one word"
+            )
+    return [row or [begin] for row in rows]
 
 
 def check_room(
@@ -107,11 +106,14 @@ def check_room(
     assert model.max_length is not None
     for i, row in enumerate(rows):
         room = model.max_length - len(row)
-        if room < new:
-            mend = f", or try `max_new_tokens={room}`" if room > 0 else ""
-            long = f"{what} {i} has {len(row)} tokens" + (
-                f", and {new} new ones follow" if new else ""
-            )
-            raise LayerscopeError(
-                f"{long}: the model has {model.max_length} positions, shorten it{mend}"
-            )
+        if room >= new:
+            continue
+        long = f"{what} {i} has {len(row)} tokens"
+        if new:
+            long += f", and {new} new ones follow"
+        mend = "shorten it"
+        if room > 0:
+            mend += f", or try `max_new_tokens={room}`"
+        raise LayerscopeError(
+            f"{long}: the model has {model.max_length} positions, {mend}"
+        )

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from layerscope.core.options import Options, Reading
-from layerscope.models.options import LoadOptions, Override
+from layerscope.core import Options, Reading
+from layerscope.models import LoadOptions, Override
 
 SAMPLING = "Sampling"
 SPECULATION = "Self-speculation"

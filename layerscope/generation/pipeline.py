@@ -11,9 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, count
-from layerscope.core.options import Reading
-from layerscope.core.progress import Reporter, reporting
+from layerscope.core import LayerscopeError, Reading, Reporter, count, reporting
 from layerscope.core.saved import typed
 from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
 from layerscope.generation.language_model import (
@@ -23,7 +21,7 @@ from layerscope.generation.language_model import (
     open_language_model,
     token_ids,
 )
-from layerscope.generation.options import GenerateOptions, Sampling
+from layerscope.generation.options import Drafting, GenerateOptions, Sampling
 from layerscope.generation.sampling import (
     continued,
     follows_its_cache,
@@ -34,9 +32,7 @@ from layerscope.generation.speculative_rounds import Speculated
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.metrics import coherence, diversity
 from layerscope.metrics.arrays import mean
-from layerscope.models import LayeredModel, LoadOptions, load
-from layerscope.models.capture import evaluating
-from layerscope.models.encode import TextEncoder
+from layerscope.models import LayeredModel, LoadOptions, TextEncoder, evaluating, load
 from layerscope.models.texts import following
 
 LONGEST = 512
@@ -62,9 +58,9 @@ def run_generate(options: GenerateOptions) -> Generation:
     """Continue texts at each depth, and measure the layers if that is wanted."""
     sampling = options.sampling
     _check(options)
-    corpus = None if options.data is None else open_texts(options.data, options.reading)
-    if options.out is not None:
-        STORE.folder(options.out)
+    corpus = None
+    if options.data is not None:
+        corpus = open_texts(options.data, options.reading)
     reporter = reporting(options.progress)
     served = None
     if options.measure:
@@ -73,12 +69,16 @@ def run_generate(options: GenerateOptions) -> Generation:
         options.model, options.processor, options.load, options.override
     )
     layers = layers_of(model, options.layers)
+    data = None
+    prefix = None
     if corpus is None:
         subjects = _from_prompts(model, options.prompt or [])
     else:
+        data = corpus.name
+        prefix = options.prefix
         longest = options.reading.get("max_length")
         subjects = from_data(
-            model, corpus, options.samples, sampling.seed, options.prefix, longest
+            model, corpus, options.samples, sampling.seed, prefix, longest
         )
     check_room(model, subjects.prompts, "prompt", sampling.max_new_tokens)
     for note in subjects.notes:
@@ -86,37 +86,30 @@ def run_generate(options: GenerateOptions) -> Generation:
     scores = None
     if options.measure:
         scores = scores_of(model, subjects.rows, layers, reporter)
-    drafting = options.drafting
+    if options.drafting.draft_layer is not None and layers != [model.depth]:
+        raise LayerscopeError(
+            "drafts speed up the last layer's text: leave `layers` out"
+        )
     notes = subjects.notes
-    if drafting.draft_layer is None:
-        made = {
-            layer: continuations(model, subjects.prompts, layer, sampling, reporter)
-            for layer in layers
-        }
+    prompts = subjects.prompts
+    if options.drafting.draft_layer is None:
+        decode = partial(continuations, model, prompts, sampling, reporter)
+        tables = [_table(model, subjects, layer, decode(layer)) for layer in layers]
+        texts = pd.concat(tables)
     else:
-        if layers != [model.stack.depth]:
-            raise LayerscopeError(
-                "drafts speed up the last layer's text: leave `layers` out"
-            )
-        chosen = drafting.draft_layer, drafting.draft_tokens
-        speculation = SelfSpeculation(model.module, *chosen, fall_back="auto" in chosen)
-        ids, report = drafted(model, speculation, subjects.prompts, sampling, reporter)
-        made = {model.stack.depth: ids}
-        rate = report.tokens / report.seconds
-        notes = (*notes, f"{report}; {rate:,.0f} tokens per second")
-    texts = pd.concat(
-        [_table(model, subjects, layer, ids) for layer, ids in made.items()]
-    )
+        ids, note = drafted(model, options.drafting, prompts, sampling, reporter)
+        texts = _table(model, subjects, model.depth, ids)
+        notes = (*notes, note)
     if options.measure:
         texts["coherence"] = _coherences(texts, served)
         texts["diversity"] = [*map(_diversity, texts["ids"])]
     generation = Generation(
-        model=model.loaded.name,
-        data=None if corpus is None else corpus.name,
-        depth=model.stack.depth,
+        model=model.name,
+        data=data,
+        depth=model.depth,
         layers=tuple(layers),
         sampling=asdict(sampling),
-        prefix=None if corpus is None else options.prefix,
+        prefix=prefix,
         texts=typed(texts.reset_index(drop=True), TEXTS),
         measures=_measures(texts, scores),
         notes=notes,
@@ -127,7 +120,9 @@ def run_generate(options: GenerateOptions) -> Generation:
 
 
 def _check(options: GenerateOptions) -> None:
-    """Refuse options that do not go together before anything is loaded."""
+    """Refuse options that do not go together, and a folder that holds other things, before anything is loaded."""
+    if options.out is not None:
+        STORE.folder(options.out)
     drafting = options.drafting
     new = options.sampling.max_new_tokens
     if (options.prompt is None) == (options.data is None):
@@ -160,9 +155,13 @@ def open_texts(data: Any, reading: Reading) -> Corpus:
 
 
 def _from_prompts(model: LayeredModel, prompt: str | Sequence[str]) -> Texts:
-    texts = [prompt] if isinstance(prompt, str) else prompt
+    """Return prompts as texts of which nothing but the beginning is known."""
+    texts = prompt
+    if isinstance(prompt, str):
+        texts = [prompt]
     rows = token_ids(model, texts, "prompt")
-    return Texts([*map(str, range(len(rows)))], rows, rows, texts)
+    names = [str(number) for number in range(len(rows))]
+    return Texts(names, rows, rows, texts)
 
 
 def from_data(
@@ -178,7 +177,8 @@ def from_data(
     if corpus.running:
         window = min(max_length or WINDOW, model.max_length)
         corpus = pack(corpus, model.encoder.tokenizer, window)
-    corpus = draw(corpus, None if samples == "all" else samples, seed)
+    if samples != "all":
+        corpus = draw(corpus, samples, seed)
     longest = min(max_length or LONGEST, model.max_length)
     every = [row[:longest] for row in model.encoder.ids(corpus.samples)]
     kept = [i for i, row in enumerate(every) if len(row) > 1]
@@ -193,17 +193,17 @@ def from_data(
     rows = [every[i] for i in kept]
     prompts = [row[:prefix] for row in rows]
     read = partial(following, model.encoder.tokenizer, [], skip_special_tokens=True)
-    return Texts(
-        [corpus.names[i] for i in kept], rows, prompts, [*map(read, prompts)], notes
-    )
+    names = [corpus.names[i] for i in kept]
+    beginnings = [read(prompt) for prompt in prompts]
+    return Texts(names, rows, prompts, beginnings, notes)
 
 
 def continuations(
     model: LayeredModel,
     prompts: Sequence[list[int]],
-    layer: int,
     sampling: Sampling,
     reporter: Reporter,
+    layer: int,
 ) -> list[tuple[int, ...]]:
     """Return how the model cut at a layer continues each prompt; only this function knows how depths are decoded."""
     module = at_depth(model, layer)
@@ -230,12 +230,14 @@ def continuations(
 
 def drafted(
     model: LayeredModel,
-    speculation: SelfSpeculation,
+    drafting: Drafting,
     prompts: Sequence[list[int]],
     sampling: Sampling,
     reporter: Reporter,
-) -> tuple[list[tuple[int, ...]], Speculated]:
-    """Return what continues each prompt by self-speculation, and what was drafted for all of them."""
+) -> tuple[list[tuple[int, ...]], str]:
+    """Return what continues each prompt by self-speculation, and a note on what was drafted for all of them."""
+    chosen = drafting.draft_layer or "auto", drafting.draft_tokens
+    speculation = SelfSpeculation(model.module, *chosen, fall_back="auto" in chosen)
     total = Speculated()
     most = sampling.batch_size
     if not model.batching:
@@ -253,7 +255,9 @@ def drafted(
             advance(texts)
 
         torch.manual_seed(sampling.seed)
-        return continued(model.module, prompts, sampling, most, add, **how), total
+        texts = continued(model.module, prompts, sampling, most, add, **how)
+    rate = total.tokens / total.seconds
+    return texts, f"{total}; {rate:,.0f} tokens per second"
 
 
 def _table(
@@ -288,14 +292,16 @@ def _coherences(texts: pd.DataFrame, served: Any) -> NDArray[np.float64]:
         return vectors
 
     cosines = np.full(len(texts), np.nan)
-    worded = texts[["prompt", "text"]].apply(lambda each: each.str.strip() != "")
-    worded = worded.all(axis=1).to_numpy()
+    words = texts[["prompt", "text"]].apply(lambda column: column.str.strip())
+    worded = (words != "").all(axis=1).to_numpy()
     if worded.any():
-        cosines[worded] = coherence(embed("prompt"), embed("text")).cpu().numpy()
+        measured = coherence(embed("prompt"), embed("text"))
+        cosines[worded] = measured.cpu().numpy()
     return cosines
 
 
 def _diversity(ids: Sequence[int]) -> float:
+    """Return the diversity of a continuation, NaN where it is too short for any."""
     if len(ids) < FEWEST:
         return np.nan
     return diversity(ids)

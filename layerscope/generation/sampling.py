@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.core.progress import Advance
 from layerscope.generation.language_model import ends_of, until_end
 from layerscope.generation.options import Sampling
@@ -82,7 +82,8 @@ def continued(
                 logits_processor=processors,
                 **settings,
             )
-            for index, row in zip(batch, made[:, length:].tolist(), strict=True):
+            new = made[:, length:].tolist()
+            for index, row in zip(batch, new, strict=True):
                 by_prompt[index] = tuple(until_end(row, ends))
             advance(len(batch))
     return [by_prompt[index] for index in range(len(prompts))]
@@ -93,7 +94,8 @@ def refuse_nan(layer: int) -> Processor:
 
     def check(_: Tensor, scores: Tensor) -> Tensor:
         # one NaN among the logits makes NaN of all
-        if bool(scores.log_softmax(-1)[:, 0].isnan().any()):
+        first = scores.log_softmax(-1)[:, 0]
+        if bool(first.isnan().any()):
             raise LayerscopeError(
                 f"layer {layer} gives NaN: check its weights, or try another `dtype`"
             )
@@ -132,8 +134,10 @@ def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
     """
     p = (log_p.double() / temperature).softmax(-1)
     ordered, order = p.sort(dim=-1, descending=True, stable=True)
-    kept = ordered.masked_fill(ordered.cumsum(-1) - ordered >= top_p, 0)
-    return torch.zeros_like(kept).scatter(-1, order, kept / kept.sum(-1, keepdim=True))
+    before = ordered.cumsum(-1) - ordered
+    kept = ordered.masked_fill(before >= top_p, 0)
+    shares = kept / kept.sum(-1, keepdim=True)
+    return torch.zeros_like(kept).scatter(-1, order, shares)
 
 
 @torch.inference_mode()
@@ -157,7 +161,8 @@ def follows_its_cache(module: Any, ids: Tensor) -> bool:
         return False
     stepwise = torch.stack(made.logits, 1).float()
     for text, logits in zip(made.sequences, stepwise, strict=True):
-        whole = module(text[None]).logits[0, -STEPS - 1 : -1].float()
+        read = module(text[None]).logits[0]
+        whole = read[-STEPS - 1 : -1].float()
         if bool((logits - whole).norm() > tolerance * whole.norm()):
             return False
     return True

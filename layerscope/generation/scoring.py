@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError, Reporter
 from layerscope.core.margin import error_of
-from layerscope.core.progress import Reporter
 from layerscope.metrics import perplexity
-from layerscope.models import LayeredModel
-from layerscope.models.batching import batches_of
-from layerscope.models.capture import evaluating
-from layerscope.models.encode import TextEncoder
+from layerscope.models import LayeredModel, TextEncoder, batches_of, evaluating
 
-TextScores = tuple[NDArray[np.float64], NDArray[np.bool_]]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +34,8 @@ class Scores:
     """
 
     layers: tuple[int, ...]
-    nll: tuple[NDArray[np.float64], ...]
-    correct: tuple[NDArray[np.bool_], ...]
+    nll: tuple[Floats, ...]
+    correct: tuple[Bools, ...]
 
     @property
     def tokens(self) -> int:
@@ -46,28 +43,31 @@ class Scores:
         return sum(values.shape[1] for values in self.nll)
 
     @property
-    def accuracy(self) -> NDArray[np.float64]:
+    def accuracy(self) -> Floats:
         """The share of all tokens that each layer puts first, [K] (Tracing Representation Progression, equation 20)."""
         return np.asarray(np.concatenate(self.correct, 1).mean(1))
 
     @property
-    def perplexity(self) -> NDArray[np.float64]:
+    def perplexity(self) -> Floats:
         """The perplexity of each layer over all tokens, [K]."""
-        return np.asarray(perplexity(torch.from_numpy(np.concatenate(self.nll, 1))))
+        nll = torch.from_numpy(np.concatenate(self.nll, 1))
+        return np.asarray(perplexity(nll))
 
     @property
-    def stderrs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def stderrs(self) -> tuple[Floats, Floats]:
         """The standard errors of accuracy and perplexity, [K] each, NaN for one text: texts are drawn, not tokens."""
         accuracy = self._errors(self.correct)
         nll = self._errors(self.nll)
         return accuracy, self.perplexity * nll
 
-    def _errors(self, values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    def _errors(self, values: Sequence[NDArray[Any]]) -> Floats:
+        """Return the standard error of each layer's mean over tokens, where texts are drawn, [K]."""
         if len(values) < 2:
             return np.full(len(self.layers), np.nan)
         sizes = [each.shape[1] for each in values]
         texts = np.repeat(np.arange(len(sizes)), sizes)
-        return np.array([error_of(row, texts) for row in np.concatenate(values, 1)])
+        by_layer = np.concatenate(values, 1)
+        return np.array([error_of(row, texts) for row in by_layer])
 
 
 def scores_of(
@@ -82,22 +82,23 @@ def scores_of(
             raise LayerscopeError(
                 f"text {i} has one token, and nothing to predict: leave it out or join it to another"
             )
-    scored: dict[int, TextScores] = {}
+    scored: dict[int, tuple[Floats, Bools]] = {}
     with (
         evaluating(model.module),
         reporter.bar("forward", len(rows), "texts") as advance,
     ):
-        for batch in batches_of(model, [len(row) for row in rows]):
+        for batch in batches_of(model, [*map(len, rows)]):
             scored |= _scored(model, {i: rows[i] for i in batch}, layers)
             advance(len(batch))
-    nll, correct = zip(*(scored[i] for i in range(len(rows))), strict=True)
+    in_order = [scored[i] for i in range(len(rows))]
+    nll, correct = zip(*in_order, strict=True)
     return Scores(tuple(layers), nll, correct)
 
 
 @torch.inference_mode()
 def _scored(
     model: LayeredModel, batch: dict[int, Sequence[int]], layers: Sequence[int]
-) -> dict[int, TextScores]:
+) -> dict[int, tuple[Floats, Bools]]:
     """Return the losses and the hits of each text, [K, T − 1], by its index."""
     assert model.lens is not None and isinstance(model.encoder, TextEncoder)
     inputs = model.encoder.batch_ids(batch.values()).to(model.device)
@@ -121,17 +122,18 @@ def _scored(
         hits.append(logits.argmax(-1) == truth)
         start += len(logits)
     sizes = [len(row) - 1 for row in batch.values()]
-    shape = (len(layers), -1)
-    nll = torch.split(torch.cat(losses).view(shape).double().cpu(), sizes, 1)
-    correct = torch.split(torch.cat(hits).view(shape).cpu(), sizes, 1)
-    for i, losses_of_text in zip(batch, nll, strict=True):
-        broken = losses_of_text.isnan().any(1)
+    nll = torch.cat(losses).view(len(layers), -1).double().cpu()
+    correct = torch.cat(hits).view(len(layers), -1).cpu()
+    by_text = zip(
+        torch.split(nll, sizes, 1), torch.split(correct, sizes, 1), strict=True
+    )
+    scores = {}
+    for i, (nll_of_text, correct_of_text) in zip(batch, by_text, strict=True):
+        broken = nll_of_text.isnan().any(1)
         if bool(broken.any()):
             layer = layers[int(broken.int().argmax())]
             raise LayerscopeError(
                 f"layer {layer} gives NaN on text {i}: check its weights, or try another `dtype`"
             )
-    return {
-        i: (one.numpy(), two.numpy())
-        for i, one, two in zip(batch, nll, correct, strict=True)
-    }
+        scores[i] = nll_of_text.numpy(), correct_of_text.numpy()
+    return scores

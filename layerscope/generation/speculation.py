@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import Whole, shown
+from layerscope.core import LayerscopeError, Whole
+from layerscope.core.option_kinds import shown
 from layerscope.generation.draft_scheduler import DraftScheduler
 from layerscope.generation.speculative_rounds import Speculated, SpeculativeTexts
 from layerscope.generation.split_model import CACHES, SplitModel, positions_of
@@ -98,10 +99,12 @@ class SelfSpeculation:
         draft_tokens = Whole(1, words=("auto",)).take("draft_tokens", draft_tokens)
         self.layer = None if draft_layer == "auto" else int(draft_layer)
         self.tokens = None if draft_tokens == "auto" else int(draft_tokens)
-        self.scheduler, self.report = self._new_scheduler(), Speculated()
+        self.scheduler = self._new_scheduler()
+        self.report = Speculated()
         self.split.check(self.scheduler.layers[0])
 
     def _new_scheduler(self) -> DraftScheduler:
+        """Return a scheduler that knows nothing yet of the texts and the machine."""
         return DraftScheduler(
             self.split.depth,
             self.layer,
@@ -131,10 +134,12 @@ class SelfSpeculation:
                 f"a streamer takes one text, and there are {batch}: leave `streamer` out"
             )
         started = time.perf_counter()
-        self.report, self.scheduler = Speculated(), self._new_scheduler()
+        self.report = Speculated()
+        self.scheduler = self._new_scheduler()
         self.scheduler.length = 0
         mask = model_kwargs.get("attention_mask")
-        mask = torch.ones_like(input_ids) if mask is None else mask
+        if mask is None:
+            mask = torch.ones_like(input_ids)
         self.split.start(mask)
         texts = SpeculativeTexts(
             self.split,
@@ -149,12 +154,11 @@ class SelfSpeculation:
         made = texts.generate(input_ids[:, padding:], mask[:, padding:], input_ids)
         if streamer is not None:
             streamer.end()
-        report = self.report
-        report.seconds = time.perf_counter() - started
-        pad = getattr(generation_config, "_pad_token_tensor", None)
-        ids = torch.nn.utils.rnn.pad_sequence(
-            made, batch_first=True, padding_value=0 if pad is None else int(pad)
-        )
+        self.report.seconds = time.perf_counter() - started
+        pad = 0
+        if getattr(generation_config, "_pad_token_tensor", None) is not None:
+            pad = int(generation_config._pad_token_tensor)
+        ids = pad_sequence(made, batch_first=True, padding_value=pad)
         if generation_config.return_dict_in_generate:
             from transformers.generation import GenerateDecoderOnlyOutput
 
@@ -198,8 +202,10 @@ def _other_inputs(options: dict[str, Any]) -> Iterator[str]:
     if mask is not None and not bool(mask[:, -1].all()):
         yield "prompts padded at the right (pad at the left)"
     if positions is not None:
-        mask = torch.ones_like(positions) if mask is None else mask
-        if not torch.equal(positions[mask.bool()], positions_of(mask)[mask.bool()]):
+        if mask is None:
+            mask = torch.ones_like(positions)
+        real = mask.bool()
+        if not torch.equal(positions[real], positions_of(mask)[real]):
             yield "`position_ids` of your own"
 
 
@@ -209,13 +215,15 @@ def _other_caches(model: Any, options: dict[str, Any]) -> Iterator[str]:
     default = getattr(model.generation_config, "use_cache", None)
     if options.get("use_cache") is False and default is not False:
         yield "`use_cache=False`"
-    past = next(
-        (options[name] for name in CACHES if options.get(name) is not None), None
-    )
-    if past is not None and type(past).__name__ != "DynamicCache":
-        yield f"a {type(past).__name__}"
-    elif past is not None and any(each.is_initialized for each in past.layers):
-        yield "a cache that is filled already"
+    for name in CACHES:
+        past = options.get(name)
+        if past is None:
+            continue
+        kind = type(past).__name__
+        if kind != "DynamicCache":
+            yield f"a {kind}"
+        elif any(each.is_initialized for each in past.layers):
+            yield "a cache that is filled already"
     if getattr(model.config, "is_encoder_decoder", False):
         yield "an encoder-decoder"
 

@@ -10,9 +10,10 @@ three tokens:
 The late blocks read the states of all four tokens at once. They agree with "food" and "was"; in
 place of "bad" the model itself says "good", which is pending now, and the cache forgets "bad". One
 pass through the late blocks wrote three tokens, and they are those of plain decoding, whatever was
-drafted. Sampling accepts a draft token with a probability instead (see `_sampled`).
+drafted. Sampling accepts a draft token with a probability instead (see `sampled`).
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.generation.acceptance import agreed, law_of, refuse_nan, sampled
 from layerscope.generation.draft_scheduler import SURVEYS, DraftScheduler
 from layerscope.generation.split_model import SURVEY, SplitModel
 
@@ -55,7 +56,7 @@ class Speculated:
         """Share of drafted tokens that were accepted, NaN where none was drafted."""
         if self.drafted:
             return self.accepted / self.drafted
-        return float("nan")
+        return math.nan
 
     def __add__(self, later: "Speculated") -> "Speculated":
         """Return the counts of two calls together, with what else the later one says."""
@@ -63,10 +64,10 @@ class Speculated:
         return replace(later, **counts)
 
     def __str__(self) -> str:
-        drafted = f"{self.accepted} of {self.drafted} draft tokens accepted ({self.acceptance:.0%})"
         if 2 * self.plain > self.tokens:
             return f"drafts do not pay here: {self.plain} of {self.tokens} tokens were decoded plainly"
-        return f"drafts by layer {self.layer}: {drafted}"
+        accepted = f"{self.accepted} of {self.drafted} draft tokens accepted"
+        return f"drafts by layer {self.layer}: {accepted} ({self.acceptance:.0%})"
 
 
 @dataclass
@@ -121,9 +122,11 @@ class SpeculativeTexts:
             logits = split.prompts(ids)
             if split.kept:
                 split.kept[split.depth] = [split.state]
-                self._compare(mask[:, -self._surveyed(ids) :].bool())
+                compared = mask[:, -self._surveyed(ids) :]
+                self._compare(compared.bool())
             split.keep = ()
-            good, following = self._accepted(self._processed(logits, last), last, [])
+            scores = self._processed(logits, last)
+            good, following = self._accepted(scores, last, [])
             pending = self._written(last, good, following)
             while self.left:
                 pending = self._round(pending)
@@ -136,12 +139,8 @@ class SpeculativeTexts:
         """
         split = self.split
         rows = len(ids)
-        states = (
-            SURVEYS
-            * 8
-            * (self.longest - ids.shape[1])
-            * (1 + split.depth / split.head_work)
-        )
+        new = self.longest - ids.shape[1]
+        states = SURVEYS * 8 * new * (1 + split.depth / split.head_work)
         each = states / rows / len(split.kept)
         return int(min(max(each, 1), max(4, SURVEY // rows)))
 
@@ -159,16 +158,14 @@ class SpeculativeTexts:
             layer: torch.cat(kept, 1)[:, -length:].flatten(0, 1)
             for layer, kept in self.split.kept.items()
         }
-        logits = {
-            layer: each.view(*real.shape, -1)
-            for layer, each in self.split.read(states).items()
-        }
+        logits = self.split.read(states)
         if scores is None:
-            scores = logits.pop(self.split.depth)
+            scores = logits.pop(self.split.depth).view(*real.shape, -1)
         for layer, of_layer in logits.items():
+            drafting = of_layer.view(*real.shape, -1)
             if tokens is not None:
-                of_layer = self._processed(of_layer, tokens)
-            self._observe(layer, of_layer, scores, real)
+                drafting = self._processed(drafting, tokens)
+            self._observe(layer, drafting, scores, real)
         self.split.keep = ()
         self.split.kept = {}
         self.scheduler.surveyed += time.perf_counter() - started
@@ -178,9 +175,11 @@ class SpeculativeTexts:
     ) -> None:
         """Count where a layer's scores [B, n, V] agree with the model's."""
         if self.sample:
-            agreement = torch.minimum(drafting.softmax(-1), scores.softmax(-1)).sum(-1)
+            common = torch.minimum(drafting.softmax(-1), scores.softmax(-1))
+            agreement = common.sum(-1)
         else:
-            agreement = (drafting.argmax(-1) == scores.argmax(-1)).float()
+            same = drafting.argmax(-1) == scores.argmax(-1)
+            agreement = same.float()
         self.scheduler.observe(layer, agreement[real].tolist())
 
     def _round(self, pending: Tensor) -> Tensor:
@@ -236,17 +235,21 @@ class SpeculativeTexts:
             logits = self.split.early(drawn[-1], layer, head=True)
             assert logits is not None
             states.append(self.split.state)
-            law = self._processed(logits[:, None], torch.cat(drawn, 1))[:, 0]
+            scores = self._processed(logits[:, None], torch.cat(drawn, 1))
+            scores = scores[:, 0]
             if self.sample:
-                laws.append(_law(law))
-                drawn.append(torch.multinomial(laws[-1], 1))
+                law = law_of(scores)
+                laws.append(law)
+                drawn.append(torch.multinomial(law, 1))
             else:
-                drawn.append(law.argmax(-1, keepdim=True))
+                drawn.append(scores.argmax(-1, keepdim=True))
         headed = _clock(drawn[-1])
-        self.scheduler.costs.add("early", layer, 1, (headed - begun) / len(states))
+        each = (headed - begun) / len(states)
+        costs = self.scheduler.costs
+        costs.add("early", layer, 1, each)
         self.split.early(drawn[-1], layer, head=False)
         states.append(self.split.state)
-        self.scheduler.costs.add("bare", layer, 1, _clock(states[-1]) - headed)
+        costs.add("bare", layer, 1, _clock(states[-1]) - headed)
         return torch.cat(drawn, 1), torch.cat(states, 1), laws
 
     def _kept(self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> Tensor:
@@ -258,9 +261,9 @@ class SpeculativeTexts:
         scheduler = self.scheduler
         if new > 1:
             for i, number in enumerate(good.tolist()):
-                agreed = [True] * number + [False] * (number < new - 1)
-                scheduler.observe(report.layer, agreed)
-                scheduler.texts[i, 1:] += number, len(agreed)
+                accepted = [True] * number + [False] * (number < new - 1)
+                scheduler.observe(report.layer, accepted)
+                scheduler.texts[i, 1:] += number, len(accepted)
             report.drafted += (new - 1) * len(good)
             report.accepted += int(good.sum())
         kept = good + 1
@@ -276,20 +279,19 @@ class SpeculativeTexts:
     ) -> tuple[Tensor, Tensor]:
         """Return how many draft tokens of each text stay, [B], and the token that follows them, [B, 1]."""
         if self.sample:
-            return _sampled(_law(scores), tokens, laws)
+            return sampled(law_of(scores), tokens, laws)
         best, targets = scores.max(-1)
-        _check(best)
-        good = (targets[:, :-1] == tokens[:, 1:]).long().cumprod(1).sum(1)
+        refuse_nan(best)
+        good = agreed(targets[:, :-1] == tokens[:, 1:])
         return good, targets.gather(1, good[:, None])
 
     def _written(self, tokens: Tensor, good: Tensor, following: Tensor) -> Tensor:
         """Append what was accepted to each text, and go on with those that have not ended."""
-        fresh = torch.cat([tokens[:, 1:], following], 1).scatter(
-            1, good[:, None], following
-        )
+        drafted = torch.cat([tokens[:, 1:], following], 1)
+        fresh = drafted.scatter(1, good[:, None], following).tolist()
         going = []
-        for i, row in enumerate([*self.left]):
-            if self._extended(row, fresh[i, : int(good[i]) + 1].tolist()):
+        for i, kept in enumerate(good.tolist()):
+            if self._extended(self.left[i], fresh[i][: kept + 1]):
                 going.append(i)
         if len(going) < len(self.left):
             self.left = [self.left[i] for i in going]
@@ -308,11 +310,12 @@ class SpeculativeTexts:
             self.report.tokens += 1
             if self.streamer is not None:
                 self.streamer.put(text[-1:].cpu())
-            over = token in self.ends or len(text) >= self.longest
-            if over or any(bool(each(text[None], None).any()) for each in self.others):
-                self.texts[row] = text
+            self.texts[row] = text
+            if token in self.ends or len(text) >= self.longest:
                 return False
-        self.texts[row] = text
+            for criterion in self.others:
+                if bool(criterion(text[None], None).any()):
+                    return False
         return True
 
     def _processed(self, logits: Tensor, tokens: Tensor) -> Tensor:
@@ -324,12 +327,11 @@ class SpeculativeTexts:
         if not self.processors:
             return logits
         processed = torch.empty_like(logits)
-        for length in {len(self.texts[row]) for row in self.left}:
-            rows = [
-                i for i, row in enumerate(self.left) if len(self.texts[row]) == length
-            ]
-            texts = torch.stack([self.texts[self.left[i]] for i in rows])
+        lengths = [len(self.texts[row]) for row in self.left]
+        for length in {*lengths}:
+            rows = [i for i, each in enumerate(lengths) if each == length]
             places = [self.left[i] for i in rows]
+            texts = torch.stack([self.texts[place] for place in places])
             for at in range(-logits.shape[1], 0):
                 drafts = tokens[rows, 1 : tokens.shape[1] + at + 1]
                 # a processor sees the whole batch, as some keep what is theirs by row; other rows
@@ -340,39 +342,6 @@ class SpeculativeTexts:
                 scores[places] = logits[rows, at]
                 processed[rows, at] = self.processors(ids, scores)[places]
         return processed
-
-
-def _sampled(
-    law: Tensor, tokens: Tensor, laws: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Accept draft tokens so that what is drawn follows `law` [B, n, V]; return how many, [B], and one more, [B, 1].
-
-    A token of the draft's law q is accepted with probability min(1, p / q), and the first that is
-    rejected is drawn again from what q lacks of p (Leviathan et al. 2023, algorithm 1).
-    """
-    q = torch.stack([*laws, torch.zeros_like(law[:, 0])], 1)
-    drafted = tokens[:, 1:, None]
-    chance = law[:, :-1].gather(2, drafted) / q[:, :-1].gather(2, drafted)
-    good = (torch.rand_like(chance) < chance)[..., 0].long().cumprod(1).sum(1)
-    at = good[:, None, None].expand(-1, 1, law.shape[2])
-    last = law.gather(1, at)[:, 0]
-    lacking = (last - q.gather(1, at)[:, 0]).clamp(min=0)
-    # rounding may leave nothing where both laws are the same
-    some = lacking.sum(-1, keepdim=True) > 0
-    return good, torch.multinomial(torch.where(some, lacking, last), 1)
-
-
-def _law(scores: Tensor) -> Tensor:
-    law = scores.softmax(-1)
-    _check(law[..., 0])  # one NaN makes NaN of all
-    return law
-
-
-def _check(values: Tensor) -> None:
-    if bool(values.isnan().any()):
-        raise LayerscopeError(
-            "the model gives NaN: check its weights, or try another `dtype`"
-        )
 
 
 def _clock(tensor: Tensor) -> float:

@@ -10,18 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.models.capture import Enough, evaluating
-from layerscope.models.encode import positions
-from layerscope.models.forward import (
-    FAILURES,
+from layerscope.core import LayerscopeError
+from layerscope.models import (
     Inputs,
+    Lens,
+    Stack,
     accepts,
-    hidden_of,
-    is_out_of_memory,
+    dtype_of,
+    evaluating,
+    parameters,
+    replaced,
 )
-from layerscope.models.lens import Lens, replaced
-from layerscope.models.stack import Stack, choose, find_stacks
+from layerscope.models.capture import Enough
+from layerscope.models.encode import positions
+from layerscope.models.forward import FAILURES, hidden_in, hidden_of, is_out_of_memory
+from layerscope.models.stack import choose, find_stacks
 
 CACHES = ("past_key_values", "cache")
 """What a forward calls its cache: in transformers before 5.24, and since."""
@@ -58,12 +61,10 @@ class SplitModel:
     @contextmanager
     def open(self) -> Iterator[None]:
         """Within, the model runs those of its blocks that `run` asks for, and all of them by default."""
-        with replaced(
-            {
-                block: partial(self._block, i, block.forward)
-                for i, block in enumerate(self.blocks)
-            }
-        ):
+        forwards = {}
+        for i, block in enumerate(self.blocks):
+            forwards[block] = partial(self._block, i, block.forward)
+        with replaced(forwards):
             yield
 
     @torch.no_grad()
@@ -86,10 +87,8 @@ class SplitModel:
             self.prompts(read)
             states = []
             # as in a round: the last draft needs no head
-            for draft, head in zip(
-                torch.split(drafts, 1, 1), (True, False), strict=True
-            ):
-                self.early(draft, layer, head=head)
+            for at, head in enumerate((True, False)):
+                self.early(drafts[:, at : at + 1], layer, head=head)
                 states.append(self.state)
             self.late(drafts, layer, torch.cat(states, 1))
             columns = read.shape[1] + drafts.shape[1]
@@ -101,18 +100,20 @@ class SplitModel:
             after_drafts = self.late(token, layer, self.state)
             plain = []
             for row, number in enumerate(accepted):
-                text = torch.cat([read[row], drafts[row, :number], token[row]])[None]
-                self.start(torch.ones_like(text))
-                plain.append(self.prompts(text))
+                text = torch.cat([read[row], drafts[row, :number], token[row]])
+                whole = text[None]
+                self.start(torch.ones_like(whole))
+                plain.append(self.prompts(whole))
         except FAILURES as error:
             if is_out_of_memory(error):
                 raise
             return False
-        near = 1e-3 if next(self.module.parameters()).dtype == torch.float32 else 0.1
+        near = 0.1
+        if dtype_of(self.module) == "float32":
+            near = 1e-3
         wanted = torch.cat(plain)
-        return not bool(
-            ((after_drafts - wanted).norm(dim=-1) > near * wanted.norm(dim=-1)).any()
-        )
+        apart = (after_drafts - wanted).norm(dim=-1)
+        return not bool((apart > near * wanted.norm(dim=-1)).any())
 
     def start(self, mask: Tensor) -> None:
         """Forget what was read, for prompts that are real where `mask` [B, T] is."""
@@ -138,12 +139,12 @@ class SplitModel:
 
     def prompts(self, ids: Tensor) -> Tensor:
         """Read prompts [B, T] and return the logits after them, [B, 1, V]."""
-        options = {
-            "input_ids": ids,
-            "attention_mask": None if self.whole else self.real.long(),
-            "logits_to_keep": 1,
-        }
-        return self._forward(options, self.cache, positions_of(self.real))[:, -1:]
+        mask = None
+        if not self.whole:
+            mask = self.real.long()
+        options = {"input_ids": ids, "attention_mask": mask, "logits_to_keep": 1}
+        logits = self._forward(options, self.cache, positions_of(self.real))
+        return logits[:, -1:]
 
     def early(self, tokens: Tensor, layer: int, *, head: bool) -> Tensor | None:
         """Run the blocks up to a layer on one more token of each text, [B, 1]; return logits [B, V] with the head.
@@ -168,7 +169,8 @@ class SplitModel:
     def _following(self, tokens: Tensor, cache: Any, first: int) -> Tensor:
         """Run the blocks from the first on tokens that follow."""
         self.ahead = 0
-        logits = self._run(tokens, cache, tokens.shape[1], first, self.depth, head=True)
+        new = tokens.shape[1]
+        logits = self._run(tokens, cache, new, first, self.depth, head=True)
         assert logits is not None
         return logits
 
@@ -182,7 +184,8 @@ class SplitModel:
         classes = self.module.config.get_text_config(decoder=True).vocab_size
         lens = Lens(self.module, self.stack, "tokens", classes)
         ids = torch.zeros(1, 1, dtype=torch.long, device=every.device)
-        logits = torch.cat([*lens.token_logits(every, Inputs({"input_ids": ids}))])
+        chunks = lens.token_logits(every, Inputs({"input_ids": ids}))
+        logits = torch.cat([*chunks])
         return dict(zip(states, logits.chunk(len(states)), strict=True))
 
     @cached_property
@@ -197,7 +200,7 @@ class SplitModel:
     def head_work(self) -> float:
         """Work of the model's head, in blocks, by the number of weights that each multiplies."""
         config = self.module.config.get_text_config(decoder=True)
-        block = sum(weight.numel() for weight in self.blocks[0].parameters())
+        block = parameters(self.blocks[0])
         return float(config.vocab_size * self.stack.width / max(1, block))
 
     def cut(self, kept: Tensor, new: int) -> None:
@@ -211,49 +214,56 @@ class SplitModel:
         if not even:
             self._close_up()
         elif most < new:
-            for layer in self.cache.layers:
-                layer.keys = layer.keys[..., : most - new, :]
-                layer.values = layer.values[..., : most - new, :]
+            self._narrow(slice(most - new))
 
     def select(self, rows: Tensor) -> None:
         """Go on with these texts of the batch alone."""
         self.cache.batch_select_indices(rows)
         self.real = self.real[rows]
-        unused = self.real.shape[1] - int(self.real.sum(1).max())
+        unused = self.real.shape[1] - self._longest()
         self.real = self.real[:, unused:]
         self.whole = bool(self.real.all())
-        for layer in self.cache.layers if unused else ():
-            layer.keys = layer.keys[..., unused:, :]
-            layer.values = layer.values[..., unused:, :]
+        if unused:
+            self._narrow(slice(unused, None))
+
+    def _narrow(self, columns: slice) -> None:
+        """Keep these columns of the cache alone."""
+        for layer in self.cache.layers:
+            layer.keys = layer.keys[..., columns, :]
+            layer.values = layer.values[..., columns, :]
+
+    def _longest(self) -> int:
+        """Return how many columns the longest text has filled."""
+        return int(self.real.sum(1).max())
 
     def _close_up(self) -> None:
         """Move each text's columns to the right, over those that are not real."""
-        width = int(self.real.sum(1).max())
-        order = self.real.byte().argsort(dim=1, stable=True)[:, -width:]
+        width = self._longest()
+        order = self.real.byte().argsort(dim=1, stable=True)
+        order = order[:, -width:]
         self.real = self.real.gather(1, order)
         self.whole = bool(self.real.all())
         for layer in self.cache.layers:
-            layer.keys, layer.values = (
-                _columns(layer.keys, order),
-                _columns(layer.values, order),
-            )
+            layer.keys = _columns(layer.keys, order)
+            layer.values = _columns(layer.values, order)
 
     def _run(
         self, tokens: Tensor, cache: Any, new: int, first: int, last: int, head: bool
     ) -> Tensor | None:
         """Run some blocks on the last of `new` tokens that follow the real columns."""
-        ones = torch.ones(len(tokens), new, dtype=torch.bool, device=tokens.device)
-        at = self.real.sum(1, keepdim=True) + torch.arange(
-            new - tokens.shape[1], new, device=tokens.device
-        )
-        mask = None if self.whole else torch.cat([self.real, ones], 1).long()
+        device = tokens.device
+        after = torch.arange(new - tokens.shape[1], new, device=device)
+        at = self.real.sum(1, keepdim=True) + after
+        mask = None
+        if not self.whole:
+            ones = torch.ones(len(tokens), new, dtype=torch.bool, device=device)
+            mask = torch.cat([self.real, ones], 1).long()
         self.first = first
         self.last = last
         self.head = head
         try:
-            return self._forward(
-                {"input_ids": tokens, "attention_mask": mask}, cache, at
-            )
+            inputs = {"input_ids": tokens, "attention_mask": mask}
+            return self._forward(inputs, cache, at)
         except Enough:
             return None
         finally:
@@ -262,37 +272,33 @@ class SplitModel:
             self.head = True
 
     def _forward(self, inputs: dict[str, Any], cache: Any, positions: Tensor) -> Tensor:
+        """Return the logits [B, n, V] of a forward over the cache, with what the model takes of these inputs."""
         options = inputs | {"use_cache": True, "position_ids": positions}
         options |= dict.fromkeys(CACHES, cache)
-        output = self.module(
-            **{
-                name: value
-                for name, value in options.items()
-                if accepts(self.module, name)
-            }
-        )
-        logits: Tensor = output.logits.float()
-        return logits
+        names = [name for name in options if accepts(self.module, name)]
+        named = {name: options[name] for name in names}
+        logits: Tensor = self.module(**named).logits
+        return logits.float()
 
     def _block(
         self, index: int, forward: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
+        """Stand in for a block: run it where it is among those wanted, else hand its input on."""
         if self.first <= index < self.last:
             output = forward(*args, **kwargs)
             layer = index + 1
             hidden = hidden_of(output)
             if layer in self.keep and hidden is not None:
-                self.kept.setdefault(layer, []).append(hidden[:, -SURVEY:].clone())
+                last = hidden[:, -SURVEY:].clone()
+                self.kept.setdefault(layer, []).append(last)
             if layer == self.last and hidden is not None:
                 self.state = hidden
                 if not self.head:
                     raise Enough
             return output
-        hidden = (
-            self.entering
-            if index + 1 == self.first
-            else hidden_of((*args, *kwargs.values()))
-        )
+        hidden = hidden_in(args, kwargs)
+        if index + 1 == self.first:
+            hidden = self.entering
         return self.stack.forms[index].around(hidden)
 
 
@@ -300,11 +306,10 @@ def _columns(tensor: Tensor, order: Tensor) -> Tensor:
     """Return the columns `order` [B, T] of keys or values [B, H, any, D]."""
     # whole vectors at once cost what a copy does; `gather` takes four times as long
     batch, heads, length, width = tensor.shape
-    starts = length * torch.arange(batch * heads, device=tensor.device).view(
-        batch, heads, 1
-    )
-    rows = (starts + order[:, None]).view(-1)
-    return tensor.reshape(-1, width).index_select(0, rows).view(batch, heads, -1, width)
+    starts = length * torch.arange(batch * heads, device=tensor.device)
+    rows = starts.view(batch, heads, 1) + order[:, None]
+    vectors = tensor.reshape(-1, width).index_select(0, rows.view(-1))
+    return vectors.view(batch, heads, -1, width)
 
 
 def positions_of(mask: Tensor) -> Tensor:
@@ -340,8 +345,6 @@ def _behind(cache: Any, layer: int) -> Any:
     view = copy(cache)
     late = cache.layers[layer:]
     by_kind = {type(each): each for each in reversed(late)}
-    view.layers = [
-        *(by_kind.get(type(each), each) for each in cache.layers[:layer]),
-        *late,
-    ]
+    early = [by_kind.get(type(each), each) for each in cache.layers[:layer]]
+    view.layers = [*early, *late]
     return view

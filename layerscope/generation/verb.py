@@ -2,16 +2,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.option_kinds import (
+from layerscope.core import (
+    DATA,
     IN_CODE,
+    OUTPUT,
     SEED,
     Folder,
     Number,
     Repeated,
     Several,
     Whole,
+    checked,
 )
-from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked
+from layerscope.core.options import LoadingAndReading
 from layerscope.generation.options import (
     AUTO,
     MEASURES,

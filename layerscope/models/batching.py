@@ -54,6 +54,8 @@ def batches_of(
     model: LayeredModel, lengths: Sequence[int], batch_size: int | None = None
 ) -> list[list[int]]:
     """Return the rows of each batch, longest first."""
-    rows = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    starts = np.flatnonzero(batch_starts(model, (lengths[i] for i in rows), batch_size))
-    return [rows[start:end] for start, end in pairwise([*starts.tolist(), len(rows)])]
+    rows = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    descending = [lengths[i] for i in rows]
+    starts = np.flatnonzero(batch_starts(model, descending, batch_size))
+    ends = pairwise([*starts.tolist(), len(rows)])
+    return [rows[start:end] for start, end in ends]

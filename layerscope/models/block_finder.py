@@ -37,6 +37,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from layerscope.models.trace import Call, Calls, is_norm, same
+from layerscope.models.weights import parameters
 
 LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 MEND = "so move whatever the model does between its blocks into them"
@@ -150,7 +151,7 @@ class BlockFinder:
 
         def size(row: Calls) -> tuple[int, int, int]:
             modules = nn.ModuleList({call.module for call in row})
-            weights = sum(p.numel() for p in modules.parameters())
+            weights = parameters(modules)
             return weights, len(row), -row[0].path.count(".")
 
         trimmed = (row for row in map(_trimmed, rows) if len(row) > 1)
@@ -164,7 +165,8 @@ class BlockFinder:
             beside = self._of_its_kind(stack, blocks) + beside
         for call in beside:
             if call.has_weights and not call.is_inside(blocks) and not is_norm(call):
-                row = " … ".join(dict.fromkeys((stack[0].path, stack[-1].path)))
+                ends = dict.fromkeys((stack[0].path, stack[-1].path))
+                row = " … ".join(ends)
                 return f"{call.path} is run as well as {row}, and not in a row with it: {NAME}"
         return ""
 
@@ -190,6 +192,7 @@ class BlockFinder:
         return beside
 
     def _lists(self) -> list[nn.Module]:
+        """Return the lists of modules that the model has."""
         return [module for module in self.entry.modules() if isinstance(module, LISTS)]
 
 
@@ -238,8 +241,9 @@ def _rows(
         if not call.can_be_block:
             continue
         for row in reversed(rows):
-            follows = same(row[-1].output, call.input) and not call.is_inside([row[-1]])
-            if follows and kind(row[-1]) == kind(call):
+            last = row[-1]
+            follows = same(last.output, call.input) and not call.is_inside([last])
+            if follows and kind(last) == kind(call):
                 row.append(call)
                 break
         else:
@@ -270,6 +274,7 @@ def _trimmed(row: Calls) -> Calls:
 
 
 def _is_checkpointing(module: nn.Module) -> bool:
+    """Return whether transformers can checkpoint the gradients of a module, as it can of blocks."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return isinstance(module, GradientCheckpointingLayer)

@@ -8,18 +8,20 @@ an exception ends the forward: later blocks and the head never run.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from layerscope.models.forward import (
-    Hook,
+    Args,
+    Hooks,
     Inputs,
+    Kwargs,
     forward,
-    hidden_in,
-    hidden_of,
     hooked,
+    state_of,
 )
 from layerscope.models.stack import Stack, tokens_read
 from layerscope.models.sublayers.watch import Spot, Tap, as_state
@@ -48,43 +50,41 @@ def capture(
     `taps` are sub-layers to be visited as well. Nothing after layer `until` (default: the last) is
     computed; one beyond the last lets the whole forward run.
     """
-    visitor = _Visitor(module, stack, inputs, visit, until, taps)
+    last = stack.depth
+    if until is not None:
+        last = until
+    norm = None
+    if stack.norm:
+        norm = module.get_submodule(stack.norm)
+    sites = {(tap.layer, tap.spot): tap.site for tap in taps}
+    length = tokens_read(module, stack, inputs)
+    visitor = _Visitor(stack, visit, last, length, norm, sites)
     with hooked(visitor.hooks(module)), suppress(Enough):
         forward(module.get_submodule(stack.entry), inputs)
-        if until is not None and until > stack.depth:
+        if last > stack.depth:
             return
         raise RuntimeError(
             f"the model ran {visitor.layer} blocks where its probe ran {stack.depth}"
         )
 
 
+@dataclass(eq=False)
 class _Visitor:
     """Follows one forward; `layer` is the last one given, `entered` that of the block which runs."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        stack: Stack,
-        inputs: Inputs,
-        visit: Visit,
-        until: int | None,
-        taps: Sequence[Tap],
-    ) -> None:
-        self.stack = stack
-        self.visit = visit
-        self.last = stack.depth if until is None else until
-        self.length = tokens_read(module, stack, inputs)
-        self.norm = module.get_submodule(stack.norm) if stack.norm else None
-        self.taps = {(tap.layer, tap.spot): tap.site for tap in taps}
-        self.shape = torch.Size()
-        self.layer = 0
-        self.entered = 0
-        self.visiting = False
-        self.calls: dict[str, int] = defaultdict(int)
+    stack: Stack
+    visit: Visit
+    last: int
+    length: int | None
+    norm: nn.Module | None
+    taps: dict[tuple[int, Spot], str]
+    shape: torch.Size = torch.Size()
+    layer: int = 0
+    entered: int = 0
+    visiting: bool = False
+    calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def hooks(
-        self, module: nn.Module
-    ) -> Iterator[tuple[nn.Module, Hook | None, Hook | None]]:
+    def hooks(self, module: nn.Module) -> Iterator[Hooks]:
         """Yield hooks on the blocks, and on the modules that show a sub-layer."""
         paths = list(dict.fromkeys(self.stack.blocks))
         for path in paths:
@@ -100,12 +100,11 @@ class _Visitor:
         for child, path in inside:
             yield child, partial(self._before, path), partial(self._after, path)
 
-    def _enter(
-        self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> None:
+    def _enter(self, _: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        """See what a block is given: the first one reads layer 0."""
         if self.visiting:
             return
-        state = _checked(hidden_in(args, kwargs))
+        state = state_of((args, kwargs))
         if self.layer == 0:
             self._show(0, state)
         self.entered = self.layer + 1
@@ -113,12 +112,14 @@ class _Visitor:
         self.calls.clear()  # a shared block runs several times
 
     def _leave(self, _: nn.Module, __: object, ___: object, output: object) -> None:
+        """See what a block gives, the next layer."""
         if self.visiting:
             return
         self.layer += 1
-        self._show(self.layer, _checked(hidden_of(output)))
+        self._show(self.layer, state_of(output))
 
     def _show(self, layer: int, state: Tensor) -> None:
+        """Visit a layer, and end the forward after the last one that is wanted."""
         self.visiting = True
         hidden = self._unfilled(state)
         self.visit(layer, "raw", hidden)
@@ -128,28 +129,25 @@ class _Visitor:
         if layer == self.last:
             raise Enough
 
-    def _before(
-        self,
-        path: str,
-        _: nn.Module,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-    ) -> None:
+    def _before(self, path: str, _: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        """See what a module inside a block is given."""
+        spot = Spot(path, self.calls[path], True)
         self.calls[path] += 1
-        self._show_inside(
-            Spot(path, self.calls[path] - 1, True), hidden_in(args, kwargs)
-        )
+        self._show_inside(spot, (args, kwargs))
 
     def _after(
         self, path: str, _: nn.Module, __: object, ___: object, output: object
     ) -> None:
-        self._show_inside(Spot(path, self.calls[path] - 1, False), hidden_of(output))
+        """See what a module inside a block gives."""
+        spot = Spot(path, self.calls[path] - 1, False)
+        self._show_inside(spot, output)
 
-    def _show_inside(self, spot: Spot, hidden: Tensor | None) -> None:
+    def _show_inside(self, spot: Spot, value: object) -> None:
+        """Visit a sub-layer, if one is seen at this spot."""
         site = self.taps.get((self.entered, spot))
         if site is None:
             return
-        state = as_state(_checked(hidden), self.shape)
+        state = as_state(state_of(value), self.shape)
         if state is None:
             raise RuntimeError(f"{spot.path} gave no state where its probe gave one")
         self.visit(self.entered, site, self._unfilled(state))
@@ -171,9 +169,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for child in training:
             child.training = True
-
-
-def _checked(hidden: Tensor | None) -> Tensor:
-    if hidden is None:
-        raise RuntimeError("a block gave no hidden state")
-    return hidden

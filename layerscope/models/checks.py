@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
@@ -10,15 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from layerscope.core.errors import (
-    LayerscopeError,
-    first_line,
-    near,
-    refuse_dangling,
-    unreadable,
-)
+from layerscope.core import LayerscopeError, first_line, near
+from layerscope.core.errors import refuse_dangling, unreadable
 from layerscope.core.files import digest
-from layerscope.core.hub import go_offline_without_hub
 
 EMBEDDED = "minilm"
 """The name of the model that comes as a Python package: all-MiniLM-L6-v2."""
@@ -67,24 +61,6 @@ def _embedded_folder() -> Path:
     return folder
 
 
-def hub_files(name: str, revision: str | None, patterns: Sequence[str]) -> Path | None:
-    """Return the folder that holds some files of a hub model, fetched where they can be, or None."""
-    from huggingface_hub import snapshot_download
-
-    go_offline_without_hub()
-    for here in (False, True):
-        # no hub, no such files: the weights that are here need neither
-        with suppress(Exception):
-            folder = snapshot_download(
-                name,
-                revision=revision,
-                allow_patterns=list(patterns),
-                local_files_only=here,
-            )
-            return Path(folder)
-    return None
-
-
 def check_name(source: str) -> None:
     """Raise where a model's name can be neither a folder's nor a hub model's."""
     if not source.strip():
@@ -92,7 +68,8 @@ def check_name(source: str) -> None:
             f"no model is given: give a hub name, a folder, or {EMBEDDED}"
         )
     if "://" in source:
-        name = "/".join(urlsplit(source).path.strip("/").split("/")[:2]) or "org/name"
+        parts = urlsplit(source).path.strip("/").split("/")
+        name = "/".join(parts[:2]) or "org/name"
         raise LayerscopeError(
             f"model {source!r} is a URL: give its name on the hub ({name}), or a folder"
         )
@@ -141,6 +118,7 @@ def near_folder(folder: Path) -> str:
 
 
 def _json(path: Path) -> Any:
+    """Return what a JSON file of a model holds."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -214,6 +192,7 @@ def clear_inputs(processor: Any) -> Iterator[None]:
 
 
 def _what_failed(source: str, error: Exception) -> str:
+    """Return what keeps a model from being loaded, as the end of a line that names it."""
     text = f"{type(error).__name__}: {error}"
     for pattern, line in FAULTS.items():
         if re.search(pattern, text, re.S):

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.inputs import resample
 from layerscope.inputs.pairs import Ids
 from layerscope.models.checks import clear_inputs
-from layerscope.models.forward import Inputs, accepts
+from layerscope.models.forward import Inputs, accepts, setting
 
 TOKENISED_AT_ONCE = 256
 NO_TOKENIZER = (
@@ -107,7 +107,7 @@ class TextEncoder(Encoder):
         rows = self.ids(samples)
         mask = padded([[1] * len(row) for row in rows], 0)
         # a classifier on a decoder looks for its own pad id to find the last token
-        pad = getattr(getattr(self.module, "config", None), "pad_token_id", None)
+        pad = setting(self.module, "pad_token_id")
         if not isinstance(pad, int) or pad < 0:
             pad = getattr(self.tokenizer, "pad_token_id", 0)
         ids = padded(rows, int(pad or 0))
@@ -154,7 +154,7 @@ def embeddings(module: nn.Module) -> list[nn.Embedding]:
 
 def _decoder_start(module: Any) -> int:
     """Return the token with which a decoder begins."""
-    return getattr(module.config, "decoder_start_token_id", None) or 0
+    return setting(module, "decoder_start_token_id") or 0
 
 
 def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
@@ -245,8 +245,9 @@ class ImageEncoder(Encoder):
             height, width = np.broadcast_to(getattr(config, "image_size", 224), 2)
             if getattr(config, "num_channels", 3) > 1:
                 image = image.convert("RGB")
-            numbers = np.array(image.resize((int(width), int(height))), dtype="float32")
-            made = torch.from_numpy(numbers) / 127.5 - 1.0
+            resized = image.resize((int(width), int(height)))
+            numbers = torch.from_numpy(np.array(resized, dtype="float32"))
+            made = numbers / 127.5 - 1.0
             return made.view(height, width, -1).permute(2, 0, 1)
         with clear_inputs(self.processor):
             pixels = self.processor(image)
@@ -259,6 +260,7 @@ class ImageEncoder(Encoder):
 
 
 def _grey(image: Any) -> Any:
+    """Return an image in one channel; what is no image as it is."""
     if hasattr(image, "convert"):
         return image.convert("L")
     return image
@@ -289,7 +291,7 @@ def modality_of(module: nn.Module) -> str:
 def modalities_of(module: nn.Module) -> list[str]:
     """Return what a model reads, its main input first: of two towers that of each."""
     main = modality_of(module)
-    if getattr(getattr(module, "config", None), "is_encoder_decoder", False):
+    if setting(module, "is_encoder_decoder"):
         return [main]
     towers = set(map(modality_of, module.modules())) - {main, "tensor"}
     if not embeddings(module):
@@ -362,12 +364,11 @@ def _check_room(encoder: TextEncoder) -> None:
 
 def positions(module: nn.Module) -> float:
     """Return the number of positions a model has, without the first rows that RoBERTa leaves empty, else infinity."""
-    config = getattr(module, "config", None)
     names = ("max_position_embeddings", "n_positions", "max_seq_len")
     rows = math.inf
     empty = 0
     for name in names:
-        size = getattr(config, name, None) or 0
+        size = setting(module, name) or 0
         # some say -1 of no limit
         if size > 0:
             rows = size

@@ -17,10 +17,15 @@ from torch.utils._pytree import (
     tree_unflatten,
 )
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 
 T = TypeVar("T")
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+"""What a module is called with, as its hooks see it."""
 Hook = Callable[..., Any]
+Hooks = tuple[nn.Module, Hook | None, Hook | None]
+"""A module with what runs before and after it."""
 FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 """What a forward may raise where a model, or a part of it, is not run the way that it was written for."""
 COUNTERS = ("_get_feat_extract_output_lengths", "_get_subsampling_output_length")
@@ -63,6 +68,7 @@ class Inputs:
 
 @cache
 def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of a function's arguments."""
     return frozenset(inspect.signature(function).parameters)
 
 
@@ -103,6 +109,11 @@ def run(module: nn.Module, inputs: Inputs, **extra: object) -> object:
             f"token id {int(ids.max())} or position {ids.shape[1]} is beyond an embedding table of the model: give "
             "the model's own tokenizer, or a lower `max_length`"
         ) from error
+
+
+def setting(module: nn.Module, name: str, default: Any = None) -> Any:
+    """Return what the config of a model says, the default where it says nothing or there is none."""
+    return getattr(getattr(module, "config", None), name, default)
 
 
 def fitted(module: nn.Module, value: Any) -> Any:
@@ -146,7 +157,8 @@ def in_halves(
             ) from error
     torch.cuda.empty_cache()  # nothing where there is no GPU
     halved(batch)
-    for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+    middle = len(batch) // 2
+    for half in (batch[:middle], batch[middle:]):
         yield from in_halves(half, run, halved, about)
 
 
@@ -158,15 +170,21 @@ def hidden_of(value: object) -> Tensor | None:
     return None
 
 
-def hidden_in(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Tensor | None:
+def state_of(value: object) -> Tensor:
+    """Return the hidden state among a block's arguments or results, which has one; raises `RuntimeError` where not."""
+    hidden = hidden_of(value)
+    if hidden is None:
+        raise RuntimeError("a block gave no hidden state")
+    return hidden
+
+
+def hidden_in(args: Args, kwargs: Kwargs) -> Tensor | None:
     """Return the hidden state that a module is called with."""
     return hidden_of((args, kwargs))
 
 
 @contextmanager
-def hooked(
-    hooks: Iterable[tuple[nn.Module, Hook | None, Hook | None]],
-) -> Iterator[None]:
+def hooked(hooks: Iterable[Hooks]) -> Iterator[None]:
     """Within, functions run before and after modules.
 
     They are called as before(module, args, kwargs) and after(module, args, kwargs, output).

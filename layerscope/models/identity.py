@@ -14,7 +14,7 @@ from layerscope.inputs import Corpus
 from layerscope.models.encode import AudioEncoder, ImageEncoder, TextEncoder
 from layerscope.models.layered import LayeredModel
 from layerscope.models.loading import Loaded
-from layerscope.models.weights import numbers_of
+from layerscope.models.weights import dtype_of, numbers_of, parameters
 
 VALUES_PER_WEIGHT = 64
 TOKENISED = 64
@@ -34,14 +34,9 @@ def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> 
         if tensor.is_floating_point():
             held = dtype or held
         digest.update(f"{name}{tuple(tensor.shape)}{held}".encode())
-        digest.update(flat[::step].to(held).float().cpu().numpy().tobytes())
+        some = flat[::step].to(held).float()
+        digest.update(some.cpu().numpy().tobytes())
     return digest.hexdigest()
-
-
-def dtype_of(model: LayeredModel) -> str:
-    """Return the name of the dtype of a model's weights."""
-    parameter = next(model.module.parameters(), torch.empty(0))
-    return str(parameter.dtype).removeprefix("torch.")
 
 
 def states_fingerprint(model: LayeredModel) -> str:
@@ -53,7 +48,7 @@ def states_fingerprint(model: LayeredModel) -> str:
         ids = replace(encoder, prompt="").ids([PROBE], whole=True)
     about = (
         weights_fingerprint(model.module),
-        f"torch.{dtype_of(model)}",
+        f"torch.{dtype_of(model.module)}",
         model.device.type,
         model.max_length,
         model.stack,
@@ -107,14 +102,14 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
     if model.lens is not None:
         lens = model.lens.kind
     return {
-        "name": model.loaded.name,
+        "name": model.name,
         "source": source,
         "revision": model.loaded.revision,
         "weights": weights_fingerprint(model.module),
         "class": type(model.module).__name__,
-        "parameters": sum(p.numel() for p in model.module.parameters()),
+        "parameters": parameters(model.module),
         "device": model.device.type,
-        "dtype": dtype_of(model),
+        "dtype": dtype_of(model.module),
         "part": stack.part,
         "depth": stack.depth,
         "width": stack.width,

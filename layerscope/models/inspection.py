@@ -7,22 +7,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.stopwatch import Stopwatch
+from layerscope.core import LayerscopeError, Stopwatch
 from layerscope.inputs import Waveform
 from layerscope.models import LayeredModel, Loaded, Override, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.checks import clear_inputs
 from layerscope.models.encode import modalities_of, modality_of, vocabulary
-from layerscope.models.forward import FAILURES
-from layerscope.models.identity import dtype_of
+from layerscope.models.forward import FAILURES, setting
 from layerscope.models.options import InspectOptions
 from layerscope.models.probe import probe_sample
 from layerscope.models.stack import SeveralParts
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.watch import Sublayers
-from layerscope.show.document import Document, Facts
-from layerscope.show.notebook import Shown
+from layerscope.models.weights import dtype_of, parameters
+from layerscope.show import Document, Facts, Shown
 
 TEXTS = ["A layer hands its state to the next one, and the last one speaks.", "Short."]
 
@@ -103,6 +101,7 @@ def inspect_model(options: InspectOptions) -> list[Inspection]:
 def _look(
     loaded: Loaded, modality: str, samples: list[Any], override: Override
 ) -> list[Inspection]:
+    """Return what is found in each part of a model that reads these samples."""
     try:
         models = [find_layers(loaded, modality, samples, override)]
     except SeveralParts as several:
@@ -149,23 +148,27 @@ def _made_up_rows(module: nn.Module, draw: torch.Generator) -> list[Any]:
 
 
 def _made_up_ids(module: nn.Module, draw: torch.Generator) -> list[Any]:
-    rows = [torch.randint(vocabulary(module), (n,), generator=draw) for n in (24, 8)]
-    end = getattr(getattr(module, "config", None), "eos_token_id", None)
-    if isinstance(end, int):  # some classifiers read the token that ends a text
-        rows = [torch.cat([row[row != end], torch.tensor([end])]) for row in rows]
+    """Return two rows of random token ids, of different lengths."""
+    end = setting(module, "eos_token_id")
+    rows = []
+    for length in (24, 8):
+        row = torch.randint(vocabulary(module), (length,), generator=draw)
+        if isinstance(end, int):  # some classifiers read the token that ends a text
+            row = torch.cat([row[row != end], torch.tensor([end])])
+        rows.append(row)
     return rows
 
 
 def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:
+    """Return what was found in one part, and what a sample takes there."""
     stack = model.stack
     module = model.module
     with evaluating(module):
         inside = Sublayers()
         # blocks that cannot be watched show nothing inside
         with suppress(LayerscopeError, *FAILURES):
-            inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(
-                model.device
-            )
+            sample = probe_sample(model.encoder, samples)
+            inputs = model.encoder.batch([sample]).to(model.device)
             inside = find_sublayers(module, stack, inputs)
         inputs = model.encoder.batch(samples).to(model.device)
         runs = [lambda: model.run(inputs, lambda *_: None)]
@@ -179,7 +182,7 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
     if inside.taps:
         notes += inside.notes
     return Inspection(
-        model=model.loaded.name,
+        model=model.name,
         kind=type(module).__name__,
         modality=modality,
         part=stack.part,
@@ -193,8 +196,8 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
         pooling=model.pooling,
         max_length=model.max_length,
         causal=model.causal,
-        parameters=sum(p.numel() for p in module.parameters()),
-        dtype=dtype_of(model),
+        parameters=parameters(module),
+        dtype=dtype_of(module),
         bytes_per_sample=4 * states * stack.width,
         seconds_per_sample=float(seconds) / len(samples),
         notes=notes,

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.models.capture import Visit, capture
 from layerscope.models.encode import Encoder, TextEncoder
-from layerscope.models.forward import Inputs, frame_mask
+from layerscope.models.forward import Inputs, frame_mask, setting
 from layerscope.models.lens import Lens
 from layerscope.models.loading import Loaded
 from layerscope.models.pooling import Projection, Vectors, parse
@@ -50,6 +50,21 @@ class LayeredModel:
         return self.loaded.module
 
     @property
+    def name(self) -> str:
+        """What the model is called."""
+        return self.loaded.name
+
+    @property
+    def depth(self) -> int:
+        """L, the number of its last layer."""
+        return self.stack.depth
+
+    @property
+    def width(self) -> int:
+        """Numbers of a state."""
+        return self.stack.width
+
+    @property
     def max_length(self) -> int | None:
         """Tokens of a text at most."""
         return getattr(self.encoder, "max_length", None)
@@ -62,12 +77,12 @@ class LayeredModel:
     @property
     def layers(self) -> tuple[int, ...]:
         """The numbers of the layers, 0..L; fewer where states are read that another engine wrote."""
-        return tuple(range(self.stack.depth + 1))
+        return tuple(range(self.depth + 1))
 
     @property
     def size(self) -> str:
         """How many layers there are, and how wide they are."""
-        return f"{self.stack.depth} layers of {self.stack.width}"
+        return f"{self.depth} layers of {self.width}"
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -99,7 +114,7 @@ class LayeredModel:
 def class_numbers(labels: Iterable[Any], model: LayeredModel) -> list[int | None]:
     """Return the class of a classifier that each label names, or is the number of; None where none is."""
     assert model.lens is not None
-    named = getattr(getattr(model.module, "config", None), "id2label", None) or {}
+    named = setting(model.module, "id2label") or {}
     numbers = range(model.lens.classes)
     classes = dict(zip(map(str, numbers), numbers, strict=True))
     for number, name in named.items():

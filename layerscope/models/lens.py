@@ -76,7 +76,8 @@ class Lens:
         for chunk in torch.split(states, max(1, CHUNK // self.classes)):
             # each token is a sequence of its own: the head of a language model reads one position
             # at a time
-            yield self.sequence_logits(chunk[:, None], _packed(inputs, chunk))[:, 0]
+            single = _packed(inputs, chunk)
+            yield self.sequence_logits(chunk[:, None], single)[:, 0]
 
     def sequence_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
         """Return the float32 logits [B, T, K] of states [B, T, D], of layer L the model's own, or [B, K].
@@ -142,7 +143,8 @@ def _filled(state: Tensor, hidden: Tensor | None) -> Tensor:
         return state
     if hidden.shape[1] <= state.shape[1]:
         return state
-    return torch.cat([state, hidden[:, state.shape[1] :].to(state.dtype)], 1)
+    filled = hidden[:, state.shape[1] :]
+    return torch.cat([state, filled.to(state.dtype)], 1)
 
 
 @contextmanager
@@ -194,8 +196,10 @@ def _packed(inputs: Inputs, states: Tensor) -> Inputs:
     if inputs.positional is not None:
         first = inputs.positional[:1]
         return replace(inputs, positional=first.expand(n, *first.shape[1:]))
-    names = FILL.keys() & inputs.named
-    return Inputs({k: inputs.named[k].new_full((n, 1), FILL[k]) for k in names})
+    named = {}
+    for name in FILL.keys() & inputs.named:
+        named[name] = inputs.named[name].new_full((n, 1), FILL[name])
+    return Inputs(named)
 
 
 def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
@@ -282,7 +286,9 @@ def token_read(
         other[:, position] = other[:, position].flip(-1) + 1.0
         return not torch.equal(read(other, alone), rows)
 
-    if changes(length // 2):
+    first = changes(0)
+    if changes(length // 2) or first == changes(length - 1):
         return "mean"
-    touched = changes(0), changes(length - 1)
-    return {(True, False): "first", (False, True): "last"}.get(touched, "mean")
+    if first:
+        return "first"
+    return "last"

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError, first_line, needs
-from layerscope.core.hub import go_offline_without_hub
+from layerscope.core import LayerscopeError, first_line, go_offline_without_hub
+from layerscope.core.errors import needs
 from layerscope.models.checks import (
     EMBEDDED,
     check_folder,
@@ -20,6 +20,7 @@ from layerscope.models.checks import (
     embedded,
 )
 from layerscope.models.encode import modalities_of, modality_of
+from layerscope.models.forward import setting
 from layerscope.models.mean_head import as_configured
 from layerscope.models.options import LoadOptions
 from layerscope.models.placing import placing, torch_device, torch_dtype
@@ -84,7 +85,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         module = model
         if hasattr(model, "peft_config"):
             module = _adapted(model)
-        name = getattr(getattr(module, "config", None), "_name_or_path", "")
+        name = setting(module, "_name_or_path", "")
         loaded = Loaded(module, processor, Path(name).name or type(module).__name__)
     else:
         raise LayerscopeError(

@@ -111,7 +111,6 @@ def mean(states: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return states.mean(1)
     # sizes by shape: len() would freeze the batch in an ONNX export
-    rows = (
-        mask.repeat(states.shape[0] // mask.shape[0], 1).unsqueeze(-1).to(states.dtype)
-    )
+    times = states.shape[0] // mask.shape[0]
+    rows = mask.repeat(times, 1).unsqueeze(-1).to(states.dtype)
     return (states * rows).sum(1) / rows.sum(1).clamp_min(1)

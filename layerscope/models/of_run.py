@@ -5,11 +5,12 @@ from pathlib import Path
 
 import torch
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.models.checks import EMBEDDED
-from layerscope.models.identity import dtype_of, weights_fingerprint
+from layerscope.models.identity import weights_fingerprint
 from layerscope.models.layered import LayeredModel
 from layerscope.models.options import LoadOptions, Override
+from layerscope.models.weights import dtype_of
 from layerscope.runs import Run
 
 
@@ -53,8 +54,8 @@ def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -
     dtype = None
     if as_stored and there.get("dtype") == "float32":
         dtype = torch.float32
-    changed = run.depth != model.stack.depth
-    if dtype is not None or there.get("dtype") == dtype_of(model):
+    changed = run.depth != model.depth
+    if dtype is not None or there.get("dtype") == dtype_of(model.module):
         changed |= there.get("weights") != weights_fingerprint(model.module, dtype)
     if changed:
         raise LayerscopeError(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from layerscope.core.options import Options
+from layerscope.core import Options
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.models.options import LoadOptions
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core import LayerscopeError, choices
 from layerscope.models.forward import Inputs, fitted, forward
 from layerscope.models.lens import bypassed, reads_alike, rows_of
 from layerscope.models.stack import Stack
@@ -107,9 +107,8 @@ class Projection:
         for length in sorted(set(lengths.tolist())):
             rows = (lengths == length).nonzero().flatten()
             alike = rows_of(inputs, rows.repeat(layers))
-            with bypassed(
-                self.module, self.stack, states[:, rows, :length].flatten(0, 1)
-            ):
+            real = states[:, rows, :length].flatten(0, 1)
+            with bypassed(self.module, self.stack, real):
                 vectors = _embedded(self.module, self.modality, alike)
             if vectors is None:
                 raise RuntimeError("the model gave no vector of a sample")
@@ -127,7 +126,8 @@ def _embedded(module: nn.Module, modality: str, inputs: Inputs) -> Tensor | None
         vectors = getattr(forward(module, inputs), f"{modality}_embeds", None)
     else:
         names = inspect.signature(features).parameters.keys() & inputs.named
-        output = features(**{k: fitted(module, inputs.named[k]) for k in names})
+        named = {name: fitted(module, inputs.named[name]) for name in names}
+        output = features(**named)
         vectors = getattr(output, "pooler_output", output)
     if isinstance(vectors, Tensor) and vectors.ndim == 2:
         return vectors

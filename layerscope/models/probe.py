@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.inputs.pairs import Ids
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
-from layerscope.models.forward import Inputs
+from layerscope.models.forward import Inputs, setting
 from layerscope.models.layered import LayeredModel
 from layerscope.models.lens import find_lens, token_read
 from layerscope.models.loading import Loaded
@@ -68,7 +68,7 @@ def find_layers(
     is found is refused.
     """
     module = loaded.module
-    if getattr(getattr(module, "config", None), "mask_ratio", None):
+    if setting(module, "mask_ratio"):
         raise LayerscopeError(
             f"{loaded.name} masks its input at random: load its encoder alone, such as ViTModel of a ViTMAE"
         )
@@ -87,19 +87,14 @@ def find_layers(
         sample = probe_sample(encoder, samples)
         inputs = encoder.batch([sample]).to(device)
         stack, parts = _find_stack(module, inputs, override)
-        model = LayeredModel(
-            loaded, encoder, stack, parts, device, (*loaded.notes, *stack.notes)
-        )
+        notes = (*loaded.notes, *stack.notes)
+        model = LayeredModel(loaded, encoder, stack, parts, device, notes)
         states = states_of(model, inputs)
         last = states[f"raw.{stack.depth}"]
         _check_one(model, last, inputs)
         tokens = last.shape[1] if last.ndim == 3 else 1
-        model = replace(
-            model,
-            rank=last.ndim,
-            tokens=tokens,
-            notes=(*model.notes, *_broken(model, states)),
-        )
+        notes = (*model.notes, *_broken(model, states))
+        model = replace(model, rank=last.ndim, tokens=tokens, notes=notes)
         inputs = replace(inputs, mask=model.mask(inputs, last))
         model = _with_head(model, modality, inputs, states)
         model = replace(
@@ -123,7 +118,9 @@ def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
             if len(set(row)) > 1:
                 ids = row
                 break
-        return Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
+        length = min(PROBE_TOKENS, encoder.max_length)
+        repeated = ids * PROBE_TOKENS
+        return Ids(tuple(repeated[:length]))
     lengths = encoder.lengths(samples)
     if max(lengths) == 0:
         raise LayerscopeError(
@@ -135,11 +132,13 @@ def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
 def beginning(sample: Any, share: float) -> Any:
     """Return the first part of a probe's text or of a sound; of what has one size the whole."""
     if isinstance(sample, Ids):
-        return Ids(sample.ids[: max(1, int(share * len(sample.ids)))])
+        length = max(1, int(share * len(sample.ids)))
+        return Ids(sample.ids[:length])
     wave = getattr(sample, "samples", None)
     if wave is None:
         return sample
-    return replace(sample, samples=wave[: max(1, int(share * len(wave)))])
+    length = max(1, int(share * len(wave)))
+    return replace(sample, samples=wave[:length])
 
 
 def states_of(model: LayeredModel, batch: Inputs | list[Any]) -> States:
@@ -191,7 +190,7 @@ def _check_one(model: LayeredModel, last: Tensor, inputs: Inputs) -> None:
     tokens = tokens_read(model.module, model.stack, inputs) or 0
     if last.shape[0] != 1 or (last.ndim == 3 and last.shape[1] < tokens):
         raise LayerscopeError(
-            f"the blocks of the {model.stack.part} of {model.loaded.name} give {list(last.shape)} for one sample of "
+            f"the blocks of the {model.stack.part} of {model.name} give {list(last.shape)} for one sample of "
             f"{tokens} tokens: its layers have no state of one sample, or of one token"
         )
 
@@ -200,7 +199,7 @@ def _with_head(
     model: LayeredModel, modality: str, inputs: Inputs, states: States
 ) -> LayeredModel:
     """Return the model with its lens, or of two towers with the projection into the shared space."""
-    depth = model.stack.depth
+    depth = model.depth
     module = model.module
     last = states[f"raw.{depth}"]
     final = states[f"{model.final}.{depth}"]
@@ -235,11 +234,14 @@ def _is_causal(model: LayeredModel, sample: Any) -> bool:
     if not len(others):
         return False
     changed[0, middle] = others[0]
-    before, after = (
-        states_of(model, replace(inputs, named={**inputs.named, name: each}))
-        for each in (ids, changed)
-    )
+    before = _with_ids(model, inputs, name, ids)
+    after = _with_ids(model, inputs, name, changed)
     return _agree(before, after, middle, ROUNDING)
+
+
+def _with_ids(model: LayeredModel, inputs: Inputs, name: str, ids: Tensor) -> States:
+    """Return the states of a batch with other token ids."""
+    return states_of(model, replace(inputs, named={**inputs.named, name: ids}))
 
 
 def _auto_pooling(
@@ -253,17 +255,19 @@ def _auto_pooling(
     if model.projection is None:
         return ("mean",)
     # seen on a whole text, as a tower may read the token that ends it
-    longest = max(samples, key=lambda sample: model.encoder.lengths([sample])[0])
+    lengths = model.encoder.lengths(samples)
+    longest = samples[lengths.index(max(lengths))]
     inputs = model.encoder.batch([longest]).to(model.device)
-    last = states_of(model, inputs)[f"raw.{model.stack.depth}"]
+    last = states_of(model, inputs)[f"raw.{model.depth}"]
     return (token_read(model.projection.vectors, last, inputs),)
 
 
 def _with_sublayers(model: LayeredModel, inputs: Inputs) -> LayeredModel:
+    """Return the model with what is seen inside its blocks."""
     sublayers = find_sublayers(model.module, model.stack, inputs)
     if not sublayers.taps:
         raise LayerscopeError(
-            f"no sub-layers were found in the blocks of {model.loaded.name}: leave `sublayers` out"
+            f"no sub-layers were found in the blocks of {model.name}: leave `sublayers` out"
         )
     return replace(model, sublayers=sublayers, notes=(*model.notes, *sublayers.notes))
 
@@ -329,6 +333,7 @@ def _agree(
             continue  # reported by the pass, with its sample
         tolerance = tolerances[states.dtype.itemsize]
         # token by token: next to one massive activation any other difference would look small
-        if bool(((a - b).norm(dim=-1) > tolerance * a.norm(dim=-1)).any()):
+        apart = (a - b).norm(dim=-1)
+        if bool((apart > tolerance * a.norm(dim=-1)).any()):
             return False
     return True

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError, choices, first_line, near
+from layerscope.core import LayerscopeError, choices, first_line, near
 from layerscope.models.block_finder import NAME, BlockFinder
-from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory
+from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory, setting
 from layerscope.models.trace import Call, Calls, is_norm, same, trace
 
 NO_STACK = (
@@ -108,6 +108,7 @@ def find_stacks(
 
 
 def _named(stack: Stack, part: str) -> Stack:
+    """Return a stack under the name of its part."""
     return replace(stack, part=part)
 
 
@@ -127,7 +128,7 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
 
 def is_decoder(module: nn.Module, stack: Stack) -> bool:
     """Return whether the stack is the decoder of an encoder-decoder: one that reads ids of its own."""
-    if not getattr(getattr(module, "config", None), "is_encoder_decoder", False):
+    if not setting(module, "is_encoder_decoder"):
         return False
     model: Any = module  # every such model of transformers has this method
     return module.get_submodule(stack.blocks[0]) in set(model.get_decoder().modules())

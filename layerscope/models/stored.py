@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from layerscope.core.errors import spans
+from layerscope.core import spans
 from layerscope.inputs.states import States
 from layerscope.models.capture import Visit
 from layerscope.models.encode import TextEncoder
@@ -67,9 +67,8 @@ class StatesModel(LayeredModel):
     def run(self, inputs: Inputs, visit: Visit, until: int | None = None) -> None:
         """Visit every layer of a batch."""
         by_sample = self.states.read(inputs.named[NUMBER].tolist())
-        for layer, of_layer in zip(
-            self.layers, zip(*by_sample, strict=True), strict=True
-        ):
+        by_layer = zip(*by_sample, strict=True)
+        for layer, of_layer in zip(self.layers, by_layer, strict=True):
             tokens: Tensor = pad_sequence(list(of_layer), batch_first=True)
             visit(layer, "raw", tokens.to(self.device, torch.float32))
 
@@ -77,7 +76,8 @@ class StatesModel(LayeredModel):
 def states_model(states: States, device: torch.device) -> StatesModel:
     """Return a model of states [tokens, D] or pooled ones."""
     last = states.layers[-1]
-    loaded = Loaded(nn.Identity(), name=states.about.get("model", states.path.stem))
+    name = states.about.get("model", states.path.stem)
+    loaded = Loaded(nn.Identity(), name=name)
     blocks = tuple(map(str, range(1, last + 1)))
     has_tokens = states.tokens is not None
     rank = 2 + has_tokens

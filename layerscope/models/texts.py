@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.inputs import Corpus
 from layerscope.inputs.windows import WINDOW
 from layerscope.models.layered import LayeredModel
@@ -36,4 +36,6 @@ def following(
     read = partial(tokenizer.decode, clean_up_tokenization_spaces=False, **how)
     before = read([*ids])
     whole = read([*ids, *new])
-    return str(whole[len(before) :] if whole.startswith(before) else read([*new]))
+    if whole.startswith(before):
+        return str(whole[len(before) :])
+    return str(read([*new]))

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from layerscope.models.forward import (
     FAILURES,
+    Args,
     Form,
     Inputs,
+    Kwargs,
     forward,
     hidden_in,
     hidden_of,
@@ -76,31 +78,32 @@ def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
     calls: list[Call] = []
     entered: list[tuple[Tensor | None, float]] = []
 
-    def before(
-        _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> None:
+    def before(_: nn.Module, args: Args, kwargs: Kwargs) -> None:
         hidden = hidden_in(args, kwargs)
         entered.append((hidden, _size(hidden)))
 
     def after(
         path: str, module: nn.Module, _: object, __: object, output: object
     ) -> None:
-        (read, size), state = entered.pop(), hidden_of(output)
+        read, size = entered.pop()
+        state = hidden_of(output)
         if read is None or state is None:
             return
         form = Form.of(output, state)
         sizes = (size, _size(state))
         calls.append(Call(path, module, read, state, form, sizes))
 
-    modules = [(name, module) for name, module in entry.named_modules() if name]
-    with hooked(
-        (module, before, partial(after, prefix + name)) for name, module in modules
-    ):
+    hooks = []
+    for name, module in entry.named_modules():
+        if name:
+            hooks.append((module, before, partial(after, prefix + name)))
+    with hooked(hooks):
         forward(entry, inputs)
     return calls
 
 
 def _size(state: Tensor | None) -> float:
+    """Return the norm of a state, 0 where there is none."""
     if state is None:
         return 0.0
     return float(state.float().norm())
@@ -121,10 +124,11 @@ def is_norm(call: Call) -> bool:
     """Return whether a module normalises its input: no matrix of weights, and blind to the input's scale."""
     if call.input.shape != call.output.shape:
         return False
-    if max((p.ndim for p in call.module.parameters()), default=0) > 1:
+    if any(weight.ndim > 1 for weight in call.module.parameters()):
         return False
     # each token by its own size: a massive one would hide the others under eps
-    size = call.input.float().pow(2).mean(-1, keepdim=True).sqrt().clamp_min(1e-12)
+    squares = call.input.float().pow(2).mean(-1, keepdim=True)
+    size = squares.sqrt().clamp_min(1e-12)
     x = call.input / size.to(call.input.dtype)
     try:
         once = call.module(x)
@@ -140,5 +144,6 @@ def is_norm(call: Call) -> bool:
         return "norm" in type(call.module).__name__.lower()
     once = once[fine]
     twice = twice[fine]
-    blind = bool((once - twice).abs().max() <= 0.02 * once.abs().max())
+    apart = (once - twice).abs().max()
+    blind = bool(apart <= 0.02 * once.abs().max())
     return blind and not same(once, x[fine])

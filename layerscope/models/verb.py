@@ -1,7 +1,6 @@
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.option_kinds import IN_CODE
-from layerscope.core.options import Loading, checked
+from layerscope.core import IN_CODE, Loading, checked
 from layerscope.models.options import InspectOptions
 
 if TYPE_CHECKING:

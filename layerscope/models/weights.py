@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 
 HEADS = "exit_heads.safetensors"
 
@@ -30,6 +30,22 @@ def input_device(module: nn.Module) -> torch.device:
         for hook in _hooks(child):
             return torch.device(hook.execution_device)
     return torch.device("cpu")
+
+
+def parameters(module: nn.Module) -> int:
+    """Return how many weights a model has, tied ones once."""
+    return sum(weight.numel() for weight in module.parameters())
+
+
+def dtype_of(module: nn.Module) -> str:
+    """Return the name of the dtype of a model's weights, such as "float32"."""
+    weight = next(module.parameters(), torch.empty(0))
+    return dtype_name(weight.dtype)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return what a dtype is called, such as "float32"."""
+    return str(dtype).removeprefix("torch.")
 
 
 def is_offloaded(module: nn.Module) -> bool:
@@ -75,6 +91,7 @@ def _fetched(module: nn.Module, name: str) -> Tensor:
 
 
 def _plain(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
+    """Yield a weight by its name, a packed or quantised one as the tensors that it holds."""
     if isinstance(value, (tuple, list)):  # packed weights and their bias
         for index, item in enumerate(value):
             yield from _plain(f"{name}.{index}", item)
@@ -171,8 +188,9 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
         raise LayerscopeError(
             f"{str(path)!r} cannot be read ({type(error).__name__}): copy it again"
         ) from error
-    own_head = dict(module.named_modules(remove_duplicate=False)).get(head, nn.Module())
-    shapes = _shapes(dict(own_head.named_parameters()))
+    modules = dict(module.named_modules(remove_duplicate=False))
+    weights_there = modules.get(head, nn.Module()).named_parameters()
+    shapes = _shapes(dict(weights_there))
     for layer, weights in heads.items():
         if _shapes(weights) != shapes:
             raise LayerscopeError(
@@ -183,6 +201,7 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
 
 
 def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    """Return the shapes of weights by their names."""
     return {name: weight.shape for name, weight in weights.items()}
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from layerscope.runs.registry import about, capital, meaning_of, scale
+from layerscope.core.errors import capital
+from layerscope.runs.registry import about, meaning_of, scale
 from layerscope.show.document import Section
 from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap

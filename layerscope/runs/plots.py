@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layerscope.core.errors import capital
 from layerscope.runs.curves import (
     SIMILAR,
     Curve,
@@ -20,7 +21,6 @@ from layerscope.runs.curves import (
 from layerscope.runs.registry import (
     METRICS,
     Needs,
-    capital,
     file_name,
     meaning_of,
     titled,

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.core.errors import count
+from layerscope.core.errors import capital, count
 from layerscope.core.margin import INTERVAL, differs, error_of, named, tied
 from layerscope.inputs.corpus import WHOLE, Judged
 from layerscope.runs.curves import Curve, value_text
-from layerscope.runs.registry import capital
 from layerscope.show.plain import pooling_name
 
 if TYPE_CHECKING:

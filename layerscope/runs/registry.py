@@ -122,13 +122,6 @@ def titled(metric: str, variant: str | None = None, whole: bool = False) -> str:
     return title
 
 
-def capital(title: str) -> str:
-    """Return a title with a capital where that keeps the name: not of "kNN probe", and not of "α-ReQ"."""
-    if title[1:2].isupper() or not title[:1].isascii():
-        return title
-    return title[:1].upper() + title[1:]
-
-
 def scale(metric: str) -> float:
     """Return the factor from a metric's values to the unit they are shown in."""
     if about(metric).unit == "%":

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.selection.options import Budget
+from layerscope.core import LayerscopeError
 from layerscope.selection.scored import (
     BY_SCORE,
     SHIPPED,
@@ -25,6 +24,7 @@ from layerscope.selection.scored import (
     within_loss,
 )
 from layerscope.selection.selection import Apart, Candidate, Selection
+from layerscope.truncation.budget import Budget
 from layerscope.truncation.costs import Costs
 
 DEFAULT = "best-if-clear"
@@ -147,11 +147,11 @@ def _without_scores(case: Case) -> Selection:
     Of a language model it is the layer nearest to `SHARE` of the depth.
     """
     wanted = SHARE * case.last
-    nearest = case.layers.index(
-        min(case.candidates, key=lambda layer: abs(layer - wanted))
-    )
+    layer = min(case.candidates, key=lambda layer: abs(layer - wanted))
+    nearest = case.layers.index(layer)
     if case.is_language_model and nearest in case.columns():
-        gains = ", ".join(f"{points} ({model})" for model, points in GAINS.items())
+        points = [f"{points} ({model})" for model, points in GAINS.items()]
+        gains = ", ".join(points)
         why = (
             f"{100 * SHARE:.0f} % of the depth{case.budget.within}: on MTEB that layer beats the last one by {gains} "
             "points; three families are few, so judge it by labels of yours"
@@ -184,12 +184,14 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     try:
         for block in names:
             units = scored.blocks == block
-            values[units, -1] = scored.values[units, choose(scored.without(block))]
+            column = choose(scored.without(block))
+            values[units, -1] = scored.values[units, column]
     # without some block no layer is within the loss that is allowed
     except LayerscopeError:
         return None
-    score, error = mean_of(values[:, -1])
-    gain, gain_error = mean_of(values[:, -1] - scored.values[:, -1])
+    judged = values[:, -1]
+    score, error = mean_of(judged)
+    gain, gain_error = mean_of(judged - scored.values[:, -1])
     if scored.unit == "task":
         return Apart(score, None, gain, gain_error, len(names), "task")
     return Apart(score, error, gain, gain_error, len(names), "fold")
@@ -220,6 +222,7 @@ def _why(
 
 
 def _selection(case: Case, chosen: int, rule: str, why: str) -> Selection:
+    """Return the choice of a column, with all that is known of it and of the others."""
     scored = case.scored
     *layers, baseline = map(case.candidate, range(case.baseline + 1))
     candidate = (*layers, baseline)[chosen]
@@ -259,6 +262,7 @@ def _selection(case: Case, chosen: int, rule: str, why: str) -> Selection:
 
 
 def _finite(value: Any) -> float | None:
+    """Return a number, None where it is NaN or infinite."""
     if math.isfinite(value):
         return float(value)
     return None

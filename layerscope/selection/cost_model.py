@@ -8,9 +8,7 @@ from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
 
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Reporter
+from layerscope.core import LayerscopeError, Reporter, processes
 from layerscope.models import LoadOptions, Override
 from layerscope.models.checks import EMBEDDED
 from layerscope.scores.evaluation import ModelOrigin
@@ -35,7 +33,7 @@ def open_model(given: Any, device: str, origin: ModelOrigin | None = None) -> So
 
 def costs_of(source: Source, layers: Sequence[int], reporter: Reporter) -> Costs:
     """Return what a model costs at these depths, measured on this machine."""
-    depth = source.model.stack.depth
+    depth = source.model.depth
     deepest = max(layers, default=0)
     if deepest > depth:
         raise LayerscopeError(

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 from layerscope.core.extras import lacking
 from layerscope.core.margin import tied
 from layerscope.scores.naming import Unit
-from layerscope.show.document import (
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Section,
-    Table,
-    columns,
-    row,
-)
+from layerscope.show import Cell, Column, Document, Facts, Section, Table, columns, row
 
 if TYPE_CHECKING:
     from layerscope.selection.selection import Apart, Candidate, Selection
@@ -89,7 +80,10 @@ def _scored(selection: "Selection") -> Iterator[str]:
     """Yield the score of the choice and the gain to expect, from data that had no part in it where there are any."""
     chosen = selection.chosen
     first = selection.layers[0]
-    yield f"{_score(chosen, selection)}{f' ({selection.basis})' if selection.basis else ''}"
+    score = _score(chosen, selection)
+    if selection.basis:
+        score += f" ({selection.basis})"
+    yield score
     if not selection.as_shipped:
         expected = " expected" if selection.apart is not None else ""
         gain = _difference(selection.apart or chosen, selection)
@@ -165,7 +159,8 @@ def _layers(selection: "Selection") -> Table:
     scored = baseline.score is not None
     cost = baseline.parameters is not None
     rows = []
-    for candidate in (*selection.layers, *filter(None, (selection.mixed,)), baseline):
+    mixed = filter(None, (selection.mixed,))
+    for candidate in (*selection.layers, *mixed, baseline):
         is_chosen = candidate is selection.chosen
         name = str(candidate.layer)
         layer = candidate.layer
@@ -199,6 +194,7 @@ def _layers(selection: "Selection") -> Table:
 
 
 def _costs(candidate: "Candidate") -> list[Cell]:
+    """Return the cells of what a depth costs."""
     if candidate.parameters is None:
         return [Cell("–")] * 4
     return [
@@ -211,19 +207,24 @@ def _costs(candidate: "Candidate") -> list[Cell]:
 
 def _milliseconds(candidate: "Candidate") -> str:
     """Return the time of a sample with its standard error, where that is known."""
-    error = candidate.milliseconds_error
-    return f"{candidate.milliseconds:.2f}" + ("" if error is None else f" ±{error:.2f}")
+    text = f"{candidate.milliseconds:.2f}"
+    if candidate.milliseconds_error is not None:
+        text += f" ±{candidate.milliseconds_error:.2f}"
+    return text
 
 
 def _unit(selection: "Selection") -> Unit:
+    """Return how scores are written: in percent, or as they are."""
     return Unit(selection.share, 1 if selection.share else 2)
 
 
 def _score(candidate: "Candidate", selection: "Selection") -> str:
+    """Return a score with its standard error."""
     error = math.nan if candidate.stderr is None else candidate.stderr
     return _unit(selection).text(candidate.score or 0.0, error)
 
 
 def _difference(judged: "Candidate | Apart", selection: "Selection") -> str:
+    """Return a difference with its standard error."""
     error = math.nan if judged.difference_error is None else judged.difference_error
     return _unit(selection).difference(judged.difference or 0.0, error)

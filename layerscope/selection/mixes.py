@@ -21,15 +21,16 @@ def with_mix(selection: Selection, grid: Grid, case: Case) -> Selection:
     both mix and layer chosen in the folds. The mix is one that `truncate` writes, within the
     bounds, and of the same weights on all tasks.
     """
+    by_layer = {candidate.layer: candidate for candidate in selection.layers}
+    costs = {}
+    if case.costs is not None:
+        costs = case.costs.layers
     for name, gain in _clear(grid.gains_of_mixes).iterrows():
         mix = str(name)
-        weights = _weights(grid, str(name))
-        layers = [int(part.partition("=")[0]) for part in weights.split(",") if part]
-        deepest = next(
-            (one for one in selection.layers if one.layer == max(layers, default=-1)),
-            None,
-        )
-        costs = {} if case.costs is None else case.costs.layers
+        weights = _weights(grid, mix)
+        parts = filter(None, weights.split(","))
+        layers = [int(part.partition("=")[0]) for part in parts]
+        deepest = by_layer.get(max(layers, default=-1))
         if deepest is None or not case.budget.allows(costs.get(deepest.layer)):
             continue
         mixed = _mixed(deepest, grid, mix, selection.baseline)
@@ -52,9 +53,11 @@ def with_mix(selection: Selection, grid: Grid, case: Case) -> Selection:
 
 
 def _clear(gains: pd.DataFrame) -> pd.DataFrame:
+    """Return the gains that chance does not explain, the largest first."""
     from scipy.stats import norm
 
-    clear = gains["gain"] > norm.ppf(1 - CHANCE / len(gains)) * gains["error"]
+    errors = norm.ppf(1 - CHANCE / len(gains))
+    clear = gains["gain"] > errors * gains["error"]
     return gains[clear].sort_values("gain", ascending=False)
 
 

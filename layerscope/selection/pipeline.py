@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Reporter, reporting
+from layerscope.core import LayerscopeError, Reporter, processes, reporting
 from layerscope.runs.run import Run
-from layerscope.scores.evaluation import Evaluation, ModelOrigin
+from layerscope.scores import Evaluation
+from layerscope.scores.evaluation import ModelOrigin
 from layerscope.scores.opening import open_run_or_scores
 from layerscope.selection.block_drop import remove
 from layerscope.selection.choice import Case, choose_layer
@@ -70,6 +69,7 @@ def run_select(options: SelectOptions) -> Selection | Removal:
 
 
 def _blocks(run: Any, options: SelectOptions, n: int, reporter: Reporter) -> Removal:
+    """Return the blocks of a run's model that matter least."""
     if not isinstance(run, Run):
         raise LayerscopeError(
             "`drop` runs the model on the samples of a run: give the folder of one"
@@ -82,6 +82,7 @@ def _blocks(run: Any, options: SelectOptions, n: int, reporter: Reporter) -> Rem
 def _of_evaluation(
     evaluation: Evaluation, options: SelectOptions, reporter: Reporter
 ) -> Selection:
+    """Return the choice by the scores of tasks."""
     tasks = None
     if options.tasks is not None:
         tasks = whole_names(options.tasks, evaluation.scores["task"].unique().tolist())
@@ -119,6 +120,7 @@ def _of_evaluation(
 
 
 def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
+    """Return the choice by probes of a run's states, where there are labels."""
     pooling = _pooling(run, options)
     has_scores = options.labels is not None or has_labels(run)
     if not has_scores:

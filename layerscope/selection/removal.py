@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from layerscope.core.errors import spans
-from layerscope.core.saved import Store
-from layerscope.show.document import Cell, Document, Section, Table, columns, row, words
-from layerscope.show.pushed import Stored
+from layerscope.core import Store, spans
+from layerscope.show import Cell, Document, Section, Stored, Table, columns, row, words
 
 STORE = Store("choice of blocks", "removal.json", "run layerscope select again", {})
 MEASURES = {
@@ -89,23 +87,19 @@ class Removal(Stored):
         answer = f"no {n} of the {self.depth} blocks can be left out: {best.fault}"
         if self.blocks:
             dropped = spans(self.blocks, "block")
-            answer = f"drop {dropped} of {self.depth} ({best.way}): "
-            answer += (
-                f"{cost} {best.cost:.3g} ±{best.stderr:.2g}, {score} {best.score:.4g}"
-            )
-            name = shlex.quote(
-                f"{self.model.split('/')[-1]}-without-{spans(self.blocks)}"
-            )
-            write = f"layerscope truncate {shlex.quote(self.source)} --drop {spans(self.blocks)} --out {name}"
+            loses = f"{cost} {best.cost:.3g} ±{best.stderr:.2g}"
+            answer = f"drop {dropped} of {self.depth} ({best.way}): {loses}, {score} {best.score:.4g}"
+            numbers = spans(self.blocks)
+            name = shlex.quote(f"{self.model.split('/')[-1]}-without-{numbers}")
+            write = f"layerscope truncate {shlex.quote(self.source)} --drop {numbers} --out {name}"
             commands = write, f"{write} --heal DATA"
         rows = []
         for choice in self.choices:
             loss = Cell(f"{choice.cost:.4f}", f"±{choice.stderr:.2g}", choice.cost)
             left = Cell(f"{choice.score:.4f}", value=choice.score)
             is_best = choice is best
-            rows.append(
-                row(choice.way, words(spans(choice.blocks)), loss, left, marked=is_best)
-            )
+            blocks = words(spans(choice.blocks))
+            rows.append(row(choice.way, blocks, loss, left, marked=is_best))
         heads = (
             *columns(("chosen by", "blocks"), "left"),
             *columns((cost, score), "decimal"),
@@ -130,6 +124,7 @@ class Removal(Stored):
         )
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return facts as they are saved, with the recommended blocks for who reads the file alone."""
         facts, _ = super()._parts()
         return facts | {
             "choices": [choice._asdict() for choice in self.choices],
@@ -138,6 +133,7 @@ class Removal(Stored):
 
     @classmethod
     def _made(cls, facts: dict[str, Any], frames: dict[str, Any], folder: Path) -> Self:
+        """Return choices as they were saved."""
         del facts["blocks"]
         choices = tuple(Choice(**choice) for choice in facts["choices"])
         return super()._made(facts | {"choices": choices}, frames, folder)

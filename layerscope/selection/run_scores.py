@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import Reporter
+from layerscope.core import LayerscopeError, Reporter, processes
 from layerscope.inputs.corpus import Judged
 from layerscope.probes.linear import linear_probe_hits
 from layerscope.profiling.options import PassOptions
@@ -16,7 +14,7 @@ from layerscope.profiling.source import FOLDS, Source, can_be_probed
 from layerscope.runs.probed import drawn_from
 from layerscope.runs.run import Run
 from layerscope.runs.states import Column
-from layerscope.selection.scored import LAST, SHIPPED, Bools, Scored, of_samples
+from layerscope.selection.scored import LAST, SHIPPED, Scored, of_samples
 
 
 def has_labels(run: Run) -> bool:
@@ -43,32 +41,27 @@ def probed(
     names, sizes = np.unique(classes, return_counts=True)
     common = np.isin(classes, names[sizes >= FOLDS])
     n = int(common.sum())
-    skipped = int((~common).sum())
-    judged = Judged(
-        n, int((sizes >= FOLDS).sum()), skipped, drawn_from(run) is not None
-    )
+    kinds = int((sizes >= FOLDS).sum())
+    judged = Judged(n, kinds, len(rows) - n, drawn_from(run) is not None)
     rows = rows[common]
     classes = classes[common]
-    columns = list[Bools]()
-    with reporter.bar(
-        "linear probe at every layer", len(run.layers), "layers"
-    ) as advance:
-        states = (
-            run.states(pooling, (Column(run.final, layer),), rows)
-            for layer in run.layers
-        )
-        judgements = processes.team().each(
-            lambda x: linear_probe_hits(x[:][:, 0], classes, FOLDS, options.seed),
-            states,
-        )
-        for judgement in judgements:
-            columns.append(judgement[0])
+
+    def judge(layer: int) -> Any:
+        states = run.states(pooling, (Column(run.final, layer),), rows)
+        return linear_probe_hits(states[:][:, 0], classes, FOLDS, options.seed)
+
+    judgements = []
+    bar = reporter.bar("linear probe at every layer", len(run.layers), "layers")
+    with bar as advance:
+        for judgement in processes.team().each(judge, run.layers):
+            judgements.append(judgement)
             advance(1)
+    columns = [hits for hits, *_ in judgements]
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
     title = f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {run.info['data']['name']}"
     return replace(
         of_samples(values, title, layers=run.layers),
-        blocks=judgement[1],
+        blocks=judgements[0][1],
         baseline_name=SHIPPED if run.has_model else LAST,
         basis=judged.text,
         lacking=judged.lacking,

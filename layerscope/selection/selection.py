@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from layerscope.core.saved import Store, jsonable
-from layerscope.show.pushed import Stored
+from layerscope.core import Store, jsonable
+from layerscope.show import Stored
 
 STORE = Store("selection", "selection.json", "run layerscope select again", {})
 
@@ -109,15 +109,16 @@ class Selection(Stored):
     def __repr__(self) -> str:
         """Return the answer, without the table behind it."""
         if self.lacking or self.rule == "baseline":
-            why = "too little was judged to choose by" if self.lacking else self.why
+            why = self.why
+            if self.lacking:
+                why = "too little was judged to choose by"
             return f"Selection({self.model!r}: {self.baseline_name}, as {why})"
-        gain = (
-            "" if self.gain is None or self.as_shipped else f", gain {self.gain:+.4g}"
-        )
-        error = (
-            f" ±{self.gain_error:.2g}" if gain and self.gain_error is not None else ""
-        )
-        return f"Selection({self.model!r}: {self.what} by {self.rule}{gain}{error})"
+        gain = ""
+        if self.gain is not None and not self.as_shipped:
+            gain = f", gain {self.gain:+.4g}"
+            if self.gain_error is not None:
+                gain += f" ±{self.gain_error:.2g}"
+        return f"Selection({self.model!r}: {self.what} by {self.rule}{gain})"
 
     @property
     def what(self) -> str:
@@ -152,6 +153,7 @@ class Selection(Stored):
 
     @classmethod
     def _made(cls, facts: dict[str, Any], frames: dict[str, Any], folder: Path) -> Self:
+        """Return a selection as it was saved."""
         made = {
             "baseline": Candidate(**facts["baseline"]),
             "layers": tuple(Candidate(**row) for row in facts["layers"]),

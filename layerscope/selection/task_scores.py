@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices, count
+from layerscope.core import LayerscopeError, choices, count
 from layerscope.inputs.corpus import LEAST
 from layerscope.profiling.source import FOLDS
-from layerscope.scores.evaluation import Evaluation
+from layerscope.scores import Evaluation
 from layerscope.scores.grids import Grid, grids, where
 from layerscope.scores.naming import VARIANT
 from layerscope.scores.shifts import hits_of
@@ -30,7 +30,8 @@ def whole_names(beginnings: Sequence[str], names: Sequence[str]) -> list[str]:
     """
     whole = []
     for beginning in beginnings:
-        begun = [name for name in names if name.lower().startswith(beginning.lower())]
+        start = beginning.lower()
+        begun = [name for name in names if name.lower().startswith(start)]
         if beginning in names:
             begun = [beginning]
         if len(begun) != 1:
@@ -48,7 +49,8 @@ def grid_of(evaluation: Evaluation, variant: Variant, tasks: Tasks) -> Grid:
         rows = rows[rows["task"].isin(tasks)]
     layers = rows.loc[rows["kind"] == "layer", list(VARIANT)]
     about = _one(layers.drop_duplicates(), variant)
-    of_model = rows[where(rows, {key: about[key] for key in ("model", "revision")})]
+    model = {"model": about["model"], "revision": about["revision"]}
+    of_model = rows[where(rows, model)]
     depths = {name: origin.depth for name, origin in evaluation.origins.items()}
     return next(grid for grid in grids(of_model, depths) if grid.about == about)
 
@@ -97,8 +99,8 @@ def _by_tasks(
     grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]
 ) -> Scored:
     """Return the scores of each task in each column, a layer, or None for the model as shipped."""
-    scores = np.array([[grid.at(column, task) for column in columns] for task in tasks])
-    values, errors = np.moveaxis(scores, -1, 0)
+    scores = [[grid.at(column, task) for column in columns] for task in tasks]
+    values, errors = np.moveaxis(np.array(scores), -1, 0)
     basis = count(len(tasks), "task")
     blocks = None
     if len(tasks) == 2:
@@ -142,9 +144,10 @@ def _by_samples(
     order = np.random.default_rng(0)
     blocks = [order.permutation(size) % FOLDS for size in sizes]
     means = np.mean([right.mean(0) for right in hits], axis=0)
-    values = [
-        means + (right - right.mean(0)) * n / (len(hits) * len(right)) for right in hits
-    ]
+    values = []
+    for right in hits:
+        weight = n / (len(hits) * len(right))
+        values.append(means + (right - right.mean(0)) * weight)
     # a probe learns from the samples that it judges; the samples of mteb's tasks only measure
     is_of_probes = np.isin(np.concatenate(hits), (0, 1)).all()
     lacking = ""

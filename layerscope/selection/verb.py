@@ -2,17 +2,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from layerscope.core import processes
-from layerscope.core.option_kinds import (
+from layerscope.core import (
     IN_CODE,
+    OUTPUT,
     SEED,
     Folder,
-    Names,
     Number,
     OneOf,
     Whole,
+    checked,
+    processes,
 )
-from layerscope.core.options import OUTPUT, checked
+from layerscope.core.option_kinds import Names
 from layerscope.selection.options import RULES, SelectOptions
 
 if TYPE_CHECKING:

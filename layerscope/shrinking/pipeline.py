@@ -33,17 +33,17 @@ from layerscope.inputs.samples import content
 from layerscope.models.capture import evaluating
 from layerscope.models.lens import skipping
 from layerscope.models.loading import without_bars
-from layerscope.selection.block_drop import Meter, greedy_removal
-from layerscope.selection.options import Budget
 from layerscope.shrinking.options import ShrinkOptions
 from layerscope.shrinking.shrunk import STORE, Offer, Shrunk, open_shrunk
 from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, Floats, Task, task_of
+from layerscope.truncation.budget import Budget
 from layerscope.truncation.card import describe
 from layerscope.truncation.costs import Made, costs_by_depth, measure
 from layerscope.truncation.depth import depth_of
 from layerscope.truncation.expected import kept_without
 from layerscope.truncation.healed import Healing, open_cut
 from layerscope.truncation.pipeline import write_cut, write_healed
+from layerscope.truncation.removed_blocks import Meter, greedy_removal
 from layerscope.truncation.source import Source, copy_terms, open_source
 
 ABOUT, WORK, MODEL, CUT = "shrink.json", "work", "model", "cut"
@@ -171,8 +171,7 @@ def _shrunk(job: Job) -> Shrunk:
 
 
 def _within(budget: Budget, offer: Offer) -> bool:
-    # it has the fields of a cost that are bound
-    return budget.allows(offer)  # type: ignore[arg-type]  # an offer is no Cost
+    return budget.fits(offer.speedup, offer.megabytes)
 
 
 def _priced(job: Job) -> dict[int, Offer]:

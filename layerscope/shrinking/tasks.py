@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.sample_values import spearman_by_sample
+from layerscope.core.rank_correlation import spearman_by_sample
 from layerscope.healing.lessons import distinct_samples
 from layerscope.healing.outputs import Outputs, outputs_of, reads_logits
 from layerscope.inputs import Corpus, open_corpus

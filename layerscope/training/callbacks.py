@@ -12,10 +12,8 @@ from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.saved import versions
-from layerscope.models import LayeredModel
-from layerscope.models.capture import evaluating
+from layerscope.core import LayerscopeError, versions
+from layerscope.models import LayeredModel, evaluating
 from layerscope.models.identity import about_model
 from layerscope.runs import COLUMNS, RunFolder
 from layerscope.runs.folder import PLANNED
@@ -67,15 +65,14 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         if not _largest(bad.any().float()):
             return
         batch = batches[int(bad.int().argmax())][1]
+        first = math.inf  # layer whose exit is not finite
         with evaluating(others["model"]), torch.no_grad():  # one forward
-            exits = self.readings(others["model"], batch)
-            broken = [
-                layer for layer, read in exits if not bool(torch.isfinite(read).all())
-            ]
-        first = torch.tensor(float(min(broken, default=math.inf)), device=bad.device)
-        layer = -_largest(-first)
-        where = f"layer {layer:.0f} is the first whose exit is not finite"
-        if math.isinf(layer):
+            for layer, read in self.readings(others["model"], batch):
+                if not bool(torch.isfinite(read).all()):
+                    first = min(first, layer)
+        first = -_largest(torch.tensor(-first, device=bad.device))
+        where = f"layer {first:.0f} is the first whose exit is not finite"
+        if math.isinf(first):
             where = "every exit is finite"
         raise LayerscopeError(
             f"the loss of step {state.global_step + 1} is NaN or infinite, {where}: {_mend(args)}"
@@ -93,6 +90,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
 
 
 def _mend(args: Any) -> str:
+    """Return what to do about it, in half a line: where the last good checkpoint is."""
     saved = None
     if Path(args.output_dir).is_dir():
         saved = get_last_checkpoint(args.output_dir)
@@ -102,6 +100,7 @@ def _mend(args: Any) -> str:
 
 
 def _largest(value: Tensor) -> float:
+    """Return the largest value that a process has."""
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(value, dist.ReduceOp.MAX)
     return float(value)
@@ -126,7 +125,7 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         """Take a folder, and what a Trainer with these arguments trains; raises where another run lies in it."""
         self.path = Path(path)
         self.modality = model.encoder.modality
-        about = about_model(model, model.loaded.name)
+        about = about_model(model, model.name)
         self.manifest: dict[str, Any] = {
             **versions(),
             "kind": KIND,
@@ -147,6 +146,7 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
             self._refuse_another(RunFolder(self.path).manifest)
 
     def _refuse_another(self, there: Mapping[str, Any]) -> None:
+        """Raise where a run is of another training."""
         for group, key in SAME:
             old = there[group].get(key)
             new = self.manifest[group].get(key)
@@ -173,7 +173,8 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         else:
             folder = self._created(str(data or "evaluation data"), samples)
         part = self.manifest["model"]["part"]
-        new = pd.DataFrame(rows, columns=list(COLUMNS)).assign(step=step, part=part)
+        new = pd.DataFrame(rows, columns=list(COLUMNS))
+        new = new.assign(step=step, part=part)
         old = _rows(folder)
         others = old[old["step"] != step]
         whole = pd.concat([others, new.astype(COLUMNS)])
@@ -181,6 +182,7 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         folder.write_table(KIND, whole)
 
     def _created(self, name: str, samples: int) -> RunFolder:
+        """Start the run of an evaluation on data of this name."""
         data = {
             "name": name,
             "source": name,
@@ -198,6 +200,7 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
 
 
 def _rows(folder: RunFolder) -> pd.DataFrame:
+    """Return what was measured so far, no row where nothing was."""
     if not folder.has_table(KIND):
         return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
     return folder.read_table(KIND).astype(COLUMNS)

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from layerscope.core.errors import LayerscopeError, count, listed, near
-from layerscope.core.files import existing
+from layerscope.core import LayerscopeError, count, existing, listed, near
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.columns import missing
 from layerscope.inputs.corpus import Digests, kept_digests
@@ -79,12 +78,13 @@ def read_pairs(data: Any, score_column: str | None) -> Corpus:
             f"{data} is no table: {SENTENCES} reads pairs of texts from CSV, TSV, JSONL or Parquet"
         )
     frame = frame.rename(columns=str.strip)
-    pair = next((pair for pair in PAIRS if {*pair} <= {*frame}), None)
-    if pair is None:
+    pairs = [pair for pair in PAIRS if {*pair} <= {*frame}]
+    if not pairs:
         raise LayerscopeError(
             f"{source} has no pairs of texts: it needs text_a and text_b, or anchor and positive, and has "
             f"{', '.join(frame)}"
         )
+    pair = pairs[0]
     for side in pair:
         _refuse_rows(missing(frame[side].tolist()), side, source)
     texts = frame[[*pair]].astype(str).itertuples(index=False)
@@ -159,7 +159,8 @@ def _refuse_unknown(
     held: Corpus, train: Corpus, classes: tuple[str, ...], task: str
 ) -> None:
     """Raise where a sample to evaluate on has a class that is not learnt."""
-    unknown = sorted(set(map(str, _labels(held, task))) - set(classes))
+    labels = set(map(str, _labels(held, task)))
+    unknown = sorted(labels.difference(classes))
     if unknown:
         raise LayerscopeError(
             f"label {unknown[0]!r} of {held.name} is not in the training data {train.name} ({listed(classes, 8)}): a "
@@ -174,9 +175,11 @@ def _split(corpus: Corpus, seed: int) -> tuple[Corpus, Corpus, str]:
             f"{corpus.name} has one sample, and none can be held out: give `eval`"
         )
     order = np.random.default_rng(seed).permutation(len(corpus))
-    held = max(1, round(len(corpus) * HELD_OUT))
-    note = f"without `eval`, a tenth of the training data is held out ({count(held, 'sample')}, seed {seed})"
-    return corpus.take(sorted(order[held:])), corpus.take(sorted(order[:held])), note
+    n = max(1, round(len(corpus) * HELD_OUT))
+    held = corpus.take(sorted(order[:n]))
+    train = corpus.take(sorted(order[n:]))
+    note = f"without `eval`, a tenth of the training data is held out ({count(n, 'sample')}, seed {seed})"
+    return train, held, note
 
 
 def _labels(corpus: Corpus, task: str) -> set[Any]:
@@ -206,6 +209,7 @@ def _classes(corpus: Corpus, task: str) -> tuple[str, ...]:
 
 
 def _numbers(n: int) -> tuple[str, ...]:
+    """Return names of samples that have none: their numbers."""
     return tuple(map(str, range(n)))
 
 

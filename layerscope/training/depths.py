@@ -2,24 +2,20 @@
 
 import math
 import shlex
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import aside
-from layerscope.core.progress import Reporter
-from layerscope.core.saved import jsonable
+from layerscope.core import LayerscopeError, Reporter, jsonable
 from layerscope.metrics.effective_depth import within
 from layerscope.models import LoadOptions, Override
 from layerscope.runs import Run, open_run
 from layerscope.runs.curves import value_text
 from layerscope.runs.registry import about
-from layerscope.show.document import Document, Table, columns, row
-from layerscope.show.notebook import Shown
-from layerscope.training.folder import DEPTHS, TrainingFolder
+from layerscope.show import Document, Shown, Table, columns, row
+from layerscope.training.folder import TrainingFolder
 from layerscope.truncation.costs import costs_by_depth
 from layerscope.truncation.source import open_source
 
@@ -38,8 +34,6 @@ FEWEST = 50
 class Line:
     """One layer of a model: its score over `n` samples or tokens, and what a model that ends there costs."""
 
-    name: str
-    objective: str
     depth: int
     layer: int
     metric: str
@@ -113,16 +107,8 @@ class Trained(Shown):
         commands = last.commands
         if self.chosen is not None:
             layer = str(self.chosen.layer)
-            cut = [
-                "layerscope",
-                "truncate",
-                folder,
-                "--layer",
-                layer,
-                "--out",
-                f"{folder}-{layer}",
-            ]
-            commands = (shlex.join(cut), *commands)
+            cut = ["truncate", folder, "--layer", layer, "--out", f"{folder}-{layer}"]
+            commands = (shlex.join(["layerscope", *cut]), *commands)
         return replace(
             last,
             answer=self.headline,
@@ -133,14 +119,10 @@ class Trained(Shown):
         )
 
     def _depths(self) -> Table:
+        """Return the score, time and size of the model that ends at each layer."""
         narrow = [*self.dims.columns[::-1]]
-        titles = [
-            "layer",
-            self.lines[0].title,
-            *(f"{dims} dims" for dims in narrow),
-            "ms",
-            "MB",
-        ]
+        by_dims = [f"{dims} dims" for dims in narrow]
+        titles = ["layer", self.lines[0].title, *by_dims, "ms", "MB"]
         rows = []
         for line in self.lines:
             scores = [line.shown(self.dims.at[line.layer, dims]) for dims in narrow]
@@ -177,15 +159,16 @@ class Trained(Shown):
 
 
 def _decimals(value: float | None) -> str:
+    """Return a number with two decimals, a dash where it is unknown."""
     if value is None:
         return "–"
     return f"{value:.2f}"
 
 
 def compare_depths(folder: TrainingFolder, reporter: Reporter) -> Trained:
-    """Write the score and cost of each layer as `depths.csv` into the history; return the same."""
+    """Return what each layer of a trained model scores and costs."""
     run = open_run(folder.history)
-    lines = _scored(run, folder)
+    lines = _scored(run)
     measured = ""
     try:
         part = Override(folder.about["settings"]["part"])
@@ -198,8 +181,6 @@ def compare_depths(folder: TrainingFolder, reporter: Reporter) -> Trained:
         ]
     except LayerscopeError as error:
         reporter.say(f"no times by depth: {error}")
-    text = pd.DataFrame(map(asdict, lines)).to_csv(index=False)
-    aside(folder.history / DEPTHS, lambda part: part.write_text(text, encoding="utf-8"))
     classes = folder.about["model"]["classes"]
     return Trained(
         folder.path,
@@ -211,25 +192,22 @@ def compare_depths(folder: TrainingFolder, reporter: Reporter) -> Trained:
     )
 
 
-def _scored(run: Run, folder: TrainingFolder) -> list[Line]:
+def _scored(run: Run) -> list[Line]:
     """Return the score of each layer after the last step."""
     table = run.at()
     table = table[table["variant"].isna()]
     metric = next(metric for metric in SCORES if (table["metric"] == metric).any())
     rows = table[table["metric"] == metric].sort_values("layer")
-    shared = {
-        "name": folder.about["model"]["name"],
-        "objective": folder.about["settings"]["objective"],
-        "depth": int(rows["layer"].max()),
-    }
+    depth = int(rows["layer"].max())
     columns = ["layer", "metric", "value", "stderr", "n"]
-    return [Line(**shared, **record) for record in rows[columns].to_dict("records")]
+    return [Line(depth, **record) for record in rows[columns].to_dict("records")]
 
 
 def _by_dims(run: Run) -> pd.DataFrame:
     """Return the last score of each layer (rows) at each number of first dimensions, empty where there are none."""
     rows = run.at()
-    rows = rows[rows["variant"].str.startswith(DIMS).fillna(False).astype(bool)]
+    reads_first = rows["variant"].str.startswith(DIMS).fillna(False)
+    rows = rows[reads_first.astype(bool)]
     numbers = rows["variant"].str.removeprefix(DIMS).astype("int64")
     return rows.assign(dims=numbers).pivot(
         index="layer", columns="dims", values="value"

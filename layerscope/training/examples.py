@@ -1,6 +1,7 @@
 """Labelled samples as a Trainer takes them: examples, the order of a pass over them, and batches of each task."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ Example = tuple[Any, Any]
 Label = Callable[[dict[str, Tensor], list[Any]], Tensor]
 
 
+@dataclass(eq=False)
 class Examples(Dataset[Example]):
     """Samples as an encoder batches them, and labels; what is random in one follows from seed, epoch and index alone.
 
@@ -34,21 +36,12 @@ class Examples(Dataset[Example]):
     are images.
     """
 
-    def __init__(
-        self,
-        name: str,
-        samples: Sequence[Any],
-        labels: Sequence[Any] | None,
-        seed: int = 0,
-        *,
-        augment: bool = False,
-    ) -> None:
-        self.name = name
-        self.samples = samples
-        self.labels = labels
-        self.seed = seed
-        self.augment = augment
-        self.epoch = 0
+    name: str
+    samples: Sequence[Any]
+    labels: Sequence[Any] | None
+    seed: int = 0
+    augment: bool = False
+    epoch: int = 0
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -100,15 +93,13 @@ def augmented(image: Any, rng: np.random.Generator) -> Any:
     )
 
 
+@dataclass(eq=False)
 class ByLength(Sampler[int]):
     """The order of texts in a training: random by seed and epoch, but those of one batch are about equally long."""
 
-    def __init__(
-        self, examples: Examples, lengths: np.ndarray[Any, Any], batch_size: int
-    ) -> None:
-        self.examples = examples
-        self.lengths = lengths
-        self.batch_size = batch_size
+    examples: Examples
+    lengths: np.ndarray[Any, Any]
+    batch_size: int
 
     def __len__(self) -> int:
         return len(self.lengths)

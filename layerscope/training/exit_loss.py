@@ -10,11 +10,9 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.models import LayeredModel
-from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, accepts
-from layerscope.models.weights import ExitHeads, heads_of
+from layerscope.core import LayerscopeError
+from layerscope.models import ExitHeads, Inputs, LayeredModel, accepts, evaluating
+from layerscope.models.weights import heads_of
 from layerscope.training.exits import Exits
 from layerscope.training.loss import IGNORED, aligned_loss, check_classes
 from layerscope.training.objectives import Objective
@@ -51,7 +49,8 @@ class ExitLoss:
                 raise LayerscopeError(
                     "this model's logits are not those of one linear layer: no classifier per layer"
                 )
-            heads = nn.ModuleList(copy.deepcopy(exits.head) for _ in exits.layers[:-1])
+            before_last = exits.layers[:-1]
+            heads = nn.ModuleList(copy.deepcopy(exits.head) for _ in before_last)
             self.module.add_module(HEADS, heads)
         self._plain = self.module.forward
 
@@ -86,6 +85,7 @@ class ExitLoss:
             delattr(self.module, HEADS)
 
     def _forward(self, *args: Any, labels: Tensor | None = None, **named: Any) -> Any:
+        """Stand in for the model's own forward: of a batch with labels the loss is made here."""
         items = named.pop("num_items_in_batch", None)
         if labels is None and self.on:
             raise LayerscopeError(
@@ -118,7 +118,8 @@ class ExitLoss:
             return self.objective.loss(
                 states, labels, self.head, layers, heads, **options
             )
-        loss = aligned_loss([self.exits.last(call)], labels, self.head, **options)
+        last = self.exits.last(call)
+        loss = aligned_loss([last], labels, self.head, **options)
         for head in heads:  # DDP waits for the gradient of every weight
             loss = loss + 0.0 * sum(parameter.sum() for parameter in head.parameters())
         return loss
@@ -129,7 +130,8 @@ def _refuse_padding(model: LayeredModel, mask: Tensor | None) -> None:
     # nothing is read from the device in vain
     if mask is None or mask.ndim != 2 or model.padding:
         return
-    if not model.joins(int(mask.sum(1).min()), mask.shape[1]):
+    shortest = int(mask.sum(1).min())
+    if not model.joins(shortest, mask.shape[1]):
         raise LayerscopeError(
             "padding changes this model's states: give batches of one length, as with `batch_size=1` and "
             "`gradient_accumulation`"
@@ -139,7 +141,8 @@ def _refuse_padding(model: LayeredModel, mask: Tensor | None) -> None:
 @torch.no_grad()
 def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     """Return whether the model's own loss compares position t with label t + 1, as labels of position 0 alone show."""
-    named = {key: value for key, value in inputs.named.items() if accepts(module, key)}
+    names = [name for name in inputs.named if accepts(module, name)]
+    named = {name: inputs.named[name] for name in names}
     kind = type(module).__name__
     with evaluating(module):
         logits: Tensor = module(**named).logits

@@ -1,18 +1,17 @@
 """What every exit of a model gives its one head, with gradients, out of a single forward."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.models import LayeredModel
-from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, forward, hidden_of, with_state
-from layerscope.models.lens import bypassed, logits_of, replaced
+from layerscope.core import LayerscopeError
+from layerscope.models import Inputs, LayeredModel, evaluating, logits_of, replaced
+from layerscope.models.forward import forward, hooked, state_of, with_state
+from layerscope.models.lens import bypassed
 from layerscope.models.trace import Call as TracedCall, same, trace
 from layerscope.training.loss import exit_weights
 
@@ -38,7 +37,7 @@ class Exits:
         self.stack = model.stack
         self.layers = exit_layers(model, layers)
         self.head_path: str | None = None
-        name = model.loaded.name
+        name = model.name
         with evaluating(self.module), torch.no_grad():
             logits = logits_of(forward(self.module, inputs))
             if logits is not None and bool(logits.isnan().any()):
@@ -98,6 +97,7 @@ class Exits:
         return output, lambda index: self._alone(bare, states[layers[index] - 1])
 
     def _alone(self, call: Call, state: Tensor) -> Tensor:
+        """Return what one exit gives the head, the blocks bypassed."""
         with bypassed(self.module, self.stack, state):
             return self.last(call)
 
@@ -128,18 +128,21 @@ class Exits:
         self._at_once = True
         # the code after the blocks fails in its own way on another batch size
         with suppress(Exception):
-            pairs = [*zip(self(call), alone, strict=True)]
+            stacked = self(call)
+            wanted = [*alone]
             if self.layers[-1] == self.stack.depth:
-                last = pairs[-1][0]
+                last = stacked[-1]
                 if self.head is not None:
                     last = self.head(last)
-                pairs.append((last, logits.to(last.dtype)))
-            return all(one.shape == two.shape and _near(one, two) for one, two in pairs)
+                stacked.append(last)
+                wanted.append(logits.to(last.dtype))
+            return all(map(_near, stacked, wanted))
         return False
 
 
 def _near(one: Tensor, two: Tensor) -> bool:
-    return torch.allclose(one, two, rtol=1e-4, atol=1e-4)
+    """Return whether two tensors are of one shape and hold about the same numbers."""
+    return one.shape == two.shape and torch.allclose(one, two, rtol=1e-4, atol=1e-4)
 
 
 @contextmanager
@@ -149,37 +152,33 @@ def recorded(
     """Within, keep the states of the blocks at these paths; the last one hands on the `stacked` layers, if any."""
     states: list[Tensor] = []
 
-    def after(_: nn.Module, __: object, output: Any) -> Any:
-        hidden = hidden_of(output)
-        assert hidden is not None
-        states.append(hidden)
+    def after(_: nn.Module, __: object, ___: object, output: Any) -> Any:
+        states.append(state_of(output))
         if not stacked or len(states) < len(blocks):
             return None
         return with_state(output, torch.cat([states[layer - 1] for layer in stacked]))
 
-    with ExitStack() as hooks:
-        for path in dict.fromkeys(blocks):
-            hooks.enter_context(module.get_submodule(path).register_forward_hook(after))
+    paths = dict.fromkeys(blocks)
+    with hooked((module.get_submodule(path), None, after) for path in paths):
         yield states
 
 
 def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:
     """Return the depths of exits, None is every layer from 1 on; raises `LayerscopeError` for others."""
     if layers is None:
-        layers = range(1, model.stack.depth + 1)
+        layers = range(1, model.depth + 1)
     exits = tuple(layers)
-    exit_weights(exits, model.stack.depth)  # which checks them
+    exit_weights(exits, model.depth)  # which checks them
     return exits
 
 
 def _linear(calls: list[TracedCall], logits: Tensor) -> str | None:
     """Return the path of the linear layer whose output is the logits, if there is one that no adapter adds to."""
     calls = [call for call in calls if same(call.output.to(logits.dtype), logits)]
-    linear = next(
-        (call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None
-    )
-    if linear is None:
+    linears = [call for call in calls if isinstance(call.module, nn.Linear)]
+    if not linears:
         return None
+    linear = linears[-1]
     inside = set(linear.module.parameters())
     for call in calls:
         if linear.path.startswith(f"{call.path}.") and same(call.input, linear.input):

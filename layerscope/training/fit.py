@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,11 @@ from safetensors.torch import save_model
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
-from layerscope.core.errors import LayerscopeError, count, listed
+from layerscope.core import LayerscopeError, Reporter, count, listed
 from layerscope.core.processes import launched
-from layerscope.core.progress import Advance, Reporter
+from layerscope.core.progress import Advance
 from layerscope.inputs.corpus import TRAINED_ON
-from layerscope.models import LoadOptions
-from layerscope.models.loading import without_bars
+from layerscope.models import LoadOptions, without_bars
 from layerscope.models.placing import torch_device
 from layerscope.training.data import Lessons
 from layerscope.training.examples import ByLength, Examples
@@ -47,43 +47,46 @@ class _Trainer(AlignedTrainer):
     """The trainer of the command: its batches hold texts of like lengths, those of an evaluation little padding."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        """Return the order of the training examples."""
         lengths = self.train_dataset.lengths()
         if lengths is None:
             return super()._get_train_sampler(train_dataset)
         return ByLength(self.train_dataset, lengths, self._train_batch_size)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        """Return the order of the evaluation examples, the longest first."""
         lengths = eval_dataset.lengths()
         if lengths is None:
             return super()._get_eval_sampler(eval_dataset)
         return np.argsort(-lengths, kind="stable").tolist()
 
 
+@dataclass(eq=False)
 class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """A bar with the loss, a line at each evaluation; the last step is evaluated and saved whatever the interval."""
 
-    def __init__(
-        self, reporter: Reporter, title: str, examples: Examples, stack: ExitStack
-    ) -> None:
-        self.reporter = reporter
-        self.title = title
-        self.examples = examples
-        self.stack = stack
-        self.loss = ""
-        self.advance: Advance | None = None
+    reporter: Reporter
+    title: str
+    examples: Examples
+    stack: ExitStack
+    loss: str = ""
+    advance: Advance | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Show the bar, at the step that the training starts from."""
         if state.is_world_process_zero:
             bar = self.reporter.bar(self.title, state.max_steps, "steps")
             self.advance = self.stack.enter_context(bar)
             self.advance(state.global_step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Have the examples draw what is random anew."""
         # from the state, which a checkpoint restores: a data loader that skips what it has seen
         # gives another epoch
         self.examples.epoch = int((state.epoch or 0) + 1e-6)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """Move the bar on, and have the last step evaluated and saved."""
         if self.advance is not None:
             self.advance(1, self.loss)
         if state.global_step >= state.max_steps:
@@ -91,6 +94,7 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
         return control
 
     def on_log(self, args: Any, state: Any, control: Any, **events: Any) -> None:
+        """Keep the loss for the bar."""
         logs = events["logs"]
         if "loss" in logs:
             self.loss = f"loss {float(logs['loss']):.3f}"
@@ -297,7 +301,8 @@ def _step_down(trainer: Any, steps: int) -> None:
 
     def rate(step: int) -> float:
         passed = sum(step >= cut * steps for cut in CUTS)
-        return float(min(1.0, (step + 1) / (warmup + 1)) * CUT**passed)
+        warmed = min(1.0, (step + 1) / (warmup + 1))
+        return float(warmed * CUT**passed)
 
     trainer.create_optimizer()
     trainer.lr_scheduler = LambdaLR(trainer.optimizer, rate)

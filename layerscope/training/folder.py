@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import own_folder, read_json, write_json
+from layerscope.core import LayerscopeError, own_folder, write_json
+from layerscope.core.files import read_json
 from layerscope.core.folder_lock import LOCK, locked
 
 ABOUT = "training.json"
-DEPTHS = "depths.csv"
 REPORT = "report.html"
 FREE = ("device", "report_to")
 """Settings that a training may be resumed with other values of."""
@@ -116,6 +115,7 @@ def _refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) 
 
 
 def _shown(value: Any) -> str:
+    """Return a setting as an error names it."""
     if isinstance(value, dict):  # of data
         return f"{value['name']} ({value['samples']} samples, {value['digest'][:8]})"
     return str(value)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import add
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics import cosine_to, effective_depth, saturation_layer
 from layerscope.metrics.neural_collapse import ClassSums
 from layerscope.models import LayeredModel
@@ -33,6 +34,7 @@ MEANS = ("layer_accuracy", "label_probability", "cross_entropy", "agreement", "s
          "saturation_layer")  # fmt: skip
 
 
+@dataclass(eq=False)
 class LayerScores:
     """Scores of layers 1 … L, summed over batches; two of them merge.
 
@@ -44,24 +46,19 @@ class LayerScores:
     and the width of the states, for neural collapse; None leaves it out.
     """
 
-    def __init__(
-        self,
-        depth: int,
-        *,
-        shift: bool = False,
-        language_model: bool = False,
-        collapse: tuple[int, int] | None = None,
-    ) -> None:
-        self.depth = depth
-        self.shift = shift
-        self.language_model = language_model
-        self.total = 0
-        self.skipped = 0
-        self.sums = torch.zeros(2, len(MEANS), depth, dtype=torch.float64)
+    depth: int
+    shift: bool = False
+    language_model: bool = False
+    collapse: tuple[int, int] | None = None
+    total: int = 0
+    skipped: int = 0
+    some: SomeRows | None = None
+
+    def __post_init__(self) -> None:
+        self.sums = torch.zeros(2, len(MEANS), self.depth, dtype=torch.float64)
         self.classes: list[ClassSums] = []
-        if collapse is not None:
-            self.classes = [ClassSums.empty(*collapse) for _ in range(depth)]
-        self.some: SomeRows | None = None
+        if self.collapse is not None:
+            self.classes = [ClassSums.empty(*self.collapse) for _ in range(self.depth)]
 
     @torch.no_grad()
     def update(self, read: Read, heads: Sequence[Head], labels: Tensor) -> None:
@@ -79,7 +76,8 @@ class LayerScores:
             return
         last = self._rows(read(self.depth - 1), counts)
         if self.some is None:
-            self.some = SomeRows(COSINE_BYTES // (4 * self.depth * last.shape[-1]))
+            bytes_of_row = 4 * self.depth * last.shape[-1]
+            self.some = SomeRows(COSINE_BYTES // bytes_of_row)
         chosen = self.some.choose(len(truth)).to(last.device)
         states = []
         tops = []
@@ -97,9 +95,8 @@ class LayerScores:
             states.append(wide(rows[chosen]))
         finite = torch.isfinite(torch.stack(losses)).all(0)
         self.some.add(torch.stack(states, 1)[finite[chosen]])
-        self._add(
-            torch.stack(tops)[:, finite], torch.stack(losses)[:, finite], truth[finite]
-        )
+        of_finite = torch.stack(losses)[:, finite]
+        self._add(torch.stack(tops)[:, finite], of_finite, truth[finite])
         self.total += len(truth)
         self.skipped += int((~finite).sum())
 
@@ -117,7 +114,8 @@ class LayerScores:
         )
         # not all have float64
         numbers = torch.stack([value.cpu().double() for value in values])
-        self.sums += torch.stack((numbers.sum(-1), numbers.square().sum(-1)))
+        squares = numbers.square().sum(-1)
+        self.sums += torch.stack((numbers.sum(-1), squares))
 
     def merge(self, other: "LayerScores") -> None:
         """Add the scores of other batches of the same model, as of another process."""
@@ -149,7 +147,8 @@ class LayerScores:
         n = self.total - self.skipped
         total, squares = self.sums
         means = total / n
-        errors = ((squares - total * means) / (n - 1)).clamp_min(0).div(n).sqrt()
+        variances = (squares - total * means) / (n - 1)
+        errors = variances.clamp_min(0).div(n).sqrt()
         for index, layer in np.ndindex(*means.shape):
             name = MEANS[index]
             number = layer + 1
@@ -162,6 +161,7 @@ class LayerScores:
                 yield self._row("perplexity", number, perplexity, perplexity * stderr)
 
     def _cosines(self) -> Iterator[Row]:
+        """Yield the centred cosine of each layer to the last, with its standard error."""
         if self.some is None or not len(self.some.rows):
             return
         for layer, column in enumerate(cosine_to(self.some.rows).mT, start=1):
@@ -174,6 +174,7 @@ class LayerScores:
             yield row | {"layer_b": self.depth, "site_b": SITE, "n": n}
 
     def _collapses(self) -> Iterator[Row]:
+        """Yield the neural collapse of each layer that has one."""
         for layer, sums in enumerate(self.classes, start=1):
             collapse = sums.collapse(None)
             if collapse is not None:
@@ -182,10 +183,12 @@ class LayerScores:
     def _row(
         self, name: str, layer: int, value: float, stderr: float = math.nan
     ) -> Row:
+        """Return a row of one layer over all rows that were judged."""
         n = self.total - self.skipped
         return row_of(name, layer, value, stderr, n, n_skipped=self.skipped)
 
     def _rows(self, state: Tensor, counts: Tensor) -> Tensor:
+        """Return the states `[n, D]` of the rows whose labels count."""
         if self.shift:
             state = state[..., :-1, :]
         if state.shape[:-1] != counts.shape:
@@ -207,7 +210,7 @@ def row_of(
 def score_options(model: LayeredModel, exit_loss: ExitLoss) -> dict[str, Any]:
     """Return the options of `LayerScores` for a model with a head."""
     head = exit_loss.every.head
-    depth = model.stack.depth
+    depth = model.depth
     classes = width = exit_loss.classes
     if head is not None:
         width = head.in_features
@@ -235,11 +238,8 @@ def once(labels: Tensor, accelerator: Any) -> Tensor:
     processes in their order.
     """
     state = accelerator.gradient_state
-    if (
-        accelerator.num_processes == 1
-        or not state.end_of_dataloader
-        or state.remainder <= 0
-    ):
+    is_last = state.end_of_dataloader and state.remainder > 0
+    if accelerator.num_processes == 1 or not is_last:
         return labels
     new = max(0, state.remainder - accelerator.process_index * len(labels))
     kept = labels.clone()

@@ -7,20 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import OneOf
+from layerscope.core import LayerscopeError, OneOf
 from layerscope.training.options import WEIGHTS
 
+ExitStates = Tensor | Sequence[Tensor]
+"""What each exit gives, `[E, …, D]` or a sequence of `[…, D]`, the deepest last."""
+ExitWeights = str | Sequence[float]
+"""The weights of exits: "linear", "uniform", or one number for each."""
 IGNORED = -100
 CHUNK = 3 << 20
 """Logits of one chunk at most, or a third of the numbers of a head that is larger than that."""
 
 
 def aligned_loss(
-    states: Tensor | Sequence[Tensor],
+    states: ExitStates,
     labels: Tensor,
     head: nn.Linear | Callable[[Tensor], Tensor],
-    weights: str | Sequence[float] = "linear",
+    weights: ExitWeights = "linear",
     layers: Sequence[int] | None = None,
     *,
     shift: bool = False,
@@ -76,7 +79,7 @@ def aligned_loss(
 def exit_weights(
     layers: Sequence[int],
     depth: int | None = None,
-    weights: str | Sequence[float] = "linear",
+    weights: ExitWeights = "linear",
 ) -> tuple[float, ...]:
     """Return the weight of each exit; they sum to 1.
 
@@ -106,14 +109,15 @@ def exit_weights(
         raise LayerscopeError(
             f"weights are {len(plain)} numbers for {len(exits)} exits: give one for each exit"
         )
-    if any(not math.isfinite(w) or w < 0 for w in plain) or total <= 0:
+    odd = [weight for weight in plain if not math.isfinite(weight) or weight < 0]
+    if odd or total <= 0:
         raise LayerscopeError(
             f"weights {plain} for {len(exits)} exits: give each at least 0, and not all 0"
         )
     return tuple(weight / total for weight in plain)
 
 
-def plain_weights(layers: Sequence[int], weights: str | Sequence[float]) -> list[float]:
+def plain_weights(layers: Sequence[int], weights: ExitWeights) -> list[float]:
     """Return the weights of exits at these depths before they are made to sum to 1."""
     if not isinstance(weights, str):
         return [float(weight) for weight in weights]
@@ -122,10 +126,10 @@ def plain_weights(layers: Sequence[int], weights: str | Sequence[float]) -> list
 
 
 def counted(
-    states: Tensor | Sequence[Tensor],
+    states: ExitStates,
     labels: Tensor,
     layers: Sequence[int] | None,
-    weights: str | Sequence[float],
+    weights: ExitWeights,
     *,
     shift: bool = False,
     items: Tensor | float | None = None,

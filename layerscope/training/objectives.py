@@ -7,9 +7,10 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import Number, OneOf
+from layerscope.core import LayerscopeError, Number, OneOf
 from layerscope.training.loss import (
+    ExitStates,
+    ExitWeights,
     aligned_loss,
     counted,
     logits_of,
@@ -36,7 +37,7 @@ class Objective:
 
     name: Name = "aligned"
     schedule: Schedule = "always"
-    weights: str | Sequence[float] = "linear"
+    weights: ExitWeights = "linear"
     beta: float = 1.0
     distillation: float = 0.0
 
@@ -77,7 +78,9 @@ class Objective:
             return classifiers_loss(
                 states, labels, every, distillation=self.distillation, **options
             )
-        similarity = mean_cosine if self.name == "cosine" else linear_cka
+        similarity = linear_cka
+        if self.name == "cosine":
+            similarity = mean_cosine
         return similarity_loss(states, labels, head, similarity, self.beta, **options)
 
 
@@ -97,16 +100,17 @@ def linear_cka(one: Tensor, two: Tensor) -> Tensor:
     of_a = (a.T @ a).square().sum()
     of_b = (b.T @ b).square().sum()
     # clamped under the root, whose slope at 0 is infinite: one row alone is no variance
-    return cross / (of_a * of_b).clamp_min(torch.finfo(one.dtype).tiny).sqrt()
+    tiny = torch.finfo(one.dtype).tiny
+    return cross / (of_a * of_b).clamp_min(tiny).sqrt()
 
 
 def similarity_loss(
-    states: Tensor | Sequence[Tensor],
+    states: ExitStates,
     labels: Tensor,
     head: nn.Linear | Callable[[Tensor], Tensor],
     similarity: Callable[[Tensor, Tensor], Tensor] = mean_cosine,
     beta: float = 1.0,
-    weights: str | Sequence[float] = "linear",
+    weights: ExitWeights = "linear",
     layers: Sequence[int] | None = None,
     **counting: Any,
 ) -> Tensor:
@@ -121,7 +125,8 @@ def similarity_loss(
     loss = aligned_loss(rows[-1:], truth, head, items=items)
     if len(rows) == 1 or not len(truth):
         return loss
-    distance = torch.zeros((), dtype=wide(rows[-1]).dtype, device=rows[-1].device)
+    dtype = wide(rows[-1]).dtype
+    distance = torch.zeros((), dtype=dtype, device=rows[-1].device)
     # sums of squares overflow in half precision
     with torch.autocast(rows[0].device.type, enabled=False):
         *others, last = map(wide, rows)
@@ -132,10 +137,10 @@ def similarity_loss(
 
 
 def classifiers_loss(
-    states: Tensor | Sequence[Tensor],
+    states: ExitStates,
     labels: Tensor,
     heads: Sequence[Callable[[Tensor], Tensor]],
-    weights: str | Sequence[float] = "linear",
+    weights: ExitWeights = "linear",
     layers: Sequence[int] | None = None,
     distillation: float = 0.0,
     **counting: Any,

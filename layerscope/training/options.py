@@ -5,9 +5,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import SEED, Number, OneOf, Several, Whole
-from layerscope.core.options import DATA, MODEL, OUTPUT, Options
+from layerscope.core import (
+    DATA,
+    MODEL,
+    OUTPUT,
+    SEED,
+    LayerscopeError,
+    Number,
+    OneOf,
+    Options,
+    Several,
+    Whole,
+)
 
 OBJECTIVE = "Objective"
 STEPS = "Steps"

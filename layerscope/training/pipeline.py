@@ -4,13 +4,11 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.progress import reporting
+from layerscope.core import LayerscopeError, reporting
 from layerscope.inputs import Corpus
-from layerscope.models.encode import encoder_for
-from layerscope.models.mean_head import is_mean_head
+from layerscope.models import encoder_for, is_mean_head
+from layerscope.models.whereabouts import Whence
 from layerscope.runs import open_run
-from layerscope.show.plain import escape
 from layerscope.training.data import choose_task, describe, encode, prepare, read
 from layerscope.training.depths import Trained, compare_depths
 from layerscope.training.fit import check_reports, fit, is_main
@@ -27,16 +25,15 @@ from layerscope.training.options import (
     TrainOptions,
     settings_for,
 )
+from layerscope.training.origin import find
 from layerscope.training.starting_model import (
-    Origin,
     PlainClassifier,
-    find,
     start,
 )
 from layerscope.training.trainer import layered_model
 from layerscope.truncation.card import head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
-from layerscope.truncation.source import Whence, copy_terms, whereabouts
+from layerscope.truncation.source import copy_terms
 
 
 def run_training(options: TrainOptions) -> Trained:
@@ -50,7 +47,7 @@ def run_training(options: TrainOptions) -> Trained:
     train, held, classes, notes = prepare(train, held, task, settings.seed)
     begin = start(origin, task, classes, settings, options.processor)
     layered = layered_model(begin.module, begin.processor, settings.part)
-    depth = layered.stack.depth
+    depth = layered.depth
     exit_weights(settings.layers or range(1, depth + 1), depth, settings.weights)
     about = {
         "layerscope": version("layerscope"),
@@ -80,7 +77,7 @@ def run_training(options: TrainOptions) -> Trained:
         if not main:
             return Trained(folder.path, folder.history, (), "")
         trained = compare_depths(folder, reporter)
-        _describe(trained, folder, begin.module, _whence(origin))
+        _describe(trained, folder, begin.module, origin.whence)
         try:
             open_run(folder.history).report(folder.path / REPORT)
         # vl-convert is an extra, and the training is whole
@@ -101,24 +98,12 @@ def _read(options: TrainOptions) -> tuple[str, Corpus, Corpus | None]:
     return task, train, read(options.eval, task, *columns)
 
 
-def _whence(origin: Origin) -> Whence:
-    """Return where the weights that were trained came from, for the card."""
-    if origin.from_config:
-        return None, None
-    if origin.module is None:
-        return whereabouts(str(origin.given), None)
-    return whereabouts(origin.source, None)
-
-
 def _describe(
     trained: Trained, folder: TrainingFolder, module: Any, whence: Whence
 ) -> None:
     """Write the card of a trained model."""
-    about = folder.about
     settings = folder.about["settings"]
-    last = trained.lines[-1]
     task = settings["task"]
-    held = about["data"]["eval"]["name"]
     library = "transformers"
     work = pipeline_of(TASKS[task])
     auto = ""
@@ -136,14 +121,7 @@ def _describe(
         folder.path,
         head=top,
         done=trained,
-        last=last,
-        name=escape(about["model"]["name"]),
-        task=task,
-        settings=settings,
-        learnt=about["data"]["train"]["name"],
-        held=held,
-        from_config=about["model"]["from_config"],
-        dims=[*trained.dims.columns[::-1]],
+        about=folder.about,
         format=library,
         modality=MODALITIES.get(task, "text"),
         mean=is_mean_head(getattr(module, "config", None)),

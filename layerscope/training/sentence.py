@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 from transformers import BatchEncoding
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.models import LoadOptions, find_layers, load
-from layerscope.models.capture import evaluating
+from layerscope.core import LayerscopeError
+from layerscope.models import LoadOptions, evaluating, find_layers, load, replaced
 from layerscope.models.inspection import TEXTS
-from layerscope.models.lens import replaced
 from layerscope.training.exits import exit_layers, recorded
-from layerscope.training.loss import exit_weights
+from layerscope.training.loss import ExitWeights, exit_weights
 
 TOKENS = "token_embeddings"
+Features = dict[str, Any]
+"""What a SentenceTransformer reads, and what its modules add."""
 
 
 class AlignedLoss(nn.Module):
@@ -58,23 +58,27 @@ class AlignedLoss(nn.Module):
         self,
         loss: nn.Module,
         layers: Sequence[int] | None = None,
-        weights: str | Sequence[float] = "linear",
+        weights: ExitWeights = "linear",
         dims: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.name = _model_of(loss), type(loss).__name__
+        self.model = _model_of(loss)
+        self.name = type(loss).__name__
         # what is wrapped is named before what wraps it
         for part in reversed(list(loss.modules())):
             _check_kind(part)
-        self.dims = () if dims is None else prefixes(self.model, dims)
-        self.loss = _at_each(self.dims, loss, self.model) if self.dims else loss
+        self.dims: tuple[int, ...] = ()
+        self.loss = loss
+        if dims is not None:
+            self.dims = prefixes(self.model, dims)
+            self.loss = _at_each(self.dims, loss, self.model)
         self.layered = find_layers(load(self.model, LoadOptions()), "text", TEXTS)
         self.layers = exit_layers(self.layered, layers)
-        self.shares = exit_weights(self.layers, self.layered.stack.depth, weights)
+        self.shares = exit_weights(self.layers, self.layered.depth, weights)
         self._check()
 
     def forward(
-        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
+        self, sentence_features: Iterable[Features], labels: Tensor | None = None
     ) -> Tensor:
         """Return the weighted sum over layers; arguments are those of the loss."""
         columns = list(sentence_features)
@@ -89,7 +93,7 @@ class AlignedLoss(nn.Module):
                 total = total + share * loss
         return torch.as_tensor(total)
 
-    def embeddings(self, features: dict[str, Any]) -> Tensor:
+    def embeddings(self, features: Features) -> Tensor:
         """Return the embedding that each exit gives a batch, `[E, B, D]`, out of one run of the transformer."""
         embeddings = []
         with self._exits() as choose:
@@ -107,10 +111,10 @@ class AlignedLoss(nn.Module):
         """
         model: Any = self.model
         while not hasattr(model, "_first_module"):  # out of what engines wrap around it
-            model = model.module if hasattr(model, "module") else model._orig_mod
+            model = getattr(model, "module", None) or model._orig_mod
         transformer = model[0]
         run = transformer.forward
-        kept: list[tuple[dict[str, Any], tuple[Tensor, ...]]] = []
+        kept: list[tuple[Features, tuple[Tensor, ...]]] = []
         calls: Iterator[Any] = iter(())
         chosen = 0
         first = True
@@ -121,7 +125,7 @@ class AlignedLoss(nn.Module):
             calls = iter(kept)
             first = not kept
 
-        def forward(features: dict[str, Any], **options: Any) -> dict[str, Any]:
+        def forward(features: Features, **options: Any) -> Features:
             if first:
                 kept.append(self._stacked(lambda: run(features, **options)))
             output, states = kept[-1] if first else next(calls)
@@ -131,8 +135,8 @@ class AlignedLoss(nn.Module):
             yield choose
 
     def _stacked(
-        self, call: Callable[[], dict[str, Any]]
-    ) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+        self, call: Callable[[], Features]
+    ) -> tuple[Features, tuple[Tensor, ...]]:
         """Return the transformer's output, and the token states of every exit, of one run."""
         with recorded(self.layered.module, self.layered.stack.blocks, self.layers):
             output = call()
@@ -146,8 +150,9 @@ class AlignedLoss(nn.Module):
         with evaluating(model):
             states = model[0](dict(features)).get(TOKENS)
             if states is not None:
-                last = self._stacked(lambda: model[0](dict(features)))[1][-1]
-                whole = self.layers[-1] == self.layered.stack.depth
+                _, exits = self._stacked(lambda: model[0](dict(features)))
+                last = exits[-1]
+                whole = self.layers[-1] == self.layered.depth
                 if last.shape == states.shape and (not whole or _near(last, states)):
                     return
         raise LayerscopeError(
@@ -159,7 +164,7 @@ def _near(one: Tensor, two: Tensor) -> bool:
     return torch.allclose(one, two, rtol=1e-3, atol=1e-4)
 
 
-def features_of(model: Any, texts: Sequence[str]) -> dict[str, Any]:
+def features_of(model: Any, texts: Sequence[str]) -> Features:
     """Return texts as a SentenceTransformer reads them, on its device."""
     read = getattr(model, "preprocess", None) or model.tokenize
     return dict(BatchEncoding(read(list(texts))).to(model.device))
@@ -186,9 +191,8 @@ def _at_each(dims: Sequence[int], loss: nn.Module, model: Any) -> nn.Module:
         raise LayerscopeError(
             "MatryoshkaLoss has dimensions of its own: leave `dims` out, or give the loss inside it"
         )
-    mean: nn.Module = MatryoshkaLoss(
-        model, loss, list(dims), [1 / len(dims)] * len(dims)
-    )
+    weights = [1 / len(dims)] * len(dims)
+    mean: nn.Module = MatryoshkaLoss(model, loss, list(dims), weights)
     return mean
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from layerscope.metrics import effective_depth
-from layerscope.models.capture import evaluating
+from layerscope.models import evaluating
 from layerscope.training.callbacks import Guard, History
 from layerscope.training.examples import Examples
 from layerscope.training.layer_scores import EPSILON, Row, depth_variant, row_of
@@ -38,6 +38,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]  # the library
     """Theirs, whose evaluations draw none of the training's random numbers, and without its model card."""
 
     def evaluation_loop(self, *args: Any, **options: Any) -> Any:
+        """Evaluate without a draw from the training's random numbers."""
         with generators_kept(self.args.device):
             return super().evaluation_loop(*args, **options)
 
@@ -69,10 +70,16 @@ def pair_trainer(
     objective = Objective(settings.objective, weights=settings.weights)
     log = History(history, every.layered, objective, args, SITE)
     scores = PairScores(every, held, log, args.eval_batch_size)
-    guard = Guard(
-        lambda _, features: zip(every.layers, every.embeddings(features), strict=True)
-    )
-    loss.register_forward_hook(lambda _, batch, value: guard.see(value, batch[0][0]))
+
+    def readings(_: Any, features: Any) -> Any:
+        return zip(every.layers, every.embeddings(features), strict=True)
+
+    guard = Guard(readings)
+
+    def see(_: Any, batch: Any, value: Tensor) -> None:
+        guard.see(value, batch[0][0])
+
+    loss.register_forward_hook(see)
     return _Trainer(
         model,
         args=args,
@@ -163,8 +170,10 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
         for cosines in (one * two).sum(-1).double().numpy():
             with catch_warnings(action="ignore"):  # of embeddings that are all alike
                 r = float(spearmanr(cosines, self.pairs.labels).statistic)
-            variance = (1 + r**2 / 2) / (n - 3) if n > 3 else math.nan
-            yield r, (1 - r**2) * math.sqrt(variance)
+            error = math.nan
+            if n > 3:
+                error = (1 - r**2) * math.sqrt((1 + r**2 / 2) / (n - 3))
+            yield r, error
 
     def _accuracy(self, one: Tensor, two: Tensor) -> Iterator[tuple[float, float]]:
         """Yield how often the nearest second text at each layer is the pair's, or the same text."""
@@ -172,8 +181,10 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
         for queries, texts in zip(one, two, strict=True):
             parts = [(part @ texts.T).argmax(-1) for part in queries.split(CHUNK)]
             right = seconds[torch.cat(parts).numpy()] == seconds
-            variance = right.var() / (len(right) - 1) if len(right) > 1 else math.nan
-            yield float(right.mean()), math.sqrt(variance)
+            error = math.nan
+            if len(right) > 1:
+                error = math.sqrt(right.var() / (len(right) - 1))
+            yield float(right.mean()), error
 
 
 def _table(pairs: Examples) -> Any:

@@ -8,39 +8,19 @@ from typing import Any
 import torch
 from transformers.utils import ModelOutput
 
-from layerscope.core.errors import LayerscopeError, listed
-from layerscope.core.hub import go_offline_without_hub
-from layerscope.models import LoadOptions
+from layerscope.core import LayerscopeError, listed
+from layerscope.models import LoadOptions, is_mean_head, without_bars
 from layerscope.models.checks import (
-    EMBEDDED,
-    check_folder,
-    check_name,
     clear_errors,
     embedded,
-    near_folder,
 )
 from layerscope.models.loading import (
-    eager,
-    is_cross_encoder,
     load_processor,
     sentence_transformer,
-    without_bars,
 )
-from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
-from layerscope.models.weights import is_offloaded, is_quantised
+from layerscope.models.mean_head import as_configured, mean_headed
 from layerscope.training.options import SENTENCES, TAGGING, TASKS, Settings
-
-
-@dataclass(frozen=True)
-class Origin:
-    """A model to start from: what the user gave, and its name, source and config; `module` where it is an object."""
-
-    given: Any
-    name: str
-    source: str = ""
-    config: Any = None
-    module: Any = None
-    from_config: bool = False
+from layerscope.training.origin import Origin
 
 
 @dataclass(frozen=True)
@@ -71,56 +51,6 @@ class PlainClassifier(torch.nn.Module):
         return ModelOutput(loss=loss, logits=logits)
 
 
-def find(model: Any, *, from_config: bool) -> Origin:
-    """Return where a model comes from; raises `LayerscopeError` where nothing is there."""
-    if not isinstance(model, (str, Path)):
-        return _of_object(model, from_config=from_config)
-    source = embedded(str(model))
-    check_name(source)
-    path = Path(source).expanduser()
-    name = path.name.removesuffix(".json")
-    if path.name == "config.json":
-        name = path.resolve().parent.name
-    if from_config:
-        if not path.is_file() and not (path / "config.json").is_file():
-            raise LayerscopeError(
-                f"{source!r} holds no config.json{near_folder(path)}: with `from_config=True` give a folder with one, "
-                "or a JSON file"
-            )
-        source = str(path)
-    elif path.exists() or source.startswith((".", "/", "~")):
-        check_folder(path, allow_pickle=False)
-        source = str(path)
-    else:
-        go_offline_without_hub()
-    from transformers import AutoConfig
-
-    with clear_errors(source):
-        config = AutoConfig.from_pretrained(source)
-    name = EMBEDDED if model == EMBEDDED else name
-    return Origin(model, name, source, config, from_config=from_config)
-
-
-def _of_object(model: Any, *, from_config: bool) -> Origin:
-    if is_cross_encoder(model):
-        model = model.model
-    model = eager(model)
-    kind = type(model).__name__
-    if from_config or not isinstance(model, torch.nn.Module):
-        raise LayerscopeError(
-            f"a {kind} cannot be trained here: give a torch module, a name or a folder"
-        )
-    config = getattr(model, "config", None)
-    if config is None:
-        return Origin(model, kind, module=PlainClassifier(model))
-    if is_quantised(model) or is_offloaded(model):
-        raise LayerscopeError(
-            f"this {kind} is quantised or offloaded: give a whole model in floats"
-        )
-    source = getattr(config, "_name_or_path", "")
-    return Origin(model, Path(source).name or kind, source, config, model)
-
-
 def start(
     origin: Origin,
     task: str,
@@ -132,8 +62,8 @@ def start(
     if task == SENTENCES:
         encoder = open_encoder(origin, settings)
         return Start(encoder, encoder.tokenizer)
-    if isinstance(origin.module, PlainClassifier):
-        return Start(origin.module, None, classes)
+    if origin.module is not None and origin.config is None:
+        return Start(PlainClassifier(origin.module), None, classes)
     notes: list[str] = []
     module = origin.module
     order = None
@@ -264,6 +194,7 @@ def _renewed(module: Any) -> set[str]:
 
 
 def _auto(config: Any, task: str, name: str) -> Any:
+    """Return transformers' class of models with the head of a task; raise where this model has none."""
     import transformers
 
     auto = getattr(transformers, TASKS[task])
@@ -309,6 +240,7 @@ def _takes_mean(origin: Origin, task: str, head: str) -> bool:
 
 
 def _architecture(config: Any) -> str:
+    """Return the class that a checkpoint was saved with, empty where it does not say."""
     return str((getattr(config, "architectures", None) or [""])[0])
 
 

@@ -11,10 +11,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, Trainer
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
-from layerscope.models.forward import Inputs
-from layerscope.models.inspection import made_up_samples
+from layerscope.core import LayerscopeError
+from layerscope.models import (
+    Inputs,
+    LayeredModel,
+    LoadOptions,
+    Override,
+    find_layers,
+    load,
+    made_up_samples,
+)
 from layerscope.models.mean_head import standard_class
 from layerscope.training.callbacks import Guard, History
 from layerscope.training.exit_loss import ExitLoss
@@ -200,11 +206,8 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         for name, value in logged(rows, self.scoring["language_model"]).items():
             # what compute_metrics gave stays
             output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
-        if (
-            self.history is not None
-            and metric_key_prefix == "eval"
-            and self.is_world_process_zero()
-        ):
+        writes = metric_key_prefix == "eval" and self.is_world_process_zero()
+        if self.history is not None and writes:
             data = getattr(dataloader.dataset, "name", None)
             self.history.add(self.state.global_step, rows, data, output.num_samples)
         return output
@@ -238,7 +241,8 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
 def probe(model: LayeredModel) -> Any:
     """Return a small batch of made-up samples, on the model's device."""
     _, samples = made_up_samples(model.loaded)
-    batch = model.encoder.batch(list(samples)[:2]).to(model.device)
+    batch = model.encoder.batch(list(samples)[:2])
+    batch = batch.to(model.device)
     if batch.positional is None:
         return batch
     return Inputs({"inputs": batch.positional})

@@ -2,8 +2,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from layerscope.core.option_kinds import IN_CODE, Folder
-from layerscope.core.options import DATA, MODEL, OUTPUT, checked
+from layerscope.core import DATA, IN_CODE, MODEL, OUTPUT, Folder, checked
 from layerscope.training.options import Settings, TrainOptions
 
 if TYPE_CHECKING:

@@ -9,14 +9,15 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.utils import yaml_dump
 
-from layerscope.core.errors import spans
+from layerscope.core import spans
 from layerscope.core.hub import CARD
-from layerscope.models.mean_head import is_mean_head
-from layerscope.show.plain import escape
+from layerscope.models import is_mean_head
+from layerscope.models.whereabouts import Whence
+from layerscope.show import escape
 from layerscope.truncation.costs import Truncated
 from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import output_of
-from layerscope.truncation.source import KEPT, Source, Whence
+from layerscope.truncation.source import KEPT, Source
 
 
 def write_card(kind: str, folder: Path, /, **facts: Any) -> None:
@@ -44,8 +45,8 @@ def filled(name: str, /, **facts: Any) -> str:
 
 def describe(source: Source, made: Truncated, folder: Path) -> None:
     """Write the card of a truncated model."""
-    stack = source.model.stack
-    loaded = source.model.loaded
+    # a tokenizer without a pad token takes one text at a time
+    pad = getattr(source.model.loaded.processor, "pad_token", None)
     modality = source.model.encoder.modality
     like = f"layer {made.layer} of the full model"
     if made.dropped:
@@ -54,27 +55,21 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
         like = f"the mix of the full model's {mix_in_words(source.mix)}"
     if made.healed:
         like = "that of the healed model"
+    output = ""
+    if made.format == "onnx":
+        output = output_of(Path(made.path))
     write_card(
         "truncated",
         folder,
         head=_head(source, made),
         made=made,
-        name=escape(made.model),
+        source=source,
         like=like,
-        norm=stack.norm,
-        part=stack.part if len(source.model.parts) > 1 else stack.entry,
-        revision=str(loaded.revision or ""),
         mean=made.format == "transformers" and is_mean_head(source.module.config),
-        unit=source.unit,
         version=version("layerscope"),
-        format=made.format,
-        auto=made.auto,
         modality=modality,
-        pooled_by=source.pooled_by,
-        # a tokenizer without a pad token takes one text at a time
-        alone=modality == "text"
-        and getattr(loaded.processor, "pad_token", None) is None,
-        output=output_of(Path(made.path)) if made.format == "onnx" else "",
+        alone=modality == "text" and pad is None,
+        output=output,
     )
 
 
@@ -121,28 +116,24 @@ def pipeline_of(auto: str) -> str | None:
     """Return what transformers and the hub call the work of a class, None where they have no word for it."""
     from transformers.pipelines import SUPPORTED_TASKS as TASKS
 
-    return next(
-        (
-            task
-            for task, about in TASKS.items()
-            if auto in [kind.__name__ for kind in about["pt"]]
-        ),
-        None,
-    )
+    for task, about in TASKS.items():
+        if auto in [kind.__name__ for kind in about["pt"]]:
+            return str(task)
+    return None
 
 
 def _head(source: Source, made: Truncated) -> str:
     """Return the head of a truncated model's card: without a head of its own it gives states, whatever its source."""
     served = made.format == "sentence-transformers"
     headless = made.auto == "AutoModel" and not served
-    auto = (
-        "AutoModelForSequenceClassification"
-        if is_mean_head(source.module.config)
-        else made.auto
-    )
-    pipeline = "sentence-similarity" if served else pipeline_of(auto)
-    pipeline = f"image-{pipeline}" if headless and source.unit == "image" else pipeline
+    auto = made.auto
+    if is_mean_head(source.module.config):
+        auto = "AutoModelForSequenceClassification"
+    pipeline = pipeline_of(auto)
+    if served:
+        pipeline = "sentence-similarity"
+    elif headless and source.unit == "image":
+        pipeline = f"image-{pipeline}"
     library = {"onnx": "onnxruntime"}.get(made.format, made.format)
-    return head(
-        (source.hub, source.beside), library, pipeline, ["truncated"], same=not headless
-    )
+    whence = source.hub, source.beside
+    return head(whence, library, pipeline, ["truncated"], same=not headless)

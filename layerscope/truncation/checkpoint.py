@@ -13,13 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError, first_line
-from layerscope.core.extras import require
-from layerscope.models.capture import evaluating
+from layerscope.core import LayerscopeError, first_line, require
+from layerscope.models import evaluating, logits_of, pool
 from layerscope.models.forward import forward, tensors_in
-from layerscope.models.lens import logits_of
 from layerscope.models.mean_head import as_configured, standard_class
-from layerscope.models.pooling import pool
 from layerscope.truncation.depth import Depth
 from layerscope.truncation.expected import (
     Expected,
@@ -148,10 +145,12 @@ def auto_class(module: Any) -> str:
     # a class for pre-training may be that of another task too, which says more
     for name in sorted(names, key=lambda name: (name.endswith("PreTraining"), name)):
         mapping = getattr(modeling_auto, name)._model_mapping
-        kinds = None if mapping is None else mapping.get(type(module.config), None)
-        if standard_class(type(module)) in (
-            kinds if isinstance(kinds, tuple) else (kinds,)
-        ):
+        if mapping is None:
+            continue
+        kinds = mapping.get(type(module.config), None)
+        if not isinstance(kinds, tuple):
+            kinds = (kinds,)
+        if standard_class(type(module)) in kinds:
             return name
     return type(module).__name__
 
@@ -166,11 +165,8 @@ def write_sentence_transformer(
     built = depth.build(source.module, expected.kept)
     mixing = []
     if source.mix is not None:
-        mixing = [
-            layer_pooling(
-                built, source.model.stack.width, len(expected.kept), source.mix
-            )
-        ]
+        layer = len(expected.kept)
+        mixing.append(layer_pooling(built, source.model.width, layer, source.mix))
     served = source.model.loaded.served
     if served is None:
         wanted = _save_plain(built, source, expected, folder, mixing)
@@ -194,18 +190,18 @@ def write_sentence_transformer(
     apart = math.inf
     if vectors.shape == wanted.shape:
         apart = float(np.abs(vectors - wanted).max())
-    if not math.isfinite(apart) or not np.allclose(
+    agree = math.isfinite(apart) and np.allclose(
         vectors, wanted, rtol=close, atol=close
-    ):
+    )
+    if not agree:
         raise LayerscopeError(
             f"the embeddings of the truncated {source.name} differ from {expected.name} (by {apart:.1e}): nothing was "
             "written"
         )
     if served is None:
         return apart
-    inner = next(
-        child for child in again[0].children() if isinstance(child, type(source.module))
-    )
+    kind = type(source.module)
+    inner = next(child for child in again[0].children() if isinstance(child, kind))
     return max(apart, check_states(inner, source, expected))
 
 
@@ -231,7 +227,7 @@ def _save_plain(
         how = {"local_files_only": True, "dtype": source.dtype}
         length = source.model.max_length
         transformer = Transformer(plain, max_seq_length=length, model_kwargs=how)
-        pooling = Pooling(source.model.stack.width, pooling_mode=MODES[mode])
+        pooling = Pooling(source.model.width, pooling_mode=MODES[mode])
         modules = [transformer, *mixing, *shortened([pooling], source)]
         model = SentenceTransformer(modules=modules, device="cpu")
         model.save_pretrained(str(folder), create_model_card=False)
@@ -251,28 +247,21 @@ def _save_served(
     own_modules = dict(served._modules)
     own_inner_modules = dict(first._modules)
     if pooling in MODES and (pooling,) != source.model.loaded.pooling:
-        name = next(
-            name
-            for name, part in own_modules.items()
-            if type(part).__name__ == "Pooling"
-        )
-        pool = own_modules[name]
-        served._modules[name] = type(pool)(
-            pool.embedding_dimension, pooling_mode=MODES[pooling]
-        )
-    truncated = next(
-        name for name, part in own_inner_modules.items() if part is source.module
-    )
-    first._modules[truncated] = built
+        for name, part in own_modules.items():
+            kind = type(part)
+            if kind.__name__ == "Pooling":
+                width = part.embedding_dimension
+                served._modules[name] = kind(width, pooling_mode=MODES[pooling])
+    names = {part: name for name, part in own_inner_modules.items()}
+    first._modules[names[source.module]] = built
     try:
         wanted = _encoded(served, source)
         if mixing or source.dim is not None:
             after = [*served._modules.values()][1:]
             modules = first, *mixing, *shortened(after, source)
             served._modules.clear()
-            served._modules.update(
-                {str(number): module for number, module in enumerate(modules)}
-            )
+            for number, module in enumerate(modules):
+                served._modules[str(number)] = module
         served.save_pretrained(str(folder), create_model_card=False)
         return wanted
     finally:
@@ -283,12 +272,10 @@ def _save_served(
 
 def vector_width(served: Any, pooled: int) -> int:
     """Return the number of dimensions of a SentenceTransformer's vectors; of a plain model those that are pooled."""
-    widths = [
-        module.out_features
-        for module in served or ()
-        if hasattr(module, "out_features")
-    ]
-    return int(widths[-1] if widths else pooled)
+    width = pooled
+    for module in served or ():
+        width = getattr(module, "out_features", width)
+    return int(width)
 
 
 def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
@@ -297,7 +284,7 @@ def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
         return [*modules]
     from sentence_transformers.models import Dense
 
-    width = vector_width(source.model.loaded.served, source.model.stack.width)
+    width = vector_width(source.model.loaded.served, source.model.width)
     rows = torch.eye(source.dim, width, dtype=source.dtype, device=source.model.device)
     kept = Dense(
         width,
@@ -306,7 +293,9 @@ def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
         activation_function=nn.Identity(),
         init_weight=rows,
     )
-    at = len(modules) - (type(modules[-1]).__name__ == "Normalize")
+    at = len(modules)
+    if type(modules[-1]).__name__ == "Normalize":
+        at -= 1
     return [*modules[:at], kept, *modules[at:]]
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from layerscope.core.errors import count, spans
-from layerscope.core.stopwatch import Stopwatch, error_of_median, machine
-from layerscope.models.capture import evaluating
-from layerscope.models.encode import TextEncoder
-from layerscope.models.forward import Inputs, forward
-from layerscope.show.document import Document, Table, columns, row
+from layerscope.core import Stopwatch, count, jsonable, machine, spans
+from layerscope.core.stopwatch import error_of_median
+from layerscope.models import Inputs, TextEncoder, evaluating, parameters
+from layerscope.models.forward import forward
+from layerscope.models.weights import dtype_name
+from layerscope.show import Document, Table, columns, row
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.depth import Depth, depth_of
 from layerscope.truncation.expected import gaps_in
@@ -103,6 +103,10 @@ class Truncated:
             return True
         return "Classification" not in self.auto
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON can hold them."""
+        return dict(jsonable(self))
+
     def document(self) -> Document:
         """Return what the model costs beside the full one, as it is shown."""
         rows = (
@@ -145,10 +149,11 @@ def measure(source: Source, made: Made, format: str, healed: str = "") -> Trunca
     work = workload(source)
     full = made.depth.build(source.module, range(stack.depth))
     model = made.depth.build(source.module, made.kept)
-    full_time, time = np.median(work.rounds([full, model]), axis=0).tolist()
+    times = np.median(work.rounds([full, model]), axis=0)
+    full_time, time = times.tolist()
     dropped: tuple[int, ...] = ()
     mix = ""
-    dtype = str(source.dtype).removeprefix("torch.")
+    dtype = dtype_name(source.dtype)
     if gaps_in(made.kept):
         lacking = {*range(stack.depth)} - {*made.kept}
         dropped = tuple(sorted(block + 1 for block in lacking))
@@ -181,6 +186,7 @@ def measure(source: Source, made: Made, format: str, healed: str = "") -> Trunca
 
 
 def _on_disk(folder: Path) -> float:
+    """Return the megabytes of the weights in a folder."""
     files = (*folder.glob(f"{FILE}*"), *folder.rglob("*.safetensors"))
     return sum(path.stat().st_size for path in files) / 1e6
 
@@ -220,7 +226,7 @@ class Workload:
     @property
     def measured(self) -> str:
         """What milliseconds are of, and what they were measured on."""
-        dtype = str(self.source.dtype).removeprefix("torch.")
+        dtype = dtype_name(self.source.dtype)
         where = machine(self.source.model.device)
         return (
             f"medians over forwards of {self.text}, interleaved, in {dtype}, on {where}"
@@ -230,12 +236,11 @@ class Workload:
         """Return the milliseconds per sample of each of these models, which take turns, `[rounds, models]`."""
         entry = self.source.model.stack.entry
         stopwatch = Stopwatch(self.source.model.device)
-        runs = [
-            partial(forward, model.get_submodule(entry), self.inputs)
-            for model in models
-        ]
+        entries = [model.get_submodule(entry) for model in models]
+        runs = [partial(forward, module, self.inputs) for module in entries]
         with evaluating(self.source.module):
-            return 1e3 / self.samples * stopwatch.rounds(runs, FEWEST, MOST, SECONDS)
+            seconds = stopwatch.rounds(runs, FEWEST, MOST, SECONDS)
+        return 1e3 / self.samples * seconds
 
 
 def workload(source: Source) -> Workload:
@@ -281,36 +286,27 @@ def _texts_that_fit(source: Source, encoder: Any, size: int, length: int) -> Inp
 
 def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     """Return what a model costs that ends at each of these layers, 1 … L, speeds measured in turns with its own."""
-    deepest = source.model.stack.depth
+    deepest = source.model.depth
     ends = [*dict.fromkeys((*layers, deepest))]
-    models = _cut_models(source, ends)
+    depth = depth_of(source.model, source.samples)
+    models = [depth.build(source.module, range(layer)) for layer in ends]
     work = workload(source)
     rounds = work.rounds(models)
     times = np.median(rounds, axis=0)
     errors = error_of_median(rounds)
     full_time = float(times[ends.index(deepest)])
     costs: dict[int, Cost] = {}
-    for layer, model, time, error in zip(ends, models, times, errors, strict=True):
+    for i, (layer, model) in enumerate(zip(ends, models, strict=True)):
+        time = float(times[i])
         costs[layer] = Cost(
             parameters(model),
             megabytes(model, source.dtype),
-            float(time),
-            full_time / float(time),
-            float(error),
+            time,
+            full_time / time,
+            float(errors[i]),
         )
-    return Costs(
-        costs[deepest], {layer: costs[layer] for layer in layers}, work.measured
-    )
-
-
-def _cut_models(source: Source, ends: Sequence[int]) -> list[nn.Module]:
-    depth = depth_of(source.model, source.samples)
-    return [depth.build(source.module, range(layer)) for layer in ends]
-
-
-def parameters(module: nn.Module) -> int:
-    """Return how many weights a model has, tied ones once."""
-    return sum(p.numel() for p in module.parameters())
+    by_layer = {layer: costs[layer] for layer in layers}
+    return Costs(costs[deepest], by_layer, work.measured)
 
 
 def megabytes(module: nn.Module, dtype: torch.dtype) -> float:

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Any, TypeVar
@@ -10,11 +9,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError, first_line, spans
-from layerscope.models import LayeredModel
-from layerscope.models.forward import Inputs, forward
-from layerscope.models.inspection import made_up_samples
-from layerscope.models.stack import Stack
+from layerscope.core import LayerscopeError, first_line, spans
+from layerscope.models import Inputs, LayeredModel, Stack, made_up_samples
+from layerscope.models.forward import forward, hooked
 from layerscope.truncation.expected import (
     Expected,
     agrees,
@@ -57,10 +54,14 @@ class Depth:
         # one that cannot be made of its depth alone: what it derives is unknown
         except Exception:
             return copied
-        cut = {field[-1] for field in self.lists if field[:-1] == self.number[:-1]}
-        for key in after.keys() & before.keys() & vars(owner).keys() - cut - {name}:
-            if before[key] != after[key] and vars(owner)[key] == before[key]:
-                vars(owner)[key] = after[key]
+        set_here = {name}
+        for *above, last in self.lists:
+            if (*above,) == self.number[:-1]:
+                set_here.add(last)
+        values = vars(owner)
+        for key in after.keys() & before.keys() & values.keys() - set_here:
+            if before[key] != after[key] and values[key] == before[key]:
+                values[key] = after[key]
         return copied
 
     def build(self, module: Any, kept: Sequence[int]) -> Any:
@@ -111,11 +112,10 @@ def depth_of(
     model: LayeredModel, samples: Sequence[Any] | None = None, kept: Sequence[int] = ()
 ) -> Depth:
     """Return how a model's config holds its blocks, tried on its first half or others, by made-up samples."""
-    samples = made_up_samples(model.loaded)[1] if samples is None else samples
-    return find_depth(
-        model,
-        expected_at(model, kept or range(max(1, model.stack.depth // 2)), samples),
-    )
+    if samples is None:
+        _, samples = made_up_samples(model.loaded)
+    kept = kept or range(max(1, model.depth // 2))
+    return find_depth(model, expected_at(model, kept, samples))
 
 
 def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
@@ -133,6 +133,7 @@ def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
 
 
 def _candidates(kind: type[nn.Module], config: Any, stack: Stack) -> Iterator[Depth]:
+    """Yield what may hold the depth, the likeliest first: a number that equals it, with lists of blocks or without."""
     fields = sorted(_fields(config), key=lambda field: "layer" not in field[-1])
     values = {field: _get(config, field) for field in fields}
     lists = [field for field in fields if _is_of_blocks(values[field], stack.depth)]
@@ -147,6 +148,7 @@ def _candidates(kind: type[nn.Module], config: Any, stack: Stack) -> Iterator[De
 
 
 def _fields(config: Any, above: Field = ()) -> Iterator[Field]:
+    """Yield the fields of a config and of the configs in it."""
     from transformers import PretrainedConfig
 
     for name, value in vars(config).items():
@@ -157,6 +159,7 @@ def _fields(config: Any, above: Field = ()) -> Iterator[Field]:
 
 
 def _get(config: Any, field: Field) -> Any:
+    """Return the value of a field."""
     for name in field:
         # what is stored: a value that may vary by layer cannot be read as an attribute
         config = vars(config)[name]
@@ -186,7 +189,7 @@ def _misfit(
 ) -> str | None:
     """Return None where a candidate gives the truncated model, else why not ("": its number means something else)."""
     kept = expected.kept
-    cut = depth.stack.until(len(expected.kept))
+    cut = depth.stack.until(len(kept))
     try:
         empty = _empty(depth.kind, depth.config(module.config, kept))
     except Exception:  # a config that nothing can be made of
@@ -239,10 +242,10 @@ def _wanted(
 
 def moved(stack: Stack, kept: Sequence[int]) -> dict[str, str | None]:
     """Return where each block of a stack is among those kept, both as paths; None for one that is not kept."""
-    gone: dict[str, str | None] = dict.fromkeys(stack.blocks)
-    return gone | {
-        stack.blocks[block]: stack.blocks[index] for index, block in enumerate(kept)
-    }
+    paths: dict[str, str | None] = dict.fromkeys(stack.blocks)
+    for index, block in enumerate(kept):
+        paths[stack.blocks[block]] = stack.blocks[index]
+    return paths
 
 
 def renamed(named: Mapping[str, T], paths: Mapping[str, str | None]) -> dict[str, T]:
@@ -258,11 +261,13 @@ def renamed(named: Mapping[str, T], paths: Mapping[str, str | None]) -> dict[str
 
 
 def _empty(kind: type[nn.Module], config: Any) -> nn.Module:
+    """Return a model without weights."""
     with torch.device("meta"):
         return kind(config)
 
 
 def _shapes(module: nn.Module) -> Shapes:
+    """Return the shapes of a model's weights by their names."""
     return {name: tensor.shape for name, tensor in module.state_dict().items()}
 
 
@@ -277,28 +282,27 @@ def _filled(empty: Any, module: Any, paths: Mapping[str, str | None]) -> Any | N
             continue
         if name not in buffers:  # one that is not saved, such as a table of frequencies
             return None
-        owner, _, last = name.rpartition(".")
-        empty.get_submodule(owner).register_buffer(
-            last, buffers[name], persistent=False
-        )
+        path, _, last = name.rpartition(".")
+        owner = empty.get_submodule(path)
+        owner.register_buffer(last, buffers[name], persistent=False)
     empty.tie_weights()
-    if any(tensor.is_meta for tensor in chain(empty.parameters(), empty.buffers())):
+    tensors = chain(empty.parameters(), empty.buffers())
+    if any(tensor.is_meta for tensor in tensors):
         return None
-    if getattr(empty, "generation_config", None) and hasattr(
-        module, "generation_config"
-    ):
+    generates = getattr(empty, "generation_config", None)
+    if generates and hasattr(module, "generation_config"):
         empty.generation_config = copy.deepcopy(module.generation_config)
     return empty.eval()
 
 
 def _executions(module: nn.Module, stack: Stack, inputs: Inputs) -> int:
     """How many times a forward runs the blocks of a stack."""
-    ran: list[Any] = []
-    with ExitStack() as hooks:
-        for path in {*stack.blocks}:
-            block = module.get_submodule(path)
-            hooks.enter_context(
-                block.register_forward_hook(lambda *call: ran.append(None))
-            )
+    ran: list[None] = []
+
+    def after(*_: Any) -> None:
+        ran.append(None)
+
+    blocks = map(module.get_submodule, {*stack.blocks})
+    with hooked((block, None, after) for block in blocks):
         forward(module.get_submodule(stack.entry), inputs)
     return len(ran)

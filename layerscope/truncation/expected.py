@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import spans
-from layerscope.models import LayeredModel
-from layerscope.models.capture import capture, evaluating
-from layerscope.models.forward import Inputs, accepts, forward, tensors_in
+from layerscope.core import spans
+from layerscope.models import Inputs, LayeredModel, Stack, accepts, evaluating
+from layerscope.models.capture import capture
+from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import skipping
-from layerscope.models.stack import Stack
 
 EXACT = 1e-5
 """Tolerance in float32, of a value or relative to it; in half precision two of its steps."""
@@ -58,28 +57,24 @@ def expected_at(
     module = model.module
     stack = model.stack
     lens = model.lens
-    batches = tuple(
-        model.encoder.batch([sample]).to(model.device) for sample in samples
-    )
+    layer = kept[-1] + 1
+    batches = [model.encoder.batch([sample]).to(model.device) for sample in samples]
+    states = []
+    logits: list[Tensor | None] = []
     with evaluating(module):
-        with skipping(module, stack, gaps_in(kept)):
-            by_site = [
-                states_at(module, stack, inputs, kept[-1] + 1) for inputs in batches
-            ]
+        for inputs in batches:
+            with skipping(module, stack, gaps_in(kept)):
+                by_site = states_at(module, stack, inputs, layer)
+            states.append(by_site[model.final])
+            of_head = None
+            if lens is not None:
+                of_head = lens.sequence_logits(by_site["raw"], inputs)
+            logits.append(of_head)
         last = last_states(module, stack, batches[0])
         output = forward(base_of(module, stack), batches[0])
-        logits = tuple(
-            None if lens is None else lens.sequence_logits(states["raw"], inputs)
-            for states, inputs in zip(by_site, batches, strict=True)
-        )
     shown = any(agrees(tensor, last) for tensor in tensors_in(output))
-    return Expected(
-        tuple(kept),
-        batches,
-        tuple(states[model.final] for states in by_site),
-        logits,
-        shown,
-    )
+    kept_states = tuple(states)
+    return Expected(tuple(kept), tuple(batches), kept_states, tuple(logits), shown)
 
 
 def states_at(
@@ -121,14 +116,16 @@ def close_in(dtype: torch.dtype, exact: float = EXACT, steps: int = 2) -> float:
 
 def agrees(one: Tensor, two: Tensor, *tolerance: Any) -> bool:
     """Return whether two tensors hold the same numbers, as close as `close_in` says of a dtype and this tolerance."""
+    if one.shape != two.shape:
+        return False
     close = close_in(one.dtype, *tolerance)
-    return one.shape == two.shape and torch.allclose(
-        one.float(), two.to(one.device).float(), rtol=close, atol=close
-    )
+    other = two.to(one.device).float()
+    return torch.allclose(one.float(), other, rtol=close, atol=close)
 
 
 def difference(one: Tensor | None, two: Tensor) -> float:
     """Return the largest difference between two tensors, infinite where there is none or their shapes differ."""
     if one is None or one.shape != two.shape:
         return float("inf")
-    return float((one.float() - two.to(one.device).float()).abs().max())
+    other = two.to(one.device).float()
+    return float((one.float() - other).abs().max())

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.models.capture import capture, evaluating
-from layerscope.models.forward import Inputs
+from layerscope.core import LayerscopeError
+from layerscope.models import Inputs, Stack, evaluating
+from layerscope.models.capture import capture
 from layerscope.models.pooling import served
-from layerscope.models.stack import Stack
 
 Weights = dict[int, float]
 """The share of each layer in a mix; of sum 1."""

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.extras import require
-from layerscope.models.forward import accepts
+from layerscope.core import LayerscopeError, require
+from layerscope.models import accepts
 from layerscope.truncation.checkpoint import save_processors, shortened
 from layerscope.truncation.depth import Depth
 from layerscope.truncation.mixing import MixedLayers
@@ -46,18 +45,17 @@ class Exported(nn.Module):
         self.after = after
         self.inputs = inputs
         self.outputs = outputs
-        self.options: dict[str, Any] = (
-            {"use_cache": False} if accepts(model, "use_cache") else {}
-        )
+        self.options: dict[str, Any] = {}
+        if accepts(model, "use_cache"):
+            self.options["use_cache"] = False
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the named outputs: of the model, or of what follows it in a SentenceTransformer."""
         named = dict(zip(self.inputs, tensors, strict=True))
         output: Mapping[str, Tensor] = self.model(**named, **self.options)
         if self.after is not None:
-            output = self.after(
-                {**named, "token_embeddings": next(iter(output.values()))}
-            )
+            states, *_ = output.values()
+            output = self.after({**named, "token_embeddings": states})
         return tuple(output[name] for name in self.outputs)
 
 
@@ -76,7 +74,8 @@ def write_onnx(
         try:
             outputs = session.run(None, _as_numpy(session, batch))
         except Exception as error:
-            shape = "×".join(map(str, next(iter(batch.values())).shape))
+            first, *_ = batch.values()
+            shape = "×".join(map(str, first.shape))
             raise LayerscopeError(
                 f"the ONNX file of {source.name} does not run on a batch of {shape} ({type(error).__name__}): "
                 "nothing was written"
@@ -108,26 +107,22 @@ def export(source: Source, depth: Depth, kept: Sequence[int], folder: Path) -> E
     stack = source.model.stack.until(len(kept))
     if served is None:
         module = built.get_submodule(stack.entry)
-    batch = {
-        name: tensor
-        for name, tensor in _batch(source, 2).items()
-        if accepts(module, name)
-    }
+    whole = _batch(source, 2)
+    batch = {name: whole[name] for name in whole if accepts(module, name)}
     if source.mix is not None:
         module = MixedLayers(built, stack, source.mix)
     after = None
-    outputs = ["token_embeddings", SENTENCE]
+    outputs: tuple[str, ...] = ("token_embeddings", SENTENCE)
     if served is not None:
-        after = nn.Sequential(*map(copy.deepcopy, shortened(list(served)[1:], source)))
+        modules = shortened(list(served)[1:], source)
+        after = nn.Sequential(*map(copy.deepcopy, modules))
     else:
         with torch.inference_mode():
             output: Any = module(**batch)
-        outputs = [
-            next(name for name, value in output.items() if isinstance(value, Tensor))
-        ]
-    exported = (
-        Exported(module, after, tuple(batch), tuple(outputs)).to(torch.float32).eval()
-    )
+        tensors = [name for name in output if isinstance(output[name], Tensor)]
+        outputs = (tensors[0],)
+    exported = Exported(module, after, tuple(batch), outputs)
+    exported.to(torch.float32).eval()
     built.config.save_pretrained(folder)
     _export(exported, batch, folder / FILE, source.name)
     return exported
@@ -145,14 +140,15 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
     if encoder.modality != "text":
         named = encoder.batch([source.samples[0]] * samples).named
         return {name: tensor.cpu() for name, tensor in named.items()}
-    texts = [
-        " ".join([str(source.samples[(start + i) % len(source.samples)])] * (1 + start))
-        for i in range(samples)
-    ]
+    texts = []
+    for i in range(start, start + samples):
+        one = str(source.samples[i % len(source.samples)])
+        texts.append(" ".join([one] * (1 + start)))
     pads = getattr(processor, "pad_token", None) is not None
+    if not pads:  # a batch is of one length
+        texts = texts[:1] * samples
     encoded = processor(
-        # without a pad token a batch is of one length
-        texts if pads else texts[:1] * samples,
+        texts,
         padding=pads,
         truncation=True,
         max_length=getattr(encoder, "max_length", None),
@@ -168,10 +164,12 @@ def _export(
 ) -> None:
     """Export with any batch size and length; whether it takes them is checked by running it."""
     # ids, of any length
-    ranks = [
-        tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()
-    ]
-    shapes = tuple(dict(enumerate(AXES[:rank])) for rank in ranks)
+    shapes = []
+    for tensor in batch.values():
+        rank = 1
+        if tensor.dtype == torch.long:
+            rank = tensor.ndim
+        shapes.append(dict(enumerate(AXES[:rank])))
     device = next(exported.parameters()).device
     inputs = tuple(tensor.to(device) for tensor in batch.values())
     try:
@@ -181,11 +179,11 @@ def _export(
                 inputs,
                 input_names=list(exported.inputs),
                 output_names=list(exported.outputs),
-                dynamic_shapes=(shapes,),
+                dynamic_shapes=(tuple(shapes),),
                 dynamo=True,
                 verbose=False,
             )
-            size = sum(p.numel() * p.element_size() for p in exported.parameters())
+            size = sum(weight.nbytes for weight in exported.parameters())
             program.save(path, external_data=size > 1 << 30)
     except Exception as error:  # the exporter fails in many ways, each in pages
         raise LayerscopeError(
@@ -209,22 +207,26 @@ def _apart(one: Any, two: Any, mask: Tensor | None) -> float:
     """The largest difference at real positions, of a value or relative to it."""
     if one.shape != two.shape:
         return float("inf")
-    apart = np.abs(one - two) / np.maximum(1.0, np.abs(two))
+    sizes = np.maximum(1.0, np.abs(two))
+    apart = np.abs(one - two) / sizes
     if mask is not None and apart.ndim == 3 and apart.shape[:2] == tuple(mask.shape):
         apart = apart[mask.bool().cpu().numpy()]
-    return float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0.0))
+    apart = np.nan_to_num(apart, nan=np.inf, posinf=np.inf)
+    return float(apart.max(initial=0.0))
 
 
 def _as_numpy(session: Any, named: Mapping[str, Tensor]) -> dict[str, Any]:
     """The inputs of a session; segments that the encoder does not give are all the first."""
-    none = torch.zeros_like(next(iter(named.values())))
-    return {
-        entry.name: named.get(entry.name, none).cpu().numpy()
-        for entry in session.get_inputs()
-    }
+    first, *_ = named.values()
+    inputs = {}
+    for entry in session.get_inputs():
+        tensor = named.get(entry.name, torch.zeros_like(first))
+        inputs[entry.name] = tensor.cpu().numpy()
+    return inputs
 
 
 def _session(folder: Path) -> Any:
+    """Return the file in a folder, opened by onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

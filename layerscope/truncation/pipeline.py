@@ -11,14 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import folder_aside, own_folder
+from layerscope.core import LayerscopeError, Reporter, own_folder, reporting
+from layerscope.core.files import folder_aside
 from layerscope.core.option_kinds import Weights
-from layerscope.core.progress import Reporter, reporting
 from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import lessons_of
 from layerscope.inputs import open_corpus
-from layerscope.models.loading import without_bars
+from layerscope.models import without_bars
 from layerscope.truncation.card import describe
 from layerscope.truncation.checkpoint import (
     MODES,
@@ -46,7 +45,7 @@ def cut(options: TruncateOptions) -> Truncated:
         options.given, options.processor, options.override, options.load
     )
     source = replace(source, pooling=options.pooling or scored)
-    depth = source.model.stack.depth
+    depth = source.model.depth
     if options.mix is not None:
         source = replace(source, mix=mix_of(options.mix, depth))
     layer = _end(options, source)
@@ -77,7 +76,7 @@ def cut(options: TruncateOptions) -> Truncated:
 
 def _end(options: TruncateOptions, source: Source) -> int:
     """Return the layer that the model ends at."""
-    depth = source.model.stack.depth
+    depth = source.model.depth
     if source.mix is not None:
         return max(source.mix)
     if options.layer is None:
@@ -131,7 +130,7 @@ def write_healed(
     made = write_cut(source, kept, cut_folder, format)
     cut = open_cut(cut_folder, source)
     healed = heal_cut(cut, source, healing, reporter)
-    again = write_cut(cut, range(cut.model.stack.depth), folder, format)
+    again = write_cut(cut, range(cut.model.depth), folder, format)
     return replace(made, folder=folder, difference=again.difference), healed
 
 
@@ -254,7 +253,7 @@ def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
         raise LayerscopeError(
             f"`dim` needs a sentence encoder's vectors, and {name} as {format} gives none: {mend}"
         )
-    width = vector_width(served, source.model.stack.width)
+    width = vector_width(served, source.model.width)
     if dim > width:
         raise LayerscopeError(
             f"dim is {dim}: the vectors of {name} have {width} dimensions, give fewer"

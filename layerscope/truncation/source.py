@@ -9,34 +9,30 @@ from typing import Any
 
 import torch
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.hub import CARD
+from layerscope.core import LayerscopeError
 from layerscope.models import (
+    ExitHeads,
     LayeredModel,
     Loaded,
     LoadOptions,
     Override,
     find_layers,
     load,
+    made_up_samples,
+    modalities_of,
 )
-from layerscope.models.checks import EMBEDDED, embedded, hub_files
-from layerscope.models.encode import modalities_of
-from layerscope.models.inspection import made_up_samples
 from layerscope.models.of_run import check_unchanged, model_of
 from layerscope.models.weights import (
-    HEADS,
-    ExitHeads,
+    dtype_name,
     exit_heads,
     is_offloaded,
     is_quantised,
 )
+from layerscope.models.whereabouts import TERMS, whereabouts
 from layerscope.runs import Run
 from layerscope.runs.opening import run_of
 from layerscope.truncation.mixing import Weights
 
-EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
-TERMS = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*")
-"""Files that go with every copy of the weights."""
 KEPT = (
     "license",
     "license_name",
@@ -49,8 +45,6 @@ KEPT = (
 )
 """What a card says of the model that holds at every depth; its results do not."""
 QUANTISED = "{} is quantised: truncate the model it was made from and quantise that"
-Whence = tuple[str | None, Path | None]
-"""A model's name on the hub, and the folder of its files."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +89,7 @@ class Source:
     @property
     def name(self) -> str:
         """The model's name."""
-        return self.model.loaded.name
+        return self.model.name
 
     @property
     def unit(self) -> str:
@@ -121,7 +115,7 @@ def open_source(
     weight = next(loaded.module.parameters(), None)
     dtype = options.dtype
     if weight is not None:
-        dtype = str(weight.dtype).removeprefix("torch.")
+        dtype = dtype_name(weight.dtype)
     # the weights of an object are the caller's, which truncation shares
     if not named and options.dtype not in ("auto", dtype):
         raise LayerscopeError(
@@ -155,6 +149,7 @@ def _found(loaded: Loaded, override: Override) -> tuple[LayeredModel, Sequence[A
 
 
 def _check_module(loaded: Loaded) -> None:
+    """Raise for a model that transformers alone could not load again."""
     from transformers import PretrainedConfig
 
     module = loaded.module
@@ -190,21 +185,6 @@ def mean_length(run: Run) -> int | None:
     if run.info["data"]["modality"] != "text" or not len(lengths):
         return None
     return max(1, round(float(lengths.mean())))
-
-
-def whereabouts(model: str, revision: str | None) -> Whence:
-    """Return a model's name on the hub and the folder of its files (of the hub's: card, terms, heads), None without."""
-    if model == EMBEDDED:
-        return EMBEDDED_HUB, Path(embedded(model))
-    folder = Path(model).expanduser()
-    if model and folder.is_dir():
-        return None, folder
-    if not model or folder.exists():
-        return None, None
-    files = hub_files(model, revision, ("config.json", CARD, HEADS, *TERMS))
-    if files is None:
-        return None, None
-    return model, files
 
 
 def copy_terms(beside: Path | None, folder: Path) -> None:

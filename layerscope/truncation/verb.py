@@ -2,16 +2,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-from layerscope.core.option_kinds import (
+from layerscope.core import (
     IN_CODE,
+    OUTPUT,
     Folder,
+    Loading,
     Number,
     OneOf,
     Several,
-    Weights,
     Whole,
+    checked,
 )
-from layerscope.core.options import OUTPUT, Loading, checked
+from layerscope.core.option_kinds import Weights
 from layerscope.truncation.options import FORMATS, POOLINGS, TruncateOptions
 
 HEALING = "Healing"

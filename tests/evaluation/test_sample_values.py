@@ -7,7 +7,7 @@ import tiny
 from scipy import stats
 
 import layerscope
-from layerscope.evaluation.sample_values import spearman_by_sample
+from layerscope.core.rank_correlation import spearman_by_sample
 from layerscope.scores.opening import _by_sample
 from layerscope.scores.probe_results import BY_SAMPLE, packed, unpacked
 

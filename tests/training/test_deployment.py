@@ -58,7 +58,9 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path, te
     out = layerscope.train(
         *files, out=tmp_path / "out", progress=False, **recipe, **steps
     )
-    reported = pd.read_csv(out / "history" / "depths.csv").set_index("layer")["value"]
+    scores = layerscope.open_run(out / "history").at()
+    scores = scores[scores["metric"] == "layer_accuracy"]
+    reported = scores.set_index("layer")["value"]
     rows = pd.read_csv(held)
     sentences, labels = rows["text"].tolist(), rows["label"].tolist()
     assert reported[2] > rows["label"].value_counts(normalize=True).max() + 0.1

@@ -15,8 +15,6 @@ def trained(
     metric = "layer_accuracy" if classes else "perplexity"
     lines = [
         Line(
-            "m",
-            "aligned",
             len(values),
             layer,
             metric,

@@ -103,13 +103,11 @@ def test_one_text_classifier_serves_at_every_depth(cli, tmp_path: Path):
     assert " × faster; all 3: " in answer and "(N = 60)" in answer
     assert f"\nnext: layerscope truncate {out} --layer 1 --out {out}-1\n" in printed.out
     assert printed.out.endswith(f"\nwritten: {out}\n")
-    depths = pd.read_csv(out / "history" / "depths.csv")
-    assert depths["name"].tolist() == ["bert"] * 3 and depths["layer"].tolist() == [
-        1,
-        2,
-        3,
-    ]
-    assert (depths["value"] > 0.9).all()
+    run = layerscope.open_run(out / "history")
+    scores = run.at()
+    scores = scores[scores["metric"] == "layer_accuracy"].set_index("layer")["value"]
+    assert run.info["model"]["name"] == "bert" and [*scores.index] == [1, 2, 3]
+    assert (scores > 0.9).all()
 
     # the three lines of the card, and what transformers makes of the folder by itself
     processor = hf.AutoTokenizer.from_pretrained(out)
@@ -121,7 +119,7 @@ def test_one_text_classifier_serves_at_every_depth(cli, tmp_path: Path):
         logits = (plain(**batch).logits * mask).sum(1) / mask.sum(1)
     tops = [plain.config.id2label[int(top)] for top in logits.argmax(-1)]
     right = sum(map(str.__eq__, tops, labels))
-    assert right / 60 == pytest.approx(depths["value"][2])
+    assert right / 60 == pytest.approx(scores[3])
 
 
 def test_a_trained_head_keeps_the_order_of_its_classes(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.evaluation.table_tasks import Splits, TableKind, class_labels
 
 

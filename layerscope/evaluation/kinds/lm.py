@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from layerscope.core.extras import require
+from layerscope.core import require
 from layerscope.evaluation.probe_tasks import Draw, ProbeTask
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.evaluation.table_tasks import TWO_TEXTS, TableKind
 from layerscope.scores.files import refuse_rows
 

@@ -25,7 +25,7 @@ from itertools import combinations, product
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import spans
+from layerscope.core import spans
 from layerscope.models.forward import FAILURES, Form, Inputs
 from layerscope.models.stack import Stack
 from layerscope.models.sublayers.watch import (
@@ -128,9 +128,11 @@ def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
 
 def _other_first(state: Tensor) -> Tensor:
     """Return a state [B, T, D] with another vector of usual size as its first token."""
-    drawn = torch.randn(state.shape[-1], generator=torch.Generator().manual_seed(0))
+    seeded = torch.Generator().manual_seed(0)
+    drawn = torch.randn(state.shape[-1], generator=seeded)
+    size = state.float().pow(2).mean().sqrt()
     other = state.clone()
-    other[:, 0] = drawn.to(state) * state.float().pow(2).mean().sqrt().to(state.dtype)
+    other[:, 0] = drawn.to(state) * size.to(state.dtype)
     return other
 
 
@@ -148,13 +150,17 @@ def _changes(
     changed = replay(run, hand, others=others)[state.spot]
     # of its size: far above rounding
     least = 0.4 * float(torch.finfo(state.value.dtype).eps) ** 0.5
-    size = state.value.double().norm(dim=-1).clamp_min(1e-30)
-    moved = (changed.double() - state.value.double()).norm(dim=-1) / size > least
-    return bool(moved[:, 0].any()), bool(moved[:, 1:].any())
+    before = state.value.double()
+    size = before.norm(dim=-1).clamp_min(1e-30)
+    moved = (changed.double() - before).norm(dim=-1) / size > least
+    at_first = bool(moved[:, 0].any())
+    return at_first, bool(moved[:, 1:].any())
 
 
 def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
-    if run.states[0].value.ndim != 3 or run.states[0].value.shape[1] < LEAST_TOKENS:
+    """Return the states of a block that are sums, in order."""
+    entering = run.states[0].value
+    if entering.ndim != 3 or entering.shape[1] < LEAST_TOKENS:
         return []
     additions: list[Addition] = []
     # the block's input; a sum goes on with it, and in post-norm blocks what a norm makes of a sum
@@ -201,16 +207,17 @@ def _is_sum(
     size = added.norm(dim=-1, keepdim=True).clamp_min(1e-30)
     # token by token: beside a massive one any other difference would look small
     added = added / size
-    branch = torch.stack([run.states[i].value.double() for i in branches]).sum(0) / size
+    values = [run.states[i].value.double() for i in branches]
+    branch = torch.stack(values).sum(0) / size
     if scaled:
         squares = (branch * branch).sum((0, 1)).clamp_min(1e-30)
         branch = (added * branch).sum((0, 1)) / squares * branch
-    sizes = (
-        torch.maximum(state.double().norm(dim=-1), start.double().norm(dim=-1))
-        / size[..., 0]
-    )
+    of_state = state.double().norm(dim=-1)
+    of_start = start.double().norm(dim=-1)
+    sizes = torch.maximum(of_state, of_start) / size[..., 0]
     apart = (added - branch).norm(dim=-1)
-    return bool((apart <= (EXACT + rounding * sizes).clamp_max(ROUGH)).all())
+    most = (EXACT + rounding * sizes).clamp_max(ROUGH)
+    return bool((apart <= most).all())
 
 
 def _leading(

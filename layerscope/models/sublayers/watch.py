@@ -12,11 +12,14 @@ from torch.utils._pytree import tree_map_only
 
 from layerscope.models.forward import (
     FAILURES,
+    Args,
     Inputs,
+    Kwargs,
     forward,
     hidden_in,
     hidden_of,
     hooked,
+    state_of,
 )
 from layerscope.models.stack import Stack
 
@@ -55,7 +58,8 @@ class Sublayers:
         """Layers at which each site is found."""
         layers: dict[str, tuple[int, ...]] = {}
         for tap in self.taps:
-            layers[tap.site] = (*layers.get(tap.site, ()), tap.layer)
+            before = layers.get(tap.site, ())
+            layers[tap.site] = (*before, tap.layer)
         return layers
 
 
@@ -63,7 +67,10 @@ def as_state(hidden: Tensor, shape: torch.Size) -> Tensor | None:
     """Return what a module gets or gives as a state [B, T, D], from [B·T, D] as well; None where it is none."""
     if hidden.shape == shape:
         return hidden
-    if len(shape) == 3 and hidden.shape == (shape[0] * shape[1], shape[2]):
+    if len(shape) != 3:
+        return None
+    batch, tokens, width = shape
+    if hidden.shape == (batch * tokens, width):
         return hidden.reshape(shape)
     return None
 
@@ -103,8 +110,8 @@ class BlockRun:
     """One execution of a block: its arguments, and its states in the order in which they appear; 0 is its input."""
 
     block: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: Args
+    kwargs: Kwargs
     states: list[State]
     steps: list[Step] = field(default_factory=list)
     last: int = 0
@@ -124,10 +131,9 @@ def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
     """Run `module` once, and every block execution again by itself, and return what is seen inside each, in order."""
     runs: list[BlockRun] = []
 
-    def start(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        hidden = hidden_in(args, kwargs)
-        assert hidden is not None
-        runs.append(BlockRun(block, args, kwargs, [State(hidden.clone(), [])]))
+    def start(block: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        first = State(state_of((args, kwargs)).clone(), [])
+        runs.append(BlockRun(block, args, kwargs, [first]))
 
     blocks = (module.get_submodule(path) for path in dict.fromkeys(stack.blocks))
     with hooked((block, start, None) for block in blocks):
@@ -169,9 +175,7 @@ def replay(
         if state is not None:
             seen[spot] = state.clone()  # a module may change it in place
 
-    def before(
-        path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def before(path: str, _: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         call = calls[path]
         calls[path] += 1
         if (path, call) in hand:
@@ -182,26 +186,22 @@ def replay(
     def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
         see(Spot(path, calls[path] - 1, False), hidden_of(output))
 
-    inside = [(path, child) for path, child in run.block.named_modules() if path]
+    hooks = []
+    for path, child in run.block.named_modules():
+        if path:
+            hooks.append((child, partial(before, path), partial(after, path)))
     args, kwargs = _swapped(run.args, run.kwargs, start.clone(), others=others)
-    with hooked(
-        (child, partial(before, path), partial(after, path)) for path, child in inside
-    ):
+    with hooked(hooks):
         output = run.block(*args, **kwargs)
     see(WHOLE, hidden_of(output))
     return seen
 
 
 def _swapped(
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    state: Tensor,
-    *,
-    others: bool = False,
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args: Args, kwargs: Kwargs, state: Tensor, *, others: bool = False
+) -> tuple[Args, Kwargs]:
     """Return the arguments of a call with another state instead of the one it is given."""
-    hidden = hidden_in(args, kwargs)
-    assert hidden is not None
+    hidden = state_of((args, kwargs))
 
     def other(value: Tensor) -> Tensor:
         if value is hidden:
@@ -210,6 +210,6 @@ def _swapped(
             return value.roll(1, -1)
         return value
 
-    swapped: tuple[tuple[Any, ...], dict[str, Any]]
+    swapped: tuple[Args, Kwargs]
     swapped = tree_map_only(Tensor, other, (args, kwargs))
     return swapped
