@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-LONG = "all-MiniLM-L6-v2"
 M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
 
 
@@ -54,26 +53,5 @@ def shipped(model: str = "m", **scores: float) -> pd.DataFrame:
         [
             {"model": model, "revision": "r", "task": t, "score": v}
             for t, v in scores.items()
-        ]
-    )
-
-
-def placed(
-    layers: list[int], site: str, pooling: str, model: str = LONG
-) -> pd.DataFrame:
-    """Return scores of two tasks at some layers of a site, pooled in one way."""
-    return pd.DataFrame(
-        [
-            {
-                "model": model,
-                "revision": "r",
-                "layer": layer,
-                "task": task,
-                "score": layer / 10 - 0.3,
-                "site": site,
-                "pooling": pooling,
-            }
-            for layer in layers
-            for task in "ab"
         ]
     )

@@ -39,44 +39,24 @@ class Hub:
         self.seen: list[str] = []
         self.agents: set[str] = set()
         repo = "/api/<kind>s/<owner>/<name>"
-        self.urls = Map(
-            [
-                Rule("/", endpoint="home"),
-                Rule("/api/repos/create", endpoint="create", methods=["POST"]),
-                Rule("/api/validate-yaml", endpoint="validate", methods=["POST"]),
-                Rule(repo, endpoint="info"),
-                Rule(f"{repo}/revision/<revision>", endpoint="info"),
-                Rule(f"{repo}/tree/<revision>", endpoint="tree"),
-                Rule(f"{repo}/tree/<revision>/<path:folder>", endpoint="tree"),
-                Rule(
-                    f"{repo}/preupload/<revision>",
-                    endpoint="preupload",
-                    methods=["POST"],
-                ),
-                Rule(f"{repo}/commit/<revision>", endpoint="commit", methods=["POST"]),
-                Rule(
-                    "/<owner>/<name>.git/info/lfs/objects/batch",
-                    endpoint="batch",
-                    methods=["POST"],
-                ),
-                Rule(
-                    "/datasets/<owner>/<name>.git/info/lfs/objects/batch",
-                    endpoint="batch",
-                    methods=["POST"],
-                ),
-                Rule("/large/<oid>", endpoint="upload", methods=["PUT"]),
-                Rule(
-                    "/<owner>/<name>/resolve/<revision>/<path:path>",
-                    endpoint="resolve",
-                    defaults={"kind": "model"},
-                ),
-                Rule(
-                    "/datasets/<owner>/<name>/resolve/<revision>/<path:path>",
-                    endpoint="resolve",
-                    defaults={"kind": "dataset"},
-                ),
-            ]
-        )
+        batch, resolve = "<name>.git/info/lfs/objects/batch", "resolve/<revision>"
+        urls = {
+            "/": "home",
+            "/api/repos/create": "create",
+            "/api/validate-yaml": "validate",
+            repo: "info",
+            f"{repo}/revision/<revision>": "info",
+            f"{repo}/tree/<revision>": "tree",
+            f"{repo}/tree/<revision>/<path:folder>": "tree",
+            f"{repo}/preupload/<revision>": "preupload",
+            f"{repo}/commit/<revision>": "commit",
+            f"/<owner>/{batch}": "batch",
+            f"/datasets/<owner>/{batch}": "batch",
+            "/large/<oid>": "upload",
+            f"/<owner>/<name>/{resolve}/<path:path>": "resolve",
+            f"/<kind>s/<owner>/<name>/{resolve}/<path:path>": "resolve",
+        }
+        self.urls = Map([Rule(url, endpoint=name) for url, name in urls.items()])
 
     def files(self, name: str, kind: str = "dataset") -> dict[str, bytes]:
         """Return the files of the last commit."""
@@ -89,6 +69,8 @@ class Hub:
         self.agents.add(request.headers.get("User-Agent", ""))
         try:
             endpoint, values = self.urls.bind_to_environ(environ).match()
+            if "owner" in values:
+                values["name"] = f"{values.pop('owner')}/{values['name']}"
             answer = self.fault(request) or getattr(self, endpoint)(request, **values)
         except HTTPException as error:
             answer = error
@@ -121,16 +103,16 @@ class Hub:
         return _json({"errors": [], "warnings": []})
 
     def info(
-        self, request: Request, kind: str, owner: str, name: str, revision: str = "main"
+        self, request: Request, kind: str, name: str, revision: str = "main"
     ) -> Response:
-        found = self._commit(request, kind, f"{owner}/{name}", revision)
+        found = self._commit(request, kind, name, revision)
         if isinstance(found, Response):
             return found
         number, files = found
         siblings = [{"rfilename": path} for path in files]
         return _json(
             {
-                "id": f"{owner}/{name}",
+                "id": name,
                 "sha": _sha(number),
                 "siblings": siblings,
                 "private": False,
@@ -141,12 +123,11 @@ class Hub:
         self,
         request: Request,
         kind: str,
-        owner: str,
         name: str,
         revision: str,
         folder: str = "",
     ) -> Response:
-        found = self._commit(request, kind, f"{owner}/{name}", revision)
+        found = self._commit(request, kind, name, revision)
         if isinstance(found, Response):
             return found
         if folder:  # these repositories have none
@@ -162,7 +143,7 @@ class Hub:
         return _json(entries)
 
     def preupload(
-        self, request: Request, kind: str, owner: str, name: str, revision: str
+        self, request: Request, kind: str, name: str, revision: str
     ) -> Response:
         if (refusal := self._refused(request)) is not None:
             return refusal
@@ -181,7 +162,7 @@ class Hub:
             }
         )
 
-    def batch(self, request: Request, owner: str, name: str) -> Response:
+    def batch(self, request: Request, name: str) -> Response:
         return _json(
             {
                 "transfer": "basic",
@@ -203,12 +184,10 @@ class Hub:
         self.large[oid] = data
         return Response("")
 
-    def commit(
-        self, request: Request, kind: str, owner: str, name: str, revision: str
-    ) -> Response:
+    def commit(self, request: Request, kind: str, name: str, revision: str) -> Response:
         if (refusal := self._refused(request)) is not None:
             return refusal
-        commits = self.repos[kind, f"{owner}/{name}"]
+        commits = self.repos[kind, name]
         files = dict(commits[-1])
         for line in request.get_data().splitlines():
             entry = json.loads(line)
@@ -222,7 +201,7 @@ class Hub:
         commits.append(files)
         return _json(
             {
-                "commitUrl": f"{request.host_url}{owner}/{name}",
+                "commitUrl": f"{request.host_url}{name}",
                 "commitOid": _sha(len(commits) - 1),
             }
         )
@@ -230,13 +209,12 @@ class Hub:
     def resolve(
         self,
         request: Request,
-        kind: str,
-        owner: str,
         name: str,
         revision: str,
         path: str,
+        kind: str = "model",
     ) -> Response:
-        found = self._commit(request, kind, f"{owner}/{name}", revision)
+        found = self._commit(request, kind, name, revision)
         if isinstance(found, Response):
             return found
         number, files = found

@@ -4,7 +4,6 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -110,7 +109,7 @@ def test_every_page_is_in_a_table_of_contents():
 
 def test_the_metric_of_the_guide_works():
     guide = (HERE / "docs" / "guides" / "add-a-metric.md").read_text(encoding="utf-8")
-    made: dict[str, Any] = {"__name__": "participation"}
+    made = {"__name__": "participation"}
     exec(re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S)[0], made)
     rows = np.random.default_rng(0).normal(size=(50, 4)) * np.array(
         [3.0, 1.0, 1.0, 0.1]

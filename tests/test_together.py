@@ -9,11 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 import tiny
 from commands import EARLY
+from text_runs import assert_same
 
 import layerscope
 from layerscope.core.folder_lock import locked
@@ -149,14 +148,6 @@ def told(given, launched):
     """What two processes answered to each command but the last: a dict for each process."""
     assert (given / "told-1.json").exists(), launched[2]
     return [json.loads((given / f"told-{rank}.json").read_text()) for rank in range(2)]
-
-
-def assert_same(one, two):
-    pd.testing.assert_frame_equal(one.table(), two.table(), check_exact=True)
-    pd.testing.assert_frame_equal(one.samples(), two.samples(), check_exact=True)
-    for site in ("raw", "normed"):
-        for layer in range(one.depth + 1):
-            assert np.array_equal(one.pooled(layer, site), two.pooled(layer, site))
 
 
 def assert_same_scores(one, two):

@@ -1,8 +1,11 @@
 """Runs of tiny models on tiny texts."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import tiny
 
 import layerscope
@@ -19,3 +22,14 @@ def profile(model: Any, out: Path, data: Any = TEXTS, **options: Any) -> layersc
         "views": 0,
     }
     return layerscope.profile(model, data, out=out, **defaults | options)
+
+
+def assert_same(one: layerscope.Run, two: layerscope.Run) -> None:
+    """Assert that two runs are one: tables, samples and pooled states, to the last bit."""
+    pd.testing.assert_frame_equal(one.table(), two.table(), check_exact=True)
+    pd.testing.assert_frame_equal(one.samples(), two.samples(), check_exact=True)
+    for layer, site, pooling in product(
+        one.layers, ("raw", "normed"), one.info["pooling"]
+    ):
+        states = (run.pooled(layer, site, pooling) for run in (one, two))
+        assert np.array_equal(*states)

@@ -1,12 +1,9 @@
 """Commands killed, starved and crossed at random moments: the same command then ends as if nothing had happened."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -112,7 +109,7 @@ def two(bench, name, place, rng):
     assert 0 in [ended.status for ended in ends], "each refused for the other"
 
 
-FAULTS: tuple[Callable[..., str | None], ...] = (
+FAULTS = (
     interrupted,
     disk_full,
     two,

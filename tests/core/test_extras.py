@@ -7,7 +7,6 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from typed import Printed
 
 import layerscope
 from layerscope.core.extras import PACKAGES
@@ -69,7 +68,7 @@ def test_a_folder_is_written_without_the_package_of_its_page(
     labelled, cli, tmp_path, monkeypatch
 ):
     without("vl_convert", monkeypatch)
-    printed: Printed = cli(
+    printed = cli(
         "select",
         labelled.path,
         "--max-loss",

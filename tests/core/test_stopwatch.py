@@ -9,7 +9,7 @@ from layerscope.core.stopwatch import Stopwatch, rounds_in
 
 
 def test_calls_take_turns_that_begin_with_another_one_in_every_round():
-    order: list[str] = []
+    order = []
     runs = [lambda name=name: order.append(name) for name in "abc"]
     found = Stopwatch(torch.device("cpu")).medians(runs, 3)
     assert (

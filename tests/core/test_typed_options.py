@@ -43,7 +43,7 @@ def verb_of(name, kind):
 
 def read_by(kind):
     """Return the options that a dataclass takes, with those of its groups."""
-    names: set[str] = set()
+    names = set()
     for name, hint in get_type_hints(kind).items():
         if dataclasses.is_dataclass(hint):
             names |= read_by(hint)

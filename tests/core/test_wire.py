@@ -68,7 +68,7 @@ def teams(monkeypatch):
 
 def test_values_of_any_size_arrive_and_none_stays_in_the_store(teams):
     found, threads, store = teams
-    sizes: list[list[int]] = [[], [], []]
+    sizes = [[], [], []]
 
     def share(team: Team) -> None:
         for turn in range(6):

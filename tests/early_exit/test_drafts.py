@@ -1,7 +1,5 @@
 """`exits` of a language model: what is measured, saved, shown and refused."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from generation.talkers import TOKENIZER, loud, prompts as words_of
@@ -15,8 +13,8 @@ from layerscope.generation import DraftReport, open_draft_report
 
 SECONDS = {"none": 1.0, "1": 0.8, "2": 0.5, "auto": 0.625}
 """Of each way to decode a batch."""
-QUIET: dict[str, Any] = {"processor": TOKENIZER, "progress": False}
-FEW: dict[str, Any] = {"prefix": 4, "max_new_tokens": 16, "samples": 3, **QUIET}
+QUIET = {"processor": TOKENIZER, "progress": False}
+FEW = {"prefix": 4, "max_new_tokens": 16, "samples": 3, **QUIET}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +86,7 @@ def test_saved_and_opened(report, tmp_path):
         open_draft_report(folder)
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED = [
     (
         {"threshold": 0.9},
         "`threshold` is for classifiers, and this is a language model: leave it out",

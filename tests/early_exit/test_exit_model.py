@@ -149,7 +149,7 @@ def test_the_batch_gets_smaller_and_shorter(bert):
     encoder = bert.layered.encoder
     # with [CLS] and [SEP]: 22, 4 and 11 tokens
     inputs = encoder.batch(["w1 " * 20, "w2 w3", "w4 " * 9])
-    seen: list[tuple[str, int, int]] = []
+    seen = []
     bert.run(
         inputs,
         (1, 2, 3),
@@ -258,6 +258,6 @@ def test_switched_off_it_is_the_model_itself():
     module.bert.encoder.layer[0].register_forward_hook(
         lambda *_: seen.append(len(module.bert.encoder.layer[1]._forward_hooks))
     )
-    seen: list[int] = []
+    seen = []
     model.leave(None)(**inputs.named)
     assert seen == [0]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -159,7 +158,7 @@ def test_from_data_to_a_model_that_leaves_early_if_that_pays(
 
 
 def test_a_stated_threshold_is_measured_without_a_guarantee(folder, table, tmp_path):
-    options: dict[str, Any] = {"threshold": 0.6, "min_speedup": 0.01, "progress": False}
+    options = {"threshold": 0.6, "min_speedup": 0.01, "progress": False}
     report = layerscope.exits(folder, table, out=tmp_path, **options)
     frame = pd.read_csv(table)
     assert report.goal == "no guarantee: the threshold was fixed, not calibrated"
@@ -175,7 +174,7 @@ def test_a_stated_threshold_is_measured_without_a_guarantee(folder, table, tmp_p
         0.6,
         None,
     )
-    bert: Any = hf.BertForSequenceClassification.from_pretrained(folder).double().eval()
+    bert = hf.BertForSequenceClassification.from_pretrained(folder).double().eval()
     left, right = [], []
     # the head on every hidden state, a text at a time, in float64
     with torch.no_grad():
@@ -242,7 +241,7 @@ def test_the_pass_runs_samples_of_like_lengths_together_and_says_of_each_what_it
 ):
     model, words = ExitModel(folder), texts(24, seed=3, longest=12)
     read = read_validation(model, (words, ["LABEL_0", "LABEL_2", "LABEL_1"] * 8))
-    widths: list[tuple[int, int]] = []
+    widths = []
     model.model.bert.embeddings.register_forward_hook(
         lambda part, given, made: widths.append(made.shape[:2])
     )

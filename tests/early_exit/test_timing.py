@@ -62,7 +62,7 @@ def test_a_race_without_time_still_takes_several_batches_or_turns(
     batches, turns, monkeypatch
 ):
     model, samples = model_of(2), texts(2 * batches)
-    seconds: list[np.ndarray] = []
+    seconds = []
     monkeypatch.setattr(
         timing, "speedup", lambda plain, other: seconds.append(other) or (1.0, 0.0)
     )

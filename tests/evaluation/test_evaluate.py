@@ -17,15 +17,9 @@ from layerscope.evaluation.kinds import kind_of
 from layerscope.evaluation.tasks import PAPER_TASKS, open_tasks
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return str(
-        tiny.saved(
-            tiny.llama(),
-            tmp_path_factory.mktemp("models") / "tiny-llama",
-            special=False,
-        )
-    )
+@pytest.fixture
+def model(llama):
+    return llama
 
 
 @pytest.fixture

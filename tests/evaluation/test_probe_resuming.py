@@ -3,7 +3,6 @@
 import json
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,7 +15,7 @@ from layerscope.profiling import forward_pass
 
 def probed(name, monkeypatch):
     """Return a list that gets an entry for each fit of this kind of probe."""
-    computed: list[object] = []
+    computed = []
     kind = kind_of(name)
     probe = replace(
         kind, probe=lambda *a, **k: computed.append(a) or kind.probe(*a, **k)
@@ -67,7 +66,7 @@ def test_killed_between_layers_it_keeps_what_is_done(forks, vit, tmp_path, monke
         "P.add = lambda *what: (add(*what), time.sleep(0.2)); "
     )
     running = forks.start(script=short + call)
-    kept: list[Path] = []
+    kept = []
     running.until(
         lambda: (
             kept.extend(

@@ -30,7 +30,7 @@ def test_linear_and_nearest_neighbour_probes_read_every_layer(vit, tmp_path, for
         for image in digits
     ]
     module = hf.ViTModel.from_pretrained(vit).eval()
-    states: dict[int, torch.Tensor] = {}
+    states = {}
     for layer, block in enumerate(module.layers, start=1):
         block.register_forward_hook(
             lambda _, __, out, layer=layer: states.__setitem__(layer, hidden(out))

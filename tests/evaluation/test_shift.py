@@ -81,7 +81,7 @@ def test_one_row_for_the_source_and_one_for_the_target(
         assert unpacked(row["right"], row["n"]).mean() == pytest.approx(row["score"])
     assert not (tmp_path / "out" / "states").exists()
     # a folder of the plain scores goes on with those under a shift, and then has all there is
-    fits: list[object] = []
+    fits = []
     monkeypatch.setattr(
         probing,
         "shifted_probe",

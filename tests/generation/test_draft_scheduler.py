@@ -30,7 +30,7 @@ def paced(layers):
 def test_another_layer_drafts_as_acceptance_moves():
     """Layer 4 agrees at first, then layer 14 alone does: it is compared, found, and given up when 4 is good again."""
     scheduler, chosen = paced([4, 7, 14, 20]), []
-    right: list[dict[int, float]] = [
+    right = [
         {4: 0.95, 7: 0.95, 14: 0.95, 20: 0.95},
         {4: 0.2, 7: 0.3, 14: 0.95, 20: 0.95},
     ]
@@ -67,8 +67,8 @@ def test_a_batch_waits_for_the_slowest_of_its_texts():
 @pytest.mark.parametrize("sample", [False, True])
 def test_layers_are_compared_where_the_text_is_kept(monkeypatch, sample):
     """What comparing learns of a layer is what one forward of the whole text says."""
-    model: Any = made(zoo.llama, 0.5)
-    seen: list[tuple[int, list[float]]] = []
+    model = made(zoo.llama, 0.5)
+    seen = []
     monkeypatch.setattr(DraftScheduler, "compared", lambda self: [1])
     observe = DraftScheduler.observe
 

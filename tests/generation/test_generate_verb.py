@@ -4,7 +4,6 @@ import json
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ import layerscope
 from layerscope import LayerscopeError, generate, open_generation
 from layerscope.models import LoadOptions, load
 
-QUIET: dict[str, Any] = {"processor": TOKENIZER, "progress": False}
+QUIET = {"processor": TOKENIZER, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +225,7 @@ def test_texts_alone_have_a_page(cli, shared, tmp_path):
     assert "What each depth writes" in (out / "report.html").read_text(encoding="utf-8")
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED = [
     (
         {"prompt": "w3", "data": ["w3 w4"]},
         "generate needs texts to continue: give either a prompt or data",

@@ -6,7 +6,7 @@ import torch
 from generation.talkers import loud, prompts, score, told
 from models import zoo
 from models.tokenizer import words
-from torch import Tensor, nn
+from torch import nn
 
 from layerscope import LayerscopeError
 
@@ -16,7 +16,7 @@ def test_scores_are_those_of_the_truncated_models(family):
     texts = prompts((7, 2, 30, 12))
     found = score(family.model, texts)
     assert found.layers == (1, 2, 3) and found.tokens == 6 + 1 + 29 + 11
-    every: dict[int, list[Tensor]] = {1: [], 2: [], 3: []}
+    every = {1: [], 2: [], 3: []}
     for text, nll, correct in zip(texts, found.nll, found.correct, strict=True):
         ids = torch.tensor([[int(word[1:]) for word in text.split()]])
         for place, layer in enumerate(found.layers):

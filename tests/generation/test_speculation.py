@@ -15,7 +15,7 @@ from torch import nn
 from layerscope import LayerscopeError
 from layerscope.generation import SelfSpeculation, generate
 
-QUIET: dict[str, Any] = {"processor": talkers.TOKENIZER, "progress": False}
+QUIET = {"processor": talkers.TOKENIZER, "progress": False}
 NEW, DRAFTED, LAYER = 48, 3, 2
 PROMPT, WINDOW = 12, 8
 LONG = GREEDY | {"max_new_tokens": NEW}
@@ -71,8 +71,8 @@ def windowed(name, kind="sliding_attention", **options: Any):
     return family(name, config, **talkers.GROUPED | kinds | options)
 
 
-MOE: dict[str, Any] = {"num_local_experts": 4, "num_experts_per_tok": 2}
-CHUNKS: dict[str, Any] = {
+MOE = {"num_local_experts": 4, "num_experts_per_tok": 2}
+CHUNKS = {
     "attention_chunk_size": WINDOW,
     "intermediate_size_mlp": 64,
     "num_local_experts": 2,
@@ -107,7 +107,7 @@ FAMILIES = [
 
 def made(make, quiet=1.0):
     """Return a model whose last block changes little, so that the layer before it often agrees with the whole."""
-    model: Any = loud(make())
+    model = loud(make())
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
     with torch.no_grad():
         for block in speculation.split.blocks[LAYER:]:
@@ -225,7 +225,7 @@ def law_of(model, ids, how):
     return logits.double().softmax(-1)
 
 
-SETTINGS: list[dict[str, Any]] = [
+SETTINGS = [
     {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2},
     {"eos_token_id": [17, 30, 45, 61, 77]},
     {"min_new_tokens": 20, "eos_token_id": [8, 22, 56, 61, 84]},
@@ -263,7 +263,7 @@ def test_a_stop_of_the_caller_and_a_streamer():
         ) -> torch.Tensor:
             return input_ids[:, -1] == full[9]
 
-    seen: list[int] = []
+    seen = []
 
     class Keeps(hf.TextStreamer):
         def put(self, value: torch.Tensor) -> None:
@@ -283,7 +283,7 @@ def test_a_stop_of_the_caller_and_a_streamer():
         model.generate(**options | prompts(3), custom_generate=speculation)
 
 
-REFUSALS: list[tuple[dict[str, Any], str]] = [
+REFUSALS = [
     ({"num_beams": 2}, "num_beams=2"),
     ({"output_scores": True, "return_dict_in_generate": True}, "output_scores=True"),
     ({"use_cache": False}, "use_cache=False"),
@@ -360,7 +360,7 @@ def test_what_is_no_loaded_language_model(model):
 
 def test_a_vocabulary_smaller_than_the_texts_that_models_are_tried_on():
     config = hf.LlamaConfig(**COMMON | {"vocab_size": 6}, num_key_value_heads=2)
-    model: Any = loud(zoo.build(lambda: hf.LlamaForCausalLM(config)))
+    model = loud(zoo.build(lambda: hf.LlamaForCausalLM(config)))
     ids = torch.tensor([[3, 4, 5]])
     speculation = SelfSpeculation(model, 2, 3, fall_back=False)
     assert torch.equal(

@@ -1,12 +1,10 @@
 """Metrics from sums over chunks: those of the functions in `metrics/` on all states at once."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from layerscope import metrics
 from layerscope.metrics.factors import FromRows, StoredRows
@@ -44,7 +42,7 @@ def flat():
     return states - states.mean(1, keepdim=True)
 
 
-STATES: dict[str, Callable[[], Tensor]] = {
+STATES = {
     "plain": lambda: plain(300, 24),
     "offset": offset,
     "massive": massive,

@@ -1,11 +1,9 @@
 """What each line of the table promises: its reference, what it does not see, its range, its types, broken input."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
-from declared import METRICS, Arrays, draw
+from declared import METRICS, draw
 from hypothesis import given, settings, strategies as st
 
 from layerscope import LayerscopeError, metrics
@@ -44,7 +42,7 @@ def one_by_one(change):
     return lambda arrays, rng: [change([x], rng)[0] for x in arrays]
 
 
-CHANGES: dict[str, Callable[[Arrays, np.random.Generator], Arrays]] = {
+CHANGES = {
     "rotation": rotations,
     "rotation_each": one_by_one(rotations),
     "scale": scaled,

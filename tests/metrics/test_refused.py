@@ -1,7 +1,5 @@
 """What a metric cannot be computed from is refused in one sentence that names the value."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,7 @@ LAYERS = X[:6, :, None].repeat(4, 2)
 BROKEN = np.where(np.arange(8)[:, None] == 1, np.nan, LAYERS)
 NAN = np.array([1.0, np.nan])
 
-REFUSED: list[tuple[str, Callable[[], object]]] = [
+REFUSED = [
     ("discard=-0.1 is not a share", lambda: metrics.intrinsic_dimension(X, -0.1)),
     ("1 sample", lambda: metrics.infonce(X[:1], X[:1])),
     ("a has 11 rows and b has 5", lambda: metrics.infonce(X, FEW)),

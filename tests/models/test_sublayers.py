@@ -135,7 +135,7 @@ CASES = [
 
 def by_hand(scope, samples, case, raw):
     """Apply a block's formula to each layer's input; only its attention is asked with the arguments it was given."""
-    given: list[tuple[nn.Module, dict[str, Any]]] = []
+    given = []
     handles = []
 
     def keep(module: nn.Module, _: object, kwargs: dict[str, Any]) -> None:

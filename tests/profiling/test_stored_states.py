@@ -23,7 +23,7 @@ NAMES = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
 
 def raw_states(model, ids, norm):
     """Return the states [L + 1, T, D] before the final norm, as transformers and a hook on that norm give them."""
-    last: list[torch.Tensor] = []
+    last = []
     hook = model.get_submodule(norm).register_forward_pre_hook(
         lambda _, args: last.append(args[0])
     )

@@ -1,7 +1,6 @@
 """Pooled states of somebody's own, in any kind of file: one table, matched labels, and one line for what is wrong."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from layerscope.inputs.columns import Columns
 from layerscope.inputs.state_files import open_states
 from layerscope.inputs.states import corpus_of
 
-OPTIONS: dict[str, Any] = {"layers": [0, 8, 16], "progress": False}
+OPTIONS = {"layers": [0, 8, 16], "progress": False}
 
 
 @pytest.fixture

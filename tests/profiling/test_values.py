@@ -25,7 +25,7 @@ def texts():
 
 def tokens_by_layer(model, tokenizer, text):
     """States of layers 0..L of one text alone, by plain hooks on BERT's layers."""
-    seen: list[torch.Tensor] = []
+    seen = []
     layers = model.bert.encoder.layer
     handles = [
         layers[0].register_forward_pre_hook(lambda _, args: seen.append(args[0][0]))

@@ -161,8 +161,6 @@ def test_wrong_input_is_one_line(labelled, tmp_path):
         refused(there, long)
         == f"page {str(long)!r} cannot be written (File name too long): choose another file with `out`"
     )
-    said = f"{named} has no column 'model': it needs model, layer, task, main_score and has text"
-    assert refused(named, tmp_path / "a.html") == said
     for neither in (blocked := tmp_path / "notes.txt", tmp_path / "nothing"):
         blocked.write_text("x")
         (tmp_path / "nothing").mkdir(exist_ok=True)
@@ -174,11 +172,6 @@ def test_wrong_input_is_one_line(labelled, tmp_path):
     assert refused(shelf, tmp_path / "a.html") == said
     said = f"result {str(shelf / 'onee')!r} does not exist, did you mean one?"
     assert refused(shelf / "onee", tmp_path / "a.html") == said
-    empty = tmp_path / "empty"
-    shutil.copytree(there, empty)
-    shutil.rmtree(empty / "tables")
-    said = f"run {str(empty)!r} has no table yet: run the same command to resume"
-    assert refused(empty, tmp_path / "a.html") == said
 
 
 def test_a_page_that_cannot_be_written_whole_leaves_the_one_that_was_there(

@@ -122,19 +122,6 @@ def test_the_command_ships_the_pooling_that_was_scored():
     )
 
 
-def test_what_chose_and_what_judged_stands_in_the_lines(evaluation):
-    lines = printed(
-        layerscope.select(evaluation, cost=False, progress=False), 200
-    ).splitlines()
-    assert lines[2] == (
-        "expected of such a choice, +6.0 ±0.6 points: each of 3 tasks is judged at the layer that the others choose; "
-        "layer 2 itself has +6.0 ±0.6 points on the data that chose it"
-    )
-    assert lines[3] == "a[b]c · average of 3 tasks (x, y, z)"
-    two = evaluation.scores[evaluation.scores["task"] != "z"]
-    assert "the same data chose the layer and judged it" in printed(quick(two))
-
-
 def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
     shipped = evaluation.scores.assign(
         score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99)

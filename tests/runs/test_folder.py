@@ -19,7 +19,7 @@ from layerscope import LayerscopeError
 from layerscope.runs.folder import RunFolder, need_room, packed, unpacked
 
 ROWS = tiny.rows(40)
-OPTIONS: dict[str, Any] = {"views": 0, "batch_size": 2, "progress": False}
+OPTIONS = {"views": 0, "batch_size": 2, "progress": False}
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@
 import random
 from collections import Counter
 
-import numpy as np
 import pandas as pd
 import pytest
 import tiny
+from text_runs import assert_same
 
 import layerscope
 from layerscope.runs import RunFolder
@@ -42,17 +42,6 @@ def progress_of(out):
     return len(list((out / "shards").glob("*.json"))), len(
         list((out / "tables").glob("*.parquet"))
     )
-
-
-def assert_same(one, two):
-    pd.testing.assert_frame_equal(one.table(), two.table(), check_exact=True)
-    pd.testing.assert_frame_equal(one.samples(), two.samples(), check_exact=True)
-    for site in ("raw", "normed"):
-        for layer in range(one.depth + 1):
-            for pooling in ("mean", "last"):
-                assert np.array_equal(
-                    one.pooled(layer, site, pooling), two.pooled(layer, site, pooling)
-                )
 
 
 def test_kills_end_in_the_same_table(forks, model, whole, tmp_path):

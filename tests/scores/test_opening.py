@@ -17,7 +17,7 @@ from layerscope.scores import (
 HEADER = "model,revision,layer,task,main_score\n"
 GOOD = HEADER + "m,r,0,a,0.5\nm,r,1,a,\nm,r,0,b,0.25\nm,r,1,b,0.75\n"
 
-WRONG: dict[str, tuple[bytes, str]] = {
+WRONG = {
     "empty.csv": (b"", "is empty"),
     "no-task.csv": (
         b"model,revision,layer,main_score\nm,r,0,1\n",

@@ -12,7 +12,7 @@ from PIL import Image
 from layerscope import LayerscopeError
 from layerscope.reports.figures import draw
 from layerscope.show.drawing import figures
-from layerscope.show.figure import COLUMN_WIDTH, TEXT_WIDTH, Figure
+from layerscope.show.figure import COLUMN_WIDTH, TEXT_WIDTH
 from layerscope.show.looks import numbered
 
 LONG = "a name of a model that is far too long for the width of any column " * 3
@@ -244,7 +244,7 @@ def test_what_cannot_be_drawn_or_written_is_told_in_one_line(
     (tmp_path / "file").write_text("")
     with pytest.raises(LayerscopeError, match="cannot be written to .*File exists"):
         draw(labelled, tmp_path / "file")
-    figure: Figure = labelled.plot("effective_rank")
+    figure = labelled.plot("effective_rank")
     with pytest.raises(LayerscopeError, match=r"let it end in \.pdf, \.png or \.svg"):
         figure.save(tmp_path / "x.jpg")
     with pytest.raises(

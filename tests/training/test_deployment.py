@@ -9,20 +9,18 @@ import pandas as pd
 import pytest
 import torch
 import transformers as hf
-from tiny import one_thread
 
 import layerscope
 from layerscope.early_exit import ExitModel
 from layerscope.models.checks import EMBEDDED, embedded
 
-__all__ = ["one_thread"]
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 HOW = {"padding": True, "truncation": True, "max_length": 32}
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def texts(tmp_path_factory):
     """Return docstrings of two modules of Python's library, labelled by module: a file to learn and one held out."""
     rows = {}
     for name in ("tkinter", "asyncio"):

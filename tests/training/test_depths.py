@@ -9,9 +9,7 @@ from layerscope.training.fit import evaluations_of
 from layerscope.training.options import Settings
 
 
-def trained(
-    values: list[float], n: int = 872, stderr: float = 0.009, classes: int | None = 2
-) -> Trained:
+def trained(values, n=872, stderr=0.009, classes=2):
     metric = "layer_accuracy" if classes else "perplexity"
     lines = [
         Line(

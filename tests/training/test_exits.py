@@ -20,7 +20,7 @@ Head = Callable[[Tensor], Tensor]
 
 def states_of(model, blocks, named):
     """The output of every block, by hooks of the test's own."""
-    states: list[Tensor] = []
+    states = []
 
     def keep(_: nn.Module, __: Any, output: Any) -> None:
         states.append(output if isinstance(output, Tensor) else output[0])
@@ -64,7 +64,7 @@ def check(model, scope, named, labels, head):
     return exits
 
 
-HEADS: dict[str, Callable[[Any], Head]] = {
+HEADS = {
     "bert": lambda m: m.cls,
     "gpt2": lambda m: lambda h: m.lm_head(m.transformer.ln_f(h)),
     "llama": lambda m: lambda h: m.lm_head(m.model.norm(h)),
@@ -91,9 +91,7 @@ def test_gradients_of_language_models_are_those_of_a_loss_per_layer(name):
 
 FOUR = COMMON | {"num_labels": 4}
 DISTIL = {"vocab_size": 99, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64}
-CLASSIFIERS: dict[
-    str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Head]]
-] = {
+CLASSIFIERS = {
     "bert": (
         lambda: hf.BertForSequenceClassification(hf.BertConfig(**FOUR)),
         lambda m, _: lambda h: m.classifier(m.bert.pooler(h)),

@@ -128,7 +128,7 @@ def test_states_that_are_not_finite_are_skipped_and_counted():
 
 def test_logits_are_made_in_chunks(monkeypatch):
     given, heads = batches(sizes=(50,))
-    sizes: list[int] = []
+    sizes = []
 
     def head(rows):
         sizes.append(len(rows))

@@ -1,7 +1,6 @@
 """The real command on tiny saved models and small real files: every task, and what comes out of it."""
 
 import json
-from pathlib import Path
 
 import learning
 import pandas as pd
@@ -10,14 +9,11 @@ import tiny
 import torch
 import transformers as hf
 from learning import words
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope.core.files import read_json
 from layerscope.training.data import read
 
-__all__ = ["cli", "one_thread"]
 TASKS = {
     "classification": (
         learning.encoder,
@@ -50,7 +46,7 @@ ONE = {"max_steps": 1, "device": "cpu", "progress": False}
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_leaves_a_checkpoint_that_loads_without_layerscope(
-    cli, tmp_path: Path, task: str
+    cli, tmp_path, task
 ):
     make, write, name, head = TASKS[task]
     out, auto = tmp_path / "out", f"AutoModelFor{head}"
@@ -85,7 +81,7 @@ def test_every_task_leaves_a_checkpoint_that_loads_without_layerscope(
     assert not (out / "checkpoints").exists() and not list(out.rglob("*.bin"))
 
 
-def test_one_text_classifier_serves_at_every_depth(cli, tmp_path: Path):
+def test_one_text_classifier_serves_at_every_depth(cli, tmp_path):
     data, held = tmp_path / "train.csv", tmp_path / "eval.csv"
     learning.table(data, 160)
     learning.table(held, 60, seed=1)
@@ -122,7 +118,7 @@ def test_one_text_classifier_serves_at_every_depth(cli, tmp_path: Path):
     assert right / 60 == pytest.approx(scores[3])
 
 
-def test_a_trained_head_keeps_the_order_of_its_classes(tmp_path: Path):
+def test_a_trained_head_keeps_the_order_of_its_classes(tmp_path):
     names = {0: "low", 1: "other", 2: "high"}
     config = hf.BertConfig(**tiny.COMMON, max_position_embeddings=64, id2label=names)
     config.label2id = {name: number for number, name in names.items()}
@@ -137,7 +133,7 @@ def test_a_trained_head_keeps_the_order_of_its_classes(tmp_path: Path):
     assert hf.AutoConfig.from_pretrained(new).id2label == {0: "high", 1: "low"}
 
 
-def test_pairs_are_read_together(tmp_path: Path):
+def test_pairs_are_read_together(tmp_path):
     columns = {
         "text_a": ["w1 w3", "w4"],
         "text_b": ["w1", "w9"],

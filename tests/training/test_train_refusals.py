@@ -7,10 +7,14 @@ import pytest
 import tiny
 from typed import flagged
 
+import layerscope
 from layerscope.core.folder_lock import locked
+from layerscope.early_exit import ExitModel
+from layerscope.early_exit.validation import read_validation
 from layerscope.inputs import open_corpus
 from layerscope.training.data import prepare
 
+ONE = {"max_steps": 1, "device": "cpu", "progress": False}
 FILES = {
     "numbers.csv": "text,label\nw1 w2,0\nw3,1\nw4,7\n",
     "line.txt": "w1 w2 w3",
@@ -151,3 +155,18 @@ def test_a_rare_class_may_be_held_out_whole(place):
     for seed in range(8):
         corpus = open_corpus(place / "numbers.csv")
         assert prepare(corpus, None, "classification", seed)[2] == ("0", "1", "7")
+
+
+def test_padding_that_changes_states_is_refused(tmp_path):
+    files = (
+        learning.speech(tmp_path / "speech"),
+        learning.sounds(tmp_path / "sounds", 6),
+    )
+    line = "padding changes this model's states: give batches of one length, as with `batch_size=1`"
+    with pytest.raises(layerscope.LayerscopeError, match=line):
+        layerscope.train(*files, out=tmp_path / "padded", batch_size=4, **ONE)
+    out = layerscope.train(*files, out=tmp_path / "out", batch_size=1, **ONE)
+    read = read_validation(ExitModel(out), tmp_path / "sounds")
+    assert not read.together
+    note = "padding changes this model's states: samples of different lengths are run one at a time"
+    assert note in read.notes

@@ -4,7 +4,6 @@ import csv
 import json
 import random
 import re
-from pathlib import Path
 
 import learning
 import numpy as np
@@ -17,19 +16,14 @@ from learning import stopped_after, words
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
-from tiny import one_thread
-from typed import cli
 
 import layerscope
 from layerscope.core.files import read_json
 
-__all__ = ["cli", "one_thread"]
 HOW = {"task": "sentence-similarity", "device": "cpu", "progress": False}
 
 
-def pairs(
-    path: Path, n: int = 48, seed: int = 0, header: str = "text_a,text_b,score"
-) -> Path:
+def pairs(path, n=48, seed=0, header="text_a,text_b,score"):
     """Pairs of texts of low or of high words, alike where both are of one kind; no word occurs in both texts."""
     rng, columns = random.Random(seed), header.split(",")
     rows = []
@@ -44,7 +38,7 @@ def pairs(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("made")
     learning.encoder(made / "bert")
     modules = [
@@ -69,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def train(cli, folder: Path, line: str, out: Path):
+def train(cli, folder, line, out):
     model, data, *rest = words(line)
     files = [folder / word if (folder / word).is_file() else word for word in rest]
     task = words("--task sentence-similarity --device cpu")
@@ -78,15 +72,13 @@ def train(cli, folder: Path, line: str, out: Path):
     )
 
 
-def rows_of(
-    run: layerscope.Run, layer: int, variant: str | None, step: int | None = None
-):
+def rows_of(run, layer, variant, step=None):
     rows = run.at() if step is None else run.at(step)
     rows = rows[(rows["metric"] == "pair_spearman") & (rows["layer"] == layer)]
     return rows[rows["variant"].fillna("") == (variant or "")]["value"].item()
 
 
-def test_the_verb_end_to_end(cli, folder: Path, tmp_path: Path):
+def test_the_verb_end_to_end(cli, folder, tmp_path):
     out = tmp_path / "out"
     line = (
         "encoder pairs.csv --eval held.csv --dims 8,4 --epochs 6 --learning-rate 3e-3 --batch-size 16 "
@@ -128,9 +120,7 @@ def test_the_verb_end_to_end(cli, folder: Path, tmp_path: Path):
     assert "dims=8" in (out / "report.html").read_text()
 
 
-def test_pairs_without_scores_are_found_among_the_others(
-    cli, folder: Path, tmp_path: Path
-):
+def test_pairs_without_scores_are_found_among_the_others(cli, folder, tmp_path):
     line = "encoder found.csv --max-steps 6 --batch-size 8 --objective standard --eval-samples 5 --json"
     printed = train(cli, folder, line, tmp_path / "out")
     assert printed.status == 0, printed.err
@@ -143,9 +133,7 @@ def test_pairs_without_scores_are_found_among_the_others(
     assert found["dims"] == {}
 
 
-def test_a_stopped_training_goes_on_to_the_same_weights(
-    folder: Path, tmp_path: Path, monkeypatch
-):
+def test_a_stopped_training_goes_on_to_the_same_weights(folder, tmp_path, monkeypatch):
     files = folder / "encoder", folder / "found.csv"
     how = HOW | {"dims": [8], "max_steps": 8, "batch_size": 12, "learning_rate": 1e-3}
     whole = layerscope.train(*files, out=tmp_path / "whole", eval_every=3, **how)
@@ -162,9 +150,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(
     )
 
 
-def test_a_plain_model_gets_mean_pooling_and_an_object_is_trained(
-    folder, tmp_path: Path
-):
+def test_a_plain_model_gets_mean_pooling_and_an_object_is_trained(folder, tmp_path):
     data = folder / "pairs.csv"
     out = layerscope.train(
         folder / "gpt2", data, out=tmp_path / "out", max_steps=1, **HOW
@@ -194,16 +180,14 @@ CASES = {
 
 @pytest.mark.parametrize(("line", "message"), CASES.items(), ids=CASES)
 def test_wrong_input_is_one_line_and_leaves_nothing(
-    cli, folder, tmp_path, line: str, message: str
+    cli, folder, tmp_path, line, message
 ):
     printed = train(cli, folder, line, tmp_path / "out")
     assert printed.status == 2 and message.format(folder) in printed.line
     assert not (tmp_path / "out").exists()
 
 
-def test_a_loss_that_is_not_finite_stops_with_its_step_and_layer(
-    folder: Path, tmp_path: Path
-):
+def test_a_loss_that_is_not_finite_stops_with_its_step_and_layer(folder, tmp_path):
     line = "the loss of step 2 is NaN or infinite, layer 1 is the first"
     files = folder / "encoder", folder / "pairs.csv"
     with pytest.raises(layerscope.LayerscopeError, match=line):

@@ -34,7 +34,7 @@ def run(folder, output, texts):
 def used(folder):
     """Run what the card shows, and return its names."""
     code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    names: dict[str, object] = {}
+    names = {}
     exec(code.replace("path/to/this/folder", str(folder)), names)
     return names
 

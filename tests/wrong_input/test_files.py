@@ -35,7 +35,7 @@ GOOD = parquet(text=TEXTS, label=["a", "b"] * 20)
 BROKEN_TEXT = GOOD.replace(TEXTS[5].encode(), b"\xff" * len(TEXTS[5]), 1)
 TABLE = b"text,team\nw1 w2,a\nw3,b\n"
 
-FILES: dict[str, tuple[bytes | str, str]] = {
+FILES = {
     # nothing in it
     "empty.csv": (b"", EMPTY),
     "header.csv": ("text,team\n", NO_ROWS),
@@ -112,7 +112,7 @@ def test_a_parquet_file_with_broken_texts(refused, bert, tmp_path):
 
 
 WITHOUT = "(without a path: stdlib-docs, digits, hf:NAME)"
-PLACES: dict[str, str] = {
+PLACES = {
     "": "no data is given: give a file, a folder, hf:NAME, stdlib-docs or digits",
     "review.csv": f"data 'review.csv' does not exist, did you mean reviews.csv? {WITHOUT}",
     "stdlib-doc": f"data 'stdlib-doc' does not exist, did you mean stdlib-docs? {WITHOUT}",
@@ -150,7 +150,7 @@ def type_as_nobody(capfd, *arguments: object):
     capfd.readouterr()
     child = os.fork()
     if child == 0:
-        status: Any = 99
+        status = 99
         try:
             if os.getuid() == 0:
                 os.setgroups([])

@@ -36,7 +36,7 @@ def not_finite():
     return stream.getvalue()
 
 
-GOOD: dict[str, list[bytes]] = {
+GOOD = {
     "png": [image(i) for i in range(6)],
     "wav": [sound(i) for i in range(6)],
 }
@@ -74,7 +74,7 @@ def test_a_sound_that_cannot_be_measured(told, wav2vec2, tmp_path, name):
 
 
 NONE = f"holds no {LOOKED_FOR}: give one of its files instead"
-REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
+REFUSED = {
     "empty": ({}, NONE),
     "other files": (
         {"a.docx": b"x", "b/c.csv": b"x"},

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from typed import process
 
 AGAIN = "copy or download the model again"
 DAMAGED = "model folder '{}' holds a model.safetensors that is damaged or cut short: copy or download it again"
-UNKNOWN = "upgrade transformers, or see --trust-remote-code"
 
 
 def delete(name):
@@ -83,7 +81,7 @@ def run_folder(folder):
     (folder / "run.json").write_text("{}")
 
 
-BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+BROKEN = {
     "no config": (
         delete("config.json"),
         "model folder '{}' holds no config.json: is it a saved model?",
@@ -195,7 +193,7 @@ def test_pickles_load_when_they_are_trusted(cli, bert, tmp_path):
 
 
 NO_HUB = "is not a local folder, and the hub cannot be reached"
-NAMES: dict[str, str] = {
+NAMES = {
     "": "no model is given: give a hub name, a folder, or minilm",
     "./brt": "model folder 'brt' does not exist, did you mean bert?",
     "brt": f"'brt' {NO_HUB}, did you mean bert?",

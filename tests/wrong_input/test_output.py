@@ -55,7 +55,7 @@ def test_output_that_is_full(capfd, command, run, monkeypatch):
 )
 def test_a_reader_who_leaves(command, finished, tmp_path, monkeypatch, left, how):
     """Readers of a pipe that go away, and streams that were closed from the start: the run is finished all the same."""
-    streams: dict[str, Any] = dict.fromkeys(left)
+    streams = dict.fromkeys(left)
     for name in left if how == "gone" else []:
         read, write = os.pipe()
         os.close(read)

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -50,7 +49,7 @@ def manifest(**changed: object):
     return damage
 
 
-REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+REFUSED = {
     "no plan": (delete("plan.parquet"), f"'{{}}/plan.parquet' is missing: {ANEW}"),
     "plan flipped": (
         flip("plan.parquet", 60),
@@ -87,7 +86,7 @@ def test_a_run_that_cannot_go_on(refused, command, run, name):
 
 ALL, THREE = "4 of 4 shards are done", "3 of 4 shards are done"
 AGAIN = "has changed since it was written: it is computed again"
-MENDED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+MENDED = {
     "no shards": (delete("shards"), ["resuming {}: 0 of 4 shards are done"]),
     "log garbage": (write("log.jsonl", b"\xff\xfe\n{"), [f"resuming {{}}: {ALL}"]),
     "a shard": (delete("shards/00001.safetensors"), [f"resuming {{}}: {THREE}"]),

@@ -1,20 +1,15 @@
 """Models that give NaN or infinity: told with model, layer and sample, counted, and never averaged."""
 
 import shutil
-from collections.abc import Callable
 
 import pandas as pd
 import pytest
-import tiny
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import layerscope
 
 NAN, INF = float("nan"), float("inf")
-WORD = 4 + 17  # of the vocabulary: w17
-TEXTS = tiny.texts(30)
-WITH_WORD = [i for i, text in enumerate(TEXTS) if "w17" in text.split()]
 Weights = dict[str, Tensor]
 
 
@@ -32,7 +27,7 @@ def everything(weights):
         tensor.fill_(NAN)
 
 
-HOPELESS: dict[str, tuple[str, Callable[[Weights], object], int]] = {
+HOPELESS = {
     "everything": ("bert", everything, 0),
     "a block": (
         "bert",
@@ -68,7 +63,7 @@ def test_a_model_that_is_broken_for_every_sample(cli, request, reviews, tmp_path
     assert not list((tmp_path / "run" / "tables").iterdir()), "nothing is averaged"
 
 
-NORMS: dict[str, Callable[[Weights], object]] = {
+NORMS = {
     "one number": lambda w: w["transformer.ln_f.bias"][0].fill_(NAN),
 }
 
