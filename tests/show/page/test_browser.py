@@ -22,6 +22,13 @@ def one(language, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def opened(browser, one):
+    """The page of one run, which several tests read."""
+    with browser.open(one) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
 def several(labelled, language, bare, tmp_path_factory):
     return report(
         [labelled, language, bare], tmp_path_factory.mktemp("page") / "several.html"
@@ -45,55 +52,52 @@ def rows_of(path):
     return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
 
 
-def test_tables_sort_by_any_heading(browser, one, language):
-    with browser.open(one) as opened:
+def test_tables_sort_by_any_heading(opened, language):
 
-        def layers():
-            return [row[0] for row in opened.ask(SHOWN, "#quality-by-layer")]
+    def layers():
+        return [row[0] for row in opened.ask(SHOWN, "#quality-by-layer")]
 
-        order = ["0", "1", "2", "3", "final"]
-        assert layers() == order
-        opened.tab.click(
-            heading := "#quality-by-layer th:has-text('prompt entropy') button"
+    order = ["0", "1", "2", "3", "final"]
+    assert layers() == order
+    opened.tab.click(
+        heading := "#quality-by-layer th:has-text('prompt entropy') button"
+    )
+    values = {
+        str(layer): value
+        for layer, value in language.metric("prompt_entropy", site="raw").items()
+    }
+    values["final"] = language.metric("prompt_entropy", site="normed").iloc[-1]
+    falling = sorted(order, key=values.__getitem__, reverse=True)
+    assert layers() == falling
+    assert (
+        opened.tab.get_attribute(
+            "#quality-by-layer th:has-text('prompt entropy')", "aria-sort"
         )
-        values = {
-            str(layer): value
-            for layer, value in language.metric("prompt_entropy", site="raw").items()
-        }
-        values["final"] = language.metric("prompt_entropy", site="normed").iloc[-1]
-        falling = sorted(order, key=values.__getitem__, reverse=True)
-        assert layers() == falling
-        assert (
-            opened.tab.get_attribute(
-                "#quality-by-layer th:has-text('prompt entropy')", "aria-sort"
-            )
-            == "descending"
-        )
-        opened.tab.focus(heading)
-        opened.tab.keyboard.press("Enter")
-        assert layers() == falling[::-1]
-        opened.tab.click("#quality-by-layer th:has-text('layer') >> nth=0 >> button")
-        assert layers() == order
+        == "descending"
+    )
+    opened.tab.focus(heading)
+    opened.tab.keyboard.press("Enter")
+    assert layers() == falling[::-1]
+    opened.tab.click("#quality-by-layer th:has-text('layer') >> nth=0 >> button")
+    assert layers() == order
 
 
-def test_tables_filter_by_words_and_by_choice(browser, one, language):
+def test_tables_filter_by_words_and_by_choice(opened, language):
     table = language.table()
-    with browser.open(one) as opened:
-        assert f"{len(table)} rows" in opened.text("#numbers .status")
-        opened.tab.select_option("#numbers select[aria-label^='metric']", "cka")
-        assert (
-            f"{(table['metric'] == 'cka').sum()} of {len(table)} rows"
-            in opened.text("#numbers .status")
-        )
-        opened.tab.fill("#numbers input", "CKA position")
-        rows = opened.ask(SHOWN, "#numbers")
-        assert (
-            len(rows)
-            == ((table["metric"] == "cka") & (table["pooling"] == "position")).sum()
-        )
-        opened.tab.fill("#numbers input", "no such thing")
-        assert opened.ask(SHOWN, "#numbers") == []
-        assert opened.text("#numbers .status").startswith("0 of ")
+    assert f"{len(table)} rows" in opened.text("#numbers .status")
+    opened.tab.select_option("#numbers select[aria-label^='metric']", "cka")
+    assert f"{(table['metric'] == 'cka').sum()} of {len(table)} rows" in opened.text(
+        "#numbers .status"
+    )
+    opened.tab.fill("#numbers input", "CKA position")
+    rows = opened.ask(SHOWN, "#numbers")
+    assert (
+        len(rows)
+        == ((table["metric"] == "cka") & (table["pooling"] == "position")).sum()
+    )
+    opened.tab.fill("#numbers input", "no such thing")
+    assert opened.ask(SHOWN, "#numbers") == []
+    assert opened.text("#numbers .status").startswith("0 of ")
 
 
 def test_the_download_of_every_number_is_the_runs_table(
@@ -175,32 +179,29 @@ def test_opens_without_a_word_and_draws_every_plot(
         assert "[object" not in opened.text("body") and opened.ask("window.hit") is None
 
 
-def test_charts_and_maps_are_the_runs_values(browser, one, language):
-    with browser.open(one) as opened:
-        (rows,) = opened.ask(DATA, "curve-prompt_entropy")
-        table = language.table()
-        own = table[
-            (table["metric"] == "prompt_entropy") & (table["site"] == "raw")
-        ].sort_values("layer")
-        line = [row for row in rows if row["mark"] != "after"]
-        assert [row["y"] for row in line] == pytest.approx(list(own["value"]), rel=1e-5)
-        assert [row["error"] for row in line] == pytest.approx(
-            list(own["stderr"]), rel=1e-5
-        )
-        ((_, (low, high)),) = opened.ask(DOMAINS, "curve-prompt_entropy")
-        assert low <= min(row["y"] - row["error"] for row in rows)
-        assert high >= max(row["y"] + row["error"] for row in rows)
-        maps = [
-            opened.ask(DATA, name)[0]
-            for name in ("cosine_similarity", "cosine_similarity-2")
-        ]
-        wanted = (
-            language.metric("cosine_similarity", pooling="mean").to_numpy().reshape(-1)
-        )
-        assert any(
-            [row["value"] for row in rows] == pytest.approx(list(wanted), rel=1e-5)
-            for rows in maps
-        )
+def test_charts_and_maps_are_the_runs_values(opened, language):
+    (rows,) = opened.ask(DATA, "curve-prompt_entropy")
+    table = language.table()
+    own = table[
+        (table["metric"] == "prompt_entropy") & (table["site"] == "raw")
+    ].sort_values("layer")
+    line = [row for row in rows if row["mark"] != "after"]
+    assert [row["y"] for row in line] == pytest.approx(list(own["value"]), rel=1e-5)
+    assert [row["error"] for row in line] == pytest.approx(
+        list(own["stderr"]), rel=1e-5
+    )
+    ((_, (low, high)),) = opened.ask(DOMAINS, "curve-prompt_entropy")
+    assert low <= min(row["y"] - row["error"] for row in rows)
+    assert high >= max(row["y"] + row["error"] for row in rows)
+    maps = [
+        opened.ask(DATA, name)[0]
+        for name in ("cosine_similarity", "cosine_similarity-2")
+    ]
+    wanted = language.metric("cosine_similarity", pooling="mean").to_numpy().reshape(-1)
+    assert any(
+        [row["value"] for row in rows] == pytest.approx(list(wanted), rel=1e-5)
+        for rows in maps
+    )
 
 
 def test_runs_lie_over_each_other_and_can_be_left_out(
@@ -234,39 +235,37 @@ def test_runs_lie_over_each_other_and_can_be_left_out(
 
 
 def test_the_downloads_of_a_figure_hold_its_numbers_and_its_picture(
-    browser, one, language, tmp_path
+    opened, language, tmp_path
 ):
     table = language.table()
-    with browser.open(one) as opened:
-        opened.tab.click("#theme")
-        found = rows_of(opened.save(card("Perplexity") + " [data-csv]", tmp_path))
-        wanted = table[table["metric"] == "perplexity"].sort_values("layer")
-        for name in ("value", "stderr", "layer"):
-            assert [float(row[name]) for row in found] == pytest.approx(
-                list(wanted[name]), rel=1e-5
-            )
-        image = Image.open(
-            opened.save(card("Curvature") + " [data-png]", tmp_path)
-        ).convert("RGB")
+    opened.tab.click("#theme")
+    found = rows_of(opened.save(card("Perplexity") + " [data-csv]", tmp_path))
+    wanted = table[table["metric"] == "perplexity"].sort_values("layer")
+    for name in ("value", "stderr", "layer"):
+        assert [float(row[name]) for row in found] == pytest.approx(
+            list(wanted[name]), rel=1e-5
+        )
+    image = Image.open(
+        opened.save(card("Curvature") + " [data-png]", tmp_path)
+    ).convert("RGB")
     colors = image.getcolors(1 << 24)
     assert len(colors) > 10
     # whatever the page's theme: an image goes onto paper
     assert max(colors)[1] == (255, 255, 255)
 
 
-def test_a_pointer_is_told_the_value_and_its_error(browser, one, language):
-    with browser.open(one) as opened:
-        plot = opened.tab.locator("#curve-prompt_entropy .plot canvas")
-        plot.scroll_into_view_if_needed()
-        place = """() => { const view = document.querySelector('#curve-prompt_entropy .plot').chart;
-            const row = view.data('source_0')[1], [left, top] = view.origin().map(side => side + view.padding().left);
-            return [left + view.scale('x')(row.x), top + view.scale('y')(row.y)]; }"""
-        x, y = opened.ask(place)
-        plot.hover(position={"x": x, "y": y})
-        opened.tab.wait_for_selector("#vg-tooltip-element.visible")
-        told = opened.text("#vg-tooltip-element")
-        value = language.metric("prompt_entropy", site="raw").iloc[1]
-        assert f"{value:.4g}" in told and "±" in told and "layer" in told
+def test_a_pointer_is_told_the_value_and_its_error(opened, language):
+    plot = opened.tab.locator("#curve-prompt_entropy .plot canvas")
+    plot.scroll_into_view_if_needed()
+    place = """() => { const view = document.querySelector('#curve-prompt_entropy .plot').chart;
+        const row = view.data('source_0')[1], [left, top] = view.origin().map(side => side + view.padding().left);
+        return [left + view.scale('x')(row.x), top + view.scale('y')(row.y)]; }"""
+    x, y = opened.ask(place)
+    plot.hover(position={"x": x, "y": y})
+    opened.tab.wait_for_selector("#vg-tooltip-element.visible")
+    told = opened.text("#vg-tooltip-element")
+    value = language.metric("prompt_entropy", site="raw").iloc[1]
+    assert f"{value:.4g}" in told and "±" in told and "layer" in told
 
 
 def test_a_long_section_is_folded_and_a_cut_table_says_so(

@@ -45,6 +45,14 @@ def runs(tmp_path_factory):
     return [run_with(tmp_path_factory.mktemp("hostile"), i) for i in (0, 3, 12)]
 
 
+@pytest.fixture(scope="module")
+def opened(browser, runs, tmp_path_factory):
+    """The page of all runs, which several tests read."""
+    page = report(runs, tmp_path_factory.mktemp("page") / "page.html")
+    with browser.open(page, 360) as found:
+        yield found
+
+
 def unharmed(opened):
     """Assert that nothing that came from data became a part of the page."""
     assert opened.console == []
@@ -81,18 +89,15 @@ def test_a_run_of_hostile_names_is_shown_as_it_is(browser, runs, tmp_path):
         unharmed(opened)
 
 
-def test_runs_of_hostile_names_lie_over_each_other(browser, runs, tmp_path):
-    with browser.open(report(runs, tmp_path / "page.html"), 360) as opened:
-        names = opened.ask("page.runs.map(r => r.name)")
-        labels = opened.texts(".runs label")
-        assert all(
-            label.endswith(name) for label, name in zip(labels, names, strict=True)
-        )
-        for box in opened.tab.locator("[data-run]").all():
-            box.uncheck()
-            box.check()
-        opened.drawn()
-        unharmed(opened)
+def test_runs_of_hostile_names_lie_over_each_other(opened):
+    names = opened.ask("page.runs.map(r => r.name)")
+    labels = opened.texts(".runs label")
+    assert all(label.endswith(name) for label, name in zip(labels, names, strict=True))
+    for box in opened.tab.locator("[data-run]").all():
+        box.uncheck()
+        box.check()
+    opened.drawn()
+    unharmed(opened)
 
 
 def test_every_text_reaches_the_page_as_it_is(browser, written, by_layer, tmp_path):
@@ -119,24 +124,22 @@ def test_every_text_reaches_the_page_as_it_is(browser, written, by_layer, tmp_pa
         unharmed(opened)
 
 
-def test_a_download_holds_hostile_names_as_one_field(browser, runs, tmp_path):
-    with browser.open(report(runs, tmp_path / "page.html")) as opened:
-        path = opened.save("#quality-by-layer [data-csv]", tmp_path)
-        names = opened.ask("page.runs.map(r => r.name)")
+def test_a_download_holds_hostile_names_as_one_field(opened, tmp_path):
+    path = opened.save("#quality-by-layer [data-csv]", tmp_path)
+    names = opened.ask("page.runs.map(r => r.name)")
     found = pd.read_csv(path)
     assert list(dict.fromkeys(found["run"])) == names
 
 
-def test_what_a_pointer_shows_over_a_plot_is_text(browser, runs, tmp_path):
-    with browser.open(report(runs, tmp_path / "page.html")) as opened:
-        hover = """(run) => {
-            const plot = document.querySelector('#curve-effective_rank .plot');
-            const name = page.runs[run].name;
-            plot.chart.tooltip()({}, { clientX: 5, clientY: 5 }, null, { run: name, layer: 1 });
-            const shown = document.getElementById('vg-tooltip-element');
-            return [name, shown.textContent, shown.querySelectorAll('a, img, b, script').length];
-        }"""
-        for i in range(3):
-            name, shown, elements = opened.ask(hover, i)
-            assert name in shown and elements == 0
-        unharmed(opened)
+def test_what_a_pointer_shows_over_a_plot_is_text(opened):
+    hover = """(run) => {
+        const plot = document.querySelector('#curve-effective_rank .plot');
+        const name = page.runs[run].name;
+        plot.chart.tooltip()({}, { clientX: 5, clientY: 5 }, null, { run: name, layer: 1 });
+        const shown = document.getElementById('vg-tooltip-element');
+        return [name, shown.textContent, shown.querySelectorAll('a, img, b, script').length];
+    }"""
+    for i in range(3):
+        name, shown, elements = opened.ask(hover, i)
+        assert name in shown and elements == 0
+    unharmed(opened)
