@@ -1,10 +1,12 @@
 import numpy as np
+import pandas as pd
 import pytest
 import soundfile
 from PIL import Image
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Waveform, open_corpus, resample
+from layerscope.inputs.tables import table_of
 
 
 def image_file(path, value=0, size=(9, 7)):
@@ -117,3 +119,17 @@ def test_resample_keeps_a_tone_and_its_length():
     assert np.abs(resample(stereo, 8000)).max() == 0
     with pytest.raises(LayerscopeError, match="rate is 0 Hz: give 1 or more"):
         resample(tone, 0)
+
+
+def test_a_white_image_of_floats_is_within_their_range():
+    (image,) = open_corpus([np.ones((3, 4, 5))], modality="image").samples
+    assert image.getextrema() == ((255, 255),) * 3
+
+
+def test_a_frame_and_its_file_are_one_table(tmp_path):
+    frame = pd.DataFrame({1: ["a", "b"], "label": [0, 1]}, index=[7, 9])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for data in (frame, tmp_path / "t.csv"):
+        found = table_of(data)
+        assert list(found) == ["1", "label"] and found.index.tolist() == [0, 1]
+    assert table_of(tmp_path / "t.txt") is None

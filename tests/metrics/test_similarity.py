@@ -13,6 +13,8 @@ from layerscope.metrics import (
     similarity_matrix,
 )
 from layerscope.metrics.cka import inner_by_features, inner_by_grams
+from layerscope.metrics.pairs import MOST
+from layerscope.runs.registry import METRICS
 
 MEASURES = [
     ("cka", {}),
@@ -144,3 +146,9 @@ def test_samples_without_a_cosine_are_counted_and_not_averaged(
             stderr = values.std(ddof=1) / len(values) ** 0.5
             assert float(mean[a, b]) == pytest.approx(values.mean(), abs=1e-12)
             assert float(error[a, b]) == pytest.approx(stderr, abs=1e-8)
+
+
+def test_more_samples_than_are_held_are_counted():
+    rows = METRICS["rsa"].how.rows(np.arange(10_000) + 5)
+    assert len(rows) == len(set(rows)) == MOST and rows[0] == 5 and rows[-1] > 10_000
+    assert len(METRICS["cka"].how.rows(np.arange(10_000))) == 10_000

@@ -9,7 +9,6 @@ from models.tokenizer import word_tokenizer, words
 
 from layerscope import metrics, profile
 from layerscope.inputs import open_corpus
-from layerscope.metrics.pairs import MOST
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.pipeline import check_available
@@ -78,9 +77,3 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_r
         lines[1]
         == "svcca is not measured: at width 32 it needs 65 samples (raise `samples`)"
     )
-
-
-def test_more_samples_than_are_held_are_counted():
-    rows = METRICS["rsa"].how.rows(np.arange(10_000) + 5)
-    assert len(rows) == len(set(rows)) == MOST and rows[0] == 5 and rows[-1] > 10_000
-    assert len(METRICS["cka"].how.rows(np.arange(10_000))) == 10_000

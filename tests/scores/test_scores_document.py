@@ -62,6 +62,11 @@ def test_one_model_has_its_layers_by_task():
     )
 
 
+def test_the_first_figure_is_the_average_by_layer():
+    figure = Evaluation(scored({"a": M, "b": N})).plot()
+    assert figure.data["value"].tolist()[:4] == pytest.approx([50, 35, 50, 40])
+
+
 def test_correlations_and_rules(two_models, lidar):
     whole = Evaluation(two_models.scores.fillna({"score": 0.4}))
     correlations = correlate(lidar, whole, statistics=["spearman", "pearson"])

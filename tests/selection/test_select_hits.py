@@ -77,6 +77,14 @@ def test_two_tasks_count_alike_whatever_their_sizes():
     )
 
 
+def test_three_tasks_are_paired_over_the_tasks():
+    hits = [hits_of((0.5, 0.6, 0.75, 0.7), 200, seed) for seed in range(3)]
+    found = quick(evaluation(*hits))
+    assert found.basis == "3 tasks"
+    apart = [each[:, 2].mean() - each[:, 4].mean() for each in hits]
+    assert found.layers[2].difference_error == pytest.approx(stats.sem(apart))
+
+
 def test_where_no_layer_differs_the_model_as_shipped_stays_and_the_shallowest_is_an_offer():
     found = quick(evaluation(hits_of((0.3, 0.69, 0.705, 0.7), 300, 3)))
     assert found.as_shipped and found.within == (1, 2) and found.gain == 0
