@@ -8,12 +8,8 @@ from .errors import (
     spans as spans,
 )
 from .extras import require as require
-from .files import (
-    aside as aside,
-    existing as existing,
-    own_folder as own_folder,
-    write_json as write_json,
-)
+from .files import aside as aside, existing as existing, write_json as write_json
+from .folders import own_folder as own_folder
 from .hub import go_offline_without_hub as go_offline_without_hub
 from .option_kinds import (
     IN_CODE as IN_CODE,

@@ -51,7 +51,12 @@ def first_line(error: BaseException, limit: int = 120) -> str:
 
 
 def capital(title: str) -> str:
-    """Return a title with a capital where that keeps the name: not of "kNN probe", and not of "α-ReQ"."""
+    """Return a title with a capital where that keeps the name.
+
+    >>> from layerscope.core.errors import capital
+    >>> capital("linear probe"), capital("kNN probe"), capital("α-ReQ")
+    ('Linear probe', 'kNN probe', 'α-ReQ')
+    """
     if title[1:2].isupper() or not title[:1].isascii():
         return title
     return title[:1].upper() + title[1:]

@@ -1,6 +1,8 @@
-"""Files and folders that are written whole or not at all, and read with one clear line where they are damaged.
+"""Files that are written whole or not at all, and read with one clear line where they are damaged.
 
-A folder that a verb writes is never one in which someone else left something.
+A file is written beside its place and renamed, so that a reader never sees half of one. What was
+written can be told from what has changed since: objects carry a checksum of their members, tables
+one of every page, and of other files the sha256, or the faster sum of pages, is kept elsewhere.
 """
 
 import errno
@@ -8,32 +10,21 @@ import hashlib
 import json
 import mmap
 import os
-import shutil
-import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from glob import escape
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from filelock import BaseFileLock, FileLock, Timeout
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from layerscope.core.checked_json import text_of, unchanged
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
 from layerscope.core.hub import on_this_machine
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 PAGE = 4096
 """Bytes that have one sum in a checksum by pages."""
-SEAL = "sha256"
-"""Of tensors, in the header of their file."""
-HELD = ".layerscope-writes"
-"""The file that a process holds locked in a folder it is writing; no other folder is taken for one of ours."""
 
 
 def aside(path: Path, write: Any, writer: str = "") -> None:
@@ -62,12 +53,9 @@ def aside(path: Path, write: Any, writer: str = "") -> None:
 def unwritable(path: Path, error: Exception) -> LayerscopeError:
     """Return the line on a file that cannot be written, and how to go on."""
     reason = getattr(error, "strerror", None) or str(error)
-    full = "No space left" in reason or getattr(error, "errno", None) in (
-        errno.ENOSPC,
-        errno.EDQUOT,
-    )
-    mend = "make room" if full else "make it writable"
-    reason = "no space left on the disk" if full else reason
+    mend, number = "make it writable", getattr(error, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT) or "No space left" in reason:
+        mend, reason = "make room", "no space left on the disk"
     return LayerscopeError(
         f"{str(path)!r} cannot be written ({reason}): {mend}, then run the same command to resume"
     )
@@ -81,7 +69,13 @@ def foreign(path: Path) -> LayerscopeError:
 
 
 def digest(path: Path) -> str:
-    """Return the sha256 (hex) of a file."""
+    """Return the sha256 (hex) of a file.
+
+    >>> from layerscope.core.files import digest
+    >>> path = Path("one.txt")
+    >>> path.write_text("one"), digest(path)[:12]
+    (3, '7692c3ad3540')
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -110,40 +104,16 @@ def page_sums(path: Path) -> str:
     return summed.hexdigest()
 
 
-def save_sealed(tensors: Mapping[str, "Tensor"], path: Path) -> None:
-    """Write tensors with their checksum."""
-    from safetensors.torch import save_file
-
-    ready = {key: tensors[key].contiguous() for key in sorted(tensors)}
-    save_file(ready, path, {SEAL: _sum(ready.items())})
-
-
-def is_intact(path: Path) -> bool:
-    """Return whether a file that can be read holds what was written; one without a checksum counts as whole."""
-    with safe_open(path, framework="pt") as file:
-        seal = (file.metadata() or {}).get(SEAL)
-        return seal is None or seal == _sum(
-            (key, file.get_tensor(key)) for key in sorted(file.keys())
-        )
-
-
-def _sum(tensors: Iterable[tuple[str, "Tensor"]]) -> str:
-    import torch
-
-    sums = hashlib.sha256()
-    for key, tensor in tensors:
-        sums.update(key.encode())
-        sums.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return sums.hexdigest()
-
-
 def write_json(path: Path, facts: Mapping[str, Any], writer: str = "") -> None:
     """Write an object with a checksum of its members, whole or not at all; `writer` as in `aside`."""
     aside(path, lambda part: part.write_text(text_of(facts), encoding="utf-8"), writer)
 
 
 def json_object(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file, including its checksum; None if the file does not hold a complete object."""
+    """Return the object in a JSON file, including its checksum.
+
+    It is None if the file does not hold a complete object.
+    """
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -173,14 +143,14 @@ def write_parquet(path: Path, frames: pd.DataFrame | Iterable[pd.DataFrame]) -> 
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
-    with ExitStack() as stack:
-        writer = None
-        for frame in [frames] if isinstance(frames, pd.DataFrame) else frames:
-            table = pa.Table.from_pandas(frame, preserve_index=False)
-            writer = writer or stack.enter_context(
-                ParquetWriter(path, table.schema, write_page_checksum=True)
-            )
-            writer.write_table(table)
+    if isinstance(frames, pd.DataFrame):
+        frames = [frames]
+    tables = (pa.Table.from_pandas(frame, preserve_index=False) for frame in frames)
+    for first in tables:
+        with ParquetWriter(path, first.schema, write_page_checksum=True) as writer:
+            writer.write_table(first)
+            for table in tables:
+                writer.write_table(table)
     _give_back()
 
 
@@ -201,13 +171,11 @@ def read_parquet(
         raise LayerscopeError(
             f"{str(path)!r} is damaged: start the run again in another folder"
         ) from error
-    held = (
-        _holds(frame[name], kind)
-        for name, kind in (kinds or {}).items()
-        if name in frame
-    )
-    if not (columns <= set(frame.columns) and all(held)):
+    if not columns <= {*frame.columns}:
         raise foreign(path)
+    for name, kind in (kinds or {}).items():
+        if name in frame and not _holds(frame[name], kind):
+            raise foreign(path)
     return frame
 
 
@@ -244,11 +212,9 @@ def existing(path: str | Path, what: str, alternatives: Collection[str] = ()) ->
         if there.exists():
             return there
         refuse_dangling(there)
-        beside = (
-            [other.name for other in there.parent.iterdir()]
-            if there.parent.is_dir()
-            else []
-        )
+        names = [*alternatives]
+        if there.parent.is_dir():
+            names[:0] = [other.name for other in there.parent.iterdir()]
     except LayerscopeError:
         raise
     except PermissionError as error:
@@ -258,140 +224,7 @@ def existing(path: str | Path, what: str, alternatives: Collection[str] = ()) ->
         raise LayerscopeError(
             f"{what} {str(path)[:40]!r}… is not a path: {mend}"
         ) from error
-    hint = near(there.name, [*beside, *alternatives]) or ": check the path"
-    also = f" (without a path: {', '.join(alternatives)})" if alternatives else ""
+    hint, also = near(there.name, names) or ": check the path", ""
+    if alternatives:
+        also = f" (without a path: {', '.join(alternatives)})"
     raise LayerscopeError(f"{what} {str(path)!r} does not exist{hint}{also}")
-
-
-def own_folder(
-    out: str | Path, what: str = "", mark: str = "", option: str = "out"
-) -> Path:
-    """Return a folder to write to, `~` spelt out: new, empty, or one with an earlier `what`, known by its file `mark`.
-
-    Raises `LayerscopeError` for a file, and for a folder that holds anything else, which `option`
-    named.
-    """
-    folder = Path(out).expanduser()
-    fault = ""
-    try:
-        if folder.exists() and not folder.is_dir():
-            fault = "is a file"
-        elif folder.is_dir() and any(folder.iterdir()):
-            ours = mark and any((folder / name).is_file() for name in (mark, HELD))
-            fault = (
-                ""
-                if ours
-                else f"exists and {f'holds no {what}' if what else 'is not empty'}"
-            )
-    except OSError as error:
-        fault = f"cannot be read ({error.strerror})"
-    if fault:
-        raise LayerscopeError(f"`{option}={str(folder)!r}` {fault}: name a new folder")
-    return folder
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Within, files are written into a folder of `own_folder`'s, which is known as ours after a kill too."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / HELD).touch()
-    except OSError as error:
-        raise LayerscopeError(
-            f"{str(folder)!r} cannot be made ({error.strerror}): name another folder"
-        ) from error
-    yield
-    (folder / HELD).unlink(missing_ok=True)
-
-
-@contextmanager
-def folder_aside(folder: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside another, whose name it gets where all goes well; else it is gone.
-
-    Folders that killed processes left beside the same one are taken away first.
-    """
-    made = absent(folder.absolute().parent)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        _drop_abandoned(folder)
-        aside = Path(
-            tempfile.mkdtemp(
-                prefix=f".{folder.name}.", suffix=".part", dir=folder.parent
-            )
-        )
-        lock = FileLock(aside / HELD, timeout=0)
-        lock.acquire()
-    except OSError as error:
-        raise _unwritable(folder, error, "name another folder") from error
-    try:
-        yield aside
-        _release(lock)
-        aside.chmod(0o755)  # a temporary folder is its maker's alone
-        if folder.is_dir():
-            # it was empty before the long job; what came into it since is not ours to delete
-            folder.rmdir()
-        aside.rename(folder)
-    except OSError as error:
-        raise _unwritable(folder, error, "make room or name another folder") from error
-    finally:
-        if aside.exists():
-            with suppress(
-                OSError
-            ):  # a second Ctrl-C may stop this: then the next command takes the rest away
-                (aside / HELD).touch()
-            lock.release()
-            _drop(aside)
-            drop_empty(made)
-
-
-def absent(folder: Path) -> list[Path]:
-    """Return the folders that making one would make; none where that cannot be looked up."""
-    try:
-        return [above for above in (folder, *folder.parents) if not above.exists()]
-    except OSError:
-        return []
-
-
-def drop_empty(folders: Iterable[Path]) -> None:
-    """Take folders away, as far as nothing lies in them."""
-    for folder in folders:
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def _unwritable(folder: Path, error: OSError, mend: str) -> LayerscopeError:
-    return LayerscopeError(
-        f"`out={str(folder)!r}` cannot be written ({error.strerror or error}): {mend}"
-    )
-
-
-def _release(lock: BaseFileLock) -> None:
-    """Take the lock's file away before anyone else can hold it, where that can be."""
-    if not lock.is_locked:
-        return
-    # Windows deletes no open file: there it is deleted when it is free
-    with suppress(OSError):
-        Path(lock.lock_file).unlink()
-    lock.release()
-    Path(lock.lock_file).unlink(missing_ok=True)
-
-
-def _drop_abandoned(folder: Path) -> None:
-    """Delete the hidden folders beside another whose process was killed: nobody holds their lock any more."""
-    for aside in folder.parent.glob(f".{escape(folder.name)}.*.part"):
-        if (aside / HELD).is_file():  # else it is not ours
-            _drop(aside)
-
-
-def _drop(aside: Path) -> None:
-    """Delete a hidden folder that nobody holds, what tells that it is ours last."""
-    with (
-        suppress(OSError, Timeout),
-        FileLock(aside / HELD, timeout=0),
-    ):  # Timeout: still being written
-        for inside in aside.iterdir():
-            if inside.name != HELD:
-                shutil.rmtree(inside) if inside.is_dir() else inside.unlink()
-        with suppress(OSError):  # Windows deletes no open file
-            (aside / HELD).unlink()
-    drop_empty([aside])

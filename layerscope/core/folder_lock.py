@@ -7,8 +7,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from layerscope.core import files, processes
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.folders import absent, drop_empty
 
 LOCK = ".lock"
 UNLOCKABLE = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -18,7 +19,7 @@ UNLOCKABLE = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a folder for this job alone; another one is refused, and a refused start leaves nothing."""
-    made = files.absent(path)
+    made = absent(path)
     # for a moment, as a start that was refused may take the file away between our opening and
     # locking it
     lock = FileLock(path / LOCK, timeout=0.2)
@@ -44,7 +45,7 @@ def locked(path: Path) -> Iterator[None]:
                 (path / LOCK).unlink()
         lock.release()
         if not started:
-            files.drop_empty([path / "shards", path / "tables", *made])
+            drop_empty([path / "shards", path / "tables", *made])
 
 
 def refuse_held(path: Path | None) -> None:

@@ -18,12 +18,11 @@ from layerscope.core.files import (
     aside,
     digest,
     json_object,
-    own_folder,
     read_parquet,
     write_json,
     write_parquet,
-    writing,
 )
+from layerscope.core.folders import own_folder, writing
 from layerscope.core.hub import on_this_machine
 
 FORMAT = 3

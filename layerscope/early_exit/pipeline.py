@@ -19,7 +19,7 @@ from layerscope.core import (
     processes,
     reporting,
 )
-from layerscope.core.files import folder_aside
+from layerscope.core.folders import folder_aside
 from layerscope.early_exit.cost_model import Costs, Exits, choose_exits
 from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError

@@ -21,29 +21,25 @@ def ending(
     A file that is there is replaced only where `mark` stands in its head, as in those that
     layerscope writes.
     """
+    fault = ""
     try:
         target = path.expanduser()
-        folder, foreign = target.is_dir(), False
-        if target.is_file():
+        if target.suffix.lower() not in suffixes:
+            fault = f"is not a valid name for a {what}: let it end in {suffixes[0]}"
+        elif target.is_dir():
+            inside = target / f"report{suffixes[0]}"
+            fault = f"is a folder: name a file in it, such as {inside}"
+        elif target.is_file():
             with target.open("rb") as file:
-                foreign = mark.encode() not in file.read(HEAD)
+                if mark.encode() not in file.read(HEAD):
+                    fault = (
+                        f"exists and is not a {what} of layerscope's: name a new file"
+                    )
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
-        raise _refused(
-            what, path, getattr(error, "strerror", None) or error, option
-        ) from error
-    if target.suffix.lower() not in suffixes:
-        raise LayerscopeError(
-            f"{option} {str(target)!r} is not a valid name for a {what}: let it end in {suffixes[0]}"
-        )
-    if folder:
-        inside = target / f"report{suffixes[0]}"
-        raise LayerscopeError(
-            f"{option} {str(target)!r} is a folder: name a file in it, such as {inside}"
-        )
-    if foreign:
-        raise LayerscopeError(
-            f"{option} {str(target)!r} exists and is not a {what} of layerscope's: name a new file"
-        )
+        reason = getattr(error, "strerror", None) or error
+        raise _refused(what, path, reason, option) from error
+    if fault:
+        raise LayerscopeError(f"{option} {str(target)!r} {fault}")
     return target
 
 
@@ -52,15 +48,17 @@ def write(path: Path, text: str, what: str, option: str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _refused(
-            what, path, f"{str(path.parent)!r} is not a folder", option
-        ) from error
+        reason = f"{str(path.parent)!r} is not a folder"
+        raise _refused(what, path, reason, option) from error
     aside(path, lambda part: part.write_text(text, encoding="utf-8", errors="replace"))
     return path
 
 
 def write_page(out: str | Path, text: Callable[[], str]) -> Path:
-    """Write a page, rendered once it is known that the file can be one; a page of ours that is there is replaced."""
+    """Write a page, rendered once it is known that the file can be one.
+
+    A page of ours that is there is replaced.
+    """
     target = ending(Path(out), "page", "`out`", PAGES, PAGE_MARK)
     require("charts", "the page")
     return write(target, text(), "page", "`out`")

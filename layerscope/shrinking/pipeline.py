@@ -15,14 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import (
-    folder_aside,
-    own_folder,
-    read_json,
-    write_json,
-    writing,
-)
+from layerscope.core.files import read_json, write_json
 from layerscope.core.folder_lock import locked
+from layerscope.core.folders import folder_aside, own_folder, writing
 from layerscope.core.margin import error_of
 from layerscope.core.progress import Reporter, reporting
 from layerscope.healing.healing import Plan

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core import LayerscopeError, Reporter, own_folder, reporting
-from layerscope.core.files import folder_aside
+from layerscope.core.folders import folder_aside
 from layerscope.core.option_kinds import Weights
 from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import lessons_of

@@ -8,14 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from layerscope import LayerscopeError
-from layerscope.core.files import (
-    HELD,
-    aside,
-    folder_aside,
-    own_folder,
-    page_sums,
-    writing,
-)
+from layerscope.core.files import aside, page_sums
+from layerscope.core.folders import HELD, folder_aside, own_folder, writing
 
 
 @pytest.mark.parametrize("at", [0, 4095, 4096, 2 * 4096 + 100, -1])
@@ -48,7 +42,7 @@ def test_files_have_the_mode_that_the_umask_gives(tmp_path):
 WRITE = """
 import sys, time
 from pathlib import Path
-from layerscope.core.files import folder_aside
+from layerscope.core.folders import folder_aside
 with folder_aside(Path(sys.argv[1])) as aside:
     (aside / "model").mkdir()
     (aside / "model" / "weights").write_text("half")
