@@ -33,11 +33,8 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
         raise LayerscopeError(
             f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {there}: give more"
         )
-    rounding = (
-        torch.finfo(values.dtype).eps
-        * max(rows.count, values.shape[-1])
-        * values[..., :1]
-    )
+    size = max(rows.count, values.shape[-1])
+    rounding = torch.finfo(values.dtype).eps * size * values[..., :1]
     chosen = values[..., first - 1 : last]
     above = chosen > rounding
     ranks = torch.arange(first, last + 1, dtype=values.dtype, device=values.device)

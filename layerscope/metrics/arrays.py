@@ -1,3 +1,10 @@
+"""What every metric begins and ends with: arrays read as tensors, checked, centred, scaled; means with errors.
+
+Metrics take NumPy arrays and tensors of any precision. Half precision overflows when it is squared,
+so that values become float32, or float64 where a statistic runs over a whole data set. What is not
+defined is NaN, never an error, but for input that is wrong.
+"""
+
 import math
 import warnings
 from typing import Any, NamedTuple, TypeAlias
@@ -20,11 +27,16 @@ class Estimate(NamedTuple):
 
 
 def mean(values: Tensor) -> Estimate:
-    """Return mean, standard error and number of the values that are not NaN."""
+    """Return mean, standard error and number of the values that are not NaN.
+
+    >>> mean(torch.tensor([1.0, 1.0, 1.0, torch.nan]))
+    Estimate(value=1.0, stderr=0.0, n=3)
+    """
     finite = values[~torch.isnan(values)]
     n = len(finite)
-    error = float(finite.std()) / math.sqrt(n) if n > 1 else math.nan
-    return Estimate(float(finite.mean()) if n else math.nan, error, n)
+    if n < 2:
+        return Estimate(float(finite.mean()), math.nan, n)
+    return Estimate(float(finite.mean()), float(finite.std()) / math.sqrt(n), n)
 
 
 def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
@@ -40,22 +52,20 @@ def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
 def as_finite(values: Array, name: str, dims: int = 2) -> Tensor:
     """Return `values`, not empty and finite, in float32 or float64, whichever holds them."""
     tensor = _read(values)
-    # Integers above 2^24 do not survive float32.
-    tensor = as_tensor(
-        tensor if tensor.is_floating_point() else tensor.double(), name, dims
-    )
+    if not tensor.is_floating_point():
+        tensor = tensor.double()  # integers above 2^24 do not survive float32
+    tensor = as_tensor(tensor, name, dims)
     if tensor.numel() == 0:
         raise LayerscopeError(
             f"{name} is empty (shape {tuple(tensor.shape)}): give at least one row"
         )
     # The sum of all is one fast reading, and not finite where any of them is not.
-    if not bool(torch.isfinite(tensor.sum())) and not bool(
-        torch.isfinite(tensor).all()
-    ):
+    if not bool(torch.isfinite(tensor.sum())):
         bad = int((~torch.isfinite(tensor)).sum())
-        raise LayerscopeError(
-            f"{name} holds {bad} NaN or infinite values: drop or repair those rows first"
-        )
+        if bad:
+            raise LayerscopeError(
+                f"{name} holds {bad} NaN or infinite values: drop or repair those rows first"
+            )
     return tensor
 
 
@@ -81,7 +91,7 @@ SAME_SAMPLES = "give both the same samples in the same order"
 def check_equal(
     what: str, first: int, second: int, names: tuple[str, str], mend: str = SAME_SAMPLES
 ) -> None:
-    """Raise `LayerscopeError` where two arrays differ in a size."""
+    """Raise `LayerscopeError` where two arrays differ in a size; `mend` says what to do."""
     if first != second:
         raise LayerscopeError(
             f"{names[0]} has {first} {what} and {names[1]} has {second}: {mend}"
@@ -91,23 +101,30 @@ def check_equal(
 def check_choice(value: object, name: str, choices: tuple[object, ...]) -> None:
     """Raise `LayerscopeError` unless `value` is one of `choices`."""
     if value not in choices:
-        hint = (
-            near(value, [c for c in choices if isinstance(c, str)])
-            if isinstance(value, str)
-            else ""
-        )
+        hint = ""
+        if isinstance(value, str):
+            hint = near(value, [c for c in choices if isinstance(c, str)])
         raise LayerscopeError(
             f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{hint}"
         )
 
 
 def as_result(values: Tensor) -> float | Tensor:
-    """Return a Python float for one value, and the tensor itself where there are leading dimensions."""
+    """Return a Python float for one value, and the tensor itself where there are leading dimensions.
+
+    >>> as_result(torch.tensor(1.5)), as_result(torch.tensor([1.5]))
+    (1.5, tensor([1.5000]))
+    """
     return float(values) if values.ndim == 0 else values
 
 
 def unit_rows(rows: Tensor) -> Tensor:
-    """Return `rows` `[..., D]` scaled to unit Euclidean norm; a zero row stays zero."""
+    """Return `rows` `[..., D]` scaled to unit Euclidean norm; a zero row stays zero.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
     norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     scaled: Tensor = rows / norms.masked_fill(norms == 0, 1.0)
     return scaled
@@ -120,20 +137,28 @@ def directions(rows: Tensor, scale: Tensor) -> Tensor:
     """
     norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     # What centring leaves of equal vectors points nowhere: unit norm would make data of rounding.
-    scaled: Tensor = rows / norms.masked_fill(
-        norms <= torch.finfo(torch.float32).eps * scale, torch.nan
-    )
+    is_rounding = norms <= torch.finfo(torch.float32).eps * scale
+    scaled: Tensor = rows / norms.masked_fill(is_rounding, torch.nan)
     return scaled
 
 
 def typical_norm(rows: Tensor) -> Tensor:
-    """Return the root mean square norm `[..., 1, 1]` of `rows` `[..., N, D]`."""
+    """Return the root mean square norm `[..., 1, 1]` of `rows` `[..., N, D]`.
+
+    >>> typical_norm(torch.tensor([[3.0, 4.0], [0.0, 5.0]]))
+    tensor([[5.]])
+    """
     norm: Tensor = torch.linalg.vector_norm(rows, dim=(-2, -1), keepdim=True)
     return norm / math.sqrt(rows.shape[-2])
 
 
 def centred(rows: Tensor) -> Tensor:
-    """Return `rows` `[..., N, D]` minus their mean row, exactly zero where all rows are equal."""
+    """Return `rows` `[..., N, D]` minus their mean row, exactly zero where all rows are equal.
+
+    >>> centred(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    tensor([[-1.,  0.],
+            [ 1.,  0.]])
+    """
     # Around zero, equal rows would leave rounding noise, which unit norms blow up into data.
     moved = rows - rows[..., :1, :]
     return moved - moved.mean(dim=-2, keepdim=True)
@@ -151,15 +176,19 @@ def real_mask(tokens: Tensor, mask: Array | None) -> Tensor:
 
 
 def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
-    """Return tokens `[..., T, D]` with the real ones moved to the front in order, and their number `[...]`."""
+    """Return tokens `[..., T, D]` with the real ones moved to the front in order, and their number `[...]`.
+
+    >>> tokens, count = real_first(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 1, 1]))
+    >>> tokens.flatten().tolist(), count.item()
+    ([1.0, 2.0, 0.0], 2)
+    """
     if 0 in tokens.shape:
         raise LayerscopeError(
             f"tokens is empty (shape {tuple(tokens.shape)}): give at least one token of one sample"
         )
+    *samples, length, _ = tokens.shape
     if mask is None:
-        return tokens, torch.full(
-            tokens.shape[:-2], tokens.shape[-2], device=tokens.device
-        )
+        return tokens, torch.full(samples, length, device=tokens.device)
     real = real_mask(tokens, mask)
     counts = real.sum(-1)
     if bool((real[..., 1:] <= real[..., :-1]).all()):

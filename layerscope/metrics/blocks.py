@@ -1,4 +1,17 @@
-"""States of many samples and layers that may lie on disk, read in blocks of samples."""
+"""States of many samples and layers that may lie on disk, read in float64, block by block.
+
+A block holds a *span* of samples at every layer. How many depends on what must fit into memory at
+once: of 13 layers of width 384 a block of 192 MiB could hold 5,041 samples, but a Gram of it for
+every layer may take no more than 256 MiB, so that spans are of 803 samples. Of 2,000 samples:
+
+    spans   0–803, 803–1606, 1606–2000
+    block   [13, 803, 384], twice, and [13, 394, 384]
+
+Who iterates over blocks gets each in the memory of the one before: it holds until the next.
+
+A first reading finds each layer's mean, around which its rows are then given if they are to be
+*centred*, and the typical norm of its rows as they are: what is short beside it is rounding.
+"""
 
 import math
 from collections.abc import Iterator
@@ -29,67 +42,69 @@ States: TypeAlias = Array | RowBlocks
 
 
 class Blocks:
-    """Float64 blocks `[L, rows, D]` of states, each layer around its mean over all samples if `center`."""
+    """Blocks `[L, rows, D]` of states, each layer around its mean over all samples if `center`.
+
+    `spans` are the samples of each block, `step` of them but in the last; `scale` `[L, 1, 1]` is
+    the root mean square norm of a layer's rows. Raises `LayerscopeError`, by the `name` of the
+    states, for values that are not finite.
+    """
 
     def __init__(
         self, states: States, center: bool, step: int, name: str = "states"
     ) -> None:
         self.count, self.layers, self.width = sizes(states, name)
-        self.spans = [
-            slice(i, min(i + step, self.count)) for i in range(0, self.count, step)
-        ]
+        starts = range(0, self.count, step)
+        self.spans = [slice(start, min(start + step, self.count)) for start in starts]
         self._states = states
-        self._offset = torch.zeros(self.layers, 1, self.width, dtype=torch.float64)
-        # Around the first sample sums are exact where a layer does not vary.
-        first = self._offset = self.read(slice(0, 1)).clone()
+        self._origin = torch.zeros(self.layers, 1, self.width, dtype=torch.float64)
+        mean, self.scale = self._survey()
+        is_bad = ~torch.isfinite(mean).all(-1).flatten()
+        if bool(is_bad.any()):
+            layers = is_bad.nonzero().flatten().tolist()
+            raise LayerscopeError(
+                f"{name} holds NaN or infinite values at layers {layers}: drop those samples first"
+            )
+        self._origin = mean if center else torch.zeros_like(mean)
+
+    def _survey(self) -> tuple[Tensor, Tensor]:
+        """Read everything once, and return mean `[L, 1, D]` and root mean square norm `[L, 1, 1]` of the rows.
+
+        Around the first sample f, sums are exact where a layer does not vary. Then, on average,
+        |x|² = |x − f|² + 2 f (x − f) + |f|².
+        """
+        first = self._origin = self.read(slice(0, 1)).clone()
         total, squares = torch.zeros_like(first), torch.zeros_like(first[..., :1])
         for rows in self:
-            total = total + rows.sum(1, keepdim=True)
-            squares = (
-                squares
-                + torch.linalg.vector_norm(rows, dim=(1, 2), keepdim=True).square()
-            )
+            total += rows.sum(1, keepdim=True)
+            norms = torch.linalg.vector_norm(rows, dim=(1, 2), keepdim=True)
+            squares += norms.square()
         mean = total / self.count
-        offset = first + mean
-        # |x|^2 = |x - f|^2 + 2 f (x - f) + |f|^2, on average
-        typical = squares / self.count + (first * (2.0 * mean + first)).sum(
-            -1, keepdim=True
-        )
-        self.scale = typical.clamp(min=0.0).sqrt()
-        if not bool(torch.isfinite(offset).all()):
-            bad = (
-                (~torch.isfinite(offset)).any(-1).flatten().nonzero().flatten().tolist()
-            )
-            raise LayerscopeError(
-                f"{name} holds NaN or infinite values at layers {bad}: drop those samples first"
-            )
-        self._offset = offset if center else torch.zeros_like(offset)
+        offset = (first * (2.0 * mean + first)).sum(-1, keepdim=True)
+        typical = squares / self.count + offset
+        return first + mean, typical.clamp(min=0.0).sqrt()
 
     def read(self, span: slice, into: Tensor | None = None) -> Tensor:
         """Return one block, written to the memory of `into` where that is given."""
         rows = torch.as_tensor(self._states[span]).transpose(0, 1)
-        offset = self._offset.to(rows.device)
-        into = (
-            torch.empty(rows.shape, dtype=offset.dtype, device=rows.device)
-            if into is None
-            else into
-        )
+        origin = self._origin.to(rows.device)
+        if into is None:
+            into = torch.empty(rows.shape, dtype=origin.dtype, device=rows.device)
         # Turned to float64 and laid out by layer first: one pass that does all takes five times as
         # long.
-        return into[:, : rows.shape[1]].copy_(rows).sub_(offset)
+        return into[:, : rows.shape[1]].copy_(rows).sub_(origin)
 
     def __iter__(self) -> Iterator[Tensor]:
         """Yield each block in the same memory: it holds until the next."""
-        memory: Tensor | None = None
+        memory = None
         for span in self.spans:
-            yield (rows := self.read(span, memory))
-            memory = rows if memory is None else memory
+            rows = self.read(span, memory)
+            yield rows
+            if memory is None:
+                memory = rows
 
     def squared_norms(self) -> Tensor:
         """Return the squared norms `[L, N]` of all rows."""
-        norms = torch.empty(
-            self.layers, self.count, dtype=torch.float64, device=self.scale.device
-        )
+        norms = self.scale.new_empty(self.layers, self.count)
         for span, rows in zip(self.spans, self, strict=True):
             # Written at once: small results among large blocks would keep their memory from being
             # used again.
@@ -110,37 +125,42 @@ def opened(
     Raises `LayerscopeError` for another number of samples, and for unequal widths where `widths`
     says what to do.
     """
-    shapes = [sizes(states, "states")] + (
-        [] if others is None else [sizes(others, "others")]
-    )
-    check_equal("samples", shapes[0][0], shapes[-1][0], ("states", "others"))
-    if widths is not None:
-        check_equal(
-            "features", shapes[0][2], shapes[-1][2], ("states", "others"), widths
-        )
-    layers, elements = sum(s[1] for s in shapes), sum(s[1] * s[2] for s in shapes)
+    count, layers, width = sizes(states, "states")
+    numbers = layers * width
+    if others is not None:
+        other_count, other_layers, other_width = sizes(others, "others")
+        check_equal("samples", count, other_count, ("states", "others"))
+        if widths is not None:
+            check_equal("features", width, other_width, ("states", "others"), widths)
+        layers += other_layers
+        numbers += other_layers * other_width
     # A block must fit, and a Gram tile of it for every layer; in small tiles little is taken below
     # the diagonal of a Gram.
-    step = max(
-        1, min(BLOCK_BYTES // (8 * elements), math.isqrt(TILE_BYTES // (32 * layers)))
-    )
+    in_a_block = BLOCK_BYTES // (8 * numbers)
+    in_a_tile = math.isqrt(TILE_BYTES // (32 * layers))
+    step = max(1, min(in_a_block, in_a_tile))
     left = Blocks(states, center, step)
-    return left, left if others is None else Blocks(others, center, step, "others")
+    if others is None:
+        return left, left
+    return left, Blocks(others, center, step, "others")
 
 
 def in_pairs(left: Blocks, right: Blocks) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the blocks of both sides in the same memory, each read once."""
     if right is left:
-        yield from ((rows, rows) for rows in left)
-    else:
-        yield from (
-            (rows, columns.to(rows.device))
-            for rows, columns in zip(left, right, strict=True)
-        )
+        for rows in left:
+            yield rows, rows
+        return
+    for rows, columns in zip(left, right, strict=True):
+        yield rows, columns.to(rows.device)
 
 
 def sizes(states: States, name: str) -> tuple[int, int, int]:
-    """Return N, L and D of states; anything else is an error."""
+    """Return N, L and D of states; anything else is an error.
+
+    >>> sizes(torch.zeros(100, 7, 384), "states")
+    (100, 7, 384)
+    """
     if not hasattr(states, "shape"):
         raise LayerscopeError(
             f"{name} is a {type(states).__name__}: give one array [samples, layers, features]"

@@ -1,5 +1,18 @@
+"""Centred kernel alignment: of two arrays, of batches, and of every two layers at once.
+
+It is HSIC(K, L) / √(HSIC(K, K) HSIC(L, L)) of two Grams K and L of the same samples. With a linear
+kernel the inner product of K = X Xᵀ and L = Y Yᵀ is also |Xᵀ Y|², a product of features: of N
+samples and D features the one takes N × N numbers, the other D × D, and the cheaper one is taken.
+The unbiased HSIC_1 needs beside the inner product only the diagonals of K and L, the squared norms
+of the rows.
+
+Of every two layers of a run, blocks of samples are read, so that neither N × N nor all states must
+fit into memory.
+"""
+
 import math
 from functools import partial, wraps
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -58,28 +71,20 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
     1.0
     """
     first, second = as_pair64(X, Y, ("X", "Y"))
-    count = first.shape[-2]
-    smallest = (
-        min(count, batch_size, count % batch_size or batch_size)
-        if batch_size > 0
-        else 0
-    )
+    count, smallest = first.shape[-2], 0
+    if batch_size > 0:
+        smallest = min(count, batch_size, count % batch_size or batch_size)
     if smallest < 4:
         raise LayerscopeError(
             f"batch_size={batch_size} leaves a batch of {smallest} out of {count} rows: it takes 4"
         )
     cross = own_x = own_y = torch.zeros((), dtype=torch.float64, device=first.device)
-    for x, y in zip(
-        torch.split(first, batch_size, -2),
-        torch.split(second, batch_size, -2),
-        strict=True,
-    ):
-        x, y = centred(x), centred(y)
+    for start in range(0, count, batch_size):
+        batch = slice(start, start + batch_size)
+        x, y = centred(first[..., batch, :]), centred(second[..., batch, :])
         cross = cross + _linear_hsic(x, y, True)
-        own_x, own_y = (
-            own_x + _linear_hsic(x, x, True),
-            own_y + _linear_hsic(y, y, True),
-        )
+        own_x = own_x + _linear_hsic(x, x, True)
+        own_y = own_y + _linear_hsic(y, y, True)
     return as_result(cross / (own_x * own_y).sqrt())
 
 
@@ -99,7 +104,8 @@ def _measure(
 
     def prepare(rows: Tensor) -> Prepared:
         prepared = centred(rows)
-        prepared = prepared if kernel == "linear" else _rbf_gram(prepared, bandwidth)
+        if kernel == "rbf":
+            prepared = _rbf_gram(prepared, bandwidth)
         return prepared, inner(prepared, prepared, debiased)
 
     def between(first: Prepared, second: Prepared) -> Tensor:
@@ -110,21 +116,18 @@ def _measure(
 
 
 def _linear_hsic(x: Tensor, y: Tensor, debiased: bool) -> Tensor:
-    """Return HSIC of centred rows through the cheaper of the N x N Grams and the D x D' features."""
+    """Return HSIC `[...]` of centred rows through the cheaper of the N x N Grams and the D x D' features.
+
+    Biased, it is not divided by (N − 1)²: in a ratio that does not count.
+    """
     count = x.shape[-2]
     if count * (x.shape[-1] + y.shape[-1]) < x.shape[-1] * y.shape[-1]:
         return _gram_hsic(x @ x.mT, y @ y.mT, debiased)
     inner = (x.mT @ y).square().sum((-2, -1))
     if not debiased:
         return inner
-    norms_x, norms_y = x.square().sum(-1), y.square().sum(-1)
-    return hsic(
-        inner,
-        torch.linalg.vecdot(norms_x, norms_y),
-        norms_x.sum(-1),
-        norms_y.sum(-1),
-        count,
-    )
+    diagonal_x, diagonal_y = x.square().sum(-1), y.square().sum(-1)
+    return _unbiased(inner, diagonal_x, diagonal_y)
 
 
 def _gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
@@ -132,45 +135,46 @@ def _gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
     inner: Tensor = torch.linalg.vecdot(k.flatten(-2), m.flatten(-2))
     if not debiased:
         return inner
-    own_k, own_m = k.diagonal(dim1=-2, dim2=-1), m.diagonal(dim1=-2, dim2=-1)
-    return hsic(
-        inner,
-        torch.linalg.vecdot(own_k, own_m),
-        own_k.sum(-1),
-        own_m.sum(-1),
-        k.shape[-1],
-    )
+    return _unbiased(inner, k.diagonal(dim1=-2, dim2=-1), m.diagonal(dim1=-2, dim2=-1))
+
+
+def _unbiased(inner: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Return HSIC_1 of two Grams with row sums of zero, by their inner product and their diagonals `[..., N]`."""
+    diagonals = torch.linalg.vecdot(x, y)
+    return hsic(inner, diagonals, x.sum(-1), y.sum(-1), x.shape[-1])
 
 
 def _rbf_gram(rows: Tensor, bandwidth: str | float) -> Tensor:
     """Return the Grams of the Gaussian kernel, centred both ways."""
     norms = rows.square().sum(-1)
-    squared = (norms[..., :, None] + norms[..., None, :] - 2 * rows @ rows.mT).clamp(
-        min=0.0
-    )
+    squared = norms[..., :, None] + norms[..., None, :] - 2 * rows @ rows.mT
+    squared = squared.clamp(min=0.0)
     squared.diagonal(dim1=-2, dim2=-1).zero_()
-    distinct = squared[
-        ...,
-        torch.ones(squared.shape[-2:], dtype=torch.bool, device=squared.device).triu(1),
-    ]
+    above = squared.new_ones(squared.shape[-2:], dtype=torch.bool).triu(1)
     if not isinstance(bandwidth, str):
         variance = squared.new_full(squared.shape[:-2], float(bandwidth) ** 2)
     elif bandwidth == "median_distance":
-        variance = _median(distinct.sqrt()).square()
+        variance = _median(squared[..., above].sqrt()).square()
+    elif bandwidth == "median_sq_all":
+        variance = _median(squared.flatten(-2))
     else:
-        variance = _median(
-            squared.flatten(-2) if bandwidth == "median_sq_all" else distinct
-        )
+        variance = _median(squared[..., above])
     gram = torch.exp(-squared / (2 * variance[..., None, None]))
     means = gram.mean(-1, keepdim=True)
     return gram - means - means.mT + means.mean(-2, keepdim=True)
 
 
 def _median(values: Tensor) -> Tensor:
-    """Return the median with the mean of the two middle values, where torch takes the lower one."""
+    """Return the median with the mean of the two middle values, where torch takes the lower one.
+
+    >>> _median(torch.tensor([4.0, 1.0, 2.0, 3.0])).item()
+    2.5
+    """
     count = values.shape[-1]
     upper = values.kthvalue(count // 2 + 1).values
-    return upper if count % 2 else (values.kthvalue(count // 2).values + upper) / 2
+    if count % 2:
+        return upper
+    return (values.kthvalue(count // 2).values + upper) / 2
 
 
 @wraps(_measure)
@@ -185,27 +189,23 @@ def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor
     """Return linear `cka` of every two layers, through N x N Grams or D x D' features, whichever is cheaper."""
     left, right = opened(states, others, center=True)
     pairs.check_count("CKA", left.count, 4)
-    width = left.layers * left.width
-    other_width = 0 if right is left else right.layers * right.width
-    gram_cost = left.count * (width + other_width + left.layers * right.layers)
-    inner = (
-        inner_by_grams
-        if gram_cost < width * (other_width or width)
-        else inner_by_features
-    )
+    width = other_width = left.layers * left.width
+    gram_width = width
+    if right is not left:
+        other_width = right.layers * right.width
+        gram_width += other_width
+    inner = inner_by_features
+    gram_cost = left.count * (gram_width + left.layers * right.layers)
+    if gram_cost < width * other_width:
+        inner = inner_by_grams
     cross, own_left, own_right = inner(left, right)
     if debiased:
-        count, norms = left.count, left.squared_norms()
-        others_norms = (
-            norms if right is left else right.squared_norms().to(norms.device)
-        )
-        traces, others_traces = norms.sum(1), others_norms.sum(1)
-        cross = hsic(
-            cross, norms @ others_norms.mT, traces[:, None], others_traces, count
-        )
-        own_left = hsic(own_left, norms.square().sum(1), traces, traces, count)
-        own_diagonals = others_norms.square().sum(1)
-        own_right = hsic(own_right, own_diagonals, others_traces, others_traces, count)
+        x = y = left.squared_norms()
+        if right is not left:
+            y = right.squared_norms().to(x.device)
+        traces = x.sum(1)[:, None], y.sum(1)
+        cross = hsic(cross, x @ y.mT, *traces, left.count)
+        own_left, own_right = _unbiased(own_left, x, x), _unbiased(own_right, y, y)
     return cross / (own_left[:, None] * own_right).sqrt()
 
 
@@ -219,63 +219,49 @@ def hsic(
 
     Source: Song et al. 2012, Feature selection via dependence maximization.
     """
-    corrected = (
-        inner
-        - diagonals * (count / (count - 2))
-        + trace_x * trace_y / ((count - 1) * (count - 2))
-    )
+    traces = trace_x * trace_y / ((count - 1) * (count - 2))
+    corrected = inner - diagonals * (count / (count - 2)) + traces
     return corrected / (count * (count - 3))
 
 
 def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:
-    """Return <K_a, L_b> of every pair, <K_a, K_a> and <L_b, L_b>, from tiles of the upper halves of the Grams."""
-    sides = (left,) if right is left else (left, right)
+    """Return <K_a, L_b> of every pair, <K_a, K_a> and <L_b, L_b>, from tiles of the upper halves of the Grams.
+
+    A tile holds the products of two blocks for the layers of both sides, one below the other; the
+    inner products of all layers with each other add up over the tiles.
+    """
+    sides = [left] if right is left else [left, right]
+    layers = sum(side.layers for side in sides)
     device = left.scale.device
-    cross = torch.zeros(left.layers, right.layers, dtype=torch.float64, device=device)
-    squares = [
-        torch.zeros(side.layers, dtype=torch.float64, device=device) for side in sides
-    ]
+    inner = torch.zeros(layers, layers, dtype=torch.float64, device=device)
     # Fresh memory for each block and tile would cost a third of the time in page faults.
-    rows = [side.read(left.spans[0]) for side in sides]
-    columns = [torch.empty_like(block) for block in rows]
-    memory = [block.new_empty(len(block) * block.shape[1] ** 2) for block in rows]
+    row_memory = [side.read(left.spans[0]) for side in sides]
+    column_memory = [torch.empty_like(block) for block in row_memory]
+    memory = inner.new_empty(layers * row_memory[0].shape[1] ** 2)
     for i, span in enumerate(left.spans):
-        of_rows = [
-            side.read(span, into) for side, into in zip(sides, rows, strict=True)
-        ]
+        rows = [*map(Blocks.read, sides, repeat(span), row_memory)]
         for other in left.spans[i:]:
-            of_columns = of_rows
+            columns, weight = rows, 1.0
             if other is not span:
-                of_columns = [
-                    side.read(other, c) for side, c in zip(sides, columns, strict=True)
-                ]
-            weight = 1.0 if other is span else 2.0
-            tiles = [
-                _tile(x, y, into).to(device)
-                for x, y, into in zip(of_rows, of_columns, memory, strict=True)
-            ]
-            cross += weight * (tiles[0] @ tiles[-1].mT)
-            if right is not left:
-                for square, tile in zip(squares, tiles, strict=True):
-                    square += weight * torch.linalg.vecdot(tile, tile)
-    if right is left:
-        squares = [cross.diagonal()]
-    return cross, squares[0], squares[-1]
-
-
-def _tile(rows: Tensor, columns: Tensor, memory: Tensor) -> Tensor:
-    """Return the products `[L, rows * columns]` of two blocks, written to memory that is used again."""
-    shape = (len(rows), rows.shape[1], columns.shape[1])
-    tile = memory[: math.prod(shape)].view(shape)
-    torch.matmul(rows, columns.mT, out=tile)
-    return tile.flatten(1)
+                columns = [*map(Blocks.read, sides, repeat(other), column_memory)]
+                weight = 2.0
+            shape = (layers, rows[0].shape[1], columns[0].shape[1])
+            tile = memory[: math.prod(shape)].view(shape)
+            first = 0
+            for x, y in zip(rows, columns, strict=True):
+                out = tile[first : first + len(x)]
+                torch.matmul(x.to(device), y.to(device).mT, out=out)
+                first += len(x)
+            flat = tile.flatten(1)
+            inner += weight * (flat @ flat.mT)
+    own = inner.diagonal()
+    cross = inner[: left.layers, -right.layers :]
+    return cross, own[: left.layers], own[-right.layers :]
 
 
 def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:
     """Return the same as |X_a^T Y_b|_F^2, |X_a^T X_a|_F^2 and |Y_b^T Y_b|_F^2, in tiles of layers."""
-    cross = torch.zeros(
-        left.layers, right.layers, dtype=torch.float64, device=left.scale.device
-    )
+    cross = left.scale.new_zeros(left.layers, right.layers)
     for a in _groups(left):
         for b in _groups(right):
             if right is not left or a.start <= b.start:
@@ -283,24 +269,30 @@ def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tens
     if right is left:
         cross = cross.triu() + cross.triu(1).mT
         return cross, cross.diagonal(), cross.diagonal()
-    own_left, own_right = (
-        torch.cat([_features(side, side, a, a)[0] for a in _groups(side, 1)])
-        for side in (left, right)
-    )
-    return cross, own_left, own_right.to(own_left.device)
+    return cross, _own_features(left), _own_features(right).to(cross.device)
 
 
-def _groups(side: Blocks, most: int | None = None) -> list[slice]:
-    tile = max(
-        1, min(most or side.layers, math.isqrt(blocks.TILE_BYTES // 8) // side.width)
-    )
-    return [
-        slice(low, min(low + tile, side.layers)) for low in range(0, side.layers, tile)
-    ]
+def _groups(side: Blocks) -> list[slice]:
+    """Return the layers of a side in groups whose products of features fit in a tile."""
+    size = max(1, math.isqrt(blocks.TILE_BYTES // 8) // side.width)
+    starts = range(0, side.layers, size)
+    return [slice(start, min(start + size, side.layers)) for start in starts]
+
+
+def _own_features(side: Blocks) -> Tensor:
+    """Return |X_a^T X_a|_F^2 of each layer."""
+    own = []
+    for layer in range(side.layers):
+        alone = slice(layer, layer + 1)
+        own.append(_features(side, side, alone, alone)[0])
+    return torch.cat(own)
 
 
 def _features(left: Blocks, right: Blocks, a: slice, b: slice) -> Tensor:
-    """Return |X_a^T Y_b|_F^2 of some layers and some others."""
+    """Return |X_a^T Y_b|_F^2 of every one of some layers and of some others `[a, b]`.
+
+    The features of several layers stand side by side, so that one product has all their pairs.
+    """
     product: Any = 0.0
     for rows, columns in in_pairs(left, right):
         x, y = (part.transpose(0, 1).flatten(1) for part in (rows[a], columns[b]))

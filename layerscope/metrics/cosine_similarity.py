@@ -31,11 +31,10 @@ def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
     >>> cosine_similarity(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]), center=False)
     tensor([0.7071], dtype=torch.float64)
     """
-    pair = as_pair64(X, Y, ("X", "Y"), WIDTHS)
-    units = (
-        directions(centred(rows) if center else rows, typical_norm(rows))
-        for rows in pair
-    )
+    units = []
+    for rows in as_pair64(X, Y, ("X", "Y"), WIDTHS):
+        moved = centred(rows) if center else rows
+        units.append(directions(moved, typical_norm(rows)))
     cosines: Tensor = torch.linalg.vecdot(*units)
     return cosines.clamp(-1.0, 1.0)
 
@@ -55,9 +54,7 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
         raise LayerscopeError(
             f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}"
         )
-    cosines = torch.empty(
-        blocks.count, blocks.layers, dtype=torch.float64, device=blocks.scale.device
-    )
+    cosines = blocks.scale.new_empty(blocks.count, blocks.layers)
     for span, rows in zip(blocks.spans, blocks, strict=True):
         unit = directions(rows, blocks.scale)
         # Written at once: small results among large blocks would keep their memory from being used
@@ -92,26 +89,20 @@ def moments(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean, standard error and number of a function of each sample's cosine, as `cosine_pairs` does."""
     left, right = opened(states, others, center, WIDTHS)
-    total = squares = counts = torch.zeros(
-        left.layers, right.layers, dtype=torch.float64
-    )
+    total = left.scale.new_zeros(left.layers, right.layers)
+    squares, counts = total.clone(), total.clone()
     for rows, columns in in_pairs(left, right):
-        (a, known_a), (b, known_b) = left.directions(rows), right.directions(columns)
+        (a, has_a), (b, has_b) = left.directions(rows), right.directions(columns)
         # A sample without a direction must not add what its zeros give.
-        both = known_a.mT[:, :, None] * known_b.mT[:, None, :]
-        values = seen(a.transpose(0, 1) @ b.permute(1, 2, 0)) * both
-        total, squares, counts = (
-            total + values.sum(0),
-            squares + values.square().sum(0),
-            counts + both.sum(0),
-        )
+        has_both = has_a.mT[:, :, None] * has_b.mT[:, None, :]
+        values = seen(a.transpose(0, 1) @ b.permute(1, 2, 0)) * has_both
+        total += values.sum(0)
+        squares += values.square().sum(0)
+        counts += has_both.sum(0)
     mean = total / counts
     spread = (squares / counts - mean.square()).clamp(min=0.0)
-    return (
-        mean,
-        torch.where(counts > 1, spread / (counts - 1), torch.nan).sqrt(),
-        counts.long(),
-    )
+    variance = torch.where(counts > 1, spread / (counts - 1), torch.nan)
+    return mean, variance.sqrt(), counts.long()
 
 
 COSINE_SIMILARITY = Metric(

@@ -36,20 +36,29 @@ def zero_differences(tokens: Array, mask: Array | None = None) -> int | Tensor:
 
 
 def _angles_and_zeros(tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """Return `curvature` and `zero_differences`, both `[...]`, from one reading of the tokens."""
+    """Return `curvature` and `zero_differences`, both `[...]`, from one reading of the tokens.
+
+    Samples are taken a few at a time, so that their steps stay in the cache.
+    """
     states, lengths = real_first(as_tensor(tokens.states, "tokens", 2), tokens.mask)
     shape = states.shape[:-2]
     samples = states.reshape(-1, *states.shape[-2:])
     size = max(1, _CACHED // max(1, samples[:1].numel()))
-    pieces = zip(
-        torch.split(samples, size), torch.split(lengths.reshape(-1), size), strict=True
-    )
-    means, zeros = zip(*(_angles(x, n) for x, n in pieces), strict=True)
+    means, zeros = [], []
+    for start in range(0, len(samples), size):
+        part = slice(start, start + size)
+        mean, zero = _angles(samples[part], lengths.reshape(-1)[part])
+        means.append(mean)
+        zeros.append(zero)
     return torch.cat(means).reshape(shape), torch.cat(zeros).reshape(shape)
 
 
 def _angles(states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean angle and number of zero steps [B] of states [B, T, D] whose first `lengths` tokens are real."""
+    """Return mean angle and number of zero steps `[B]` of states `[B, T, D]`.
+
+    The first `lengths` `[B]` tokens of each sample are real: n of them make n − 1 steps and n − 2
+    angles, of which only those between two steps that lead somewhere are counted.
+    """
     if states.shape[-2] < 2:
         return states.new_full(lengths.shape, torch.nan), torch.zeros_like(lengths)
     steps = states[..., 1:, :] - states[..., :-1, :]

@@ -44,23 +44,21 @@ def dime(
         raise LayerscopeError(
             f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: give equal leading dimensions"
         )
-    pairs = zip(
-        *(rows.reshape(-1, *rows.shape[-2:]) for rows in (first, second)), strict=True
-    )
-    return as_result(
-        torch.stack(
-            [_difference(Views(x, y, seed), alpha, permutations) for x, y in pairs]
-        ).reshape(lead)
-    )
+    values = []
+    items = first.reshape(-1, *first.shape[-2:]), second.reshape(-1, *second.shape[-2:])
+    for x, y in zip(*items, strict=True):
+        values.append(_difference(Views(x, y, seed), alpha, permutations))
+    return as_result(torch.stack(values).reshape(lead))
 
 
 def _difference(
     views: Views, alpha: float, permutations: Permutations = PERMUTATIONS
 ) -> Tensor:
+    """Return the mean entropy of Grams that are paired at random, less that of the right pairing."""
     gram_a, gram_b = views.grams
     orders = _orders(permutations, len(gram_a), views.seed).to(gram_a.device)
     paired = torch.arange(len(gram_b), device=gram_b.device)
-    joint: list[Tensor] = []
+    joint = []
     # As many joint Grams at a time as there are threads for their eigenvalues: all of them would
     # take N x N each.
     for some in torch.split(torch.cat([paired[None], orders]), torch.get_num_threads()):
@@ -69,6 +67,7 @@ def _difference(
 
 
 def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:
+    """Return permutations of `count` samples as rows of indices `[P, count]`, drawn where a number is given."""
     if isinstance(permutations, (int, np.integer)):
         if permutations < 1:
             raise LayerscopeError(f"permutations={permutations}: give at least 1")
@@ -77,10 +76,9 @@ def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:
             np.stack([draw.permutation(count) for _ in range(int(permutations))])
         )
     orders = torch.as_tensor(permutations).long()
+    every = torch.arange(count, device=orders.device)
     fits = orders.ndim == 2 and orders.shape[0] > 0 and orders.shape[1] == count
-    if not fits or not bool(
-        (orders.sort(-1).values == torch.arange(count, device=orders.device)).all()
-    ):
+    if not fits or not bool((orders.sort(-1).values == every).all()):
         raise LayerscopeError(
             f"permutations of shape {tuple(orders.shape)} are not rows that reorder 0 ... {count - 1}: "
             "give an integer array [P, N] of index permutations, or their number"

@@ -1,11 +1,19 @@
 """What metrics are computed from: tokens, pooled states or views, with the factors that metrics share.
 
+Several metrics take the same costly thing of the same states: effective rank and anisotropy the
+singular values, InfoNCE and DiME the products of unit rows. `Tokens`, `Rows` and `Views` compute
+such a factor when it is first needed, and keep it:
+
+    rows = Rows(states)         nothing is computed yet
+    effective_rank(rows)        the singular values of the states
+    nesum(rows)                 those of the centred states
+
 Each has the record of how a run takes a metric of its kind.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -51,10 +59,8 @@ class Tokens:
         """Return the tokens of arrays, half precision in float32, or tokens as they are."""
         if isinstance(tokens, Tokens):
             return tokens
-        return cls(
-            as_tensor(tokens, "tokens", 2),
-            None if mask is None else torch.as_tensor(mask),
-        )
+        states = as_tensor(tokens, "tokens", 2)
+        return cls(states, None if mask is None else torch.as_tensor(mask))
 
     @cached_property
     def real(self) -> Tensor:
@@ -74,7 +80,7 @@ class Tokens:
         count = self.real.sum(-1, keepdim=True)
         ordered = self.norms.masked_fill(~self.real, torch.inf).sort(-1).values
         lower = ordered.gather(-1, ((count - 1) // 2).clamp(min=0))
-        median: Tensor = (lower + ordered.gather(-1, count // 2)) / 2
+        median = (lower + ordered.gather(-1, count // 2)) / 2
         return median.masked_fill(count == 0, torch.nan).squeeze(-1)
 
     @cached_property
@@ -104,7 +110,11 @@ class Tokens:
 
 
 def entropy_variant(alpha: float, rows: str) -> str:
-    """Return what an entropy of an order is called in a run's table, of rows that are scaled so."""
+    """Return what an entropy of an order is called in a run's table, of rows that are scaled so.
+
+    >>> entropy_variant(1.0, "unit"), entropy_variant(2.0, "raw")
+    ('alpha=1', 'alpha=2,rows=raw')
+    """
     if rows == "unit":
         return f"alpha={alpha:g}"
     return f"alpha={alpha:g},rows={rows}"
@@ -113,7 +123,7 @@ def entropy_variant(alpha: float, rows: str) -> str:
 def by_layer(
     layers: Sequence[Tensor], orders: Sequence[float], chosen: Any
 ) -> dict[str, Tensor]:
-    """Return the values `[L, B]` of a metric without variants."""
+    """Return the values `[L, B]` of a metric without variants, from those `[B]` of each layer."""
     return {"": torch.stack(list(layers)).float()}
 
 
@@ -179,7 +189,10 @@ class Rows:
 
 
 class StoredRows(Rows):
-    """Rows of one layer on disk `[N, 1, D]`, read in blocks: a D x D factor has the singular values of all N."""
+    """Rows of one layer on disk `[N, 1, D]`, read in blocks.
+
+    A D × D factor of them has the singular values of all N, so that memory does not grow with N.
+    """
 
     def __init__(self, states: RowBlocks) -> None:
         self._states = states
@@ -256,7 +269,12 @@ class FromRows(How):
 
 
 class Views:
-    """Two views `[..., N, D]` of each sample in float64, and the products of their unit rows that metrics share."""
+    """Two views `[..., N, D]` of each sample in float64, and the products of their unit rows that metrics share.
+
+    >>> views = Views(torch.eye(2).double(), torch.eye(2).double())
+    >>> views.cosines.tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
 
     def __init__(self, first: Tensor, second: Tensor, seed: int = 0) -> None:
         self.first, self.second, self.seed = first, second, seed
@@ -290,16 +308,17 @@ class FromViews(How):
     """A cheaper form, good enough for the standard error of a single block."""
 
     def measured(
-        self, orders: Sequence[float]
-    ) -> Iterator[tuple[str, Callable[..., Tensor], Callable[..., Tensor]]]:
-        """Yield the end of each variant's name, what computes it, and what computes it for its error."""
-        rough = self.rough or self.compute
+        self, views: Views, orders: Sequence[float], is_rough: bool
+    ) -> Iterator[tuple[str, float]]:
+        """Yield the end of each variant's name with its value, or a rough one."""
+        compute = self.compute
+        if is_rough and self.rough is not None:
+            compute = self.rough
         if not self.orders:
-            yield "", self.compute, rough
+            yield "", float(compute(views))
             return
         for alpha in orders:
-            compute = partial(self.compute, alpha=alpha)
-            yield f",alpha={alpha:g}", compute, partial(rough, alpha=alpha)
+            yield f",alpha={alpha:g}", float(compute(views, alpha=alpha))
 
 
 @dataclass(frozen=True)

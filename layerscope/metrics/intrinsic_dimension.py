@@ -37,6 +37,7 @@ def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
 
 
 def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
+    """Return the dimension of rows `[N, D]`: the slope of −log(1 − F) on log mu."""
     if not 0 <= discard < 1:
         raise LayerscopeError(
             f"discard={discard} is not a share to leave out: give 0 or more, less than 1"
@@ -46,15 +47,17 @@ def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
     if kept < 1:
         return ratios.new_tensor(math.nan)
     x = ratios[:kept].log()
-    y = -torch.log1p(
-        -torch.arange(1, kept + 1, dtype=x.dtype, device=x.device) / len(ratios)
-    )
+    ranks = torch.arange(1, kept + 1, dtype=x.dtype, device=x.device)
+    y = -torch.log1p(-ranks / len(ratios))
     slope = (x * y).sum() / x.square().sum()
     return slope.masked_fill(~torch.isfinite(slope), torch.nan)
 
 
 def _ratios(states: Tensor) -> Tensor:
-    """Return the ratio of second to first neighbour distance of every different row; none below three of them."""
+    """Return the ratio of second to first neighbour distance of every different row.
+
+    There are none below three of them.
+    """
     rows: Tensor = torch.unique(states + 0.0, dim=0)  # minus zero is zero
     if len(rows) < 3:
         return rows.new_empty(0)
@@ -67,11 +70,8 @@ def _ratios(states: Tensor) -> Tensor:
         squared.diagonal(start).fill_(torch.inf)
         nearest = squared.topk(2, 1, largest=False).indices
         # The products find the nearest; the distances to them are taken without their rounding.
-        pair = [
-            torch.linalg.vector_norm(part - rows[index], dim=1)
-            for index in nearest.unbind(1)
-        ]
-        first, second = torch.stack(pair).sort(0).values
+        apart = part[:, None] - rows[nearest]
+        first, second = torch.linalg.vector_norm(apart, dim=2).sort(1).values.unbind(1)
         ratios.append(second / first)
     return torch.cat(ratios)
 

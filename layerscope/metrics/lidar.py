@@ -42,9 +42,8 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
             f"delta={delta}, eps={eps}: give delta above 0 and eps of at least 0"
         )
     items = states.reshape(-1, samples, copies, width)
-    spread = torch.stack(
-        [_discriminant_eigenvalues(item, delta) for item in items]
-    ).reshape(*states.shape[:-3], -1)
+    spreads = [_discriminant_eigenvalues(item, delta) for item in items]
+    spread = torch.stack(spreads).reshape(*states.shape[:-3], -1)
     rank = min(width, samples - 1)
     spread = torch.nn.functional.pad(spread[..., -rank:], (width - rank, 0))
     return as_result(entropy_of_spectrum(spread, eps=eps).exp())
@@ -57,11 +56,10 @@ def _discriminant_eigenvalues(states: Tensor, delta: float) -> Tensor:
     within = torch.zeros(width, width, dtype=torch.float64, device=states.device)
     step = max(1, _ROWS // copies)
     for low in range(0, samples, step):
-        block = states[low : low + step].double()
-        means[low : low + step] = block.mean(1)
-        within += symmetric_product(
-            (block - means[low : low + step, None]).flatten(0, 1)
-        )
+        part = slice(low, low + step)
+        block = states[part].double()
+        means[part] = block.mean(1)
+        within += symmetric_product((block - means[part, None]).flatten(0, 1))
     within /= samples * (copies - 1)
     within.diagonal().add_(delta)
     between = centred(means).mT / (samples - 1) ** 0.5

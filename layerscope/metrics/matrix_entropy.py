@@ -20,11 +20,18 @@ ROWS = ("unit", "raw", "centered")
 
 
 def scaled_rows(tokens: Tensor, rows: str) -> Tensor:
-    """Return rows `[..., N, D]` at unit norm ("unit"), as they are ("raw"), or centred first ("centered")."""
+    """Return rows `[..., N, D]` at unit norm ("unit"), as they are ("raw"), or centred first ("centered").
+
+    >>> scaled_rows(torch.tensor([[3.0, 0.0], [1.0, 0.0]]), "centered")
+    tensor([[ 1.,  0.],
+            [-1.,  0.]])
+    """
     check_choice(rows, "rows", ROWS)
     if rows == "raw":
         return tokens
-    return unit_rows(centred(tokens) if rows == "centered" else tokens)
+    if rows == "centered":
+        tokens = centred(tokens)
+    return unit_rows(tokens)
 
 
 def entropy_of_rows(rows: Tensor, alpha: float) -> Tensor:

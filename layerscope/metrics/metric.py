@@ -1,4 +1,9 @@
-"""What is known of a metric: how a run computes it, how it is read, where it comes from."""
+"""What is known of a metric: how a run computes it, how it is read, where it comes from.
+
+A metric is one file: a function that anybody may call, with its source in its docstring, and a record
+that says how a run takes it and what a page says of it. The record is all that the rest of the house
+needs; no list names the metrics there are.
+"""
 
 import ast
 import re
@@ -10,11 +15,16 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Literal
 
+SOURCE = re.compile(r"^Source: (.+?)\.?(?:\n\n|\Z)", re.M | re.S)
+"""Where a docstring says where a metric comes from."""
 Needs = Literal["tokens", "pooled", "views", "path", "pairs", "lens", "labels"]
 
 
 class How:
-    """How a run computes a metric; there is one kind for each of what metrics are computed from."""
+    """How a run computes a metric.
+
+    There is one kind for each of what metrics are computed from.
+    """
 
     needs: ClassVar[Needs] = "pooled"
 
@@ -61,19 +71,21 @@ class Metric:
     """The metrics and options that bring it along: it cannot be chosen by itself."""
 
     def __post_init__(self) -> None:
+        name, source = self.name, self.source
         if self.function is not None:
-            source = re.search(
-                r"^Source: (.+?)\.?(?:\n\n|\Z)",
-                getdoc(self.function) or "",
-                re.M | re.S,
-            )
-            object.__setattr__(self, "name", self.name or self.function.__name__)
-            object.__setattr__(
-                self,
-                "source",
-                self.source or (" ".join(source[1].split()) if source else ""),
-            )
-        object.__setattr__(self, "title", self.title or self.name.replace("_", " "))
+            name = name or self.function.__name__
+            documented = SOURCE.search(getdoc(self.function) or "")
+            if documented and not source:
+                source = " ".join(documented[1].split())
+        title = self.title or name.replace("_", " ")
+        values = {"name": name, "source": source, "title": title}
+        for field, value in values.items():
+            object.__setattr__(self, field, value)
+
+    @property
+    def scale(self) -> float:
+        """The factor from its values to the unit they are shown in."""
+        return 100.0 if self.unit == "%" else 1.0
 
     @property
     def needs(self) -> Needs:
@@ -84,24 +96,17 @@ class Metric:
 def records(package: str) -> Iterator[Metric]:
     """Yield the records in the files of a package."""
     for file in iter_modules(import_module(package).__path__, f"{package}."):
-        yield from (
-            value
-            for value in vars(import_module(file.name)).values()
-            if isinstance(value, Metric)
-        )
+        for value in vars(import_module(file.name)).values():
+            if isinstance(value, Metric):
+                yield value
 
 
 def public_names(package: str) -> dict[str, Any]:
     """Return what a package hands on: all that its stub imports from its files."""
     stub = Path(str(import_module(package).__file__)).with_suffix(".pyi")
-    lines = [
-        node
-        for node in ast.parse(stub.read_text("utf-8")).body
-        if isinstance(node, ast.ImportFrom)
-    ]
-    named = [
-        (import_module(f"{package}.{line.module}"), alias.name)
-        for line in lines
-        for alias in line.names
-    ]
-    return {name: getattr(module, name) for module, name in named}
+    names: dict[str, Any] = {}
+    for line in ast.parse(stub.read_text("utf-8")).body:
+        if isinstance(line, ast.ImportFrom):
+            module = import_module(f"{package}.{line.module}")
+            names |= {alias.name: getattr(module, alias.name) for alias in line.names}
+    return names

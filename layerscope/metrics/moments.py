@@ -1,5 +1,11 @@
 """Sums over samples that come in chunks, from which metrics of all of them are computed: memory knows no N.
 
+Of values a sum has their number, mean and squared deviations; of rows their mean and factors, D × D
+at most, that have the singular values of all of them:
+
+    chunk 1  [1024, D]  →  R_1 [D, D]
+    chunk 2  [1024, D]  →  R_2 [D, D]     R of [R_1; R_2] has the singular values of both chunks
+
 `a + b` is that of both data sets (Chan, Golub and LeVeque 1983), so chunks and processes may be
 joined in any grouping; the same grouping gives the same bits. All are float64.
 """
@@ -28,7 +34,10 @@ class Sums:
 
 @dataclass(frozen=True)
 class ValueSums(Sums):
-    """Number, mean and squared deviations `[...]` of a value that each sample has; one that is NaN does not count."""
+    """Number, mean and squared deviations `[...]` of a value that each sample has.
+
+    One that is NaN does not count.
+    """
 
     mean: Tensor
     squares: Tensor
@@ -43,51 +52,35 @@ class ValueSums(Sums):
         """
         valid = ~values.isnan()
         count, held = valid.sum(-1).double(), values.double().masked_fill(~valid, 0.0)
-        # around the first value: equal ones have no deviation
-        first = (
-            held.gather(-1, valid.int().argmax(-1, keepdim=True))
-            if values.shape[-1]
-            else held.sum(-1, True)
-        )
+        first = held.sum(-1, keepdim=True)
+        if values.shape[-1]:  # around the first value equal ones have no deviation
+            first = held.gather(-1, valid.int().argmax(-1, keepdim=True))
         off = (held - first) * valid
-        mean = off.sum(-1) / count.clamp(min=1)
-        return cls(
-            count,
-            first.squeeze(-1) + mean,
-            ((off - mean[..., None]) * valid).square().sum(-1),
-        )
+        mean = off.sum(-1, keepdim=True) / count.clamp(min=1)[..., None]
+        squares = ((off - mean) * valid).square().sum(-1)
+        return cls(count, (first + mean).squeeze(-1), squares)
 
     def __add__(self, other: "ValueSums") -> "ValueSums":
         count = self.count + other.count
         share = other.count / count.clamp(min=1)
-        apart = (other.mean - self.mean).where(self.count > 0, 0.0)
-        mean = torch.where(self.count > 0, self.mean, other.mean) + apart * share.where(
-            other.count > 0, 0.0
-        )
-        return ValueSums(
-            count,
-            mean,
-            self.squares + other.squares + apart.square() * self.count * share,
-        )
+        start = torch.where(self.count > 0, self.mean, other.mean)
+        apart = (other.mean - start).where(other.count > 0, 0.0)
+        between = apart.square() * self.count * share
+        squares = self.squares + other.squares + between
+        return ValueSums(count, start + apart * share, squares)
 
     @property
     def stderr(self) -> Tensor:
         """The standard error of the mean, NaN of fewer than two values."""
-        return (
-            (self.squares / (self.count - 1) / self.count)
-            .sqrt()
-            .where(self.count > 1, math.nan)
-        )
+        variance = self.squares / (self.count - 1) / self.count
+        return variance.sqrt().where(self.count > 1, math.nan)
 
     def estimates(self) -> list[Estimate]:
         """Return mean, standard error and number of every value, flat."""
-        parts = (self.mean.where(self.count > 0, math.nan), self.stderr, self.count)
-        return [
-            Estimate(m, e, int(n))
-            for m, e, n in zip(
-                *(part.flatten().tolist() for part in parts), strict=True
-            )
-        ]
+        means = self.mean.where(self.count > 0, math.nan).flatten().tolist()
+        errors = self.stderr.flatten().tolist()
+        counts = self.count.int().flatten().tolist()
+        return [*map(Estimate, means, errors, counts)]
 
 
 @dataclass(frozen=True)
@@ -119,9 +112,8 @@ class RowSums(Sums):
         # equal rows are exactly zero around it
         mean = (rows - first).mean(-2, keepdim=True)
         count = torch.tensor(float(rows.shape[-2]), dtype=torch.float64)
-        return cls(
-            count, (first + mean).squeeze(-2), (rows - first) - mean, unit_rows(rows)
-        )
+        spread = (rows - first) - mean
+        return cls(count, (first + mean).squeeze(-2), spread, unit_rows(rows))
 
     def __add__(self, other: "RowSums") -> "RowSums":
         count = self.count + other.count
@@ -136,13 +128,11 @@ class SummedRows(Rows):
     """What metrics share of one layer's rows, from their sums: all but the rows themselves."""
 
     def __init__(self, sums: RowSums, layer: int | None = None) -> None:
-        parts = (sums.mean, sums.spread, sums.units)
-        self._sums = (
-            sums
-            if layer is None
-            else RowSums(sums.count, *(part[layer] for part in parts))
-        )
-        self.count, self.width = int(sums.count), sums.mean.shape[-1]
+        mean, spread, units = sums.mean, sums.spread, sums.units
+        if layer is not None:
+            mean, spread, units = mean[layer], spread[layer], units[layer]
+        self._sums = RowSums(sums.count, mean, spread, units)
+        self.count, self.width = int(sums.count), mean.shape[-1]
 
     def factor(self, rows: str) -> Tensor:
         """Return a matrix with the singular values of the rows "raw", at "unit" norm, or "around" their mean."""

@@ -1,14 +1,19 @@
+"""The share of nearest neighbours that two layers have in common, with ties that rounding cannot break.
+
+Samples that are equal are equally near, and which of them counts among the k nearest must not hang
+on the last bit of a product. Closeness is therefore rounded to a grid of 2⁻⁴⁰; of samples at the
+same distance as the k-th, the first ones fill up what is free. With k = 2:
+
+    closeness     .9   .5   .5   .5   .1
+    neighbours    yes  yes  no   no   no
+"""
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import (
-    Array,
-    as_result,
-    check_choice,
-    unit_rows,
-)
+from layerscope.metrics.arrays import Array, as_result, check_choice, unit_rows
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
@@ -48,10 +53,8 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
             )
         points = unit_rows(rows) if distance == "cosine" else rows
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
-        neighbours = [
-            _nearest(points, slice(low, low + step), k, distance)
-            for low in range(0, count, step)
-        ]
+        parts = [slice(low, low + step) for low in range(0, count, step)]
+        neighbours = [_nearest(points, part, k, distance) for part in parts]
         equal = (rows == rows[..., :1, :]).all((-2, -1))
         return (torch.cat(neighbours, -2).masked_fill(equal[..., None, None], -1),)
 
@@ -59,17 +62,18 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
 
 
 def _shared(first: Prepared, second: Prepared) -> Tensor:
+    """Return the share of neighbours `[..., N, k]`, ascending, that two layers have in common, averaged over rows."""
     (ours,), (theirs,) = first, second
     shape = np.broadcast_shapes(ours.shape, theirs.shape)
     ours, theirs = ours.expand(shape).contiguous(), theirs.expand(shape).contiguous()
     places = torch.searchsorted(theirs, ours).clamp(max=ours.shape[-1] - 1)
     shared = (theirs.gather(-1, places) == ours).double().mean((-2, -1))
-    return shared.masked_fill(
-        (ours[..., 0, 0] < 0) | (theirs[..., 0, 0] < 0), torch.nan
-    )
+    is_equal = (ours[..., 0, 0] < 0) | (theirs[..., 0, 0] < 0)
+    return shared.masked_fill(is_equal, torch.nan)
 
 
 def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
+    """Return the k nearest of all points to each of some of them `[..., rows, k]`, by index, ascending."""
     part = points[..., rows, :]
     if distance == "cosine":
         closeness = (part @ points.mT).mul_(_GRID).round_()

@@ -1,4 +1,15 @@
-"""How far states have collapsed onto their classes: of all states at once, or of sums by class over batches."""
+"""How far states have collapsed onto their classes: of all states at once, or of sums by class over batches.
+
+Late in training the states of a class come to lie on one point (NC1), the points equally far from
+their centre and from each other (NC2), and a linear classifier takes the directions of the points
+(NC3). With Σ_W the covariance within the classes and Σ_B that of the K class means, NC1 is
+trace(Σ_W Σ_B⁺) / K. Σ_B has at most K − 1 directions that count, so that of Σ_W only the variance
+along these is needed:
+
+    class means, centred [K, D]  →  K − 1 directions  →  variance within, over variance between
+
+Sums by class give all of this, so that states need not be in memory together.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,9 +66,8 @@ def neural_collapse(
     """
     check_choice(global_mean, "global_mean", ("samples", "classes"))
     rows = as_finite64(states, "states")
-    names, classes = torch.unique(
-        torch.as_tensor(labels).to(rows.device), return_inverse=True
-    )
+    numbers = torch.as_tensor(labels).to(rows.device)
+    names, classes = torch.unique(numbers, return_inverse=True)
     if classes.shape != rows.shape[-2:-1]:
         raise LayerscopeError(
             f"{rows.shape[-2]} states and labels of shape {tuple(classes.shape)}: give one for each"
@@ -91,10 +101,9 @@ def _nc2_angles(between: Tensor) -> Tensor:
     """Return the mean |cos + 1/(K − 1)| `[...]` of the pairs of class means."""
     count = between.shape[-2]
     unit = torch.nn.functional.normalize(between, dim=-1)
-    pairs = (unit @ unit.mT)[
-        ..., *torch.triu_indices(count, count, 1, device=between.device)
-    ]
-    angles = (pairs + 1 / (count - 1)).abs().mean(-1)
+    above = torch.triu_indices(count, count, 1, device=between.device)
+    cosines = (unit @ unit.mT)[..., *above]
+    angles = (cosines + 1 / (count - 1)).abs().mean(-1)
     return torch.where(vector_norm(between, dim=-1).amax(-1) > 0, angles, torch.nan)
 
 
@@ -102,13 +111,12 @@ def _nc3(between: Tensor, classifier: Array) -> Tensor:
     """Return the distance `[...]` of a classifier's rows from the class means, both at unit norm."""
     rows = as_finite64(classifier, "classifier").to(between.device)
     if rows.shape[-2:] != between.shape[-2:]:
-        shapes = (
-            f"shape {tuple(rows.shape)} and class means {tuple(between.shape[-2:])}"
+        means = tuple(between.shape[-2:])
+        raise LayerscopeError(
+            f"classifier has shape {tuple(rows.shape)} and class means {means}: give one row for each class"
         )
-        raise LayerscopeError(f"classifier has {shapes}: give one row for each class")
-    unit, other = (
-        each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between)
-    )
+    unit = rows / vector_norm(rows, dim=(-2, -1), keepdim=True)
+    other = between / vector_norm(between, dim=(-2, -1), keepdim=True)
     apart: Tensor = vector_norm(unit - other, dim=(-2, -1))
     return apart
 
@@ -197,11 +205,10 @@ class ClassSums:
             return within.clamp_min(0) / total
 
         norms = vector_norm(between, dim=-1)
+        nc2_norms = norms.std(-1, correction=0) / norms.mean(-1)
+        nc3 = None if classifier is None else _nc3(between, classifier)
         return NeuralCollapse(
-            _nc1(between, spread),
-            norms.std(-1, correction=0) / norms.mean(-1),
-            _nc2_angles(between),
-            None if classifier is None else _nc3(between, classifier),
+            _nc1(between, spread), nc2_norms, _nc2_angles(between), nc3
         )
 
 

@@ -1,4 +1,17 @@
-"""What similarities of every two layers share: each layer is prepared once for all its pairs."""
+"""What similarities of every two layers share: each layer is prepared once for all its pairs.
+
+A similarity is a `Measure` in two steps. What costs much is done once a layer, as the singular
+vectors of its rows; what is left for a pair is little, as a product of two of them. Of 13 layers
+that is 13 preparations and 91 comparisons.
+
+Prepared layers are held up to `HELD_BYTES`. Where three of 13 fit, layers 0 to 2 are held while all
+others pass by, each prepared for the three; then 3 to 5 are held, and so on:
+
+    held 0 1 2    passing 3 4 … 12
+    held 3 4 5    passing 6 7 … 12
+
+Measures that need no whole layer, as linear CKA and cosines, read blocks of samples instead.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -58,7 +71,14 @@ def check_count(name: str, count: int, least: int) -> None:
 
 
 def narrow(rows: Tensor) -> Tensor:
-    """Return rows `[..., N, min(N, D)]` with the inner products of `rows` `[..., N, D]`."""
+    """Return rows `[..., N, min(N, D)]` with the inner products of `rows` `[..., N, D]`.
+
+    What knows rows by their inner products alone is cheaper to compute of these.
+
+    >>> wide = torch.arange(12.0).view(2, 6)
+    >>> narrow(wide).shape, torch.allclose(narrow(wide) @ narrow(wide).mT, wide @ wide.mT)
+    (torch.Size([2, 2]), True)
+    """
     if rows.shape[-1] <= rows.shape[-2]:
         return rows
     factor: Tensor = torch.linalg.qr(rows.mT, mode="r").R.mT
@@ -121,16 +141,23 @@ class FromPairs(How):
             yield replace(self, compute=compute, variant=variant, choice=None)
 
     def rows(self, rows: Numbers) -> Numbers:
-        """Return the rows that it reads."""
+        """Return the rows that it reads: all, or `MOST` of them, evenly spaced.
+
+        >>> from layerscope.metrics.rsa import RSA
+        >>> RSA.how.rows(np.arange(8192))[:3]
+        array([0, 2, 4])
+        """
         if self.all_samples or len(rows) <= MOST:
             return rows
         return rows[np.arange(MOST) * len(rows) // MOST]
 
     def needed(self, width: int) -> int:
         """Return the samples that two layers of `width` features need for a value."""
+        if not self.features:
+            return self.least
         # canonical correlations are 1 by construction where the ranks of both layers add up to more
         # than N - 1
-        return max(self.least, 2 * width + 1) if self.features else self.least
+        return max(self.least, 2 * width + 1)
 
     def lack(self, count: int, width: int) -> str | None:
         """Return what `count` samples of `width` features lack for a value, or None."""
@@ -149,7 +176,10 @@ class FromPairs(How):
 
 
 def by_layer(measure: Callable[..., Measure]) -> Callable[..., Tensor]:
-    """Return `every_two` of a measure, whose options become those of the function."""
+    """Return `every_two` of a measure, whose options become those of the function.
+
+    What is returned takes `states`, `others` and the options, as `FromPairs.compute` is called.
+    """
 
     @wraps(measure)
     def compute(states: States, others: States | None, **options: Any) -> Tensor:
@@ -172,21 +202,22 @@ def every_two(measure: Measure, states: States, others: States | None) -> Tensor
     while start < left.layers:
         held = _held(measure, left, start)
         stop = start + len(held)
+        columns = enumerate(_prepared(measure, right, 0))
         if is_mirrored:
             columns = enumerate(chain(held, _prepared(measure, right, stop)), start)
-        else:
-            columns = enumerate(_prepared(measure, right, 0))
         for b, second in columns:
             for a, first in enumerate(held, start):
                 if a <= b or not is_mirrored:
                     matrix[a, b] = measure.between(first, second).nanmean()
         start = stop
-    return matrix + matrix.triu(1).mT if is_mirrored else matrix
+    if is_mirrored:
+        matrix += matrix.triu(1).mT
+    return matrix
 
 
 def _held(measure: Measure, side: Blocks, start: int) -> list[Prepared]:
     """Return the layers from `start` on that are held together."""
-    held: list[Prepared] = []
+    held = []
     size = 0
     for prepared in _prepared(measure, side, start):
         held.append(prepared)
@@ -201,9 +232,8 @@ def _prepared(measure: Measure, side: Blocks, start: int) -> Iterator[Prepared]:
     together = max(1, blocks.BLOCK_BYTES // (8 * side.count * side.width))
     for low in range(start, side.layers, together):
         layers = slice(low, min(low + together, side.layers))
-        rows = torch.empty(
-            layers.stop - low, side.count, side.width, dtype=torch.float64
-        )
+        shape = layers.stop - low, side.count, side.width
+        rows = torch.empty(shape, dtype=torch.float64)
         for span in side.spans:
             rows[:, span] = side.read(span)[layers].cpu()
         yield from map(measure.prepare, rows)
@@ -231,7 +261,7 @@ def similarity_matrix(
     >>> similarity_matrix(states).diagonal().round(decimals=3)
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
-    measures = dict[str, FromPairs]()
+    measures = {}
     for record in records("layerscope.metrics"):
         if isinstance(record.how, FromPairs):
             measures[record.name] = record.how
@@ -240,8 +270,9 @@ def similarity_matrix(
     takes = sorted({*signature(how.compute).parameters} - {"states", "others"})
     for name in options:
         if name not in takes:
-            raise LayerscopeError(
-                f"{metric} has no option {name!r}{choices(name, takes or ['none'], 'it takes')}"
-            )
+            hint = choices(name, takes or ["none"], "it takes")
+            raise LayerscopeError(f"{metric} has no option {name!r}{hint}")
     values = how.compute(states, others=others, **options)
-    return values[0] if isinstance(values, tuple) else values
+    if isinstance(values, tuple):
+        return values[0]
+    return values

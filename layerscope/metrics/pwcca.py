@@ -29,25 +29,19 @@ def _measure(weights_from: str = "first") -> Measure:
     check_choice(weights_from, "weights_from", ("first", "second"))
 
     def between(first: Principal, second: Principal) -> Tensor:
-        weighing, other = (
-            (first, second) if weights_from == "first" else (second, first)
-        )
-        turned, correlations, _ = torch.linalg.svd(
-            weighing.basis.mT @ other.basis, full_matrices=False
-        )
+        weighing, other = first, second
+        if weights_from == "second":
+            weighing, other = second, first
+        products = weighing.basis.mT @ other.basis
+        turned, correlations, _ = torch.linalg.svd(products, full_matrices=False)
         # The variates' products with the columns, without the variates: basis^T X = values * axes.
-        weights = (
-            (turned.mT @ (weighing.values[..., None] * weighing.axes)).abs().sum(-1)
-        )
-        there = (
-            torch.arange(weights.shape[-1], device=weights.device)
-            < weighing.rank.minimum(other.rank)[..., None]
-        )
+        columns = weighing.values[..., None] * weighing.axes
+        weights = (turned.mT @ columns).abs().sum(-1)
+        dimensions = torch.arange(weights.shape[-1], device=weights.device)
+        there = dimensions < weighing.rank.minimum(other.rank)[..., None]
         weights = weights * there
-        value: Tensor = (weights * correlations.clamp(max=1.0)).sum(-1) / weights.sum(
-            -1
-        )
-        return value
+        weighted = weights * correlations.clamp(max=1.0)
+        return torch.as_tensor(weighted.sum(-1) / weights.sum(-1))
 
     return Measure("PWCCA", 3, principal, between, symmetric=False)
 

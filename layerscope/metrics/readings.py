@@ -1,4 +1,9 @@
-"""What metrics of predictions are computed from: what the model's own head reads from each layer."""
+"""What metrics of predictions are computed from: what the model's own head reads from each layer.
+
+The head is read at every layer of every sample, or of some tokens: n readings, of which the likeliest
+prediction is kept, and the loss where the right answer is known. A metric takes all of them, and
+gives one number for some layers, or for all.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +32,10 @@ class Readings:
 
 
 def as_predictions(predictions: Array, labels: Array) -> tuple[Tensor, Tensor]:
-    """Return predicted ids `[..., L]` and the right ones `[...]` as tensors; raise where they do not fit."""
+    """Return predicted ids `[..., L]` and the right ones `[...]` as tensors.
+
+    Raises `LayerscopeError` where they do not fit.
+    """
     tops = torch.as_tensor(predictions)
     truth = torch.as_tensor(labels).to(tops.device)
     if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:

@@ -37,16 +37,16 @@ def _measure(rdm: str = "correlation", compare: str = "spearman") -> Measure:
 
     def prepare(rows: Tensor) -> Prepared:
         """Return the upper half of the dissimilarities as a vector, or its ranks, centred and of unit size."""
-        # A row is centred as columns are elsewhere: one of equal features is exactly zero.
-        unit = unit_rows(centred(rows.mT).mT if rdm == "correlation" else rows)
-        above = torch.ones(
-            rows.shape[-2], rows.shape[-2], dtype=torch.bool, device=rows.device
-        ).triu(1)
-        distances = (1.0 - (unit @ unit.mT)[..., above]).mul_(_GRID).round_()
+        if rdm == "correlation":
+            # A row is centred as columns are elsewhere: one of equal features is exactly zero.
+            rows = centred(rows.mT).mT
+        unit = unit_rows(rows)
+        cosines = unit @ unit.mT
+        above = cosines.new_ones(cosines.shape[-2:], dtype=torch.bool).triu(1)
+        distances = (1.0 - cosines[..., above]).mul_(_GRID).round_()
         if compare == "spearman":
-            distances = torch.from_numpy(rankdata(distances.cpu().numpy(), axis=-1)).to(
-                distances.device
-            )
+            ranks = rankdata(distances.cpu().numpy(), axis=-1)
+            distances = torch.from_numpy(ranks).to(rows.device)
         around = distances - distances.mean(-1, keepdim=True)
         return (around / torch.linalg.vector_norm(around, dim=-1, keepdim=True),)
 

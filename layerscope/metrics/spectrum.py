@@ -1,3 +1,10 @@
+"""Entropies of a spectrum, and the products, eigenvalues and factors that spectra come from.
+
+A matrix Z [N, D] is known here by its singular values s. Those of a Gram Z Zᵀ are s², as are those
+of Zᵀ Z: the smaller of the two is cheaper. Squares lose what is below 1e-8 of the largest; where
+that counts, s is taken of Z itself, or of a triangular factor R of it, which has the same.
+"""
+
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +39,10 @@ def entropy_of_spectrum(
     Nats, 0 ... log K; NaN where a weight is NaN, 0 where all weights are zero. alpha = 1 is
     Shannon's entropy, alpha = inf the min-entropy (Giraldo, Rao and Principe 2014). With `eps` the
     weights no longer sum to 1.
+
+    >>> weights = torch.tensor([2.0, 1.0, 1.0])
+    >>> [round(entropy_of_spectrum(weights, alpha).item(), 4) for alpha in (1.0, 2.0, math.inf)]
+    [1.0397, 0.9808, 0.6931]
     """
     check_alpha(alpha)
     weights = weights.clamp(min=0.0)
@@ -51,6 +62,9 @@ def collision_entropy(gram: Tensor) -> Tensor:
     """Return S_2 = -log ||K / tr K||_F^2 of Grams `[..., n, n]` without eigenvalues, for any diagonal.
 
     Nats, 0 ... log n; 0 for a zero matrix.
+
+    >>> round(collision_entropy(torch.eye(4)).item(), 4)  # ln 4
+    1.3863
     """
     trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
     empty = trace == 0
@@ -59,11 +73,16 @@ def collision_entropy(gram: Tensor) -> Tensor:
 
 
 def entropy_limit(normalization: str | None, rows: int, columns: int) -> float:
-    """Return what an entropy is divided by: 1, log N ("logN"), log D ("logD") or log min(N, D) ("max"), never 0."""
-    check_choice(normalization, "normalization", (None, "logN", "logD", "max"))
-    size = {None: 1, "logN": rows, "logD": columns, "max": min(rows, columns)}[
-        normalization
-    ]
+    """Return what an entropy is divided by, never 0.
+
+    That is 1, log N ("logN"), log D ("logD") or log min(N, D) ("max").
+
+    >>> entropy_limit(None, 8, 2), round(entropy_limit("logN", 8, 2), 4), round(entropy_limit("max", 8, 2), 4)
+    (1.0, 2.0794, 0.6931)
+    """
+    sizes = {None: 1, "logN": rows, "logD": columns, "max": min(rows, columns)}
+    check_choice(normalization, "normalization", tuple(sizes))
+    size = sizes[normalization]
     return math.log(size) if size > 1 else 1.0
 
 
@@ -86,8 +105,13 @@ def symmetric_product(rows: Tensor) -> Tensor:
 
 
 def small_gram(rows: Tensor) -> Tensor:
-    """Return the smaller of Z Z^T and Z^T Z, which share their non-zero eigenvalues, of Z `[..., N, D]`."""
-    return symmetric_product(rows if rows.shape[-1] <= rows.shape[-2] else rows.mT)
+    """Return the smaller of Z Z^T and Z^T Z, which share their non-zero eigenvalues, of Z `[..., N, D]`.
+
+    >>> small_gram(torch.ones(3, 100)).shape
+    torch.Size([3, 3])
+    """
+    is_tall = rows.shape[-1] <= rows.shape[-2]
+    return symmetric_product(rows if is_tall else rows.mT)
 
 
 def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
@@ -115,10 +139,8 @@ def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
     finally:
         # The limit is per thread, but threads born later take the last one set anywhere.
         torch.set_num_threads(threads)
-    return [
-        each.reshape(batch.shape[:-1]).clamp(min=0.0)
-        for batch, each in zip(batches, values, strict=True)
-    ]
+    pairs = zip(values, batches, strict=True)
+    return [part.reshape(batch.shape[:-1]).clamp(min=0.0) for part, batch in pairs]
 
 
 def entropies(grams: Sequence[Tensor], alpha: float) -> list[Tensor]:
@@ -143,7 +165,18 @@ def singular_values(rows: Tensor) -> Tensor:
 
 
 def row_factor(*parts: Tensor) -> Tensor:
-    """Return a factor `[..., r, D]`, r <= D, of what several `[..., n, D]` are factors of (Golub and Van Loan, 5.2)."""
+    """Return a factor `[..., r, D]`, r <= D, of what several `[..., n, D]` are factors of.
+
+    It has the singular values of all their rows together, so that a long matrix can be read part
+    after part.
+
+    Source: Golub and Van Loan, Matrix Computations, section 5.2.
+
+    >>> rows = torch.arange(12.0).view(6, 2).sin()
+    >>> factor = row_factor(row_factor(rows[:3]), rows[3:])
+    >>> torch.allclose(singular_values(factor), singular_values(rows))
+    True
+    """
     stacked = torch.cat(parts, -2)
     if stacked.shape[-2] <= stacked.shape[-1]:
         return stacked
