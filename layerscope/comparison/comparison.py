@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Self
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.saved import Store
+from layerscope.core import LayerscopeError, Store, choices
 from layerscope.show.pushed import Stored
 
 COLUMNS = {

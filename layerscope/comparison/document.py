@@ -1,4 +1,8 @@
-"""A comparison as a document: the answer, a map of layers by layers, differences by depth, layers by checkpoints."""
+"""A comparison as a document: the answer, a map of layers by layers, differences by depth, layers by checkpoints.
+
+Of two runs the document has one pair; of several it has a member for each run beside the first, and
+for checkpoints of one model, before them, one for their course.
+"""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -21,7 +25,7 @@ from layerscope.comparison.findings import (
     signed,
 )
 from layerscope.comparison.plots import checkpoint_map, square_map
-from layerscope.runs.registry import named, scale
+from layerscope.runs.registry import about, named
 from layerscope.show.document import (
     EMPTY,
     Cell,
@@ -156,8 +160,8 @@ def _differences(pair: Pair) -> Table:
         most = largest(rows)
         for index, entry in rows.iterrows():
             layers = " | ".join(map(str, dict.fromkeys((entry["a"], entry["b"]))))
-            value = scale(metric) * float(entry["value"])
-            stderr = scale(metric) * float(entry["stderr"])
+            value = about(metric).scale * float(entry["value"])
+            stderr = about(metric).scale * float(entry["stderr"])
             cell = Cell(signed(value), error(stderr), value, index == most)
             cells[layers][title] = cell
     lines = []

@@ -15,7 +15,7 @@ import pandas as pd
 
 from layerscope.core.errors import capital
 from layerscope.runs.curves import Values
-from layerscope.runs.registry import about, named, rank, scale, titled
+from layerscope.runs.registry import about, named, rank, titled
 from layerscope.show.numbers import number
 from layerscope.show.plain import plain
 
@@ -57,7 +57,11 @@ def pairs(comparison: "Comparison") -> list[Pair]:
 
 
 def alike(square: pd.DataFrame, metric: str) -> Values:
-    """Return numbers that are the larger the more alike two layers are: distances turned around."""
+    """Return numbers that are the larger the more alike two layers are: distances turned around.
+
+    >>> alike(pd.DataFrame([[0.0, 0.25]]), "angular_distance")
+    array([[-0.  , -0.25]])
+    """
     values: Values = square.to_numpy(dtype=np.float64, copy=True)
     if about(metric).low:
         return -values
@@ -65,7 +69,14 @@ def alike(square: pd.DataFrame, metric: str) -> Values:
 
 
 def most_alike(square: pd.DataFrame, metric: str) -> list[int | None]:
-    """Return for each row which column is most like it, layer 0 of either aside; None where none has a value."""
+    """Return for each row which column is most like it, by position; None where none has a value.
+
+    Layer 0 is not looked at, be it a row or a column.
+
+    >>> square = pd.DataFrame([[1.0, 0.9, 0.1], [0.9, 0.2, 0.8], [0.1, 0.7, 0.6]])
+    >>> most_alike(square, "cka")
+    [None, 2, 1]
+    """
     near = alike(square, metric)
     near[square.index == 0] = np.nan
     near[:, square.columns == 0] = np.nan
@@ -96,14 +107,17 @@ def headline(pair: Pair) -> str:
 
 
 def _depths(layers: pd.Index, member: "Member") -> Values:
-    """Return each layer's share of the depth."""
+    """Return each layer's share of the depth; that of the final one is 1."""
     numbers = pd.Series(layers, dtype=object).mask(layers == "final", member.depth)
     depths: Values = numbers.to_numpy(dtype=np.float64)
     return depths / member.depth
 
 
 def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Yield each metric, in the order of the registry, its title (with one of several variants), and its rows."""
+    """Yield each metric, its title and its rows, in the order of the registry.
+
+    Where a metric has several variants, each is yielded by itself, and the title names it.
+    """
     several = rows.groupby("metric")["variant"].nunique(dropna=False) > 1
     rows = rows.sort_values("metric", key=lambda names: names.map(rank), kind="stable")
     keys = rows["metric"], rows["variant"].fillna("")
@@ -113,7 +127,10 @@ def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 
 def largest(rows: pd.DataFrame) -> Any:
-    """Return the index of the largest difference beyond its error, layer 0 aside; None where there is none."""
+    """Return the index of the largest difference beyond its error, layer 0 aside; None where there is none.
+
+    It counts where it is more than `SURE` standard errors.
+    """
     sure = rows["value"].abs() > SURE * rows["stderr"]
     sure &= (rows["layer"] > 0) & (rows["layer_b"] > 0)
     if not sure.any():
@@ -122,7 +139,11 @@ def largest(rows: pd.DataFrame) -> Any:
 
 
 def signed(value: float) -> str:
-    """Return a difference with its sign."""
+    """Return a difference with its sign.
+
+    >>> signed(0.25), signed(-0.25), signed(0.0)
+    ('+0.250', '−0.250', '0')
+    """
     text = number(value)
     if value > 0 and text != "0":
         return f"+{text}"
@@ -130,7 +151,11 @@ def signed(value: float) -> str:
 
 
 def shown(value: float) -> str:
-    """Return a similarity."""
+    """Return a similarity with two decimals.
+
+    >>> shown(0.999), shown(-0.001), shown(math.nan)
+    ('1.00', '0.00', '–')
+    """
     if math.isnan(value):
         return "–"
     # + 0.0: no minus before nothing
@@ -138,7 +163,11 @@ def shown(value: float) -> str:
 
 
 def by_checkpoint(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Yield metric, title and map of layers by checkpoints: similarities to the first one lead."""
+    """Yield metric, title and map of layers by checkpoints.
+
+    First come the similarities of each layer to itself in the first checkpoint, then the values of
+    the metrics that are compared.
+    """
     rows = comparison.named
     heads = {run.name: plain(run.name) for run in comparison.runs}
     first, second, *_ = heads
@@ -151,7 +180,7 @@ def by_checkpoint(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataF
         values = _wide(of_metric, "value_b")
         of_first = of_metric[of_metric["run_b"] == second].set_index("a")["value_a"]
         values.insert(0, first, of_first)
-        values = scale(metric) * values.rename(columns=heads)
+        values = about(metric).scale * values.rename(columns=heads)
         yield metric, f"{title} by checkpoint", values
 
 

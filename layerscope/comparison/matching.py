@@ -1,4 +1,11 @@
-"""Runs side by side: the same samples, in one order, or an error; nothing is compared that does not match."""
+"""Runs side by side: the same samples, in one order, or an error; nothing is compared that does not match.
+
+A run is one of several *sides*. Runs match where their data have one fingerprint; what is compared
+are the samples that are whole in all of them, in the order of the first. Where sample 2 gave NaN in
+one run and was empty in none, of samples 0 to 4 these are the rows of each run's plan that belong
+to 0, 1, 3 and 4. Runs of two towers over pairs have different samples: there sample i of one is
+taken to belong to sample i of the other.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices, count
-from layerscope.core.saved import jsonable
+from layerscope.core import LayerscopeError, choices, count, jsonable
 from layerscope.runs.details import run_names
 from layerscope.runs.opening import open_run
 from layerscope.runs.run import Run
@@ -70,11 +76,14 @@ class Side:
 
 
 def opened(entries: Sequence[Run | str | Path], paired: bool = False) -> list[Run]:
-    """Return the runs to compare, all of the same samples, or two of `paired` ones; anything else is an error."""
+    """Return the runs to compare, all of the same samples, or two of `paired` ones.
+
+    Anything else is an error.
+    """
     if isinstance(entries, (Run, str, Path)) or len(entries) < 2:
         raise LayerscopeError("compare needs two runs or more: give the folder of each")
-    runs: list[Run] = []
-    paths: set[Path] = set()
+    runs = []
+    paths = set()
     for entry in entries:
         run = entry
         if not isinstance(run, Run):
@@ -96,7 +105,10 @@ def opened(entries: Sequence[Run | str | Path], paired: bool = False) -> list[Ru
 
 
 def is_series(runs: Sequence[Run]) -> bool:
-    """Return whether these are three or more checkpoints of one architecture."""
+    """Return whether these are three or more checkpoints of one architecture.
+
+    Then layer k of one is layer k of the others, and may be followed through them.
+    """
     shapes = set()
     for run in runs:
         model = run.info["model"]
@@ -174,6 +186,7 @@ def _whole(run: Run) -> pd.Series:
 
 
 def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
+    """Return the layers of a run at a site, by default its own, and behind them the last one after its norm."""
     if site is None:
         return run.columns
     projected = {column.site for column in run.projected}
@@ -189,6 +202,7 @@ def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
 
 
 def _notes(runs: Sequence[Run], left_out: int) -> Iterator[str]:
+    """Yield a line on samples that are left out, and one on options in which the runs differ."""
     if left_out:
         samples = count(left_out, "sample")
         yield f"{samples} broken or empty in some run: left out of similarities and paired differences"

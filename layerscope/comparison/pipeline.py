@@ -1,4 +1,9 @@
-"""The work of `compare`: similarity of layers across runs, differences of metrics by depth, checkpoints by layer."""
+"""The work of `compare`: similarity of layers across runs, differences of metrics by depth, checkpoints by layer.
+
+Every run is compared with the first. A similarity is of every layer of one with every layer of the
+other; a difference of metrics is of layers at the same share of the depth. All become rows of one
+long frame, whose `kind` says what a row is.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,8 +19,7 @@ from layerscope.comparison.differences import (
 )
 from layerscope.comparison.matching import Side, is_series, opened, sides_of
 from layerscope.comparison.options import CompareOptions
-from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.progress import Reporter, reporting
+from layerscope.core import LayerscopeError, Reporter, choices, reporting
 from layerscope.metrics.pairs import FromPairs
 from layerscope.runs.registry import measured as registered
 
@@ -107,9 +111,8 @@ def similarity_rows(
     steps = len(sides) - 1 + 2 * paired
     with reporter.bar("similarity", len(forms) * steps) as advance:
         for form in forms:
-            first, *others = (
-                replace(side, rows=form[1].rows(side.rows)) for side in sides
-            )
+            _, how = form
+            first, *others = [replace(side, rows=how.rows(side.rows)) for side in sides]
             for other in others:
                 yield from _of_two("similarity", form, first, other)
                 advance(1)

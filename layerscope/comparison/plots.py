@@ -14,20 +14,21 @@ LEAST = 0.05
 
 
 def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
-    """Return the similarity of every layer of A with every one of B; the most similar of B is ringed."""
+    """Return the similarity of every layer of A with every one of B.
+
+    The most similar of B is ringed.
+    """
     square = pair.square(metric, variant)
     note = RINGS
     if square.isna().all(axis=None):
         note = f"the states of {pair.b.name} do not vary"
-    return HeatMap(
+    return HeatMap.of(
+        square,
         title=f"{capital(named(metric, variant))} of layers across runs",
         summary=headline(pair),
         about=meaning_of(metric),
         note=note,
         name=f"compared_{file_name(metric, variant)}",
-        rows=tuple(map(str, square.index)),
-        columns=tuple(map(str, square.columns)),
-        values=tuple(map(tuple, square.to_numpy().tolist())),
         low=None,
         high=None,
         least=LEAST,
@@ -47,7 +48,8 @@ def checkpoint_map(metric: str, title: str, values: pd.DataFrame) -> HeatMap:
     note = ""
     if not len(finite):
         note = "no value: the states do not vary"
-    return HeatMap(
+    return HeatMap.of(
+        values,
         title=title,
         summary=f"A heat map of layers by checkpoints. {entry.meaning}",
         about=meaning_of(metric),
@@ -55,9 +57,6 @@ def checkpoint_map(metric: str, title: str, values: pd.DataFrame) -> HeatMap:
         note=note,
         name=f"checkpoints_{metric}",
         sheet="checkpoints",
-        rows=tuple(map(str, values.index)),
-        columns=tuple(values),
-        values=tuple(map(tuple, numbers.tolist())),
         low=None,
         high=None,
         least=LEAST * float(np.abs(finite).max(initial=0.0)),

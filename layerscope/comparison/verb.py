@@ -3,8 +3,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from layerscope.comparison.options import CompareOptions
-from layerscope.core.option_kinds import IN_CODE, Folder, Names, Repeated
-from layerscope.core.options import OUTPUT, Centrings, Estimators, checked
+from layerscope.core import IN_CODE, OUTPUT, Folder, Repeated, checked
+from layerscope.core.option_kinds import Names
+from layerscope.core.options import Centrings, Estimators
 
 if TYPE_CHECKING:
     from layerscope.comparison.comparison import Comparison

@@ -1,4 +1,9 @@
-"""From the tables of a run to named curves by layer."""
+"""From the tables of a run to named curves by layer.
+
+A table has a row for each metric, variant, pooling, site and layer. A curve is what belongs to one
+line of a chart, as "cosine_similarity, centered, mean pooling" at layers 0 to 6. The value after
+the model's final norm belongs to it, and is no further layer: it stands beside the last one.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -17,7 +22,6 @@ from layerscope.runs.registry import (
     about,
     named,
     rank,
-    scale,
 )
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
@@ -39,6 +43,11 @@ class Curve:
     `final` is the value after the final norm where `values` are taken before it, else None; a curve
     at the site `normed` has it as its last value. `n` is the most samples of a layer, `n_skipped`
     the most that a layer leaves out. `stands_out` is a layer ≥ 1, or None where none does.
+
+    >>> from layerscope.runs.curves import curves
+    >>> curve = curves(layerscope.open_run("runs/minilm"))[0]
+    >>> curve.title, curve.layers, curve.final
+    ('prompt entropy', (0, 1, 2, 3, 4, 5, 6), None)
     """
 
     metric: str
@@ -72,7 +81,7 @@ class Curve:
     @property
     def scale(self) -> float:
         """Factor from the values to the unit they are shown in."""
-        return scale(self.metric)
+        return self.about.scale
 
     def at(self, layer: int) -> tuple[float, float]:
         """Return value and standard error at a layer, NaN where there is none."""
@@ -112,15 +121,15 @@ def inside(run: "Run") -> list[Curve]:
     order = [*sites, "raw"]
     table = run.at()
     measured = table.loc[table["site"].isin(sites), "metric"]
-    rows = table[table["metric"].isin(measured) & table["layer_b"].isna()]
-    by_site = _by(rows[rows["site"].isin(order)], [*KEYS, "site"])
-    found = [_curve(part, run) for _, part in by_site]
+    is_shown = table["metric"].isin(measured) & table["site"].isin(order)
+    rows = table[is_shown & table["layer_b"].isna()]
+    of_sites = [_curve(part, run) for _, part in _by(rows, [*KEYS, "site"])]
 
     def position(curve: Curve) -> tuple[int, str, str, int]:
         variant, pooling = curve.variant or "", curve.pooling or ""
         return rank(curve.metric), variant, pooling, order.index(curve.site)
 
-    return sorted(found, key=position)
+    return sorted(of_sites, key=position)
 
 
 def _by(rows: pd.DataFrame, names: list[str]) -> Any:
@@ -130,7 +139,10 @@ def _by(rows: pd.DataFrame, names: list[str]) -> Any:
 
 
 def panels(curves: Iterable[Curve]) -> dict[tuple[str, str | None], list[Curve]]:
-    """Return curves by (metric, variant): what belongs into one picture, in the order given."""
+    """Return curves by (metric, variant): what belongs into one picture, in the order given.
+
+    Curves of one metric at several poolings are lines of one chart.
+    """
     panels: dict[tuple[str, str | None], list[Curve]] = {}
     for curve in curves:
         panels.setdefault((curve.metric, curve.variant), []).append(curve)
@@ -138,7 +150,11 @@ def panels(curves: Iterable[Curve]) -> dict[tuple[str, str | None], list[Curve]]
 
 
 def site_name(site: str) -> str:
-    """Return a site as a person reads it."""
+    """Return a site as a person reads it.
+
+    >>> site_name("raw"), site_name("attention_out")
+    ('block output', 'attention out')
+    """
     if site == "raw":
         return "block output"
     return site.replace("_", " ")
@@ -148,44 +164,40 @@ def heading(curve: Curve, beside: Sequence[Curve]) -> str:
     """Return a curve's title, with its variant and pooling where others of its metric have another."""
     alike = [other for other in beside if other.metric == curve.metric]
     parts = [curve.title]  # which names the choices of its variant
-    if curve.variant and any(other.variant != curve.variant for other in alike):
+    if curve.variant and len({other.variant for other in alike}) > 1:
         parts += [part for part in curve.variant.split(",") if part not in CHOICES]
-    if any(other.pooling != curve.pooling for other in alike):
+    if len({other.pooling for other in alike}) > 1:
         parts.append(pooling_name(curve.pooling))
     return ", ".join(parts)
 
 
 def counted(curve: Curve, run: "Run") -> str:
-    """Return on how many samples (of a language model's lens: tokens) a curve rests, and how many it skips."""
-    noun, skipped = "samples", "none"
+    """Return on how many samples a curve rests, and how many it skips; of a language model's lens these are tokens."""
+    noun = "samples"
     if curve.about.needs == "lens" and run.info["model"].get("language_model"):
         noun = "tokens"
-    if curve.n_skipped:
-        skipped = f"{curve.n_skipped:,}"
+    skipped = f"{curve.n_skipped:,}" if curve.n_skipped else "none"
     return f"{curve.n:,} {noun}, {skipped} skipped"
 
 
 def _curve(rows: pd.DataFrame, run: "Run") -> Curve:
+    """Return the curve of the rows of a metric: those at the site raw, else the final one, else whichever there is."""
     rows = rows.sort_values("layer")
-    metric = str(rows["metric"].iloc[0])
-    raw, after = rows[rows["site"] == "raw"], rows[rows["site"] == run.final]
+    first, sites = rows.iloc[0], [*rows["site"]]
+    site = next((site for site in ("raw", run.final) if site in sites), sites[0])
+    body, reference = rows[rows["site"] == site], None
     final, final_stderr = None, math.nan
-    body = rows
-    if len(raw):
-        body = raw
-        if len(after) and run.final != "raw":
-            final, final_stderr = map(float, after[["value", "stderr"]].iloc[-1])
-    elif len(after):
-        body = after
-    site = str(body["site"].iloc[0])
-    body = body[body["site"] == site]
+    if site == run.final:
+        reference = run.depth
+    elif site == "raw" and run.final in sites:
+        after = rows[rows["site"] == run.final]
+        final, final_stderr = map(float, after[["value", "stderr"]].iloc[-1])
     layers = tuple(map(int, body["layer"]))
     values = body["value"].to_numpy(dtype=np.float64)
-    reference = run.depth if site == run.final else None
     return Curve(
-        metric=metric,
-        variant=_text(rows["variant"].iloc[0]),
-        pooling=_text(rows["pooling"].iloc[0]),
+        metric=first["metric"],
+        variant=text_or_none(first["variant"]),
+        pooling=text_or_none(first["pooling"]),
         site=site,
         layers=layers,
         values=values,
@@ -194,14 +206,13 @@ def _curve(rows: pd.DataFrame, run: "Run") -> Curve:
         final_stderr=final_stderr,
         n=int(body["n"].max()),
         n_skipped=int(body["n_skipped"].max()),
-        stands_out=_stands_out(metric, layers, values, reference),
+        stands_out=_stands_out(first["metric"], layers, values, reference),
     )
 
 
-def _text(value: object) -> str | None:
-    if isinstance(value, str):
-        return value
-    return None
+def text_or_none(value: object) -> str | None:
+    """Return a text of a table; None where its cell is empty."""
+    return value if isinstance(value, str) else None
 
 
 def _stands_out(
@@ -210,7 +221,7 @@ def _stands_out(
     """Return the layer from 1 on with the highest value, or the lowest where that is what counts.
 
     A similarity to the last layer stands out where it becomes and stays high; `reference` is that
-    layer itself.
+    layer itself. Nothing stands out of counts, and where all layers are alike.
     """
     record = about(metric)
     by_layer = pd.Series(values, layers)
@@ -219,22 +230,22 @@ def _stands_out(
         if record.low:  # of a distance, what it falls short of 1
             by_layer = 1.0 - by_layer
         start = _holds_from(by_layer, SIMILAR)
-        if start == reference:
-            return None
-        return start
+        return None if start == reference else start
     if metric == "saturated":
         return _holds_from(by_layer, HALF)
     by_layer = by_layer[np.isfinite(by_layer)]
     is_flat = len(by_layer) > 1 and by_layer.nunique() == 1
     if metric in COUNTS or by_layer.empty or is_flat:
         return None
-    if record.low:
-        return int(by_layer.idxmin())
-    return int(by_layer.idxmax())
+    return int(by_layer.idxmin() if record.low else by_layer.idxmax())
 
 
 def _holds_from(by_layer: pd.Series, level: float) -> int | None:
-    """Return the first layer from which every value is known and above a level."""
+    """Return the first layer from which every value is known and above a level.
+
+    >>> _holds_from(pd.Series([0.95, 0.2, 0.91, 0.99], index=[1, 2, 3, 4]), level=0.9)
+    3
+    """
     above = by_layer.sort_index(ascending=False).gt(level).astype(int).cummin()
     if not above.any():
         return None
@@ -242,10 +253,14 @@ def _holds_from(by_layer: pd.Series, level: float) -> int | None:
 
 
 def value_text(of: Curve | Metric, value: float, stderr: float = math.nan) -> str:
-    """Return value, standard error and unit of a point of a curve or metric, as a sentence says it."""
-    words = [number(value), error(stderr), of.unit]
+    """Return value, standard error and unit of a point of a curve or metric, as a sentence says it.
+
+    >>> value_text(about("linear_probe"), 0.8125, 0.034), value_text(about("prompt_entropy"), 1.5)
+    ('81.2 ±3.4 %', '1.50 nats')
+    """
+    text, beside = number(value), error(stderr)
     if of.unit == "%" and math.isfinite(value):
-        words[:2] = [f"{100 * value:.1f}", ""]
+        text, beside = f"{100 * value:.1f}", ""
         if stderr >= NIL:
-            words[1] = f"±{100 * stderr:.1f}"
-    return " ".join(filter(None, words))
+            beside = f"±{100 * stderr:.1f}"
+    return " ".join(filter(None, (text, beside, of.unit)))

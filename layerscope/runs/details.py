@@ -1,11 +1,16 @@
-"""A table of what was run, what a run still lacks, and names that tell runs apart."""
+"""A table of what was run, what a run still lacks, and names that tell runs apart.
+
+Two runs of one model on reviews and on tickets are "minilm on reviews" and "minilm on tickets"; of
+one model on the same data, with other options, "minilm (first)" and "minilm (second)", by their
+folders.
+"""
 
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from layerscope.runs.registry import METRICS
+from layerscope.runs.registry import about
 from layerscope.show.document import Facts, Sentences
 
 if TYPE_CHECKING:
@@ -17,18 +22,15 @@ LONG = ("model blocks", "data examples")
 
 def details(run: "Run") -> tuple[Facts | Sentences, ...]:
     """Return how a run was made: its folder and command, its notes, and model, data and options by name."""
-    info, started = run.info, run.folder.events("started")
+    info, settings = run.info, dict[str, object]()
     made = {"run folder": str(run.path), "command": info.get("command")}
-    if started:
-        made["made"] = (
-            f"{dt.datetime.fromtimestamp(started[0]['time'], dt.UTC):%Y-%m-%d %H:%M} UTC"
-        )
-    settings: dict[str, object] = {}
+    for event in run.folder.events("started")[:1]:
+        time = dt.datetime.fromtimestamp(event["time"], dt.UTC)
+        made["made"] = f"{time:%Y-%m-%d %H:%M} UTC"
     for group in ("model", "data", "options"):
         for name, value in info[group].items():
-            settings[f"{group} {name}"] = value
-    for name in LONG:
-        settings.pop(name, None)
+            if f"{group} {name}" not in LONG:
+                settings[f"{group} {name}"] = value
     settings["layerscope"] = info.get("layerscope")
     return (
         Facts(_shown(made)),
@@ -38,7 +40,11 @@ def details(run: "Run") -> tuple[Facts | Sentences, ...]:
 
 
 def _shown(facts: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """Return names and facts as texts, without those that are not set."""
+    """Return names and facts as texts, without those that are not set.
+
+    >>> _shown({"model dtype": "float32", "model part": None, "options metrics": ["cka", "dime"]})
+    (('model dtype', 'float32'), ('options metrics', 'cka, dime'))
+    """
     entries = []
     for name, value in facts.items():
         if isinstance(value, list):
@@ -50,20 +56,16 @@ def _shown(facts: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 def unfinished(run: "Run") -> tuple[str, ...]:
     """Return what a run that was stopped still lacks, one line each."""
-    folder = run.folder
+    folder, lines = run.folder, []
     shards = folder.shards
     missing = len(shards) - sum(map(folder.is_finished, shards))
-    lines = []
     if missing:
         lines.append(f"unfinished: {missing:,} of {len(shards):,} shards are missing")
-    titles = []
-    for name in run.info["options"]["metrics"]:
-        metric = METRICS.get(name)
-        if metric and not folder.has_table(metric.needs):
-            titles.append(metric.title)
-    if titles:
+    metrics = [about(name) for name in run.info["options"]["metrics"]]
+    lacking = [m.title for m in metrics if not folder.has_table(m.needs)]
+    if lacking:
         lines.append(
-            f"unfinished: {', '.join(titles)} not computed yet; run the same command to resume"
+            f"unfinished: {', '.join(lacking)} not computed yet; run the same command to resume"
         )
     return tuple(lines)
 
@@ -75,17 +77,18 @@ def run_names(runs: "Sequence[Run]") -> list[str]:
     differs; for runs that still share a name the run folder's name in parentheses, else its path.
     Only one run given twice has one name twice.
     """
-    names = [str(run.info["model"]["name"]) for run in runs]
-    marks: list[tuple[str, list[str]]] = [
-        (" on {}", [run.info["data"]["name"] for run in runs]),
-        (", {}", [run.info["options"].get("objective") or "" for run in runs]),
-    ]
-    for form, facts in marks:
-        if len(set(facts)) > 1:
-            pairs = zip(names, facts, strict=True)
-            names = [name + form.format(fact) * bool(fact) for name, fact in pairs]
-    short, names = names, [*names]
-    folders = [run.path.resolve() for run in runs]
+    infos = [run.info for run in runs]
+    data = {info["data"]["name"] for info in infos}
+    objectives = {info["options"].get("objective") or "" for info in infos}
+    short = []
+    for info in infos:
+        name, objective = str(info["model"]["name"]), info["options"].get("objective")
+        if len(data) > 1:
+            name += f" on {info['data']['name']}"
+        if len(objectives) > 1 and objective:
+            name += f", {objective}"
+        short.append(name)
+    names, folders = [*short], [run.path.resolve() for run in runs]
     for paths in ([folder.name for folder in folders], folders):
         times = Counter(names)
         for i, path in enumerate(paths):

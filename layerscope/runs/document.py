@@ -1,12 +1,15 @@
-"""A run as a document: the answer, the few sentences it rests on, and for each kind of metric a table and charts."""
+"""A run as a document: the answer, the few sentences it rests on, and for each kind of metric a table and charts.
+
+A terminal shows the answer, the sentences and the tables; a page its sections, which begin with the
+course of a training, where the run is one, and end with every number in one long table.
+"""
 
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.core.errors import count, spans
-from layerscope.core.saved import jsonable
+from layerscope.core import count, jsonable, spans
 from layerscope.runs.curves import KEYS, curves
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
@@ -23,29 +26,31 @@ EVERY = "One row for each metric, layer, site and pooling, and for every two lay
 
 
 def as_dict(run: "Run") -> dict[str, Any]:
-    """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
+    """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON.
+
+    No number is null.
+    """
     measured = curves(run)
     sentences = findings(run, measured)
-    stands_out = []
+    stands_out, findings_made = [], []
     for curve in measured:
         entry = {name: getattr(curve, name) for name in KEYS}
         stands_out.append(entry | {"layer": curve.stands_out})
-    entries: dict[str, Any] = jsonable(
-        {
-            "answer": answer(run, measured, sentences),
-            "model": run.info["model"],
-            "data": run.info["data"],
-            "depth": run.depth,
-            "pooling": run.info["pooling"],
-            "path": str(run.path),
-            "rows": run.table().astype(object),
-            "stands_out": stands_out,
-            "findings": [
-                {"name": f.name, "text": f.text, **f.numbers} for f in sentences
-            ],
-        }
-    )
-    return entries
+    for finding in sentences:
+        entry = {"name": finding.name, "text": finding.text}
+        findings_made.append(entry | finding.numbers)
+    facts = {
+        "answer": answer(run, measured, sentences),
+        "model": run.info["model"],
+        "data": run.info["data"],
+        "depth": run.depth,
+        "pooling": run.info["pooling"],
+        "path": str(run.path),
+        "rows": run.table().astype(object),
+        "stands_out": stands_out,
+        "findings": findings_made,
+    }
+    return dict(jsonable(facts))
 
 
 def document(run: "Run") -> Document:
@@ -53,14 +58,14 @@ def document(run: "Run") -> Document:
     measured = curves(run)
     sentences = findings(run, measured)
     by_kind = [*sections(run, measured)]
-    tables: dict[str, Table] = {}
+    tables: list[Table] = []
+    lead: list[Table] = []
     for kind in by_kind:
         for part in kind.parts:
             if isinstance(part, Table):
-                tables[kind.name] = part
-    lead = [*tables.values()][:1]
-    if SUBLAYERS in tables:
-        lead.append(tables[SUBLAYERS])
+                tables.append(part)
+                if kind is by_kind[0] or kind.name == SUBLAYERS:
+                    lead.append(part)
     readings = {curve.title: curve.about.reading for curve in measured}
     every = Frame("Every number", EVERY, "numbers", run.table(), ("run", "metric"))
     notes = []
@@ -72,7 +77,7 @@ def document(run: "Run") -> Document:
         facts=_facts(run),
         parts=(
             Sentences("What stands out", tuple(finding.text for finding in sentences)),
-            *tables.values(),
+            *tables,
             Facts(tuple(readings.items()), "How to read the metrics"),
         ),
         lead=tuple(lead),
@@ -109,7 +114,7 @@ def _facts(run: "Run") -> tuple[str, ...]:
 
 
 def _samples(run: "Run") -> str:
-    """Return how many samples a run is about."""
+    """Return how many samples a run is about, of how many they were drawn, or which of a stream were kept."""
     kept, total = run.info["data"]["samples"], drawn_from(run)
     if run.info.get("stream"):
         return f"{count(total or 0, 'sample')}, of which {kept:,} were kept"
@@ -121,9 +126,7 @@ def _samples(run: "Run") -> str:
 def _commands(run: "Run", sentences: list[Finding]) -> tuple[str, ...]:
     """Return what to type next: `select` where a layer is named."""
     verbs = ["report"]
-    if not run.is_history and any(
-        finding.name == "best_layer" and finding.numbers["layer"]
-        for finding in sentences
-    ):
+    probes = [finding for finding in sentences if finding.name == "best_layer"]
+    if not run.is_history and any(finding.numbers["layer"] for finding in probes):
         verbs.insert(0, "select")
     return tuple(shlex.join(["layerscope", verb, str(run.path)]) for verb in verbs)

@@ -1,6 +1,10 @@
-"""From the curves of a run to the few sentences about what stands out, and the answer in its first line."""
+"""From the curves of a run to the few sentences about what stands out, and the answer in its first line.
 
-import math
+A sentence comes with the numbers it was made of, for programs that read the run as JSON. Only
+probes of the user's own labels name a layer to use: whether a low entropy or a high similarity is
+good differs from model to model, so these are observed and not judged.
+"""
+
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,12 +24,11 @@ def findings(run: "Run", measured: list[Curve] | None = None) -> list[Finding]:
 
     Only labels make a layer "best"; everything else is an observation, and layer 0 is never chosen.
     """
-    measured = curves(run) if measured is None else measured
+    if measured is None:
+        measured = curves(run)
     sentences = [*probed(run, measured), *_effective_depth(run), *_settled(run)]
-    for name, describe in (
-        ("prompt_entropy", _valley),
-        ("cosine_similarity", _similar),
-    ):
+    describers = {"prompt_entropy": _valley, "cosine_similarity": _similar}
+    for name, describe in describers.items():
         family = [curve for curve in measured if curve.metric == name]
         if family and np.isfinite(family[0].values).any():
             sentences += describe(family[0], heading(family[0], family))
@@ -36,22 +39,22 @@ def answer(run: "Run", measured: list[Curve], sentences: list[Finding]) -> str:
     """Return in one line which layer to take, by labels; without them what was observed, and no verdict."""
     judged = [finding for finding in sentences if finding.name == "best_layer"]
     if judged:
-        return max(
-            judged, key=lambda finding: float(finding.numbers["value"] or 0)
-        ).answer
+        best = max(judged, key=lambda finding: float(finding.numbers["value"] or 0))
+        return best.answer
     if not measured:
         return "None of the chosen metrics has a value here"
-    observed = [finding.answer for finding in sentences if finding.answer]
+    observed = "; ".join(finding.answer for finding in sentences if finding.answer)
     if run.is_history:
-        return capital("; ".join(observed))
+        return capital(observed)
     metrics = f"{count(len(measured), 'metric')} at {spans(run.layers, 'layer')}"
-    return (
-        f"No labels were probed, so no layer is named: {'; '.join(observed) or metrics}"
-    )
+    return f"No labels were probed, so no layer is named: {observed or metrics}"
 
 
 def _valley(curve: Curve, title: str) -> Iterator[Finding]:
-    """Yield where prompt entropy is lowest, and whether that is inside the stack beyond the error."""
+    """Yield where prompt entropy is lowest, and whether that is inside the stack beyond the error.
+
+    It is inside where it is lower than at both ends, and by more than the error of the difference.
+    """
     lowest = curve.stands_out
     if lowest is None:
         return
@@ -65,7 +68,7 @@ def _valley(curve: Curve, title: str) -> Iterator[Finding]:
 
 
 def _similar(curve: Curve, title: str) -> Iterator[Finding]:
-    """Yield from which layer on the cosine to the last layer is high."""
+    """Yield from which layer on the cosine to the last layer is high, and stays so."""
     start, end = curve.stands_out, curve.layers[-1]
     numbers: Numbers = {"layer": start, "value": None}
     answer = "no layer is close to the last"
@@ -80,19 +83,15 @@ def _similar(curve: Curve, title: str) -> Iterator[Finding]:
 
 def _settled(run: "Run") -> Iterator[Finding]:
     """Yield at which layer the predictions of the model's own head stop changing."""
-    rows = run.at()
-    mean = rows[rows["metric"] == "saturation_layer"]
-    if mean.empty or not math.isfinite(value := float(mean["value"].iloc[0])):
-        return
-    stderr = float(mean["stderr"].iloc[0])
-    answer = f"predictions settle at layer {number(value)} of {run.depth} on average"
-    text = " ".join(filter(None, (answer, error(stderr))))
-    yield Finding(
-        "saturation",
-        capital(f"{text}."),
-        {"mean_layer": value, "stderr": stderr},
-        answer,
-    )
+    table = run.at()
+    rows = table.loc[table["metric"] == "saturation_layer", ["value", "stderr"]]
+    for value, stderr in rows[np.isfinite(rows["value"])].to_numpy().tolist()[:1]:
+        answer = (
+            f"predictions settle at layer {number(value)} of {run.depth} on average"
+        )
+        text = " ".join(filter(None, (answer, error(stderr))))
+        numbers: Numbers = {"mean_layer": value, "stderr": stderr}
+        yield Finding("saturation", capital(f"{text}."), numbers, answer)
 
 
 def _effective_depth(run: "Run") -> Iterator[Finding]:
@@ -100,9 +99,9 @@ def _effective_depth(run: "Run") -> Iterator[Finding]:
     rows = run.at()
     depths = rows[rows["metric"] == "effective_depth"].set_index("variant")["value"]
     for variant, value in depths.items():
-        if "relative_to=last" in str(variant):
-            where = " on training data" if str(variant).endswith("on=train") else ""
-            answer = f"effective depth {int(value)} of {run.depth}{where}"
-            yield Finding(
-                "effective_depth", capital(f"{answer}."), {"layer": int(value)}, answer
-            )
+        if "relative_to=last" not in str(variant):
+            continue
+        where = " on training data" if str(variant).endswith("on=train") else ""
+        answer = f"effective depth {int(value)} of {run.depth}{where}"
+        numbers: Numbers = {"layer": int(value)}
+        yield Finding("effective_depth", capital(f"{answer}."), numbers, answer)

@@ -1,10 +1,12 @@
 """The run folder: written shard by shard by one process at a time; a killed run resumes where it stopped.
 
-Layout: `run.json` (everything to repeat the run), `plan.parquet` (every row and the batch it is
-    computed in, fixed
-before the first batch), `shards/NNNNN.safetensors` with `NNNNN.json` (its checksum, written last: a
-shard without one is not finished), `tables/METRIC.parquet` (each metric's rows as soon as they are
-known), `log.jsonl`.
+run.json                    everything to repeat the run
+plan.parquet                every row and the batch it is computed in, fixed before the first one
+shards/00000.safetensors    what is kept of a few batches
+shards/00000.json           its checksum, written last: a shard without one is not finished
+tables/pooled.parquet       the rows of a kind of metrics, as soon as they are known
+tables/samples.….parquet    values of single samples
+log.jsonl                   when it was started, resumed, and what went wrong on the way
 """
 
 import json
@@ -20,15 +22,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError, aside, write_json
 from layerscope.core.files import (
-    aside,
     digest,
     foreign,
     read_json,
     read_parquet,
     unwritable,
-    write_json,
     write_parquet,
 )
 from layerscope.core.state_store import StateStore
@@ -73,10 +73,8 @@ class RunFolder:
         self.path, self.store = path, StateStore(path, "shards", "shard")
         self.manifest: dict[str, Any] = read_json(path / "run.json")
         written = self.manifest.get("format")
-        is_run = all(
-            isinstance(self.manifest.get(name), dict)
-            for name in ("model", "data", "options")
-        )
+        parts = map(self.manifest.get, ("model", "data", "options"))
+        is_run = all(isinstance(part, dict) for part in parts)
         if not isinstance(written, int) or not is_run:
             raise LayerscopeError(
                 f"{str(path / 'run.json')!r} is not a run of layerscope: choose another folder"
@@ -95,7 +93,10 @@ class RunFolder:
     def create(
         cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame
     ) -> "RunFolder":
-        """Start a run folder with its manifest and plan; shards and tables left without a manifest are deleted."""
+        """Start a run folder with its manifest and plan.
+
+        Shards and tables left without a manifest are deleted.
+        """
         refuse_other_files(path)
         for pattern in ("shards/*.safetensors", "shards/*.json", "tables/*.parquet"):
             (path / pattern).parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +116,7 @@ class RunFolder:
 
     def files(self) -> list[str]:
         """Return the run's own files, without what else lies in its folder, such as a page."""
-        paths: list[Path] = []
+        paths = []
         for pattern in FILES:
             paths += sorted(self.path.glob(pattern))
         return [path.relative_to(self.path).as_posix() for path in paths]
@@ -168,7 +169,10 @@ class RunFolder:
         return np.asarray(self.plan["copy"], dtype=bool)
 
     def labels(self) -> pd.Series | None:
-        """Return the labels of the samples that probes may judge, each distinct one once; None where there are none."""
+        """Return the labels of the samples that probes may judge, each distinct one once.
+
+        It is None where there are none.
+        """
         if "label" not in self.plan:
             return None
         return self.plan.loc[(self.plan["view"] == 0) & ~self.copies, "label"]
@@ -186,8 +190,27 @@ class RunFolder:
         return self.broken() < 0
 
     def shard(self, shard: int) -> AbstractContextManager[Any]:
-        """Open a shard for reading its tensors one by one; one that is not what was written is refused."""
+        """Open a shard for reading its tensors one by one.
+
+        One that is not what was written is refused.
+        """
         return self.store.open(shard)
+
+    def sample_keys(self) -> list[str]:
+        """Return the keys of what is kept of samples, such as `raw.mean`; of their views there is less."""
+        keys = []
+        for shard in self.shards[:1]:  # the samples come before their views
+            with self.shard(shard) as file:
+                keys = sorted(file.keys())
+        return keys
+
+    def sample_values(self, key: str) -> Tensor:
+        """Return the values `[…, n]` of all samples, or of those of their tokens, in the order of the plan."""
+        shards = []
+        for shard in self.plan.loc[self.plan["view"] == 0, "shard"].unique():
+            with self.shard(shard) as file:
+                shards.append(file.get_tensor(key))
+        return torch.cat(shards, -1)
 
     def has_table(self, name: str) -> bool:
         """Return whether a metric's rows are there."""
@@ -266,7 +289,10 @@ def packed(key: str, vectors: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def unpacked(file: Any, key: str, index: Any, keys: set[str]) -> Tensor:
-    """Return stored vectors in float32, `index` applied to the stored tensor."""
+    """Return stored vectors in float32, `index` applied to the stored tensor.
+
+    `keys` are all keys of the file: where it has `KEY.norm` too, `packed` took the norms apart.
+    """
     vectors: Tensor = file.get_slice(key)[index]
     if f"{key}.norm" not in keys:
         return vectors

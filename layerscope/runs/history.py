@@ -1,10 +1,15 @@
-"""What a page has of a training beside its last step: scores by step."""
+"""What a page has of a training beside its last step: scores by step.
+
+A training is a run that has its rows for each evaluation, by step. The last step is shown as any run
+is; before it stand the loss of the whole model, how deep it has to be, and the first score there is
+as a map of layers by steps, which shows at what depth a training changes.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from layerscope.core.errors import capital
-from layerscope.runs.registry import about, meaning_of, scale
+from layerscope.runs.registry import about, meaning_of
 from layerscope.show.document import Section
 from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap
@@ -61,15 +66,13 @@ def _scores_by_step(run: "Run") -> Iterator[HeatMap]:
     for name in measured[:1]:
         rows, record = table[table["metric"] == name], about(name)
         values = rows.pivot_table(index="layer", columns="step", values="value")
-        yield HeatMap(
+        yield HeatMap.of(
+            values * record.scale,
             title=f"{_title(name)} by step",
             summary=f"A heat map of layers by steps. {record.meaning}",
             about=meaning_of(name, table),
             unit=record.unit,
             name=f"training-{name}-by-layer",
-            rows=tuple(map(str, values.index)),
-            columns=tuple(map(str, values.columns)),
-            values=tuple(map(tuple, (values * scale(name)).to_numpy().tolist())),
             low=None,
             high=None,
             across="step",
@@ -81,5 +84,5 @@ def _scores_by_step(run: "Run") -> Iterator[HeatMap]:
 
 
 def _title(name: str) -> str:
-    """Return what a score is called whose layers are named beside it."""
+    """Return what a score is called whose layers are named beside it: of "layer accuracy" "Accuracy"."""
     return capital(about(name).title.removeprefix("layer "))

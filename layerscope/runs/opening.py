@@ -1,4 +1,8 @@
-"""A run opened by the path of its folder, or by its name on the hub."""
+"""A run opened by the path of its folder, or by its name on the hub.
+
+A path that is wrong is answered with what is near: a run whose name is alike, or those that lie in
+the folder that was given.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -35,15 +39,16 @@ def open_run(path: str | Path) -> Run:
 
 
 def run_of(source: Any) -> Run | None:
-    """Return the run that was given, opened where it is a folder of one; None where a model was given."""
+    """Return the run that was given, opened where it is a folder of one.
+
+    It is None where a model was given.
+    """
     if isinstance(source, Run):
         return source
-    folder = on_this_machine(source) if isinstance(source, (str, Path)) else None
-    return (
-        open_run(folder)
-        if folder is not None and (folder / "run.json").is_file()
-        else None
-    )
+    if not isinstance(source, (str, Path)):
+        return None
+    folder = on_this_machine(source)
+    return open_run(folder) if RunFolder.exists(folder) else None
 
 
 def refuse_unfinished(folder: Path) -> None:
@@ -56,6 +61,7 @@ def refuse_unfinished(folder: Path) -> None:
 
 
 def _runs_in(folder: Path) -> list[Path]:
+    """Return the runs in a folder, by name; none where it cannot be read."""
     try:
         return sorted(inside for inside in folder.iterdir() if RunFolder.exists(inside))
     except OSError:

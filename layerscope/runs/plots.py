@@ -1,4 +1,9 @@
-"""The sections of a run: for each kind of metric its charts by layer and its table, and what is inside the blocks."""
+"""The sections of a run: for each kind of metric its charts by layer and its table, and what is inside the blocks.
+
+A chart has one metric and variant, with a line for each pooling. The table of a section has a
+column for each of its curves and a row for each layer; similarities have also a heat map of every
+two layers. Sections without a metric are left out.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from layerscope.core.errors import capital
 from layerscope.runs.curves import (
@@ -69,7 +75,10 @@ FEW_MAPS = 2
 
 
 def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
-    """Yield the plots and the table of each kind of metric; a heading without a metric is left out."""
+    """Yield the plots and the table of each kind of metric.
+
+    A heading without a metric is left out.
+    """
     for name, (kinds, title, lead) in SECTIONS.items():
         members = [curve for curve in measured if curve.about.needs in kinds]
         if not members:
@@ -80,10 +89,9 @@ def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
         names = [heading(curve, members) for curve in members]
         table = layer_table(title, name, members, names, run)
         yield Section(name, title, lead, (*plots, table))
-    sublayers = [_inside(curves) for curves in panels(inside(run)).values()]
-    if sublayers:
-        charts = [_inside_chart(curves, run) for curves in sublayers]
-        first = sublayers[0]
+    groups = [_of_first_pooling(curves) for curves in panels(inside(run)).values()]
+    for first in groups[:1]:
+        charts = [_inside_chart(curves, run) for curves in groups]
         names = [site_name(curve.site) for curve in first]
         title = f"Inside the blocks · {first[0].title}"
         table = layer_table(title, SUBLAYERS, first, names, run)
@@ -115,54 +123,54 @@ def by_layer(measured: Sequence[Curve], run: "Run") -> Iterator[Chart]:
 
 
 def spaced(variant: str | None) -> str:
-    """Return a variant as a person reads it."""
+    """Return a variant as a person reads it.
+
+    >>> spaced("linear,debiased"), spaced(None)
+    ('linear, debiased', '')
+    """
     return (variant or "").replace(",", ", ")
 
 
 def axis_of(curves: Sequence[Curve]) -> Axis:
-    """Return the vertical axis of curves of one metric, long enough that noise looks like noise."""
+    """Return the vertical axis of curves of one metric, long enough that noise looks like noise.
+
+    It is at least four times as long as a typical standard error; where no error is known, at least
+    `LEAST` of a typical value.
+    """
     values = np.abs(np.concatenate([curve.values for curve in curves]))
     errors = np.concatenate([curve.stderr for curve in curves])
-    errors = errors[np.isfinite(errors) & (errors > NIL)]
+    values, errors = values[np.isfinite(values)], errors[errors > NIL]
     least = 0.0
     if len(errors):
         least = 4 * float(np.median(errors))
-    elif np.isfinite(values).any():
-        least = LEAST * float(np.median(values[np.isfinite(values)]))
-    return Axis("", log=curves[0].about.log, scale=curves[0].scale, least=least)
+    elif len(values):
+        least = LEAST * float(np.median(values))
+    first = curves[0].about
+    return Axis("", log=first.log, scale=first.scale, least=least)
 
 
 def series(curve: Curve, run: "Run") -> Series:
     """Return a curve as points by layer, the value after the final norm apart from the line."""
-    layers, values, errors = [*curve.layers], [*curve.values], [*curve.stderr]
-    marked = [i for i, layer in enumerate(layers) if layer == curve.stands_out]
-    after: list[int] = []
+    columns = {"layer": curve.layers, "value": curve.values, "error": curve.stderr}
+    points = pd.DataFrame(columns)
+    points["chosen"] = points["layer"] == curve.stands_out
+    after, name = tuple[int, ...](), ""
     if curve.final is not None:
-        after.append(len(layers))
-        layers.append(run.depth)
-        values.append(curve.final)
-        errors.append(curve.final_stderr)
+        after = (len(points),)
+        points.loc[len(points)] = run.depth, curve.final, curve.final_stderr, False
     note = counted(curve, run)
-    if not np.isfinite(values).any():
+    if not np.isfinite(points["value"]).any():
         lack = curve.about.how.lack(curve.n, run.info["model"]["width"]) or ""
         note = "; ".join(filter(None, (note, lack.replace("`", ""))))
-    if not np.isfinite(errors).any():
-        errors = []
-    name = ""
     if curve.pooling:
         name = pooling_name(curve.pooling)
-    return Series(
-        name,
-        tuple(map(float, layers)),
-        tuple(map(float, values)),
-        errors=tuple(map(float, errors)),
-        marked=tuple(marked),
-        after=tuple(after),
-        note=f"N: {note}",
+    return Series.of(
+        points, "layer", "value", name, error="error", after=after, note=f"N: {note}"
     )
 
 
 def _summary(curve: Curve) -> str:
+    """Return a curve's first and last value in words, for who does not see the chart."""
     first = curve.layers[0]
     start = value_text(curve, *curve.at(first))
     end = value_text(curve, *curve.last())
@@ -182,9 +190,9 @@ def every_two_layers(run: "Run", measured: Sequence[Curve]) -> Iterator[HeatMap]
         sheet = "similarity"
     for curve in pairs:
         square = run.metric(curve.metric, pooling=curve.pooling, variant=curve.variant)
-        names = tuple(map(str, square.index))
         if square.notna().any(axis=None):
-            yield HeatMap(
+            yield HeatMap.of(
+                square,
                 title=f"{capital(curve.title)} of every two layers",
                 summary=f"A heat map: {curve.about.meaning}",
                 about=meaning_of(curve.metric, run.at()),
@@ -192,9 +200,6 @@ def every_two_layers(run: "Run", measured: Sequence[Curve]) -> Iterator[HeatMap]
                 choice=pooling_name(curve.pooling),
                 name=file_name(curve.metric, curve.variant),
                 sheet=sheet,
-                rows=names,
-                columns=names,
-                values=tuple(map(tuple, square.to_numpy(np.float64).tolist())),
                 low=None,
                 least=1 - SIMILAR,
                 across="layer",
@@ -204,7 +209,7 @@ def every_two_layers(run: "Run", measured: Sequence[Curve]) -> Iterator[HeatMap]
             )
 
 
-def _inside(curves: list[Curve]) -> list[Curve]:
+def _of_first_pooling(curves: list[Curve]) -> list[Curve]:
     """Return the curves of a metric at every site of the blocks, those of the first pooling."""
     kept = [curve for curve in curves if curve.pooling == curves[0].pooling]
     return [replace(curve, final=None, stands_out=None) for curve in kept]
@@ -212,14 +217,13 @@ def _inside(curves: list[Curve]) -> list[Curve]:
 
 def _inside_chart(panel: list[Curve], run: "Run") -> Chart:
     """Return one metric at every site of the blocks: a line for each site."""
-    first = panel[0]
+    first, lines = panel[0], []
     title = first.title
     if first.variant not in (None, "alpha=1"):
         title += f" ({first.variant})"
-    lines = []
     for tone, curve in enumerate(panel):
-        name = site_name(curve.site)
-        lines.append(replace(series(curve, run), name=name, tone=tone))
+        line = series(curve, run)
+        lines.append(replace(line, name=site_name(curve.site), tone=tone))
     return Chart(
         title=capital(f"{title} inside the blocks"),
         summary=f"{first.title} at every site of the blocks",
@@ -237,39 +241,26 @@ def layer_table(
     title: str, section: str, members: Sequence[Curve], names: Sequence[str], run: "Run"
 ) -> Table:
     """Return a column for each curve, and a row for each layer and after the final norm."""
-    columns = [Column("layer")]
-    layers: set[int] = set()
-    numbers, marked, has_final = [], False, False
+    columns, rows = [Column("layer")], []
     for name, curve in zip(names, members, strict=True):
         columns.append(Column(name, "decimal", unit=curve.unit))
-        layers.update(curve.layers)
-        numbers.append(counted(curve, run))
-        marked |= curve.stands_out is not None
-        has_final |= curve.final is not None
-    rows = []
-    for layer in sorted(layers):
-        cells = [_cell(curve, layer) for curve in members]
+    for layer in sorted({layer for curve in members for layer in curve.layers}):
+        cells = []
+        for curve in members:
+            point = EMPTY
+            if layer in curve.layers:
+                point = cell(curve, *curve.at(layer))
+            cells.append(replace(point, marked=layer == curve.stands_out))
         rows.append(row(Cell(str(layer), value=layer), *cells))
-    if has_final:
-        after = Cell("final", value=run.depth + 0.5)
-        rows.append(row(after, *map(_final_cell, members)))
-    legend = [f"N: {'; '.join(dict.fromkeys(numbers))}."]
-    if marked:
+    finals = [EMPTY if c.final is None else cell(c, *c.last()) for c in members]
+    if finals.count(EMPTY) < len(finals):
+        rows.append(row(Cell("final", value=run.depth + 0.5), *finals))
+    numbers = dict.fromkeys(counted(curve, run) for curve in members)
+    legend = [f"N: {'; '.join(numbers)}."]
+    if any(curve.stands_out is not None for curve in members):
         legend.append(f"{MARK} {STANDS_OUT.get(section, ELSEWHERE)}.")
     name = f"{section}-by-layer"
     return Table(title, tuple(columns), tuple(rows), tuple(legend), name=name)
-
-
-def _cell(curve: Curve, layer: int) -> Cell:
-    if layer not in curve.layers:
-        return EMPTY
-    return replace(cell(curve, *curve.at(layer)), marked=layer == curve.stands_out)
-
-
-def _final_cell(curve: Curve) -> Cell:
-    if curve.final is None:
-        return EMPTY
-    return cell(curve, *curve.last())
 
 
 def cell(curve: Curve, value: float, stderr: float) -> Cell:

@@ -1,6 +1,13 @@
-"""Which layer of a run reads the labels best, in sentences."""
+"""Which layer of a run reads the labels best, in sentences.
+
+A layer is named only where probes can tell: where enough samples of enough classes are judged, and
+the best layer is above always guessing the most frequent label. Layers are compared on the same
+samples, so that the error of their difference is that of the hits and misses by sample. A layer
+that is not measurably better than the last one is a tie, in favour of the whole model.
+"""
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -36,22 +43,22 @@ class Finding:
 
 
 def is_within(a: Point, b: Point) -> bool | None:
-    """Return whether two values differ by no more than the error of their difference; None where it is unknown."""
+    """Return whether two values differ by no more than the error of their difference.
+
+    It is None where it is unknown.
+    """
     # The error of unrelated samples. Layers are measured on the same samples, whose errors mostly
     # cancel in the difference: without the hits of each sample this rather says "within" where it
     # is not.
-    return _unless(differs(a[0] - b[0], math.hypot(a[1], b[1])))
-
-
-def _unless(apart: bool | None) -> bool | None:
-    """Return the contrary of what may be unknown."""
-    if apart is None:
-        return None
-    return not apart
+    apart = differs(a[0] - b[0], math.hypot(a[1], b[1]))
+    return None if apart is None else not apart
 
 
 def hits_of(run: "Run", curve: Curve) -> dict[int, Floats]:
-    """Return by layer which samples a probe gets right, 1, or wrong, 0; nothing where a run does not know."""
+    """Return by layer which samples a probe gets right, 1, or wrong, 0.
+
+    There is nothing where a run does not know.
+    """
     if run.is_history or not run.folder.has_table(HITS):
         return {}
     rows = run.folder.read_table(HITS)
@@ -61,16 +68,20 @@ def hits_of(run: "Run", curve: Curve) -> dict[int, Floats]:
 
 
 def drawn_from(run: "Run") -> int | None:
-    """Return of how many samples those of a run were drawn; None where it has them all."""
+    """Return of how many samples those of a run were drawn.
+
+    It is None where it has them all.
+    """
     streamed: int | None = run.info.get("stream", {}).get("samples")
     return streamed or run.info["data"].get("drawn_from")
 
 
 def probed(run: "Run", curves: list[Curve]) -> list[Finding]:
     """Return for each pooling which layer reads the labels best, by the linear probe where there is one, else kNN."""
-    shown: list[Curve] = []
-    for metric in ("linear_probe", "knn_probe"):
-        shown = shown or [curve for curve in curves if curve.metric == metric]
+    by_metric = defaultdict[str, list[Curve]](list)
+    for curve in curves:
+        by_metric[curve.metric].append(curve)
+    shown = by_metric["linear_probe"] or by_metric["knn_probe"]
     several = len({curve.pooling for curve in shown}) > 1
     findings = []
     for curve in shown:
@@ -82,12 +93,16 @@ def probed(run: "Run", curves: list[Curve]) -> list[Finding]:
 
 
 def _share_of_largest(labels: pd.Series | None) -> float:
-    """Return the share of the most frequent label among those that a probe judges; NaN where there are none."""
+    """Return the share of the most frequent label among those that a probe judges; NaN where there are none.
+
+    >>> _share_of_largest(pd.Series(["a"] * 6 + ["b"] * 18 + ["c"]))
+    0.75
+    """
     if labels is None:
         return math.nan
     sizes = labels.value_counts()
-    sizes = sizes[sizes >= WHOLE]
-    return float((sizes / sizes.sum()).max())
+    judged = sizes[sizes >= WHOLE]
+    return float(judged.max() / judged.sum())
 
 
 class Probe:
@@ -127,14 +142,21 @@ class Probe:
         return value_text(self.curve, *self.points[layer])
 
     def is_within(self, one: int, other: int) -> bool | None:
-        """Return whether two layers do not differ measurably, paired over samples as `select` does; None if unknown."""
+        """Return whether two layers do not differ measurably, paired over samples as `select` does.
+
+        It is None if unknown.
+        """
         if not {one, other} <= self.hits.keys():
             return is_within(self.points[one], self.points[other])
-        apart = self.hits[one] - self.hits[other]
-        return _unless(differs(float(apart.mean()), error_of(apart)))
+        difference = self.hits[one] - self.hits[other]
+        apart = differs(float(difference.mean()), error_of(difference))
+        return None if apart is None else not apart
 
     def above_chance(self, point: Point) -> bool | None:
-        """Return whether an accuracy is above that of the most frequent label; None where that is not known."""
+        """Return whether an accuracy is above that of the most frequent label.
+
+        It is None where that is not known.
+        """
         value, stderr = point
         if not math.isfinite(self.chance):
             return None
@@ -144,41 +166,38 @@ class Probe:
 
     def finding(self, where: str) -> Finding:
         """Return which layer reads the labels best."""
-        layer = self.tops[0]
-        if self.end in self.tops:
-            layer = self.end
-        point, last = self.points[layer], self.curve.last()
-        above = self.above_chance(point)
-        share = (
+        layer = self.end if self.end in self.tops else self.tops[0]
+        value, stderr = self.points[layer]
+        last, last_stderr = self.curve.last()
+        above = self.above_chance(self.points[layer])
+        chance = (
             f"always guessing the most frequent label gives {100 * self.chance:.1f} %"
         )
         answer, text, is_named = self._answer(), "", not self.is_flat
         if self.judged is not None and self.judged.lacking:
             answer, is_named = f"no layer is named: {self.judged.lacking}", False
         elif above is False:
-            answer = "no layer reads the labels above chance: the highest has "
-            answer += f"{self.text(layer)}, and {share}"
+            highest = f"the highest has {self.text(layer)}, and {chance}"
+            answer = f"no layer reads the labels above chance: {highest}"
             is_named = False
         else:
             if above:
-                text += f"; {share}"
+                text += f"; {chance}"
             if self.judged is not None:
                 text += f". Judged: {self.judged.text}"
-        numbers: Numbers = {
+        numbers = {
             "metric": self.curve.metric,
             "pooling": self.curve.pooling,
-            "layer": None,
-            "value": point[0],
-            "stderr": point[1],
-            "last": last[0],
-            "last_stderr": last[1],
+            "layer": layer if is_named else None,
+            "value": value,
+            "stderr": stderr,
+            "last": last,
+            "last_stderr": last_stderr,
             "within_error": self._within(),
             "ties": len(self.tops),
             "chance": self.chance,
             "above_chance": above,
         }
-        if is_named:
-            numbers["layer"] = layer
         title = f"{capital(self.curve.title)}{where}"
         sentence = f"{title}: {answer}{text}."
         return Finding("best_layer", sentence, numbers, capital(answer))
@@ -203,19 +222,15 @@ class Probe:
         within = self._within()
         is_last = self.tops == [self.end]
         if is_last and not within:
-            keep = "the"
-            if self.whole:
-                keep = "keep the whole model: its"
+            keep = "keep the whole model: its" if self.whole else "the"
             return f"{keep} last layer reads {self.labels} best, at {best}"
         if within is None:
             return f"{top} reads {self.labels} best, at {best}; how sure that is, is not known"
         if within:
-            near = [
-                layer for layer in self._others() if self.is_within(self.tops[0], layer)
-            ]
-            tie, name = tied([*self.points], near, self.shipped), named(self.tops)
-            if is_last:
-                name = "the last layer"
+            others = self._others()
+            near = [layer for layer in others if self.is_within(self.tops[0], layer)]
+            tie = tied([*self.points], near, self.shipped)
+            name = "the last layer" if is_last else named(self.tops)
             return f"{tie} on {self.labels}; the best, {name}, has {best}"
         last = self.text(self.end)
         return f"use {top}: it reads {self.labels} at {best}, {self.shipped} at {last}"

@@ -1,7 +1,10 @@
-"""Every metric that a run can hold, by name: what it is called, and the sets they are chosen in."""
+"""Every metric that a run can hold, by name: what it is called, and the sets they are chosen in.
+
+Metrics are found by their records, in the files of `metrics` and `probes`: a new one needs no line
+here. A run's table may name one that this version does not know; it is shown by its bare name.
+"""
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import TypeVar, get_args
 
 import pandas as pd
@@ -37,34 +40,33 @@ DEFAULT = (
     *SEVEN, "infonce_bound", "cosine_similarity", "cka", "layer_accuracy", "perplexity", "saturation_layer",
     "saturated", "linear_probe", "knn_probe",
 )  # fmt: skip
-_KINDS = get_args(Needs)
 
 
 def _position(metric: Metric) -> tuple[int, int]:
     """Return where a metric stands among all: by its kind, and there in the order of `ORDER`."""
-    at = len(ORDER)
-    if metric.name in ORDER:
-        at = ORDER.index(metric.name)
-    return _KINDS.index(metric.needs), at
+    names = (*ORDER, metric.name)
+    return get_args(Needs).index(metric.needs), names.index(metric.name)
 
 
-KNOWN = {
-    m.name: m
-    for m in sorted(
-        chain(records(metrics.__name__), records(probes.__name__)), key=_position
-    )
-}
+KNOWN: dict[str, Metric] = {}
 """Every record there is."""
-TRAINED = {
-    m.name: m
-    for m in KNOWN.values()
-    if isinstance(m.how, FromReadings) and m.how.compute is None
-}
+TRAINED: dict[str, Metric] = {}
 """What a training measures at each evaluation beside the others: a run of `profile` has none of these."""
-COUNTS = {m.name: m for m in KNOWN.values() if m.beside}
+COUNTS: dict[str, Metric] = {}
 """What stands in a run's table because of another metric or an option."""
-METRICS = {name: m for name, m in KNOWN.items() if name not in (*TRAINED, *COUNTS)}
-RANKS = {name: i for i, name in enumerate((*METRICS, *TRAINED, *COUNTS))}
+METRICS: dict[str, Metric] = {}
+"""What `profile` can be asked for."""
+for _metric in sorted(
+    [*records(metrics.__name__), *records(probes.__name__)], key=_position
+):
+    KNOWN[_metric.name] = _metric
+    if isinstance(_metric.how, FromReadings) and _metric.how.compute is None:
+        TRAINED[_metric.name] = _metric
+    elif _metric.beside:
+        COUNTS[_metric.name] = _metric
+    else:
+        METRICS[_metric.name] = _metric
+RANKS = [*METRICS, *TRAINED, *COUNTS]
 SETS = {
     "default": tuple(name for name in METRICS if name in DEFAULT),
     "seven": tuple(name for name in METRICS if name in SEVEN),
@@ -82,13 +84,19 @@ CHOICES = {
 
 
 def about(name: str) -> Metric:
-    """Return what is known of a name in a run's table; an unknown one has its name alone."""
+    """Return what is known of a name in a run's table.
+
+    An unknown one has its name alone.
+    """
     return KNOWN.get(name) or Metric(name=name, title=name)
 
 
 def rank(name: str) -> int:
-    """Return the position of a metric in the order they are shown in."""
-    return RANKS.get(name, len(RANKS))
+    """Return the position of a metric in the order they are shown in.
+
+    An unknown one comes last.
+    """
+    return [*RANKS, name].index(name)
 
 
 def measured(kind: type[H]) -> Iterator[tuple[Metric, H]]:
@@ -99,12 +107,20 @@ def measured(kind: type[H]) -> Iterator[tuple[Metric, H]]:
 
 
 def named(metric: str, variant: str | None = None) -> str:
-    """Return a metric's title, and before it the choices of its variant that are not the default."""
+    """Return a metric's title, and before it the choices of its variant that are not the default.
+
+    >>> named("cka", "linear,debiased"), named("cka", "linear,biased")
+    ('CKA', 'biased CKA')
+    """
     return " ".join((*_chosen(variant), about(metric).title))
 
 
 def file_name(metric: str, variant: str | None = None) -> str:
-    """Return what a file of a metric is called, of another choice than the default by another name."""
+    """Return what a file of a metric is called, of another choice than the default by another name.
+
+    >>> file_name("cka", "linear,debiased"), file_name("cka", "linear,biased")
+    ('cka', 'biased_cka')
+    """
     return "_".join((*_chosen(variant), metric))
 
 
@@ -113,7 +129,11 @@ def _chosen(variant: str | None) -> list[str]:
 
 
 def titled(metric: str, variant: str | None = None, whole: bool = False) -> str:
-    """Return what `named` does as one number for each layer, with the whole variant where it has several."""
+    """Return what `named` does as one number for each layer, with the whole variant where it has several.
+
+    >>> titled("cka", "linear,biased")
+    'biased CKA to the last layer'
+    """
     title = named(metric, variant)
     if about(metric).needs == "pairs":
         title += " to the last layer"
@@ -122,19 +142,12 @@ def titled(metric: str, variant: str | None = None, whole: bool = False) -> str:
     return title
 
 
-def scale(metric: str) -> float:
-    """Return the factor from a metric's values to the unit they are shown in."""
-    if about(metric).unit == "%":
-        return 100.0
-    return 1.0
-
-
-def meaning_of(metric: str, table: "pd.DataFrame | None" = None) -> Meaning:
+def meaning_of(metric: str, table: pd.DataFrame | None = None) -> Meaning:
     """Return what a metric means and where it comes from; of a run's `table` also its options."""
     record = about(metric)
     more = []
     if record.formula:
-        more.append(("Formula", record.formula))
+        more = [("Formula", record.formula)]
     if table is not None:
         variants = table.loc[table["metric"] == metric, "variant"].dropna().unique()
         if len(variants):
@@ -143,21 +156,35 @@ def meaning_of(metric: str, table: "pd.DataFrame | None" = None) -> Meaning:
 
 
 def is_scalar(key: str) -> bool:
-    """Return whether a tensor of a shard holds one value per sample and layer."""
+    """Return whether a tensor of a shard holds one value per sample and layer.
+
+    >>> is_scalar("curvature.raw"), is_scalar("raw.mean")
+    (True, False)
+    """
     return about(key.split(".")[0]).needs == "tokens"
 
 
 def parse_key(key: str) -> tuple[str, str | None, str]:
-    """Return (metric, variant, site) of a per-sample tensor's key."""
+    """Return (metric, variant, site) of a per-sample tensor's key.
+
+    >>> parse_key("prompt_entropy.alpha=1.5.raw"), parse_key("curvature.normed")
+    (('prompt_entropy', 'alpha=1.5', 'raw'), ('curvature', None, 'normed'))
+    """
     metric, *variant, site = key.split(".")
     return metric, ".".join(variant) or None, site
 
 
 def choose_metrics(metrics: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the chosen metrics: those of a set (`SETS`), or names separated by commas."""
+    """Return the names of the chosen metrics: those of a set (`SETS`), or names separated by commas.
+
+    They come in the order in which metrics are shown. Raises `LayerscopeError` for an unknown name.
+
+    >>> choose_metrics("cka, curvature")
+    ('curvature', 'cka')
+    """
     if isinstance(metrics, str):
         metrics = filter(None, map(str.strip, metrics.split(",")))
-    chosen: set[str] = set()
+    chosen = set()
     for name in metrics:
         if name in TRAINED:
             raise LayerscopeError(

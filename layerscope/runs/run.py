@@ -1,4 +1,8 @@
-"""A finished run, opened from its folder."""
+"""A finished run, opened from its folder.
+
+Everything is read when it is first asked for: the manifest at once, tables as one long frame, and of
+the states only what is looked at, layer by layer. Nothing here needs the model.
+"""
 
 import shutil
 from collections.abc import Collection
@@ -11,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, near
-from layerscope.core.files import own_folder
+from layerscope.core import LayerscopeError, near, own_folder
 from layerscope.core.hub import page_folder
 from layerscope.core.saved import typed
 from layerscope.runs.folder import COLUMNS, RunFolder
@@ -79,7 +82,10 @@ class Run(Saved):
 
     @property
     def sublayers(self) -> tuple[Column, ...]:
-        """What is inside the blocks, site by site; empty where the run was made without sub-layers."""
+        """What is inside the blocks, site by site.
+
+        It is empty where the run was made without sub-layers.
+        """
         columns: list[Column] = []
         for site, layers in sublayers_in(self.info).items():
             columns += map(partial(Column, site), layers)
@@ -137,7 +143,10 @@ class Run(Saved):
         return tuple(map(int, np.sort(self._long["step"].dropna().unique())))
 
     def table(self) -> pd.DataFrame:
-        """Return the long frame of every metric: see `COLUMNS` for its columns; times are no part of it."""
+        """Return the long frame of every metric: see `COLUMNS` for its columns.
+
+        Times are no part of it.
+        """
         return self._long.copy()
 
     @cached_property
@@ -248,7 +257,10 @@ class Run(Saved):
         return gather(self.folder, pooling, [Column(site, layer)], order)[:, 0].numpy()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
+        """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON.
+
+        No number is null.
+        """
         entries: dict[str, Any] = import_module(self.DOCUMENT).as_dict(self)
         return entries
 
@@ -288,21 +300,18 @@ class Run(Saved):
         facts = pd.Index(["sample", "name", "label", "length"])
         alone = plan[facts.intersection(plan.columns, sort=False)]
         frames = []
-        for shard, rows in alone.groupby(plan["shard"]):
-            with self.folder.shard(int(str(shard))) as file:
-                for key in filter(is_scalar, file.keys()):
-                    metric, variant, site = parse_key(key)
-                    values, layers = file.get_tensor(key), self.layers_at(site)
-                    frame = rows.loc[rows.index.repeat(len(values))]
-                    frames.append(
-                        frame.assign(
-                            metric=metric,
-                            variant=variant,
-                            layer=np.tile(layers, len(rows)),
-                            site=site,
-                            value=values.T.reshape(-1).numpy(),
-                        )
-                    )
+        for key in filter(is_scalar, self.folder.sample_keys()):
+            metric, variant, site = parse_key(key)
+            values, layers = self.folder.sample_values(key), self.layers_at(site)
+            frame = alone.loc[alone.index.repeat(len(layers))]
+            frame = frame.assign(
+                metric=metric,
+                variant=variant,
+                layer=np.tile(layers, len(alone)),
+                site=site,
+                value=values.T.reshape(-1).numpy(),
+            )
+            frames.append(frame)
         for name in self.folder.tables():
             if name.startswith("samples."):
                 table = self.folder.read_table(name)
@@ -313,7 +322,7 @@ class Run(Saved):
 
 
 def _need(what: str, name: object, available: Collection[object]) -> None:
-    """Raise where a run has no layer, site, pooling or step of a name."""
+    """Raise `LayerscopeError` where a run has no layer, site, pooling or step of a name."""
     if name not in available:
         has = ", ".join(map(str, available)) or "none"
         raise LayerscopeError(f"{what} {name!r} is not in this run: it has {has}")

@@ -1,4 +1,9 @@
-"""Pooled states on disk, read as if they were one array [N, layers, D]."""
+"""Pooled states on disk, read as if they were one array [N, layers, D].
+
+A shard holds a tensor for each site and pooling, `raw.mean` [L+1, n, D], with a row for each layer
+of that site. A column of the array is one layer at one site; its rows are rows of the plan, each in
+its shard at its offset.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +56,11 @@ class StoredStates:
 
 
 def sublayers_in(manifest: dict[str, Any]) -> dict[str, list[int]]:
-    """Return the sites inside the blocks of a run, each with its layers, by its manifest."""
+    """Return the sites inside the blocks of a run, each with its layers, by its manifest.
+
+    >>> sublayers_in({"model": {"sublayers": {"attention_out": [1, 2, 3]}}}), sublayers_in({"model": {}})
+    ({'attention_out': [1, 2, 3]}, {})
+    """
     return dict(manifest["model"].get("sublayers", {}))
 
 
@@ -59,14 +68,13 @@ def gather(
     folder: RunFolder, pooling: str, columns: Sequence[Column], rows: object
 ) -> Tensor:
     """Return the states [n, layers, D] of these rows of the plan, in this order, float32."""
-    wanted = np.asarray(rows, dtype=np.int64)
-    shards = folder.plan["shard"].to_numpy()[wanted]
-    offset = folder.plan["offset"].to_numpy()[wanted]
+    places = folder.plan.loc[np.asarray(rows), ["shard", "offset"]]
+    shards, offset = places.to_numpy().T
     # a sub-layer's site has a row only for the layers where it is found, and some states are of
     # some layers alone
     inside = sublayers_in(folder.manifest)
     every = folder.manifest["model"].get("layers")
-    at: list[tuple[str, int]] = []
+    at = []
     for column in columns:
         layers, row = inside.get(column.site, every), column.layer
         if layers is not None:
@@ -81,6 +89,6 @@ def gather(
             parts = [unpacked(file, key, row, keys)[take] for key, row in at]
         block = torch.stack(parts, 1)
         if not states.numel():
-            states = block.new_empty(len(wanted), *block.shape[1:])
+            states = block.new_empty(len(shards), *block.shape[1:])
         states[torch.from_numpy(here)] = block
     return states

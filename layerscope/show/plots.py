@@ -179,6 +179,16 @@ class HeatMap(Plot):
     reversed: bool = False
     least: float = 0.0
 
+    @classmethod
+    def of(cls, frame: "pd.DataFrame", **how: Any) -> "HeatMap":
+        """Return the numbers of a frame as a map, with the names of its rows and columns."""
+        return cls(
+            rows=tuple(map(str, frame.index)),
+            columns=tuple(map(str, frame.columns)),
+            values=tuple(map(tuple, frame.to_numpy(dtype=float).tolist())),
+            **how,
+        )
+
 
 def counted(rows: "pd.DataFrame") -> str:
     """Return on how many samples rows rest, where that is known."""
