@@ -1,4 +1,10 @@
-"""A run folder started or resumed, and the pass: every batch of the plan once, whatever interrupts it."""
+"""A run folder started or resumed, and the pass: every batch of the plan once, whatever interrupts it.
+
+The plan has batches, and shards of a few batches each. A batch is one forward, during which a
+`Measure` sees the states of every layer. A shard is one file: what is measured of its batches,
+joined along the samples. A killed pass goes on with the shards that have no file; processes of a
+team take whichever shard is free.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,10 +17,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, count, listed
+from layerscope.core import LayerscopeError, Reporter, Team, count, listed
 from layerscope.core.prefetch import ahead
-from layerscope.core.processes import Team
-from layerscope.core.progress import Reporter
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, in_halves
 from layerscope.profiling.identity import refuse_another
@@ -44,7 +48,10 @@ Size = Callable[[pd.DataFrame, Job], int]
 
 
 def _bytes(plan: pd.DataFrame, job: Job) -> int:
-    """Return the size of the pooled states; similarities may keep a vector more of each original."""
+    """Return the size of the pooled states; similarities may keep a vector more of each original.
+
+    Of 1,000 samples at 13 layers of width 768, one vector each in float32, that is 40 MB.
+    """
     model, rows = job.model, len(plan)
     originals = int((plan["view"] == 0).sum())
     vectors = rows * len(job.vectors.poolings) + originals * len(job.vectors.pairs)
@@ -55,34 +62,56 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     return numbers * (2 if job.options.store_dtype == "float16" else 4)
 
 
-def open_or_start(
+def shared_run(
     path: Path,
     manifest: dict[str, Any],
     job: Job,
     reporter: Reporter,
+    team: Team,
+    measure: Measures = BatchMeasure,
     size_of: Size = _bytes,
-) -> RunFolder:
-    """Resume the run of that folder, or plan a new one and say what it takes, in bytes by `size_of`.
+) -> Run:
+    """Return the run of a folder, started or resumed and its pass whole, by all processes of a team.
 
-    Raises `LayerscopeError` for a folder that holds another run, and for states that do not fit on
-    its disk.
+    `size_of` says what the states of a plan take, in bytes. Raises `LayerscopeError` for a folder
+    that holds another run, and for states that do not fit on its disk.
     """
-    notes = [*job.corpus.notes, *job.model.notes]
-    for note in notes:
-        reporter.say(note)
-    if RunFolder.exists(path):
-        folder = RunFolder(path)
-        refuse_another(path, folder.manifest, manifest)
-        for name in folder.drop_damaged():
-            reporter.say(
-                f"{name} of {str(path)!r} has changed since it was written: it is computed again"
-            )
-        finished = sum(folder.is_finished(shard) for shard in folder.shards)
+
+    def start() -> None:
+        for note in (*job.corpus.notes, *job.model.notes):
+            reporter.say(note)
+        if RunFolder.exists(path):
+            _resume(path, manifest, reporter)
+        else:
+            _start(path, manifest, job, reporter, size_of)
+
+    team.lead(start)
+    run = Run(path)
+    refuse_another(path, run.info, manifest)
+    _run_pass(job, run.folder, reporter, measure, team)
+    _report_broken(run, reporter)
+    return run
+
+
+def _resume(path: Path, manifest: dict[str, Any], reporter: Reporter) -> None:
+    """Say what a run that was stopped has, without what is damaged."""
+    folder = RunFolder(path)
+    refuse_another(path, folder.manifest, manifest)
+    for name in folder.drop_damaged():
         reporter.say(
-            f"resuming {str(path)!r}: {finished} of {len(folder.shards)} shards are done"
+            f"{name} of {str(path)!r} has changed since it was written: it is computed again"
         )
-        folder.log("resumed", finished=finished)
-        return folder
+    finished = sum(map(folder.is_finished, folder.shards))
+    reporter.say(
+        f"resuming {str(path)!r}: {finished} of {len(folder.shards)} shards are done"
+    )
+    folder.log("resumed", finished=finished)
+
+
+def _start(
+    path: Path, manifest: dict[str, Any], job: Job, reporter: Reporter, size_of: Size
+) -> None:
+    """Plan a new run, say what it takes, and make its folder."""
     plan = make_plan(job)
     size = size_of(plan, job)
     need_room(path, size)
@@ -94,16 +123,19 @@ def open_or_start(
         f"{job.model.loaded.name}: {job.model.size} · {job.corpus.name}: {samples} · "
         f"{size / 1e6:,.0f} MB of states in {path}"
     )
-    for note in _left_out(plan, job):
+    left_out = _left_out(plan, job)
+    for note in left_out:
         reporter.say(note)
-        notes.append(note)
+    notes = [*job.corpus.notes, *job.model.notes, *left_out]
     folder = RunFolder.create(path, {**manifest, "notes": notes}, plan)
     folder.log("started", rows=len(plan), shards=len(folder.shards))
-    return folder
 
 
 def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
-    """Return a line on each kind of samples, or parts of them, that are left out."""
+    """Return a line on each kind of samples, or parts of them, that are left out.
+
+    Texts are cut, samples are empty, copies are kept from probes, labels are not the model's classes.
+    """
     lines, total = [], len(job.corpus)
     if plan.attrs["cut"]:
         what, unit = "sounds", "second"
@@ -112,22 +144,24 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
         most = count(job.model.max_length or 0, unit)
         lines.append(f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {most}")
     if plan.attrs["empty"]:
-        lacking = np.delete(np.arange(total), plan["sample"].unique())
-        names = [job.corpus.names[sample] for sample in lacking.tolist()]
+        lacking = np.setdiff1d(np.arange(total), plan["sample"]).tolist()
+        names = [job.corpus.names[sample] for sample in lacking]
         what = "samples have no token"
         if job.corpus.modality == "audio":
             what = "sounds are too short for the model"
         lines.append(
             f"{len(names):,} of {total:,} {what}: they are left out and counted ({listed(names)})"
         )
-    if "label" in plan and "copy" in plan:
-        n = plan.loc[plan["copy"], "sample"].nunique()
+    if "label" not in plan:
+        return lines
+    if "copy" in plan:
+        copies = plan.loc[plan["copy"], "sample"].nunique()
         lines.append(
-            f"{n:,} of {total:,} samples are exact copies of others: probes leave them out"
+            f"{copies:,} of {total:,} samples are exact copies of others: probes leave them out"
         )
     lens = job.model.lens
     is_read = lens is not None and lens.kind == "pooled" and job.options.wants("lens")
-    if is_read and "label" in plan and "target" not in plan:
+    if is_read and "target" not in plan:
         example = plan["label"].iloc[0]
         lines.append(
             f"the labels are not the classes of the model's head (such as {example}): no layer accuracy"
@@ -135,58 +169,36 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
     return lines
 
 
-def shared_run(
-    path: Path,
-    manifest: dict[str, Any],
-    job: Job,
-    reporter: Reporter,
-    team: Team,
-    measure: Measures | None = None,
-    size_of: Size = _bytes,
-) -> Run:
-    """Return the run of a folder, started or resumed and its pass whole, by all processes of a team."""
+def _report_broken(run: Run, reporter: Reporter) -> None:
+    """Name the samples that are left out for a NaN or an infinity, with their first layer.
 
-    def start() -> None:
-        open_or_start(path, manifest, job, reporter, size_of)
-
-    team.lead(start)
-    run = Run(path)
-    refuse_another(path, run.info, manifest)
-    run_pass(job, run.folder, reporter, measure or BatchMeasure, team)
-    report_broken(run, reporter)
-    return run
-
-
-def report_broken(run: Run, reporter: Reporter) -> None:
-    """Name the samples that are left out for a NaN or an infinity, with their first layer; raise for all of them."""
+    Raises `LayerscopeError` for all of them.
+    """
     plan, layers = run.folder.plan, run.folder.broken()
     broken = np.flatnonzero(layers >= 0)
     if not len(broken):
         return
-    original = plan["view"] == 0
-    refuse_hopeless(run.info["model"]["name"], plan["name"][original], layers[original])
+    model, original = run.info["model"]["name"], plan["view"] == 0
+    refuse_hopeless(model, plan["name"][original], layers[original])
+    first = f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}"
     mend = "; `dtype='float32'` may help" if run.has_model else ""
     reporter.say(
-        f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: "
-        f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted{mend}"
+        f"{len(broken):,} of {len(plan):,} forwards of {model} hold NaN or infinity (first: {first}): "
+        f"they are left out and counted{mend}"
     )
 
 
-def run_pass(
-    job: Job,
-    folder: RunFolder,
-    reporter: Reporter,
-    measure: Measures = BatchMeasure,
-    team: Team | None = None,
+def _run_pass(
+    job: Job, folder: RunFolder, reporter: Reporter, measure: Measures, team: Team
 ) -> None:
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
     The processes of a team share the shards, and an error of one ends all. A single sample that does
     not fit ends the pass.
     """
-    team = team or Team()
     unfinished = [*filterfalse(folder.is_finished, folder.shards)]
-    todo: list[int] = team.meet(unfinished)[0]
+    # the list of the first process holds for all
+    todo = team.meet(unfinished)[0]
 
     def halved(rows: pd.DataFrame) -> None:
         batch = int(rows["batch"].iloc[0])
@@ -197,15 +209,15 @@ def run_pass(
 
     def write(shard: int) -> int:
         parts = []
-        for rows, inputs in ahead(partial(read, job), batches_in(folder.rows(shard))):
+        plan = folder.rows(shard)
+        for rows, inputs in ahead(partial(read, job), batches_in(plan)):
             parts += list(compute(job, rows, halved, measure, inputs))
             advance(len(rows))
         tensors = joined(parts)
-        names = folder.rows(shard)["name"]
-        if len(names) >= HOPELESS:
-            refuse_hopeless(job.model.loaded.name, names, tensors["broken"])
+        if len(plan) >= HOPELESS:
+            refuse_hopeless(job.model.loaded.name, plan["name"], tensors["broken"])
         folder.write_shard(shard, tensors)
-        folder.log("shard", shard=shard, forwards=len(parts), rows=len(names))
+        folder.log("shard", shard=shard, forwards=len(parts), rows=len(plan))
         return team.rank
 
     with (
@@ -223,11 +235,12 @@ def batches_in(plan: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def read(job: Job, rows: pd.DataFrame) -> Inputs:
-    """Return the samples of a batch as the model takes them."""
-    samples = [
-        view_of(job, int(sample), int(view))
-        for sample, view in zip(rows["sample"], rows["view"], strict=True)
-    ]
+    """Return the samples of a batch as the model takes them.
+
+    Views are made here, each time anew.
+    """
+    pairs = rows[["sample", "view"]].to_numpy().tolist()
+    samples = [view_of(job, sample, view) for sample, view in pairs]
     return job.model.encoder.batch(samples).pinned()
 
 
@@ -244,11 +257,13 @@ def compute(
         return f"of {one['length'].iloc[0]} tokens ({one['name'].iloc[0]})"
 
     def forward(part: pd.DataFrame) -> Tensors:
-        if part is rows and inputs is not None:
-            return _forward(job, part, measure, inputs)
-        return _forward(job, part, measure, read(job, part))
+        ready = inputs
+        if ready is None or part is not rows:
+            ready = read(job, part)
+        return _forward(job, part, measure, ready)
 
-    return (tensors for _, tensors in in_halves(rows, forward, halved, about))
+    for _, tensors in in_halves(rows, forward, halved, about):
+        yield tensors
 
 
 @torch.inference_mode()
@@ -262,8 +277,13 @@ def _forward(
 
 
 def joined(parts: list[Tensors]) -> Tensors:
-    """Join batches along the samples; the rows of tokens count on from batch to batch."""
-    out: Tensors = {}
+    """Join batches along the samples; the rows of tokens count on from batch to batch.
+
+    >>> first = {"broken": torch.tensor([-1, -1]), "lens.row": torch.tensor([0, 1])}
+    >>> joined([first, {"broken": torch.tensor([-1]), "lens.row": torch.tensor([0, 0])}])["lens.row"]
+    tensor([0, 1, 2, 2])
+    """
+    out = {}
     starts = np.cumsum([0, *(len(part["broken"]) for part in parts)]).tolist()
     for key, first in parts[0].items():
         pieces = [part[key] for part in parts]

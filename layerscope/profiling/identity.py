@@ -1,4 +1,9 @@
-"""What a run is made of, and whether a run folder holds the same."""
+"""What a run is made of, and whether a run folder holds the same.
+
+The manifest of a run has its model, data and options, all that is needed to repeat it. A folder is
+gone on with only where weights, dtype, device, samples, tokens and options are those it was begun
+with: half a run of one model and half of another would look like a whole one.
+"""
 
 import hashlib
 from pathlib import Path
@@ -6,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.saved import versions
+from layerscope.core import LayerscopeError, versions
 from layerscope.core.state_store import first_difference
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
@@ -34,7 +38,10 @@ COMPARED = (
 
 
 def examples(corpus: Corpus) -> list[str]:
-    """Return the beginnings of the first samples, where they are texts: a reader sees what the model was shown."""
+    """Return the beginnings of the first samples, where they are texts: a reader sees what the model was shown.
+
+    Of other samples there are none.
+    """
     texts = list[str]()
     if corpus.modality != "text":
         return texts
@@ -87,7 +94,10 @@ def describe(
 
 
 def about_states(model: StatesModel) -> dict[str, Any]:
-    """Return what a manifest says otherwise of states that were read; a hash of some tells them from others."""
+    """Return what a manifest says otherwise of states that were read.
+
+    They have no weights: a hash of some of them tells them from others.
+    """
     states, weights = model.states, weights_fingerprint(model.module)
     facts = (states.layers, states.width, states.names, weights)
     digest = hashlib.sha256(repr(facts).encode())
@@ -107,13 +117,11 @@ def about_states(model: StatesModel) -> dict[str, Any]:
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     """Raise where a run folder holds another run, naming the first thing that differs."""
-    pairs = [
-        (what, there[group].get(key), here[group][key]) for what, group, key in COMPARED
-    ]
-    pairs += [
-        (name, there["options"].get(name), value)
-        for name, value in here["options"].items()
-    ]
+    pairs = []
+    for what, group, key in COMPARED:
+        pairs.append((what, there[group].get(key), here[group][key]))
+    for name, value in here["options"].items():
+        pairs.append((name, there["options"].get(name), value))
     read = "tokens" if here["data"]["modality"] == "text" else "preprocessing"
     pairs.append((read, there["data"].get("tokens"), here["data"].get("tokens")))
     if differs := first_difference(pairs):

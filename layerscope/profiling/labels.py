@@ -1,4 +1,8 @@
-"""What the samples' labels say of each layer: probes, and how the states of a class lie together."""
+"""What the samples' labels say of each layer: probes, and how the states of a class lie together.
+
+A probe is fitted and judged by cross-validation, on samples of which none is a copy of another, and
+says of each whether it is right: with these hits two layers can be compared sample by sample.
+"""
 
 from collections.abc import Iterator
 from itertools import product
@@ -36,14 +40,18 @@ def label_rows(source: Source, item: tuple[str, int]) -> Iterator[Part]:
 def _collapse_rows(
     source: Source, labels: np.ndarray, pooling: str, column: Column
 ) -> Iterator[Row]:
-    """Yield the rows of neural collapse at a layer, whose states are read block by block; none of a single class."""
+    """Yield the rows of neural collapse at a layer; none of a single class.
+
+    Its states are read block by block, of which only sums are kept.
+    """
     states = source.run.states(pooling, (column,), source.rows)
     names, classes = np.unique(labels, return_inverse=True)
     sums = ClassSums.empty(len(names), states.width)
     for start in range(0, len(states), BLOCK):
         block = slice(start, start + BLOCK)
         sums.update(states[block][:, 0], torch.from_numpy(classes[block]))
-    if (collapse := sums.collapse()) is None:
+    collapse = sums.collapse()
+    if collapse is None:
         return
     for metric, _ in source.wanted(FromCollapse):
         value = getattr(collapse, metric.name)
@@ -53,12 +61,16 @@ def _collapse_rows(
 def _probe_rows(
     source: Source, labels: np.ndarray, pooling: str, column: Column
 ) -> Iterator[Part]:
-    """Yield the scores of probes at a layer, and keep each sample's."""
+    """Yield the scores of probes at a layer, what stands beside them, and which samples they get right.
+
+    `labels` are those of the probed samples.
+    """
     rows = source.probed
     # probed samples, and those left out as copies or not finite; a sample above the most that are
     # probed counts for neither
     total = len(rows) + source.total - len(source.distinct)
-    judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
+    usable, *_ = usable_classes(labels, len(rows), FOLDS)
+    judged = source.sample[rows][usable]
     states = source.run.states(pooling, (column,), rows)[:][:, 0]
     for metric, how in source.wanted(FromLabels):
         score = how.probe(states, labels, folds=FOLDS, seed=source.options.seed)

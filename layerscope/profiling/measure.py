@@ -1,4 +1,10 @@
-"""What one batch yields: pooled states, and what needs its tokens, taken while each layer is at hand."""
+"""What one batch yields: pooled states, and what needs its tokens, taken while each layer is at hand.
+
+The states of all tokens at all layers are too large to keep: 100 texts of 128 tokens at 13 layers
+of width 768 take half a gigabyte. So a layer is looked at while the model runs on: its tokens are
+pooled, each metric of tokens takes what it needs of them, and what the head is to read is copied.
+When the batch is through, what must be finished is finished for all layers at once.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,7 +18,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from layerscope.metrics.factors import FromTokens, Tokens
-from layerscope.metrics.metric import Metric
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
 from layerscope.profiling.plan import Job
@@ -24,11 +29,14 @@ from layerscope.runs.states import OWN, PROJECTED
 class BatchMeasure:
     """Visits every layer of one batch; `tensors` holds the result, keyed as in a shard.
 
-    Keys: `raw.mean` and so on [L+1, B, D]; `projected.own` [L+1, B, P] where there is a shared
-        space;
-    `prompt_entropy.alpha=1.raw` and other per-sample values [L+1, B], where of
-    a sub-layer's site there is a row for each layer that has it;
-    `broken` [B], the first layer of a sample that is not finite, or −1.
+    Keys, with L layers, B samples of the batch and D features:
+
+    `raw.mean` and so on, site and pooling: [L+1, B, D];
+    `projected.own`, where there is a shared space of P features: [L+1, B, P];
+    `prompt_entropy.alpha=1.raw` and other per-sample values, metric, variant and site: [L+1, B], of
+    a site inside the blocks with a row for each layer that has it;
+    `lens.prediction` and so on, what the head reads: [L+1, n] of n samples or tokens;
+    `broken`: [B], the first layer of a sample that is not finite, or −1.
     """
 
     def __init__(self, job: Job, inputs: Inputs, rows: pd.DataFrame) -> None:
@@ -36,48 +44,72 @@ class BatchMeasure:
         self.inputs, self.rows = inputs, rows
         self.original = bool((rows["view"] == 0).all())
         self.poolings = job.vectors.poolings
+        self.token_metrics = []
+        self.reads_head = False
         if self.original:
             self.poolings = (*job.vectors.poolings, *job.vectors.pairs)
+            for metric, how in measured(FromTokens):
+                if self.options.measures(metric):
+                    self.token_metrics.append((metric, how))
+            has_lens = self.model.lens is not None
+            self.reads_head = has_lens and self.options.wants("lens")
         self.positions: Tensor | None = None
         if "position" in rows:
             positions = rows["position"].to_numpy()
             self.positions = torch.tensor(positions, device=self.model.device)
-        self.token_metrics = list[tuple[Metric, FromTokens]]()
-        for metric, how in measured(FromTokens):
-            if self.options.measures(metric) and self.original:
-                self.token_metrics.append((metric, how))
-        self.reads_head = (
-            self.original and self.model.lens is not None and self.options.wants("lens")
-        )
         self.pooled = defaultdict[str, list[Tensor]](list)
         self.parts = defaultdict[tuple[str, FromTokens, str], list[Any]](list)
         self.finite = dict[int, Tensor]()
         self.lens_states = list[Tensor]()
         self.mask: Tensor | None = None
-        self.is_masked: bool | None = None
-        """Whether some states are padding: None before the first layer."""
+        """Which states are real, None where all are."""
+        self.has_mask = False
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
-        """Take what is asked for from the states of one layer."""
-        if self.is_masked is None:
+        """Take from the states of one layer, `[B, T, D]` or pooled `[B, D]`, what the options ask for."""
+        if not self.has_mask:
             # once a batch; where all states are real every layer is spared the masking
             mask = self.model.mask(self.inputs, tokens)
-            self.is_masked = mask is not None and not bool(mask.all())
-            self.mask = mask if self.is_masked else None
-        is_final = site == "normed" and layer == self.model.stack.depth
-        is_inside = site not in self.model.sites
+            if mask is not None and not bool(mask.all()):
+                self.mask = mask
+            self.has_mask = True
         used = self.mask
         if tokens.ndim == 3:
             sinkless, scalings = self.options.exclude_sinks, self.options.rows
             factors = Tokens(tokens, self.mask, sinkless, scalings)
             used = factors.used
-            if site == "raw" or is_final or is_inside:
-                for metric, how in self.token_metrics:
-                    value = how.compute(factors)
-                    self.parts[metric.name, how, site].append(value)
+            self._measure(layer, site, factors)
         # sees every token, so that no NaN goes unseen
         means = pool(tokens, self.mask, "mean")
-        for name in self.job.vectors.poolings if is_inside else self.poolings:
+        finite = torch.isfinite(means).all(-1)
+        self._pool(site, tokens, used, means)
+        if site == "raw":
+            if self.model.projection is not None:
+                inputs = replace(self.inputs, mask=self.mask)
+                vectors = self.model.projection.vectors(tokens.clone(), inputs)
+                self.pooled[f"{PROJECTED}.{OWN}"].append(vectors)
+                finite &= torch.isfinite(vectors).all(-1)
+            if self.reads_head:
+                self._keep(tokens)
+        self.finite[layer] = finite & self.finite.get(layer, finite)
+
+    def _measure(self, layer: int, site: str, factors: Tokens) -> None:
+        """Compute the metrics of tokens: of every layer, of the final one, and of all that is inside the blocks."""
+        is_final = site == "normed" and layer == self.model.stack.depth
+        is_inside = site not in self.model.sites
+        if site == "raw" or is_final or is_inside:
+            for metric, how in self.token_metrics:
+                value = how.compute(factors)
+                self.parts[metric.name, how, site].append(value)
+
+    def _pool(
+        self, site: str, tokens: Tensor, used: Tensor | None, means: Tensor
+    ) -> None:
+        """Pool the states of a layer in every way; `means` are those of all real tokens."""
+        poolings = self.poolings
+        if site not in self.model.sites:
+            poolings = self.job.vectors.poolings
+        for name in poolings:
             if name != "mean":
                 vectors = pool(tokens, self.mask, name, self.positions)
             elif used is self.mask:
@@ -85,24 +117,15 @@ class BatchMeasure:
             else:
                 vectors = pool(tokens, used, "mean")
             self.pooled[f"{site}.{name}"].append(vectors)
-        finite = torch.isfinite(means).all(-1)
-        if site == "raw" and self.model.projection is not None:
-            inputs = replace(self.inputs, mask=self.mask)
-            vectors = self.model.projection.vectors(tokens.clone(), inputs)
-            self.pooled[f"{PROJECTED}.{OWN}"].append(vectors)
-            finite &= torch.isfinite(vectors).all(-1)
-        self.finite[layer] = finite & self.finite.get(layer, finite)
-        if self.reads_head and site == "raw":
-            self._keep(tokens)
 
     def _keep(self, tokens: Tensor) -> None:
-        """Keep what the head is to read of a layer."""
+        """Keep what the head is to read of a layer: everything, or some of its tokens."""
         assert self.model.lens is not None
         if self.model.lens.kind == "pooled":
             # a block may change its input in place
             self.lens_states.append(tokens.clone())
         else:
-            self.lens_states.append(tokens[self._index("lens")])
+            self.lens_states.append(tokens[self._read_tokens()])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything measured, on the CPU."""
@@ -117,15 +140,16 @@ class BatchMeasure:
         for (name, how, site), parts in self.parts.items():
             values = how.finish(parts, self.options.alpha, chosen)
             for variant, by_layer in values.items():
-                out[".".join(filter(None, (name, variant, site)))] = by_layer
+                key = f"{name}.{variant}.{site}" if variant else f"{name}.{site}"
+                out[key] = by_layer
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
         out["broken"] = self._first_broken()
         return {name: values.cpu() for name, values in out.items()}
 
-    def _index(self, name: str) -> tuple[Tensor, Tensor]:
-        """Return sample and position of every token that the plan names so."""
-        positions = [*self.rows[name]]
+    def _read_tokens(self) -> tuple[Tensor, Tensor]:
+        """Return sample and position of every token that the head reads."""
+        positions = [*self.rows["lens"]]
         sample = np.repeat(np.arange(len(positions)), [*map(len, positions)])
         position = np.concatenate(positions).astype(np.int64)
         device = self.model.device
@@ -133,41 +157,44 @@ class BatchMeasure:
             position, device=device
         )
 
-    def _after(self, sample: Tensor, position: Tensor) -> Tensor:
-        """Return the token that follows each position."""
-        ids = self.inputs.named.get("decoder_input_ids", self.inputs.named["input_ids"])
-        return ids[sample, position + 1]
-
     def _lens(self, states: Tensor) -> dict[str, Tensor]:
-        """Read layers 0..L through the head: predictions, and for known targets their negative log likelihood."""
+        """Read layers 0..L through the head: predictions, and for known targets their negative log likelihood.
+
+        `states` are `[L+1, B, …]`, or of a head that reads tokens, those of its n tokens
+        `[L+1, n, D]`.
+        """
         lens = self.model.lens
         assert lens is not None
         out, target = dict[str, Tensor](), None
         logits: Iterable[Tensor] = ()
         inputs = replace(self.inputs, mask=None)
-        if states.ndim == 4:
-            inputs = replace(inputs, mask=self.model.mask(self.inputs, states[0]))
         if lens.kind == "pooled":
+            if states.ndim == 4:
+                inputs = replace(inputs, mask=self.model.mask(self.inputs, states[0]))
             logits = (lens.sample_logits(layer, inputs) for layer in states)
             if "target" in self.rows:
                 targets = self.rows["target"].to_numpy()
                 target = torch.tensor(targets, device=states.device)
         else:
-            sample, position = self._index("lens")
+            sample, position = self._read_tokens()
             out = {"lens.row": sample.int(), "lens.position": position.int()}
             if len(sample):
                 logits = lens.token_logits(states.flatten(0, 1), inputs)
             if self.model.causal:
-                target = self._after(sample, position)
+                named = self.inputs.named
+                ids = named.get("decoder_input_ids", named["input_ids"])
+                target = ids[sample, position + 1]
+
+        # logits come in pieces of the layers, one layer after the other
         predictions = [states.new_empty(0, dtype=torch.int32)]
         losses = [states.new_empty(0, dtype=torch.float32)]
         start = 0
-        for rows in logits:
-            predictions.append(rows.argmax(-1).int())
+        for piece in logits:
+            predictions.append(piece.argmax(-1).int())
             if target is not None:
-                answers = target.repeat(len(states))[start : start + len(rows)]
-                losses.append(cross_entropy(rows, answers, reduction="none"))
-            start += len(rows)
+                answers = target.repeat(len(states))[start : start + len(piece)]
+                losses.append(cross_entropy(piece, answers, reduction="none"))
+            start += len(piece)
         shape = len(states), start // len(states)
         out["lens.prediction"] = torch.cat(predictions).view(shape)
         if target is not None:

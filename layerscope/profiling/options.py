@@ -6,8 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import Options
+from layerscope.core import LayerscopeError, Options
 from layerscope.models.options import LoadOptions, Override
 
 if TYPE_CHECKING:
@@ -68,12 +67,7 @@ class PassOptions:
     @classmethod
     def of_run(cls, stored: Mapping[str, Any]) -> "PassOptions":
         """Return the options that a run's manifest holds."""
-        return cls(**{name: stored[name] for name in cls.names()})
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Return the names of the options."""
-        return [field.name for field in fields(cls)]
+        return cls(**{field.name: stored[field.name] for field in fields(cls)})
 
     def check(self) -> None:
         """Raise `LayerscopeError` where options do not fit together."""
@@ -106,7 +100,10 @@ class PassOptions:
 
     @property
     def reservoir(self) -> int | None:
-        """How many samples of a stream have their states looked at together; None where all data are."""
+        """How many samples of a stream have their states looked at together.
+
+        It is None where all data are.
+        """
         if self.keep_states == "all":
             return None
         _, _, number = self.keep_states.partition(":")

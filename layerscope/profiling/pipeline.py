@@ -1,20 +1,23 @@
-"""The work of `profile`: model and corpus in, a run folder with states and tables out."""
+"""The work of `profile`: model and corpus in, a run folder with states and tables out.
+
+What is wrong is reported before anything is computed: data are opened before the model is loaded,
+and a metric that cannot be measured here is left out, or refused where nothing else is asked for.
+Then comes the pass, which keeps pooled states, and after it the tables, which need no model. Data
+that are streamed are summed up first; what sums cannot give is measured on a sample of them.
+"""
 
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError, folder_name
+from layerscope.core import LayerscopeError, Reporter, Team, processes, reporting
+from layerscope.core.errors import folder_name
 from layerscope.core.folder_lock import locked
-from layerscope.core.processes import Team
-from layerscope.core.progress import Reporter, reporting
 from layerscope.inputs import Corpus, open_corpus, open_stream
 from layerscope.inputs.corpus import MORE
 from layerscope.inputs.streams import Stream
@@ -49,19 +52,17 @@ def run_profile(options: ProfileOptions) -> Run:
     measuring, team = options.measuring, processes.team()
     reporter = reporting(options.progress and team.leads)
     _check(options)
-    reads_states = options.states is not None
-    if reads_states:
+    if options.states is None:
+        job, stream, data = _ready(options)
+        first = job if stream is None else of_stream(job)
+        for line in check_available(first.options, job.model, job.corpus):
+            reporter.say(line)
+    else:
         job, stream = of_states(options), None
         data = options.states if options.data is None else options.data
-    else:
-        job, stream, data = _ready(options)
-    summed = job if stream is None else of_stream(job)
-    lines = check_available(summed.options, job.model, job.corpus)
-    if reads_states:  # what the run does not hold is noted in it
+        lines = check_available(job.options, job.model, job.corpus)
+        # what the run does not hold is noted in it
         job = replace(job, model=replace(job.model, notes=(*job.model.notes, *lines)))
-    else:
-        for line in lines:
-            reporter.say(line)
     describe_job = partial(
         describe,
         source=as_named(options.model),
@@ -100,7 +101,7 @@ def _run_stream(
     for line in check_available(measuring, job.model, corpus):
         reporter.say(line)
     left_out = {*_lacking(measuring, job.model, corpus), *summed_metrics}
-    from_sample = (*filterfalse(left_out.__contains__, measuring.metrics),)
+    from_sample = tuple(name for name in measuring.metrics if name not in left_out)
     notes = *corpus.notes, *sums.notes(job, summed_metrics, from_sample, len(corpus))
     sampled_job = replace(job, corpus=replace(corpus, notes=notes))
     stream_facts = {"samples": sums.seen, "data": manifest["data"]}
@@ -122,6 +123,7 @@ def _folder_for(job: Job, data: Any, manifest: dict[str, Any]) -> Path:
 
 
 def _check(options: ProfileOptions) -> None:
+    """Raise `LayerscopeError` for options that are wrong whatever the model and the data."""
     if options.states is None and options.model is None:
         lack = "name one, such as minilm, or states that another engine wrote with `states`"
         raise LayerscopeError(f"no model is given: {lack}")
@@ -135,14 +137,15 @@ def _check(options: ProfileOptions) -> None:
 def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
     """Return model and samples, the stream where the data are one, and the data as the user names them."""
     measuring = options.measuring
-    columns: dict[str, Any] = {
-        "labels": options.labels,
-        "text_column": options.text_column,
-        "label_column": options.label_column,
-    }
-    opened: Callable[[Any], Corpus | Stream] = partial(open_corpus, **columns)
+    opened: Callable[..., Corpus | Stream] = open_corpus
     if measuring.reservoir is not None:
-        opened = partial(open_stream, rows=CHUNK, **columns)
+        opened = partial(open_stream, rows=CHUNK)
+    opened = partial(
+        opened,
+        labels=options.labels,
+        text_column=options.text_column,
+        label_column=options.label_column,
+    )
     # wrong data is reported before the model is loaded
     source = None if options.data is None else opened(options.data)
     loaded = load(options.model, options.load, options.processor)
@@ -193,8 +196,8 @@ def check_available(
 ) -> list[str]:
     """Return a line for each metric that is named and not available here; raise where none is.
 
-    Of a set of metrics those that apply are taken; the only line is on labels that cannot be
-    probed, or on all that states which were read do not give.
+    Of a set of metrics, as `default`, those that apply are taken; the only line is on labels that
+    cannot be probed, or on all that states which were read do not give.
     """
     missing = _lacking(options, model, corpus)
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
@@ -242,6 +245,7 @@ def _lack(
 
 
 def _lack_of_labels(how: How, corpus: Corpus, is_stream: bool) -> str | None:
+    """Return why a metric of labels is not available, and the mend; None where it is."""
     if corpus.labels is None:
         return "the data have no labels (name their column with `label_column`)"
     if isinstance(how, FromCollapse):

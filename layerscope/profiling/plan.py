@@ -3,6 +3,15 @@
 A row is a sample, or a view of one. Rows are sorted by length and cut into batches with little
 padding, batches into shards, which are computed and written whole. All that is drawn is drawn here
 by the seed, so that a run that was killed goes on to the same numbers.
+
+Of four texts of 9, 3, 8 and 4 tokens, two to a batch, whose second has one view of 5 tokens:
+
+    sample view length batch shard offset
+         0    0      9     0     0      0
+         2    0      8     0     0      1
+         3    0      4     1     0      2
+         1    0      3     1     0      3
+         1    1      5     2     1      0
 """
 
 import hashlib
@@ -43,7 +52,11 @@ class Job:
 
 
 def seeded(items: Any, most: int, seed: Any) -> Any:
-    """Return up to `most` of the items, drawn by the seed, in order."""
+    """Return up to `most` of the items, drawn by the seed, in order.
+
+    >>> len(seeded(np.arange(100), 3, seed=0)), seeded(np.arange(3), 100, seed=0).tolist()
+    (3, [0, 1, 2])
+    """
     if len(items) <= most:
         return items
     return np.sort(np.random.default_rng(seed).choice(items, most, replace=False))
@@ -52,14 +65,19 @@ def seeded(items: Any, most: int, seed: Any) -> Any:
 def make_plan(job: Job) -> pd.DataFrame:
     """Return a row for every forward of a sample: the originals, then the views of some of them.
 
-    Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens),
-        label, position (of a
-    causal language model's vector for similarities), lens (token positions read by the lens), next
-    (those of them whose states are kept), batch, shard, offset (row in the shard), key (of a text,
-    by which `evaluate` finds its states), copy (an exact one of an earlier sample; only where there
-    are some). Rows are sorted by length, longest first, so that a batch holds little padding and
-    memory runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal
-    length, `attrs["empty"]` that of samples without a token, which have no row.
+    Rows are sorted by length, longest first, so that a batch holds little padding and memory runs
+    out early or never. Columns:
+
+    sample, view, length: number in the corpus, 0 for the sample itself, tokens;
+    name, label, key: of the sample; the key is a text's, by which `evaluate` finds its states;
+    copy: an exact one of an earlier sample (only where there are some);
+    batch, shard, offset: where it is computed, and its row in the shard;
+    position: of a causal language model's vector for similarities;
+    lens, target: token positions that the head reads, or the class it is to give a sample;
+    entropy: whether its eigenvalues are computed (only on a GPU).
+
+    `attrs["cut"]` is the number of samples cut at the maximal length, `attrs["empty"]` that of
+    samples without a token, which have no row.
     """
     model, corpus, options = job.model, job.corpus, job.options
     lengths = np.array(model.encoder.lengths(corpus.samples))
@@ -82,7 +100,7 @@ def make_plan(job: Job) -> pd.DataFrame:
     if model.device.type != "cpu":
         chosen = seeded(kept, ENTROPY_SAMPLES, options.seed)
         plan["entropy"] = plan["sample"].isin(chosen) & (plan["view"] == 0)
-    plan = _with_positions(plan, job)
+    _draw_positions(plan, job)
     if model.lens is not None and model.lens.kind == "pooled" and "label" in plan:
         targets = class_numbers(plan["label"], model)
         if None not in targets:
@@ -94,20 +112,20 @@ def make_plan(job: Job) -> pd.DataFrame:
 def _describe(plan: pd.DataFrame, job: Job) -> None:
     """Add what is known of each sample: name, label, key, and whether it is a copy."""
     corpus, encoder = job.corpus, job.model.encoder
-    plan["name"] = plan["sample"].map(dict(enumerate(corpus.names)))
+    samples = plan["sample"]
+    plan["name"] = samples.map(dict(enumerate(corpus.names)))
     if corpus.labels is not None:
-        plan["label"] = plan["sample"].map(dict(enumerate(corpus.labels)))
+        plan["label"] = samples.map(dict(enumerate(corpus.labels)))
         if plan["label"].map(type).nunique() > 1:  # no column mixes the two
             plan["label"] = plan["label"].astype(str)
-    if isinstance(encoder, TextEncoder) and isinstance(
-        corpus.samples[int(plan["sample"][0])], str
-    ):
+    is_text = isinstance(corpus.samples[int(samples[0])], str)
+    if is_text and isinstance(encoder, TextEncoder):
         keys = {}
-        for sample in plan["sample"].unique().tolist():
+        for sample in samples.unique().tolist():
             keys[sample] = key_of(encoder.prompt + corpus.samples[sample]).hex()
-        plan["key"] = plan["sample"].map(keys).where(plan["view"] == 0)
+        plan["key"] = samples.map(keys).where(plan["view"] == 0)
     if corpus.copies.any():
-        plan["copy"] = corpus.copies[plan["sample"]]
+        plan["copy"] = corpus.copies[samples]
 
 
 def _views(job: Job, samples: npt.NDArray[np.int64]) -> pd.DataFrame:
@@ -143,42 +161,47 @@ def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
     return frame.assign(batch_starts=starts, shard_starts=shards)
 
 
-def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
+def _draw_positions(plan: pd.DataFrame, job: Job) -> None:
     """Draw the token positions that are looked at one by one, apart from everything else that is drawn."""
     model, options = job.model, job.options
     lengths = np.where(plan["view"] == 0, plan["length"], 0)
     if "position" in job.vectors.pairs:
         plan["position"] = (_shares(plan["sample"].tolist(), job) * lengths).astype(int)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
-        # the last token has no next one
-        readable = np.maximum(lengths - 1, 0) if model.causal else lengths
+        readable = lengths
+        if model.causal:  # the last token has no next one
+            readable = np.maximum(lengths - 1, 0)
         total = int(readable.sum())
-        most = min(_lens_tokens(job, model.lens.classes, total) or total, total)
-        drawn = np.random.default_rng([options.seed, 4]).choice(
-            total, most, replace=False
-        )
-        plan["lens"] = _by_row(drawn, readable)
-    return plan
+        number = _number_read(job, model.lens.classes, total)
+        draw = np.random.default_rng([options.seed, 4])
+        tokens = np.sort(draw.choice(total, number, replace=False))
+        plan["lens"] = _by_row(tokens, readable)
 
 
-def _lens_tokens(job: Job, classes: int, total: int) -> int | None:
-    """Return how many tokens the head reads; None is all."""
+def _number_read(job: Job, classes: int, total: int) -> int:
+    """Return how many of all tokens the head reads."""
     most = job.options.lens_tokens
-    if most != "auto":
-        return None if most is None else int(most)
-    products = len(job.model.layers) * job.model.stack.width * classes * total
-    if products <= LENS_WHOLE:
-        return None
-    return min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
+    if most is None:
+        return total
+    if most == "auto":
+        products = len(job.model.layers) * job.model.stack.width * classes * total
+        if products <= LENS_WHOLE:
+            return total
+        most = min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
+    return min(int(most), total)
 
 
 def _by_row(
-    drawn: npt.NDArray[np.int64], readable: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> list[list[int]]:
-    """Return the positions in each row of tokens that are numbered through all rows."""
-    ends, tokens = np.cumsum(readable), np.sort(drawn)
-    rows = np.split(tokens, np.searchsorted(tokens, ends)[:-1])
-    starts = ends - readable
+    """Return the positions in each row of tokens, ascending, that are numbered through all rows.
+
+    >>> _by_row(np.array([1, 2, 5]), lengths=np.array([3, 0, 4]))
+    [[1, 2], [], [2]]
+    """
+    ends = np.cumsum(lengths)
+    rows = np.split(tokens, np.searchsorted(tokens, ends[:-1]))
+    starts = ends - lengths
     return [(row - start).tolist() for row, start in zip(rows, starts, strict=True)]
 
 

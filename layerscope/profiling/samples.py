@@ -1,4 +1,8 @@
-"""Which samples a model reads: drawn, running text packed into windows, tokens replaced."""
+"""Which samples a model reads: drawn, running text packed into windows, tokens replaced.
+
+The order matters: running text becomes windows, of which some are drawn, whose tokens are then
+replaced where an experiment asks for it.
+"""
 
 from dataclasses import replace
 

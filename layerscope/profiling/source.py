@@ -1,7 +1,6 @@
 """What tables are computed from: the finite rows of a run, its layers and its poolings."""
 
 import math
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +25,11 @@ FOLDS = 5
 
 
 def can_be_probed(labels: Any) -> bool:
-    """Return whether at least two classes have a member for every fold."""
+    """Return whether at least two classes have a member for every fold.
+
+    >>> can_be_probed(["a"] * 5 + ["b"] * 5), can_be_probed(["a"] * 9 + ["b"])
+    (True, False)
+    """
     return bool((pd.Series(labels).value_counts() >= FOLDS).sum() >= 2)
 
 
@@ -53,19 +56,9 @@ class Source:
         self.pair_poolings: list[str] = [*run.info["pair_pooling"], *self.poolings]
 
     def wanted(self, kind: type[H]) -> list[tuple[Metric, H]]:
-        """Return the metrics of a kind that this run measures, each with how."""
-        return [
-            (metric, how)
-            for metric, how in measured(kind)
-            if self.options.measures(metric)
-        ]
-
-    def original_shards(self) -> Iterator[tuple[int, Numbers]]:
-        """Yield the shards of samples themselves, each with which of its rows are finite."""
-        for shard in self.folder.shards:
-            rows = self.folder.rows(shard)
-            if (rows["view"] == 0).all():
-                yield shard, self.fine[rows.index]
+        """Return the metrics of a kind that this run measures, each with how it is computed."""
+        is_wanted = self.options.measures
+        return [(metric, how) for metric, how in measured(kind) if is_wanted(metric)]
 
     def row(
         self,
@@ -76,7 +69,11 @@ class Source:
         n: int | None = None,
         **more: Any,
     ) -> Row:
-        """Return one row of the long frame; `n` samples (by default all finite ones) out of the total."""
+        """Return one row of the long frame.
+
+        It is about `n` samples, by default all finite ones; what is missing to the `total` is
+        counted as skipped. `more` are other columns of the frame, such as variant and pooling.
+        """
         used = len(self.rows) if n is None else n
         return {
             "metric": name,

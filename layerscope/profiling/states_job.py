@@ -1,4 +1,9 @@
-"""A job whose states another engine wrote: what of a profile can be had without the model."""
+"""A job whose states another engine wrote: what of a profile can be had without the model.
+
+The states take the place of the forwards; all that follows, from pooling to tables, is the same.
+What needs the model itself, such as views of a sample or its head, is refused or left out, and a
+note says so.
+"""
 
 from dataclasses import replace
 
@@ -37,9 +42,8 @@ def of_states(options: ProfileOptions) -> Job:
     is_as_stored = options.data is None and options.labels is None
     if not is_as_stored or len(corpus) != len(states.names):
         # the samples or labels are not those that the states were extracted from
-        about = {
-            name: value for name, value in states.about.items() if name != "fingerprint"
-        }
+        about = dict(states.about)
+        about.pop("fingerprint", None)
         states = replace(states, about=about)
     model = states_model(states, torch_device(options.load))
     read = f"the states of {spans(states.layers, 'layer')} are read from {states.path}"
@@ -49,7 +53,10 @@ def of_states(options: ProfileOptions) -> Job:
 
 
 def _vectors(model: StatesModel, measuring: PassOptions) -> Vectors:
-    """Return the vectors of a sample; pooled ones are means where nothing says how they were pooled."""
+    """Return the vectors of a sample.
+
+    Pooled ones are means where nothing says how they were pooled.
+    """
     pooling = measuring.pooling
     if model.rank == 3:
         pairs = measuring.wants("pairs") or measuring.wants("path")

@@ -2,30 +2,30 @@
 
 Means of values and second moments of pooled states give most metrics exactly; what needs all
 samples at once is computed from those that are kept. The file is written again and again, so that a
-killed pass goes on from its last checkpoint. It holds its own checksum: a mark beside it, as of
-shards, could be one checkpoint older.
+killed pass goes on from its last checkpoint. It is an archive of arrays, each with a checksum of
+its own: a mark beside the file, as of shards, could be one checkpoint older.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from safetensors.torch import load_file
 
-from layerscope.core.errors import LayerscopeError, count
-from layerscope.core.files import aside, foreign, is_intact, save_sealed
+from layerscope.core import LayerscopeError, aside, count
+from layerscope.core.files import foreign
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Stream
 from layerscope.metrics.moments import RowSums, SummedRows, ValueSums
 from layerscope.profiling.forward_pass import Tensors
+from layerscope.profiling.one_layer import has_values, rows_by_layer, rows_of_states
 from layerscope.profiling.plan import Job
 from layerscope.profiling.source import Row, Source
-from layerscope.profiling.tables import has_values, of_rows, of_tokens
 from layerscope.runs.registry import METRICS, is_scalar
 from layerscope.runs.states import OWN, PROJECTED, Column
 
@@ -36,7 +36,10 @@ Kept = tuple[float, int, int, str, str, str | int | None]
 
 
 def of_stream(job: Job) -> Job:
-    """Return the job with the metrics that sums over chunks give."""
+    """Return the job with the metrics that sums over chunks give.
+
+    Raises `LayerscopeError` where none does.
+    """
     options = job.options
     summed = [metric.name for metric in options.chosen if metric.how.streams(options)]
     if not summed:
@@ -70,50 +73,56 @@ class StreamSums:
 
     def save(self, path: Path) -> None:
         """Write all of it, whole or not at all."""
-        facts = {**vars(self), "sums": {}}
-        written = bytearray(json.dumps(facts).encode())
-        tensors = {FACTS: torch.frombuffer(written, dtype=torch.uint8)}
+        facts = json.dumps({**vars(self), "sums": {}})
+        arrays: dict[str, Any] = {FACTS: np.frombuffer(facts.encode(), dtype=np.uint8)}
         for key, summed in self.sums.items():
             for name, value in summed.tensors().items():
-                tensors[f"{key}|{name}"] = value
+                arrays[f"{key}|{name}"] = value.numpy()
+
+        def write(part: Path) -> None:
+            with part.open("wb") as file:
+                np.savez(file, **arrays)
+
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside(path, lambda part: save_sealed(tensors, part))
+        aside(path, write)
 
     @classmethod
     def load(cls, path: Path) -> "StreamSums":
         """Return what was written; raise `LayerscopeError` where a file is damaged."""
         try:
-            if not is_intact(path):
-                raise ValueError("it has changed since it was written")
-            tensors = load_file(path)
-            facts = json.loads(bytes(tensors.pop(FACTS).numpy()))
+            with np.load(path) as arrays:
+                tensors = {key: torch.from_numpy(arrays[key]) for key in sorted(arrays)}
         except Exception as error:  # of a damaged file any
             raise foreign(path) from error
-        parts: dict[str, Tensors] = {}
-        for key, value in sorted(tensors.items()):
+        facts = json.loads(bytes(tensors.pop(FACTS).numpy()))
+        facts["kept"] = [tuple(sample) for sample in facts["kept"]]
+        parts = defaultdict[str, Tensors](dict)
+        for key, value in tensors.items():
             name, _, field_name = key.rpartition("|")
-            # what is mapped to a file keeps it from being replaced
-            parts.setdefault(name, {})[field_name] = value.clone()
-        kept = [tuple(sample) for sample in facts.pop("kept")]
-        totals = cls(**facts, kept=kept)
+            parts[name][field_name] = value
+        totals = cls(**facts)
         for key, fields in parts.items():
             kind, _, _ = key.partition(" ")
             totals.sums[key] = KINDS[kind](**fields)
         return totals
 
     def add(self, job: Job, tensors: Tensors) -> None:
-        """Add the values of tokens and the pooled states that were measured of finite samples."""
-        fine = tensors["broken"] < 0
-        if not bool(fine.any()):
+        """Add the values of tokens and the pooled states that were measured of finite samples.
+
+        `tensors` are those of a chunk, keyed as in a shard.
+        """
+        finite = tensors["broken"] < 0
+        if not bool(finite.any()):
             return
-        has_rows = job.options.wants("pooled")
+        poolings = [OWN, *job.vectors.poolings] if job.options.wants("pooled") else []
         for key, values in tensors.items():
+            site, _, pooling = key.rpartition(".")
             if is_scalar(key):
-                self._add(f"tokens {key}", ValueSums.of(values[:, fine]))
-            elif has_rows and key.rpartition(".")[2] in (*job.vectors.poolings, OWN):
-                if key.startswith("normed."):  # only after the last layer
+                self._add(f"tokens {key}", ValueSums.of(values[:, finite]))
+            elif pooling in poolings:
+                if site == "normed":  # only after the last layer
                     values = values[-1:]
-                self._add(f"rows {key}", RowSums.of(values[:, fine]))
+                self._add(f"rows {key}", RowSums.of(values[:, finite]))
 
     def _add(self, key: str, sums: Any) -> None:
         self.sums[key] = self.sums[key] + sums if key in self.sums else sums
@@ -132,35 +141,35 @@ class StreamSums:
         """Yield the rows of a table that the sums give, by the options and the total of a source."""
         for key, sums in self.sums.items():
             kind, name = key.split(" ")
-            if kind == "tokens":
-                if has_values(name.partition(".")[0], sums.mean):
-                    yield from of_tokens(source, name, sums.estimates())
-                continue
-            site, _, pooling = name.rpartition(".")
-            layers = source.run.layers_at(site)
-            if site == PROJECTED:
-                layers = tuple(range(source.run.depth + 1))
-            for i, layer in enumerate(layers):
-                yield from of_rows(
-                    source, SummedRows(sums, i), pooling, Column(site, layer)
-                )
+            if kind == "rows":
+                yield from _rows_of_states(source, name, sums)
+            elif has_values(name, sums.mean):
+                yield from rows_by_layer(source, name, sums.estimates())
 
     def notes(
         self, job: Job, summed: Sequence[str], rest: Sequence[str], kept: int
     ) -> list[str]:
         """Return the lines on what was left out, and on which metrics rest on how many samples."""
-        texts = count(job.model.max_length or 0, "token")
-        lines = {
-            f"all {count(self.seen - self.empty, 'sample')}: {_titles(summed)}": summed,
-            f"a seeded sample of {kept:,} of them: {_titles(rest)}": rest,
-            f"{count(self.empty, 'row')} without a text, or a label: left out": self.empty,
-            f"{self.cut:,} texts are cut at {texts}": self.cut,
-            f"{self.broken:,} samples hold NaN or infinity: they are left out and counted": self.broken,
-        }
-        return [*compress(lines, lines.values())]
+        lines = []
+        if summed:
+            samples = count(self.seen - self.empty, "sample")
+            lines.append(f"all {samples}: {_titles(summed)}")
+        if rest:
+            lines.append(f"a seeded sample of {kept:,} of them: {_titles(rest)}")
+        if self.empty:
+            rows = count(self.empty, "row")
+            lines.append(f"{rows} without a text, or a label: left out")
+        if self.cut:
+            most = count(job.model.max_length or 0, "token")
+            lines.append(f"{self.cut:,} texts are cut at {most}")
+        if self.broken:
+            lines.append(
+                f"{self.broken:,} samples hold NaN or infinity: they are left out and counted"
+            )
+        return lines
 
     def corpus(self, stream: Stream, most: int) -> Corpus:
-        """Return the kept samples in the order of the data."""
+        """Return the kept samples in the order of the data: at most so many, those of the lowest priorities."""
         chosen = sorted(self.kept[:most], key=itemgetter(1, 2))
         _, _, _, samples, names, labels = zip(*chosen, strict=True)
         if stream.label_column is None and stream.head.labels is None:
@@ -168,6 +177,17 @@ class StreamSums:
         if len({*map(type, labels)}) > 1:  # no column mixes numbers and texts
             labels = tuple(map(str, labels))
         return Corpus(stream.name, "text", samples, names, labels, stream.notes)
+
+
+def _rows_of_states(source: Source, key: str, sums: RowSums) -> Iterator[Row]:
+    """Yield the metrics of pooled states, by the sums of the rows of all layers of a site, such as `raw.mean`."""
+    site, _, pooling = key.rpartition(".")
+    layers: Sequence[int] = source.run.layers_at(site)
+    if site == PROJECTED:
+        layers = range(source.run.depth + 1)
+    for i, layer in enumerate(layers):
+        states = SummedRows(sums, i)
+        yield from rows_of_states(source, states, pooling, Column(site, layer))
 
 
 def _titles(names: Sequence[str]) -> str:

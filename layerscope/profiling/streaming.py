@@ -9,17 +9,14 @@ run, whose tables get the rows from sums over all samples.
 import time
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, count
+from layerscope.core import LayerscopeError, Reporter, Team, count
 from layerscope.core.prefetch import ahead
-from layerscope.core.processes import Team
-from layerscope.core.progress import Reporter
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Chunk, Stream
 from layerscope.models.capture import evaluating
@@ -36,6 +33,7 @@ from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.plan import Job, make_plan
 from layerscope.profiling.source import Source
 from layerscope.profiling.stream_sums import StreamSums
+from layerscope.profiling.tables import long_frame
 from layerscope.runs import COLUMNS, Run, RunFolder
 from layerscope.runs.folder import refuse_other_files
 from layerscope.runs.registry import about
@@ -45,7 +43,10 @@ REST = 40
 
 
 def text_head(stream: Stream) -> Corpus:
-    """Return the first samples of a stream of texts; raise `LayerscopeError` for other data."""
+    """Return the first samples of a stream of texts.
+
+    Raises `LayerscopeError` for other data.
+    """
     if stream.modality != "text":
         raise LayerscopeError(
             f"`keep_states` streams texts, and {stream.name} holds {stream.modality} samples: leave it out"
@@ -71,40 +72,58 @@ def sum_stream(
     reporter: Reporter,
     team: Team,
 ) -> StreamSums | None:
-    """Run the pass, or what is left of it, and return what all processes have summed up; None for a finished run."""
-    size = team.size
-    parts = [path / "stream" / f"{rank}-of-{size}.safetensors" for rank in range(size)]
-    files = sorted((path / "stream").glob("*-of-*.safetensors"))
-    if RunFolder.exists(path):
-        info = RunFolder(path).manifest
-        refuse_another(path, {**info, "data": info.get("stream", info)["data"]}, begun)
-        if not any(file.name.startswith("0-") for file in files):
-            return None
-    else:
-        refuse_other_files(path)
-    if others := {*files} - {*parts}:
-        number = min(others).stem.rpartition("-")[2]
-        raise LayerscopeError(
-            f"run folder {str(path)!r} was begun by {number} processes, and now there are {size}: "
-            f"start {number}, or choose another folder with `out`"
-        )
+    """Run the pass, or what is left of it, and return what all processes have summed up.
+
+    It is None for a finished run.
+    """
+    files = _files_of(path, begun, team.size)
+    if files is None:
+        return None
     sums = []
-    for part in parts:
-        sums.append(StreamSums.load(part) if part.is_file() else StreamSums(begun))
+    for file in files:
+        sums.append(StreamSums.load(file) if file.is_file() else StreamSums(begun))
         refuse_another(path, sums[-1].begun, begun)
     team.meet()  # before anyone writes, all have read
     if not all(each.ended for each in sums):
         reporter.say(_line(job, stream, path, sum(each.seen for each in sums)))
-        _sum_chunks(job, stream, sums[team.rank], parts[team.rank], team, reporter)
+        _sum_chunks(job, stream, sums[team.rank], files[team.rank], team, reporter)
         team.meet()
-        sums = [*map(StreamSums.load, parts)]
+        sums = [StreamSums.load(file) for file in files]
     whole, *rest = sums
     for other in rest:
         whole.join(other)
     return whole
 
 
+def _files_of(path: Path, begun: dict[str, Any], size: int) -> list[Path] | None:
+    """Return the file of each process's sums; None where the run is finished, and has none.
+
+    Raises `LayerscopeError` where the folder is that of something else, or of another number of
+    processes.
+    """
+    folder = path / "stream"
+    there = sorted(folder.glob("*-of-*.npz"))
+    if RunFolder.exists(path):
+        info = RunFolder(path).manifest
+        refuse_another(path, {**info, "data": info.get("stream", info)["data"]}, begun)
+        # the end of a run deletes the first one first
+        if not any(file.name.startswith("0-") for file in there):
+            return None
+    else:
+        refuse_other_files(path)
+    files = [folder / f"{rank}-of-{size}.npz" for rank in range(size)]
+    for file in there:
+        if file not in files:
+            number = file.stem.rpartition("-")[2]
+            raise LayerscopeError(
+                f"run folder {str(path)!r} was begun by {number} processes, and now there are {size}: "
+                f"start {number}, or choose another folder with `out`"
+            )
+    return files
+
+
 def _line(job: Job, stream: Stream, path: Path, seen: int) -> str:
+    """Return the line on what begins: a pass over all data, or the rest of one."""
     if seen:
         return f"resuming {str(path)!r}: {count(seen, 'sample')} measured"
     length = "as many samples as there are"
@@ -124,11 +143,12 @@ def _sum_chunks(
     team: Team,
     reporter: Reporter,
 ) -> None:
-    """Take every chunk of a process that is left; what is finished is kept whatever happens."""
-    written = cost = 0.0
-    every = stream.chunks(totals.next, lambda number: number % team.size == team.rank)
-    chunks = filter(attrgetter("read"), every)
+    """Take every chunk of a process that is left; what is finished is kept whatever happens.
 
+    A checkpoint is written from time to time, at the end, and before an error is passed on.
+    """
+    written = cost = 0.0
+    chunks = stream.chunks(totals.next, lambda number: number % team.size == team.rank)
     with (
         evaluating(job.model.module),
         reporter.bar("forward", stream.length, "samples") as advance,
@@ -136,7 +156,7 @@ def _sum_chunks(
         advance(totals.seen)
         while not totals.ended:
             try:
-                chunk, measured = next(chunks, None), None
+                chunk = next((chunk for chunk in chunks if chunk.read), None)
                 if chunk is not None:
                     measured = _measured(job, stream.name, chunk)
             except BaseException:
@@ -155,7 +175,10 @@ def _sum_chunks(
 
 
 def _measured(job: Job, name: str, chunk: Chunk) -> tuple[pd.DataFrame, Tensors] | None:
-    """Return the plan of a chunk and what was measured of it; None where none of its samples has a token."""
+    """Return the plan of a chunk and what was measured of it.
+
+    It is None where none of its samples has a token.
+    """
     if not any(job.model.encoder.lengths(chunk.samples)):
         return None
     part = replace(job, corpus=Corpus(name, "text", chunk.samples, chunk.names))
@@ -175,6 +198,7 @@ def _add(
     measured: tuple[pd.DataFrame, Tensors] | None,
     totals: StreamSums,
 ) -> None:
+    """Add a chunk to the sums, and those of its samples that are kept."""
     totals.next = chunk.number + 1
     totals.seen += chunk.rows
     totals.empty += chunk.rows
@@ -185,11 +209,12 @@ def _add(
         totals.broken += int((tensors["broken"] >= 0).sum())
         totals.add(job, tensors)
     n = len(chunk.samples)
-    rng = np.random.default_rng([job.options.seed, 5, chunk.number])
-    priorities, numbers = rng.random(n).tolist(), [chunk.number] * n
+    draw = np.random.default_rng([job.options.seed, 5, chunk.number])
+    priorities = draw.random(n).tolist()
     labels = chunk.labels or [None] * n
-    columns = priorities, numbers, range(n), chunk.samples, chunk.names, labels
-    totals.kept += zip(*columns, strict=True)
+    facts = zip(priorities, chunk.samples, chunk.names, labels, strict=True)
+    for place, (priority, *sample) in enumerate(facts):
+        totals.kept.append((priority, chunk.number, place, *sample))
     totals.kept = sorted(totals.kept)[: job.options.reservoir]
 
 
@@ -197,8 +222,7 @@ def finish(run: Run, job: Job, totals: StreamSums) -> None:
     """Put the rows of all samples into the tables, and drop what is not to be kept."""
     source = Source(run, job.options)
     source.total = totals.seen
-    rows = pd.DataFrame([*totals.rows(source)], columns=list(COLUMNS)).astype(COLUMNS)
-    rows = rows.assign(part=run.info["model"]["part"])
+    rows = long_frame(run, [*totals.rows(source)])
     kinds = rows["metric"].map(lambda name: about(name).needs)
     for kind, summed in rows.groupby(kinds):
         tables = [summed]

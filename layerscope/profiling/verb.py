@@ -2,27 +2,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core import processes
-from layerscope.core.option_kinds import (
+from layerscope.core import (
+    DATA,
     IN_CODE,
+    OUTPUT,
     SEED,
     Folder,
-    Names,
     Number,
     OneOf,
-    OneOrSome,
     Several,
     Whole,
-)
-from layerscope.core.options import (
-    DATA,
-    OUTPUT,
-    Centrings,
-    Estimators,
-    LoadingAndReading,
     checked,
-    spoken,
+    processes,
 )
+from layerscope.core.option_kinds import Names, OneOrSome
+from layerscope.core.options import Centrings, Estimators, LoadingAndReading, spoken
 from layerscope.profiling.options import ProfileOptions
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ import shutil
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -91,9 +92,7 @@ def test_two_processes_make_the_run_of_one(
 ):
     out = tmp_path / "run"
     both = forks.together(*command(folder, out), script=SMALL)
-    both[0].until(
-        lambda: len(list((out / "stream").glob("*.safetensors"))) == 2, 0.0005
-    )
+    both[0].until(lambda: len(list((out / "stream").glob("*.npz"))) == 2, 0.0005)
     both[1].kill()
     both[1].wait()
     assert both[0].wait().line.startswith("layerscope: process 1 on ")
@@ -108,13 +107,14 @@ def test_two_processes_make_the_run_of_one(
 
 
 def test_a_damaged_part_is_not_gone_on_from(tmp_path: Path):
-    part = tmp_path / "0-of-1.safetensors"
+    part = tmp_path / "0-of-1.npz"
     totals = StreamSums({"data": "texts"})
     totals.sums["tokens x.raw"] = ValueSums.of(torch.arange(20.0)[None])
     totals.save(part)
-    data = bytearray(part.read_bytes())
-    data[-12:] = bytes.fromhex("ffff7f7f") * 3  # the largest float
-    part.write_bytes(data)
+    mean, other = (np.float64(value).tobytes() for value in (9.5, 8.5))
+    data = part.read_bytes()
+    assert data.count(mean) == 1
+    part.write_bytes(data.replace(mean, other))
     with pytest.raises(LayerscopeError, match="is not the file that layerscope wrote"):
         StreamSums.load(part)
 
@@ -139,7 +139,7 @@ def test_other_data_are_refused_and_a_finished_run_is_opened(
     forks.killed(
         *command(folder, out),
         script=SMALL,
-        when=lambda: any(out.glob("stream/*.safetensors")),
+        when=lambda: any(out.glob("stream/*.npz")),
     )
     assert (
         "holds another run (data contents"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import layerscope
 from layerscope import metrics
-from layerscope.profiling import tables
+from layerscope.profiling import view_blocks
 from layerscope.runs.curves import curves
 from layerscope.runs.findings import findings
 
@@ -194,7 +194,7 @@ def test_trap_12_what_a_pass_in_half_precision_measures_is_accumulated_in_float3
 def test_trap_13_blocks_have_one_size_whatever_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "SMALL_BLOCK", 10)
+    monkeypatch.setattr(view_blocks, "SMALL_BLOCK", 10)
     how = {"metrics": "infonce,dime", "views": 1, "pooling": "mean"}
     runs = [
         profile(tiny.bert(), MANY, tmp_path / str(size), batch_size=size, **how)
@@ -228,14 +228,14 @@ def test_the_error_of_one_block_is_what_other_samples_change() -> None:
         rng.standard_normal((100, 40, 1, 8))
         + 0.6 * rng.standard_normal((100, 40, 2, 8))
     )
-    left_out = [*tables._jackknifed([np.arange(40)])]
+    left_out = [*view_blocks._jackknifed(np.arange(40))]
     for metric in (metrics.infonce, metrics.dime):
         spread = np.std([float(metric(block[:, 0], block[:, 1])) for block in drawn])
         parts = [
             [float(metric(block[some, 0], block[some, 1])) for some in left_out]
             for block in drawn[:20]
         ]
-        errors = [tables._jackknife(values) for values in parts]
+        errors = [view_blocks._jackknife(values) for values in parts]
         assert np.mean(errors) == pytest.approx(spread, rel=0.3)
 
 
