@@ -48,44 +48,34 @@ def _stdlib_docs() -> Corpus:
             # templates are no Python yet, and the library's own source has old escapes
             with suppress(SyntaxError, ValueError, OSError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                for name, text in _docstrings(
-                    ast.parse(path.read_bytes()), ".".join(parts)
-                ):
+                module = ast.parse(path.read_bytes())
+                for name, text in _docstrings(module, ".".join(parts)):
                     if len(text) >= _SHORTEST:
                         docstrings.setdefault(text, (name, parts[0]))
     if not docstrings:
         raise LayerscopeError(
             "stdlib-docs: this Python comes without its library's source: give other data"
         )
-    return Corpus(
-        "stdlib-docs",
-        "text",
-        tuple(docstrings),
-        tuple(name for name, _ in docstrings.values()),
-        tuple(module for _, module in docstrings.values()),
-        (
-            f"docstrings of Python {platform.python_version()}'s own library; label: the module",
-        ),
-    )
+    names, modules = zip(*docstrings.values(), strict=True)
+    note = f"docstrings of Python {platform.python_version()}'s own library; label: the module"
+    return Corpus("stdlib-docs", "text", tuple(docstrings), names, modules, (note,))
 
 
 def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
     """Yield the docstrings of a module and what it defines, also under `if` and `try`, by their dotted names."""
     if isinstance(node, _Documented) and (text := ast.get_docstring(node)):
         yield name, text.strip()
-    if isinstance(
-        node, (ast.FunctionDef, ast.AsyncFunctionDef)
-    ):  # no one documents a local function
+    # no one documents a local function
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return
     # the handlers of a `try` come last
     fields = sorted(ast.iter_fields(node), key=lambda field: field[0] == "handlers")
-    for child in (
-        child for _, value in fields if isinstance(value, list) for child in value
-    ):
-        if isinstance(child, _Definitions):
-            yield from _docstrings(child, f"{name}.{child.name}")
-        elif isinstance(child, (ast.If, ast.Try, ast.With, ast.ExceptHandler)):
-            yield from _docstrings(child, name)
+    for _, value in fields:
+        for child in value if isinstance(value, list) else ():
+            if isinstance(child, _Definitions):
+                yield from _docstrings(child, f"{name}.{child.name}")
+            elif isinstance(child, (ast.If, ast.Try, ast.With, ast.ExceptHandler)):
+                yield from _docstrings(child, name)
 
 
 def _digits() -> Corpus:
@@ -96,16 +86,10 @@ def _digits() -> Corpus:
     data = load_digits()
     grey = np.rint(data.images * (255 / 16)).astype(np.uint8)
     images = tuple(Image.fromarray(pixels).convert("RGB") for pixels in grey)
-    labels = tuple(int(label) for label in data.target)
+    labels = tuple(map(int, data.target))
     names = tuple(map(str, range(len(images))))
-    return Corpus(
-        "digits",
-        "image",
-        images,
-        names,
-        labels,
-        ("scikit-learn's digits; label: the digit",),
-    )
+    notes = ("scikit-learn's digits; label: the digit",)
+    return Corpus("digits", "image", images, names, labels, notes)
 
 
 BUILT_IN: dict[str, Callable[[], Corpus]] = {

@@ -47,7 +47,11 @@ def drawn_rows(
 def _of_whole_classes(
     labels: Labels, chosen: npt.NDArray[np.int64], seed: int
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Return as many rows as were `chosen`, as near to these as classes of 5 samples allow, and a note."""
+    """Return as many rows as were `chosen`, as near to these as classes of 5 samples allow, and a note.
+
+    A probe needs 5 samples of a class. All rows are put in an order: first 5 of each class that is
+    kept, then the others that were chosen, then the rest, shuffled; the first n of them are taken.
+    """
     n = len(chosen)
     others = np.setdiff1d(np.arange(len(labels)), chosen)
     shuffled = np.random.default_rng(seed).permutation(others)
@@ -62,7 +66,7 @@ def _of_whole_classes(
     if len(kept) < len(readable):
         late += ~member
     order = late.sort_values(kind="stable").index[:n]
-    drawn: list[int] = np.sort(rows[order]).tolist()
+    drawn = np.sort(rows[order]).tolist()
     if len(kept) == len(readable):
         return drawn, ()
     note = (

@@ -1,3 +1,9 @@
+"""Images and sounds: files that are decoded when they are looked at, and arrays that are taken for one or the other.
+
+An image is 8-bit RGB, upright; a sound one channel of float32 between -1 and 1. All files are
+opened once before the long job, so that a broken one is reported before the model is loaded.
+"""
+
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,20 +21,9 @@ from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.samples import Modality, Waveform
 
 SUFFIXES: dict[Modality, tuple[str, ...]] = {
-    "image": (
-        ".jpg",
-        ".jpeg",
-        ".png",
-        ".bmp",
-        ".gif",
-        ".tif",
-        ".tiff",
-        ".webp",
-        ".ppm",
-        ".pgm",
-    ),
+    "image": (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"),
     "audio": (".wav", ".flac", ".ogg"),
-}
+}  # fmt: skip
 LOOKED_FOR = f"images ({', '.join(SUFFIXES['image'])}) or sounds ({', '.join(SUFFIXES['audio'])})"
 SPLITS = {"train", "training", "test", "dev", "val", "valid", "validation"}
 File = Path | bytes
@@ -59,7 +54,11 @@ class Files(Sequence[Any]):
 
 
 def media_kind(name: str) -> Modality | None:
-    """Return `image` or `audio` by a file name's suffix, or None."""
+    """Return `image` or `audio` by a file name's suffix, or None.
+
+    >>> media_kind("cat.JPG"), media_kind("cat.txt")
+    ('image', None)
+    """
     for modality, suffixes in SUFFIXES.items():
         if name.lower().endswith(suffixes):
             return modality
@@ -67,11 +66,13 @@ def media_kind(name: str) -> Modality | None:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a relative path is what systems leave behind: dot files and `__MACOSX`."""
-    return any(
-        part.startswith(".") and part != "." or part == "__MACOSX"
-        for part in name.split("/")
-    )
+    """Return whether a relative path is what systems leave behind: dot files and `__MACOSX`.
+
+    >>> is_hidden("cats/.DS_Store"), is_hidden("__MACOSX/cat.png"), is_hidden("./cat.png")
+    (True, True, False)
+    """
+    parts = {*name.split("/")} - {"."}
+    return "__MACOSX" in parts or any(part.startswith(".") for part in parts)
 
 
 def media_corpus(
@@ -80,7 +81,10 @@ def media_corpus(
     name: str,
     label_by_folder: bool = False,
 ) -> Corpus:
-    """Return files, each with its name, as a corpus; raise `LayerscopeError` for the first that is broken."""
+    """Return files, each with its name, as a corpus.
+
+    Raises `LayerscopeError` for the first that is broken.
+    """
     for title, file in files:
         with _decoded(title):
             if modality == "image":
@@ -98,7 +102,11 @@ def media_corpus(
 
 
 def folder_labels(names: Sequence[str]) -> Labels | None:
-    """Return the last folder of each file; None where all lie in one, or in one for each split of the data."""
+    """Return the last folder of each file; None where all lie in one, or in one for each split of the data.
+
+    >>> folder_labels(["cats/1.png", "dogs/1.png"]), folder_labels(["train/1.png", "test/1.png"])
+    (('cats', 'dogs'), None)
+    """
     folders = [PurePosixPath(name).parent.name for name in names]
     if len(set(folders)) == 1 or "" in folders or {*map(str.lower, folders)} <= SPLITS:
         return None
@@ -106,6 +114,7 @@ def folder_labels(names: Sequence[str]) -> Labels | None:
 
 
 def _opened(file: File) -> Any:
+    """Return what a decoder reads a file from."""
     return BytesIO(file) if isinstance(file, bytes) else str(file)
 
 
@@ -175,7 +184,10 @@ def array_image(array: Any) -> Any:
 
 
 def soundfile() -> Any:
-    """Return the module soundfile; raises `LayerscopeError` with the command that installs it."""
+    """Return the module soundfile.
+
+    Raises `LayerscopeError` with the command that installs it.
+    """
     with needs("audio", "sound files need soundfile, which is not installed"):
         import soundfile as module
     return module
@@ -188,13 +200,15 @@ def read_waveform(file: File) -> Waveform:
 
 
 def mono(samples: NDArray[Any]) -> NDArray[np.float32]:
-    """Return one channel `[T]` of float32 from `[T]`, `[T, C]` or `[C, T]`; integers are scaled to -1..1."""
+    """Return one channel `[T]` of float32 from `[T]`, `[T, C]` or `[C, T]`.
+
+    Integers are scaled to -1..1.
+    """
     array = np.asarray(samples)
     if array.ndim == 2:
         # Sounds are longer than they have channels, whichever axis comes first.
-        array = array.mean(axis=int(np.argmin(array.shape)), dtype=np.float64).astype(
-            array.dtype
-        )
+        channels = int(np.argmin(array.shape))
+        array = array.mean(axis=channels, dtype=np.float64).astype(array.dtype)
     if array.ndim != 1:
         raise LayerscopeError(
             f"a sound of shape {array.shape} is not [samples] or [samples, channels]"

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, choices, folder_name, listed
-from layerscope.core.files import existing
+from layerscope.core import LayerscopeError, choices, existing, listed
+from layerscope.core.errors import folder_name
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.built_in import BUILT_IN
 from layerscope.inputs.columns import Columns, frame_corpus
@@ -81,7 +81,10 @@ def open_corpus(
 
 
 def existing_data(data: str | Path) -> Path:
-    """Return the path of a file or folder of data; raise `LayerscopeError` for what is neither."""
+    """Return the path of a file or folder of data.
+
+    Raises `LayerscopeError` for what is neither.
+    """
     if isinstance(data, str) and not data.strip():
         raise LayerscopeError(
             "no data is given: give a file, a folder, hf:NAME, stdlib-docs or digits"
@@ -120,7 +123,10 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
 
 
 def lines_corpus(text: str, name: str) -> Corpus:
-    """Return the lines of a text that are not blank as running text, each named by its number."""
+    """Return the lines of a text that are not blank as running text, each named by its number.
+
+    Numbers count blank lines too, as an editor does.
+    """
     lines = Lines.of(text)
     names = tuple(map(str, lines.numbers))
     return Corpus(
@@ -129,7 +135,13 @@ def lines_corpus(text: str, name: str) -> Corpus:
 
 
 def data_name(path: Path) -> tuple[str, str]:
-    """Return what the data in a file are called, and the file's suffix, without `.gz`."""
+    """Return what the data in a file are called, and the file's suffix, without `.gz`.
+
+    A name that says nothing, such as `train`, comes after that of the folder.
+
+    >>> data_name(Path("data/reviews.csv.gz")), data_name(Path("/data/reviews/train.jsonl"))
+    (('reviews', '.csv'), ('reviews-train', '.jsonl'))
+    """
     bare = Path(path.name.removesuffix(".gz"))
     name = bare.stem
     if name.lower() in _PLAIN_NAMES:
@@ -145,12 +157,12 @@ def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
     if is_dataset(path):
         return hub_corpus(path, columns)
     columns.refuse(str(path))
-    inside = sorted(
-        (file.relative_to(path).as_posix(), file)
-        for file in path.rglob("*")
-        if file.is_file()
-    )
-    files = [(name, file) for name, file in inside if not is_hidden(name)]
+    files = []
+    for file in filter(Path.is_file, path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        if not is_hidden(name):
+            files.append((name, file))
+    files.sort()
     kinds = {kind for name, _ in files if (kind := media_kind(name)) is not None}
     if not kinds:
         held = f" ({listed([name for name, _ in files], 3)})" if files else ""

@@ -1,4 +1,9 @@
-"""Tables as rows that are read again and again, no more than one part of them in memory: files and iterables."""
+"""Tables as rows that are read again and again, no more than one part of them in memory: files and iterables.
+
+A row is its cells by column. The first rows are looked at to choose the columns; then the table is
+read from its beginning, with those columns alone where the format allows. An iterator does not
+begin again: of it, what was looked at is kept and comes first.
+"""
 
 import csv
 import hashlib
@@ -70,9 +75,8 @@ def file_rows(paths: Sequence[Path], suffix: str) -> Rows:
     """Return the rows of table files of one kind, by their suffix without `.gz`."""
     where = str(paths[0])
     if suffix in PARQUET:
-        return Rows(
-            where, partial(_parquet, paths), length=sum(map(_parquet_length, paths))
-        )
+        length = sum(map(_parquet_length, paths))
+        return Rows(where, partial(_parquet, paths), length=length)
     if suffix in JSON_LINES:
         return Rows(where, lambda names: chain.from_iterable(map(_json, paths)))
     separator = "\t"
@@ -137,7 +141,11 @@ def _parsed(text: str, where: str) -> Any:
 
 
 def as_record(record: Any, where: str) -> Record:
-    """Return a row as its cells by column; a text is the only one."""
+    """Return a row as its cells by column; a text is the only one.
+
+    >>> as_record("good", "row 0"), as_record({"text": "good", "label": 1}, "row 0")
+    ({'text': 'good'}, {'text': 'good', 'label': 1})
+    """
     if isinstance(record, str):
         return {"text": record}
     if not isinstance(record, Mapping):
@@ -218,7 +226,11 @@ def iterable_rows(data: Any, where: str) -> Rows:
 
 
 def class_name(cell: Any, names: Sequence[str]) -> str | None:
-    """Return the name of a class; -1 hides the labels of a test set."""
+    """Return the name of a class; -1 hides the labels of a test set.
+
+    >>> class_name(1, ["bad", "good"]), class_name(-1, ["bad", "good"])
+    ('good', None)
+    """
     if cell is None or cell < 0:
         return None
     return str(names[cell])

@@ -1,5 +1,5 @@
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -86,7 +86,7 @@ def content(samples: Sequence[Any], index: int) -> bytes:
     """Return bytes that no other sample has; files are read, not decoded."""
     if isinstance(samples, Picked):
         return content(samples.base, samples.indices[index])
-    stored: Callable[[int], bytes] | None = getattr(samples, "stored", None)
+    stored = getattr(samples, "stored", None)
     return _encoded(samples[index]) if stored is None else stored(index)
 
 

@@ -1,4 +1,13 @@
-"""How states lie in files: a safetensors file a request, as vLLM writes them; NumPy arrays; what `extract` wrote."""
+"""How states lie in files: a safetensors file a request, as vLLM writes them; NumPy arrays; what `extract` wrote.
+
+All become `States`, which read some samples at a time. What differs is how a sample is found:
+
+    vLLM       request-7.safetensors   hidden_states [T, layers, D], token_ids [T]: one sample
+    NumPy      states.npy              [N, layers, D]: row 7, mapped to the file
+    extract    chunks/000000.…         states [layers, n, D], of tokens with where each sample ends
+
+Layers have numbers only where the files say so; else the user names them.
+"""
 
 import json
 import re
@@ -15,8 +24,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, count, first_line
-from layerscope.core.files import existing
+from layerscope.core import LayerscopeError, count, existing, first_line
 from layerscope.inputs.state_folder import MANIFEST, StatesFolder
 from layerscope.inputs.states import States
 
@@ -42,11 +50,8 @@ def _numbered(
 ) -> tuple[int, ...]:
     """Return the numbers of the layers `there` are: those that the files state, which must be those that are named."""
     layers = list(stated or named or ())
-    if (
-        layers == sorted({*layers})
-        and len(layers) == there
-        and list(named or layers) == layers
-    ):
+    is_rising = layers == sorted({*layers})
+    if is_rising and len(layers) == there and list(named or layers) == layers:
         return tuple(layers)
     held = count(there, "layer")
     if stated is not None:
@@ -149,7 +154,7 @@ def _chunks(folder: StatesFolder, pooling: str, layers: Layers) -> States:
     if len(poolings) > 1:
         key = f"states.{pooling}"
     names, labels, tokens = list[str](), list[str](), list[Any]()
-    spans = list[tuple[int, int, int]]()
+    spans = []
     for number in range(len(manifest["whole"]["chunks"])):
         with store.open(number) as file:
             samples = json.loads(file.metadata()["samples"])
@@ -172,16 +177,13 @@ def _chunks(folder: StatesFolder, pooling: str, layers: Layers) -> States:
             states.append(vectors)
         return states
 
-    numbers = _numbered(
-        layers, manifest["layers"], len(manifest["layers"]), folder.path
-    )
+    stated, where = manifest["layers"], folder.path
+    numbers = _numbered(layers, stated, len(stated), where)
     table = None
     if labels:
         table = pd.DataFrame({"label": labels})
     width = manifest["model"]["width"]
-    return States(
-        folder.path, tuple(names), numbers, width, read, tokens or None, table
-    )
+    return States(where, tuple(names), numbers, width, read, tokens or None, table)
 
 
 READERS: dict[str, Callable[[Path, Sequence[Path], Layers], States]] = {
@@ -226,5 +228,9 @@ def open_states(
 
 
 def _in_order(file: Path) -> str:
-    """Return what sorts files by name, 2 before 10."""
+    """Return what sorts files by name, 2 before 10.
+
+    >>> sorted([Path("request-10"), Path("request-2")], key=_in_order)[0].name
+    'request-2'
+    """
     return re.sub(r"\d+", lambda digits: digits[0].zfill(20), file.name)

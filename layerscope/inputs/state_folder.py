@@ -1,5 +1,9 @@
 """The folder of states that `extract` writes, chunk by chunk, by any number of processes.
 
+Each process takes the next chunk that nobody has; what is finished has a mark. The manifest is
+written by whoever comes first, and again, with what is known of every chunk, by whoever finishes
+the last one. Processes that share a folder need not know of each other, and may come and go.
+
 `layerscope.extraction` has the format in its docstring.
 """
 
@@ -11,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import read_json, write_json
+from layerscope.core import LayerscopeError, write_json
+from layerscope.core.files import read_json
 from layerscope.core.state_store import SHA256, StateStore, first_difference
 
 if TYPE_CHECKING:
@@ -26,17 +30,7 @@ TOKENS = ""
 LEFT = 3600
 """Seconds after which a half-written file is no longer that of a process at work."""
 SUFFIX = {"safetensors": ".safetensors", "parquet": ".parquet"}
-MODEL = (
-    "name",
-    "weights",
-    "device",
-    "dtype",
-    "part",
-    "blocks",
-    "norm",
-    "depth",
-    "width",
-)
+MODEL = ("name", "weights", "device", "dtype", "part", "blocks", "norm", "depth", "width")  # fmt: skip
 DATA = ("name", "text_column", "label_column", "fingerprint", "tokens")
 DECISIVE = ("layers", "site", "poolings", "store_dtype", "file_format", "chunk_rows")
 """What must match for two processes to write into one folder, besides the options."""
@@ -63,20 +57,22 @@ class StatesFolder:
 
     @classmethod
     def open_or_start(cls, path: Path, manifest: Mapping[str, Any]) -> "StatesFolder":
-        """Return the folder of these states, started where it is new; one that holds anything else is refused."""
+        """Return the folder of these states, started where it is new.
+
+        One that holds anything else is refused.
+        """
         try:
             path.mkdir(parents=True, exist_ok=True)
-            there = {
-                entry.name for entry in path.iterdir() if not entry.name.startswith(".")
-            }
+            names = [entry.name for entry in path.iterdir()]
         except OSError as error:
             raise LayerscopeError(
                 f"{str(path)!r} cannot be written ({error.strerror}): name another folder with `out`"
             ) from error
-        if MANIFEST not in there:
-            if there:
+        if MANIFEST not in names:
+            others = [name for name in names if not name.startswith(".")]
+            if others:
                 raise LayerscopeError(
-                    f"`out={str(path)!r}` holds {min(there)} and no states: name a new folder"
+                    f"`out={str(path)!r}` holds {min(others)} and no states: name a new folder"
                 )
             _write_first(path / MANIFEST, {"format": FORMAT, **manifest})
         folder = cls(path)
@@ -131,7 +127,11 @@ class StatesFolder:
 
 
 def total_of(chunks: list[dict[str, Any]], name: str) -> int:
-    """Return the sum of a number that is known of each chunk."""
+    """Return the sum of a number that is known of each chunk.
+
+    >>> total_of([{"samples": 3}, {"samples": 4}], "samples")
+    7
+    """
     return sum(about[name] for about in chunks)
 
 
@@ -165,10 +165,9 @@ class ChunkTable:
         import torch
         from safetensors.torch import save_file
 
-        tensors = {
-            self._key("states", name): states.contiguous()
-            for name, states in self.states.items()
-        }
+        tensors = {}
+        for name, states in self.states.items():
+            tensors[self._key("states", name)] = states.contiguous()
         if TOKENS in self.states:
             tensors["offsets"] = torch.tensor(self.offsets)
             if self.ids is not None:
@@ -184,7 +183,7 @@ class ChunkTable:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns: dict[str, Any] = {"id": pa.array(self.names, pa.string())}
+        columns = {"id": pa.array(self.names, pa.string())}
         if self.labels is not None:
             columns["label"] = pa.array(self.labels, pa.string())
         if TOKENS in self.states and self.ids is not None:
@@ -194,9 +193,8 @@ class ChunkTable:
                 flat = pa.array(states[row].contiguous().flatten().numpy())
                 vectors = pa.FixedSizeListArray.from_arrays(flat, states.shape[-1])
                 if name == TOKENS:
-                    vectors = pa.ListArray.from_arrays(
-                        pa.array(self.offsets, pa.int32()), vectors
-                    )
+                    offsets = pa.array(self.offsets, pa.int32())
+                    vectors = pa.ListArray.from_arrays(offsets, vectors)
                 columns[self._key(f"layer_{layer}", name)] = vectors
         pq.write_table(
             pa.table(columns),

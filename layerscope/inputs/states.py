@@ -51,7 +51,10 @@ class States:
 
 @dataclass(frozen=True)
 class StoredSample(Window):
-    """A sample by its number among the states; text and token ids are empty where they are not known."""
+    """A sample by its number among the states.
+
+    Text and token ids are empty where they are not known.
+    """
 
     number: int = 0
 
@@ -81,9 +84,8 @@ class StoredSamples(Sequence[Any]):
             return self.texts[index].encode("utf-8", "surrogatepass")
         if self.states.tokens is not None:
             return self.states.tokens[self.numbers[index]].tobytes()
-        return bytes(
-            self.states.read([self.numbers[index]])[0].float().numpy().tobytes()
-        )
+        (states,) = self.states.read([self.numbers[index]])
+        return bytes(states.float().numpy().tobytes())
 
 
 def corpus_of(
@@ -102,7 +104,7 @@ def corpus_of(
             f"{len(labels):,} labels for the states of {count(total, 'sample')}: give one each"
         )
     path, frame = _table(states, data)
-    notes: list[str] = []
+    notes = []
     text, label, cells, texts = None, None, labels, None
     numbers = list(range(total))
     if frame is None:

@@ -143,7 +143,7 @@ def open_stream(
     """
     columns = Columns(text_column, label_column)
     if labels is None:
-        paths: list[Path] = []
+        paths = []
         if isinstance(data, (str, Path)):
             paths = _files(data)
         if paths:
@@ -193,7 +193,10 @@ def corpus_stream(corpus: Corpus, rows: int = ROWS) -> Stream:
 
 
 def _iterable(data: Any, columns: Columns) -> tuple[str, Rows] | None:
-    """Return name and rows of data that come one by one, texts of `datasets` among them; None of others."""
+    """Return name and rows of data that come one by one, texts of `datasets` among them.
+
+    Of other data it is None.
+    """
     if is_dataset(data):
         return hub_rows(data, columns)
     if not _is_iterable(data):

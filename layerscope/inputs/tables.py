@@ -7,7 +7,10 @@ from layerscope.inputs.rows import TABLES, file_rows
 
 
 def table_suffix(data: Any) -> str:
-    """Return the suffix of a table file, lower case and without .gz; empty where the data are no such file."""
+    """Return the suffix of a table file, lower case and without .gz.
+
+    It is empty where the data are no such file.
+    """
     if not isinstance(data, (str, Path)) or not Path(data).expanduser().is_file():
         return ""
     suffix = next(
@@ -17,7 +20,11 @@ def table_suffix(data: Any) -> str:
 
 
 def is_a(data: Any, *names: str) -> bool:
-    """Return whether data are of a class, by package and name: the package need not be imported for that."""
+    """Return whether data are of a class, by package and name: the package need not be imported for that.
+
+    >>> is_a(Path("a.csv"), "pathlib.Path"), is_a("a.csv", "pandas.DataFrame")
+    (True, False)
+    """
     return any(
         f"{cls.__module__.partition('.')[0]}.{cls.__name__}" in names
         for cls in type(data).__mro__

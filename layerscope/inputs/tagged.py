@@ -3,13 +3,13 @@
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, folder_name, near
-from layerscope.core.files import existing
+from layerscope.core import LayerscopeError, existing, near
+from layerscope.core.errors import folder_name
 from layerscope.inputs import Window
 from layerscope.inputs.corpus import WHOLE
 from layerscope.inputs.drawing import drawn_rows
@@ -37,9 +37,8 @@ class Tagged:
 
     def fingerprint(self) -> str:
         """Return the sha256 (hex) of words and labels."""
-        return hashlib.sha256(
-            repr((self.sentences, self.labels)).encode("utf-8", "surrogatepass")
-        ).hexdigest()
+        text = repr((self.sentences, self.labels))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
@@ -49,13 +48,13 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
     blanks between. Raises `LayerscopeError` for another table, and where fewer than 2 labels stand
     in 5 sentences.
     """
-    tagged = tagged_rows(data)
-    total = len(tagged.sentences)
+    whole = tagged_rows(data)
+    total = len(whole.sentences)
     chosen, _ = drawn_rows(total, None, samples or total, seed)
-    tagged = replace(
-        tagged,
-        sentences=tuple(map(tagged.sentences.__getitem__, chosen)),
-        labels=tuple(map(tagged.labels.__getitem__, chosen)),
+    tagged = Tagged(
+        whole.name,
+        tuple(whole.sentences[row] for row in chosen),
+        tuple(whole.labels[row] for row in chosen),
     )
     sentences = Counter(label for labels in tagged.labels for label in set(labels))
     if sum(count >= WHOLE for count in sentences.values()) < 2:
@@ -84,14 +83,11 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
             raise LayerscopeError(
                 f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of equal length per row"
             )
-        columns.append(column)
-    sentences, labels = (
-        tuple(
-            _listed(cell, f"{path}: row {i}", column)
-            for i, cell in enumerate(frame[column])
-        )
-        for column in columns
-    )
+        lists = []
+        for i, cell in enumerate(frame[column]):
+            lists.append(_listed(cell, f"{path}: row {i}", column))
+        columns.append(tuple(lists))
+    sentences, labels = columns
     for i, (words, tags) in enumerate(zip(sentences, labels, strict=True)):
         if len(words) != len(tags) or not words:
             raise LayerscopeError(
@@ -104,14 +100,15 @@ def _listed(cell: Any, row: str, column: str) -> tuple[str, ...]:
     cells = cell.split() if isinstance(cell, str) else cell
     if isinstance(cells, np.ndarray):
         cells = cells.tolist()
-    is_list = isinstance(cells, (list, tuple))
-    if not is_list or not all(
-        type(item) in (str, int) and item != "" for item in cells
-    ):
+    if not isinstance(cells, (list, tuple)) or not all(map(_is_word, cells)):
         raise LayerscopeError(
             f"{row} has {cell!r:.60} as {column}: give a list of texts or whole numbers, or a text separated by spaces"
         )
     return tuple(map(str, cells))
+
+
+def _is_word(item: object) -> bool:
+    return type(item) in (str, int) and item != ""
 
 
 def first_tokens(
@@ -136,24 +133,24 @@ def first_tokens(
         truncation=True,
         max_length=encoder.max_length,
     )
-    return [
-        (Window(text, tuple(ids)), _starts(words, offsets))
-        for text, words, ids, offsets in zip(
-            texts, sentences, read["input_ids"], read["offset_mapping"], strict=True
-        )
-    ]
+    windows = map(Window, texts, map(tuple, read["input_ids"]))
+    starts = map(_starts, sentences, read["offset_mapping"])
+    return [*zip(windows, starts, strict=True)]
 
 
 def _starts(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """Return for each word the first token that overlaps its characters, or -1; special tokens cover none."""
+    """Return for each word the first token that overlaps its characters, or -1; special tokens cover none.
+
+    >>> _starts(["good", "food"], [(0, 0), (0, 2), (2, 4), (5, 9), (0, 0)])
+    [1, 3]
+    """
     first, start = [], 0
     for word in words:
-        end = start + len(word)
-        over = (
-            i
-            for i, (left, right) in enumerate(offsets)
-            if left < end and right > max(start, left)
-        )
-        first.append(next(over, -1))
+        end, token = start + len(word), -1
+        for i, (left, right) in enumerate(offsets):
+            if left < end and right > max(start, left):
+                token = i
+                break
+        first.append(token)
         start = end + 1
     return first

@@ -105,7 +105,7 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _tokens(text: str, tokenizer: Any) -> list[int]:
     """Return the ids of a text, which is tokenised in pieces that end with a line, or a word, where they can."""
-    ids: list[int] = []
+    ids = []
     start = 0
     while start < len(text):
         end = start + PIECE

@@ -1,4 +1,9 @@
-"""The pass of `lens`: a model and a prompt or samples in, what every layer's states give through its head out."""
+"""The pass of `lens`: a model and a prompt or samples in, what every layer's states give through its head out.
+
+Samples are read one at a time, without padding. The states of all layers go through all that the
+model runs after its last block, in chunks whose logits fit into memory; of the predictions at each
+layer and position the likeliest are kept, so that a reading does not grow with the vocabulary.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -8,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, count
-from layerscope.core.progress import reporting
+from layerscope.core import LayerscopeError, count, reporting
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.pairs import paired
 from layerscope.logit_lens.options import LensOptions
@@ -68,11 +72,10 @@ def run_lens(options: LensOptions) -> Reading:
     ):
         for subject in subjects:
             inputs, states = layer_states(model, subject.inputs)
-            tops = read_layers(
-                model, inputs, states, subject.positions, top, translators
-            )
+            chosen = subject.positions
+            tops = read_layers(model, inputs, states, chosen, top, translators)
             if translators is not None:
-                tokens = [_chosen(state[0], subject.positions) for state in states]
+                tokens = [_chosen(state[0], chosen) for state in states]
                 apart.append(divergences(model, translators, inputs, tokens))
             columns = _columns(subject)
             grids.append(_grid(columns, tops, subjects.prediction))
@@ -126,6 +129,10 @@ def _opened(options: LensOptions) -> Corpus:
 
 
 def _lens_of(model: LayeredModel) -> Lens:
+    """Return how the model's head reads layers.
+
+    Raises `LayerscopeError` where it has none over them.
+    """
     if model.lens is not None:
         return model.lens
     part, other = model.loaded.name, ""
@@ -140,11 +147,7 @@ def _lens_of(model: LayeredModel) -> Lens:
 
 def _as_read(corpus: Corpus, model: LayeredModel, options: LensOptions) -> Corpus:
     """Return the samples as `profile` reads them: pairs for a classifier, windows of running text."""
-    if (
-        model.lens is not None
-        and model.lens.kind == "pooled"
-        and corpus.modality == "text"
-    ):
+    if _lens_of(model).kind == "pooled" and corpus.modality == "text":
         return paired(corpus, options.data, options.text_column)
     window = window_of(None, "", corpus, model)
     if window is None or options.tokens:
@@ -169,7 +172,8 @@ def read_layers(
     """
     ids, logs = [], []
     for layer, state in enumerate(states):
-        state = state if translators is None else translators.translated(layer, state)
+        if translators is not None:
+            state = translators.translated(layer, state)
         for logits in _logits(model, state, inputs, positions):
             total = logits.logsumexp(-1, keepdim=True)
             if not bool(torch.isfinite(total).all()):
@@ -180,17 +184,15 @@ def read_layers(
             ids.append(best.indices)
             logs.append(best.values - total)
     shape = (len(states), -1, top)
-    return torch.cat(ids).view(shape).cpu().numpy(), torch.cat(logs).view(
-        shape
-    ).cpu().exp().numpy()
+    best_ids = torch.cat(ids).view(shape).cpu().numpy()
+    return best_ids, torch.cat(logs).view(shape).cpu().exp().numpy()
 
 
 def _logits(
     model: LayeredModel, state: Tensor, inputs: Inputs, positions: Sequence[int] | None
 ) -> Iterable[Tensor]:
     """Return logits [n, K] in order, a chunk of rows at a time."""
-    lens = model.lens
-    assert lens is not None
+    lens = _lens_of(model)
     if lens.kind == "pooled":
         return [lens.sample_logits(state, inputs)]
     if state.shape[1] * lens.classes > WHOLE:
@@ -201,40 +203,35 @@ def _logits(
 
 def _chosen(rows: Tensor, positions: Sequence[int] | None) -> Tensor:
     """Return the rows at some positions, None is all."""
-    return (
-        rows if positions is None else rows[torch.tensor(positions, device=rows.device)]
-    )
+    if positions is None:
+        return rows
+    return rows[torch.tensor(positions, device=rows.device)]
 
 
 def _columns(subject: Subject) -> pd.DataFrame:
     """Return a row for each position that is read of a sample."""
     n = len(subject.tokens)
-    return pd.DataFrame(
-        {
-            "sample": subject.name,
-            "position": subject.positions or range(n),
-            "token": pd.Series(subject.tokens, dtype=object),
-            "generated": np.arange(n) >= n - subject.generated,
-        }
-    )
+    columns = {
+        "sample": subject.name,
+        "position": subject.positions or range(n),
+        "token": pd.Series(subject.tokens, dtype=object),
+        "generated": np.arange(n) >= n - subject.generated,
+    }
+    return pd.DataFrame(columns)
 
 
 def _grid(
     columns: pd.DataFrame, tops: Tops, name: Callable[[int], str]
 ) -> pd.DataFrame:
-    """Return the predictions of one sample, a layer after the other."""
+    """Return the predictions of one sample: a row for each layer, position and rank."""
     ids, probabilities = tops
     layer, column, rank = (axis.ravel() for axis in np.indices(ids.shape))
-    return (
-        columns.iloc[column]
-        .reset_index(drop=True)
-        .assign(
-            layer=layer,
-            rank=rank + 1,
-            prediction=[*map(name, ids.ravel().tolist())],
-            id=ids.ravel(),
-            probability=probabilities.ravel().astype(np.float64),
-        )
+    return columns.iloc[column].assign(
+        layer=layer,
+        rank=rank + 1,
+        prediction=[*map(name, ids.ravel().tolist())],
+        id=ids.ravel(),
+        probability=probabilities.ravel().astype(np.float64),
     )
 
 
@@ -242,12 +239,13 @@ def _saturation(
     columns: pd.DataFrame, subject: Subject, tops: Tops, name: Callable[[int], str]
 ) -> pd.DataFrame:
     """Return a row for each position: from which layer on its likeliest prediction stays, and the right one."""
-    likeliest, final = tops[0][1:, :, 0], tops[0][-1, :, 0]
+    ids, probabilities = tops
+    final = ids[-1, :, 0]
     return columns.assign(
         counted=columns["generated"] if subject.generated else True,
-        layer=saturation_layer(likeliest.T).numpy(),
+        layer=saturation_layer(ids[1:, :, 0].T).numpy(),
         prediction=[*map(name, final.tolist())],
         id=final,
-        probability=tops[1][-1, :, 0].astype(np.float64),
+        probability=probabilities[-1, :, 0].astype(np.float64),
         truth=pd.Series(subject.truths, dtype=object),
     )

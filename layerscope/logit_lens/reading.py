@@ -1,4 +1,9 @@
-"""What the verb `lens` returns: the grid of predictions, from which layer on each stays, and how both are shown."""
+"""What the verb `lens` returns: the grid of predictions, from which layer on each stays, and how both are shown.
+
+A prediction *settles* at the layer from which on the likeliest answer never changes again. Of a
+position where layers 0 to 4 give "a", "the", "a", "the" and "the", that is layer 3. The summary is
+the mean of these layers over all positions, and how many settle before the last layer.
+"""
 
 import math
 from collections.abc import Callable
@@ -10,8 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import count
-from layerscope.core.saved import Store
+from layerscope.core import Store, count
 from layerscope.logit_lens import fidelity
 from layerscope.runs.registry import meaning_of
 from layerscope.show.document import (
@@ -149,7 +153,10 @@ class Reading(Stored):
 
     @property
     def stderr(self) -> float:
-        """The standard error of the mean layer, for samples drawn anew (Cochran 1977, section 6.3); NaN for one."""
+        """The standard error of the mean layer, for samples drawn anew (Cochran 1977, section 6.3).
+
+        It is NaN for one.
+        """
         by_sample = self.counted.groupby("sample", sort=False)["layer"]
         sums, sizes = by_sample.sum(), by_sample.size()
         if (n := len(sums)) < 2:
@@ -250,11 +257,16 @@ def open_reading(folder: str | Path) -> Reading:
 
 
 def visible(text: str) -> str:
-    """Return a token with its spaces and line ends to be seen, and what would steer a terminal spelt out."""
+    """Return a token with its spaces and line ends to be seen, and what would steer a terminal spelt out.
+
+    >>> visible(" the end")
+    '␣the␣end'
+    """
     return plain(text.translate(SIGNS))
 
 
 def _curve(reading: Reading, total: str) -> Chart:
+    """Return the share of predictions that have settled, by layer."""
     shares = zip(reading.cumulative["layer"], reading.cumulative["share"], strict=True)
     return Chart.of(
         reading.cumulative,
@@ -280,6 +292,7 @@ def grids(reading: Reading) -> list[TokenGrid]:
 
 
 def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
+    """Return the grid of one text: a column for each token that is read, a row for each layer."""
     name = reading.samples[i]
     grid = reading.grid[reading.grid["sample"] == name]
     settled = reading.saturation[reading.saturation["sample"] == name]
@@ -306,6 +319,7 @@ def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
 
 
 def _samples(reading: Reading, layers: list[Head]) -> TokenGrid:
+    """Return the grid of a classifier: a row for each of the first samples, a column for each layer."""
     total, shown = len(reading.samples), reading.saturation.iloc[:ROWS]
     per_sample = len(layers) * reading.top
     rows = []

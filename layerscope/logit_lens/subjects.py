@@ -1,4 +1,15 @@
-"""From samples to what is read of each: one batch without padding, the positions read, and the tokens there."""
+"""From samples to what is read of each: one batch without padding, the positions read, and the tokens there.
+
+What there is to read depends on the model's head. Of "the food was good" in four tokens:
+
+    next      a causal model predicts after each token the next one: the answers are food, was, good
+    masked    where a text has masks, the tokens in their places: nothing else is read
+    itself    a masked model that is given no mask: each token in its own place
+    tag       a tagger: the tag of each token
+    class     a classifier: the class of the text
+
+A language model may first continue the text; then the new tokens are read with the rest.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -50,12 +61,13 @@ class Subjects:
         self.tokenizer = self.encoder and self.encoder.tokenizer
         self.notes: list[str] = []
         self.classes = class_names(model)
-        self.kind: Kind = "class" if model.lens.kind == "pooled" else "tag"
+        self.kind: Kind = "tag"
         continues = False
-        if self.classes is None:
-            two_texts = (
-                "decoder_input_ids" in model.encoder.batch([corpus.samples[0]]).named
-            )
+        if model.lens.kind == "pooled":
+            self.kind = "class"
+        elif self.classes is None:
+            first = model.encoder.batch([corpus.samples[0]])
+            two_texts = "decoder_input_ids" in first.named
             self.kind = "next" if model.causal or two_texts else "itself"
             continues = self.kind == "next" and not two_texts
         if tokens and not (continues and hasattr(model.module, "generate")):
@@ -68,16 +80,16 @@ class Subjects:
         if self.encoder is not None:
             self.samples = self._read(self.encoder)
         self.texts = [*map(_text_of, corpus.samples, corpus.names)]
-        if self.kind == "itself" and any(
-            self.mask in sample.ids for sample in self.samples
-        ):
-            self.kind = "masked"
+        for sample in self.samples if self.kind == "itself" else ():
+            if self.mask in sample.ids:
+                self.kind = "masked"
 
     def __iter__(self) -> Iterator[Subject]:
         """Yield a subject for each sample that has something to read; labels as the model names them, where it does."""
         empty = 0
         for i, sample in enumerate(self.samples):
-            if isinstance(sample, Ids) and not self._can_be_read(sample):
+            ids = sample.ids if isinstance(sample, Ids) else None
+            if ids == () or (self.kind == "masked" and self.mask not in sample.ids):
                 empty += 1
             elif self.kind == "class":
                 yield self._classified(i, sample)
@@ -89,11 +101,6 @@ class Subjects:
                 f"{count(empty, 'sample')} of {len(self.samples):,} have {lack}: left out"
             )
 
-    def _can_be_read(self, sample: Ids) -> bool:
-        return len(sample.ids) > 0 and (
-            self.kind != "masked" or self.mask in sample.ids
-        )
-
     def _classified(self, i: int, sample: Any) -> Subject:
         truth = None
         if self.corpus.labels is not None:
@@ -102,9 +109,8 @@ class Subjects:
             if number is not None:
                 truth = self.prediction(number)
         inputs = self.model.encoder.batch([sample]).to(self.model.device)
-        return Subject(
-            self.corpus.names[i], self.texts[i], inputs, None, (None,), (truth,)
-        )
+        name, text = self.corpus.names[i], self.texts[i]
+        return Subject(name, text, inputs, None, (None,), (truth,))
 
     def prediction(self, number: int) -> str:
         """Return the name of what the head predicts: a class, or a token."""
@@ -129,16 +135,13 @@ class Subjects:
     def _with_masks(self, texts: list[Any]) -> list[Any]:
         """Return texts with the model's own mask token where [MASK] stands."""
         mask = getattr(self.tokenizer, "mask_token", None)
-        if mask is None:
-            if MASK in texts[0]:
-                raise LayerscopeError(
-                    f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt"
-                )
+        if mask is None and MASK in texts[0]:
+            raise LayerscopeError(
+                f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt"
+            )
+        if mask is None or not isinstance(texts[0], str):
             return texts
-        return [
-            text.replace(MASK, mask) if isinstance(text, str) else text
-            for text in texts
-        ]
+        return [text.replace(MASK, mask) for text in texts]
 
     def _room(self, encoder: TextEncoder, longest: int) -> int:
         """Return the number of tokens of a text that are read."""
@@ -153,24 +156,23 @@ class Subjects:
 
     def _text(self, i: int, ids: tuple[int, ...]) -> Subject:
         assert self.encoder is not None
-        encoder, device = (
-            replace(self.encoder, max_length=len(ids) + self.new),
-            self.model.device,
-        )
+        device = self.model.device
+        encoder = replace(self.encoder, max_length=len(ids) + self.new)
         inputs = encoder.batch([Ids(ids)]).to(device)
-        new = continued(self.model.module, inputs, self.new) if self.new else []
+        new, continuation = list[int](), ""
+        if self.new:
+            new = continued(self.model.module, inputs, self.new)
         if new:  # nothing follows the last token
             inputs = encoder.batch([Ids((*ids, *new[:-1]))]).to(device)
-        start = inputs.named.get("decoder_input_ids")
-        read = (
-            inputs.named["input_ids"][0].tolist()
-            if start is None
-            else start[0].tolist()
-        )
-        chosen = [
-            p for p in range(len(read)) if self.kind != "masked" or ids[p] == self.mask
-        ]
-        truths = self._truths(ids if start is not None else ids[1:], read, len(new))
+            continuation = following(self.tokenizer, ids, new)
+        after, tokens = ids[1:], inputs.named["input_ids"]
+        if "decoder_input_ids" in inputs.named:
+            after, tokens = ids, inputs.named["decoder_input_ids"]
+        read = tokens[0].tolist()
+        chosen = [*range(len(read))]
+        if self.kind == "masked":
+            chosen = [p for p in chosen if read[p] == self.mask]
+        truths = self._truths(after, read, len(new))
         return Subject(
             name=self.corpus.names[i],
             text=self.texts[i],
@@ -179,15 +181,19 @@ class Subjects:
             tokens=[self.token(read[p]) for p in chosen],
             truths=[truths[p] for p in chosen],
             generated=len(new),
-            continuation=following(self.tokenizer, ids, new) if new else "",
+            continuation=continuation,
         )
 
     def _truths(
         self, after: Sequence[int], read: Sequence[int], new: int
     ) -> list[str | None]:
-        """Return the right answer at each position that is read, None where there is none."""
+        """Return the right answer at each position that is read, None where there is none.
+
+        `after` are the tokens that follow those that are `read`; the last `new` of these were generated,
+        and have no right answer.
+        """
         if self.kind == "next":
-            answers: list[str | None] = [*map(self.token, after), None]
+            answers = [*map(self.token, after), None]
             return answers[: len(read) - new] + [None] * new
         if self.kind == "itself":
             return [*map(self.token, read)]
@@ -195,7 +201,11 @@ class Subjects:
 
 
 def _text_of(sample: Any, name: str) -> str:
-    """Return how a sample is shown: a text or a pair as it is, anything else by its name."""
+    """Return how a sample is shown: a text or a pair as it is, anything else by its name.
+
+    >>> _text_of("good", "0"), _text_of(Pair("good", "bad"), "0"), _text_of(object(), "cat.png")
+    ('good', 'good / bad', 'cat.png')
+    """
     if isinstance(sample, str):
         return sample
     return " / ".join(sample) if isinstance(sample, Pair) else name
@@ -206,15 +216,10 @@ def class_names(model: LayeredModel) -> dict[int, str] | None:
     assert model.lens is not None
     config = getattr(model.module, "config", None)
     named = getattr(config, "id2label", None) or {}
+    total = model.lens.classes
     if model.lens.kind == "pooled":
-        return {
-            number: str(named.get(number, number))
-            for number in range(model.lens.classes)
-        }
-    if (
-        len(named) != model.lens.classes
-        or getattr(config, "vocab_size", None) == model.lens.classes
-    ):
+        return {number: str(named.get(number, number)) for number in range(total)}
+    if len(named) != total or getattr(config, "vocab_size", None) == total:
         return None
     return {int(number): str(name) for number, name in named.items()}
 

@@ -1,5 +1,15 @@
 """Translators of the tuned lens: kept in a folder, trained to the model's own predictions, and measured against them.
 
+The head of a model was trained to read the last layer. Earlier layers hold the same things turned
+and shifted, and read as they are (the plain lens) they give less than they know. A translator is an
+affine map of a layer's states, after which the head reads them:
+
+    plain    h_3                →  head  →  prediction of layer 3
+    tuned    h_3 + W_3 h_3 + b_3  →  head  →  prediction of layer 3
+
+W and b start at 0 and are trained, layer by layer, so that the prediction comes near the model's
+own: the divergence from what the last layer predicts falls. The model itself is never changed.
+
 A folder holds `translators.json` (of which model, trained on what) and `translators.safetensors`
 with `K.weight` [D, D] and `K.bias` [D] of each layer K before the last (in training with the `step`
 and each one's momentum).
@@ -22,9 +32,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from layerscope.core.errors import LayerscopeError, first_line
-from layerscope.core.files import aside, own_folder, writing
-from layerscope.core.progress import Reporter
+from layerscope.core import LayerscopeError, Reporter, aside, first_line, own_folder
+from layerscope.core.folders import writing
 from layerscope.core.saved import read_facts, write_facts
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.logit_lens.options import TuningOptions
@@ -36,12 +45,8 @@ from layerscope.models.identity import weights_fingerprint
 from layerscope.models.lens import CHUNK
 from layerscope.models.stack import Stack
 
-KIND, ABOUT, WEIGHTS, STEP = (
-    "translators",
-    "translators.json",
-    "translators.safetensors",
-    "step",
-)
+KIND, STEP = "translators", "step"
+ABOUT, WEIGHTS = "translators.json", "translators.safetensors"
 RETRAIN_HINT = "train them again in a new folder"
 LEAST_STEP_TOKENS = 1024
 """Tokens of a training step, at least."""
@@ -88,7 +93,7 @@ def translators_for(
     if options.train is not None:
         with evaluating(model.module):
             note = _trained(model, folder, options.train, options.steps, reporter)
-            notes.append(note)
+        notes = [note]
     return open_translators(folder, model.module, model.stack), notes
 
 
@@ -132,13 +137,8 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
 
 def _about(module: nn.Module, stack: Stack) -> dict[str, Any]:
     """Return what translators must have been trained for to fit a model, whatever the dtype that it is loaded in."""
-    weights = weights_fingerprint(module, torch.bfloat16)
-    return {
-        "part": stack.part,
-        "depth": stack.depth,
-        "width": stack.width,
-        "weights": weights,
-    }
+    facts = {name: getattr(stack, name) for name in ("part", "depth", "width")}
+    return facts | {"weights": weights_fingerprint(module, torch.bfloat16)}
 
 
 def _refuse_other(
@@ -172,12 +172,8 @@ def _trained(
             f"{corpus.name} has {total:,} tokens to train on: give {LEAST_STEP_TOKENS:,} or more"
         )
     own_folder(folder, KIND, ABOUT, "tuned")
-    job = {
-        **_about(model.module, model.stack),
-        "text": corpus.fingerprint(),
-        "window": size,
-        "steps": steps,
-    }
+    job = {"text": corpus.fingerprint(), "window": size, "steps": steps}
+    job = _about(model.module, model.stack) | job
     if (folder / WEIGHTS).is_file():
         _refuse_other(folder, read_facts(folder / ABOUT, KIND, RETRAIN_HINT), job)
     else:
@@ -217,7 +213,7 @@ def _train(
             descent.state[weight]["momentum_buffer"] = momentum
 
     def save(done: int) -> None:
-        tensors = dict(translators.state_dict())
+        tensors = translators.state_dict()
         if done < steps:
             for name, weight in translators.named_parameters():
                 momentum = descent.state[weight]["momentum_buffer"]
@@ -243,7 +239,11 @@ def _train(
 
 
 def _step_windows(windows: Corpus, step: int, per_step: int) -> list[Sequence[int]]:
-    """Return the tokens of a step's windows: drawn without replacement, reshuffled with the epoch as seed."""
+    """Return the tokens of a step's windows: drawn without replacement, reshuffled with the epoch as seed.
+
+    They depend on the number of the step alone, so that a resumed training reads what it would have
+    read.
+    """
     rows = []
     for number in range(step * per_step, (step + 1) * per_step):
         epoch, position = divmod(number, len(windows))
@@ -284,7 +284,7 @@ def _backward(
         raise LayerscopeError(
             f"layer {k} gives NaN or infinity in step {step + 1} of training: try `dtype='float32'`"
         )
-    gradients = [weight.grad for weight in translators.parameters()]
+    gradients = (weight.grad for weight in translators.parameters())
     if step == 0 and not any(each is not None and each.any() for each in gradients):
         raise LayerscopeError(
             f"{model.loaded.name} passes no gradients, as with quantised weights: give the unquantised model"
@@ -293,8 +293,11 @@ def _backward(
 
 
 def layer_states(model: LayeredModel, inputs: Inputs) -> tuple[Inputs, list[Tensor]]:
-    """Return the raw states [1, T, D] of layers 0 … L for one sample, and its batch with the mask of its states."""
-    states = list[Tensor]()
+    """Return the raw states [1, T, D] of layers 0 … L for one sample, and its batch with the mask of its states.
+
+    They are copies on the model's device: a block may change its input in place.
+    """
+    states = []
 
     def keep(_: int, site: str, tokens: Tensor) -> None:
         if site == "raw":  # a model spread over several devices gives them on each
@@ -307,7 +310,10 @@ def layer_states(model: LayeredModel, inputs: Inputs) -> tuple[Inputs, list[Tens
 def _layers(
     model: LayeredModel, inputs: Inputs, states: Sequence[Tensor]
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield each layer before the last, what the last one predicts, and its states: rows whose logits fit a chunk."""
+    """Yield each layer before the last, what the last one predicts, and its states.
+
+    States come some rows at a time, as many as have logits that fit into a chunk.
+    """
     assert model.lens is not None
     size = max(1, CHUNK // model.lens.classes)
     for rows in zip(*(torch.split(state, size) for state in states), strict=True):
@@ -323,7 +329,14 @@ def _predicted(model: LayeredModel, inputs: Inputs, states: Tensor) -> Tensor:
 
 
 def _divergence(target: Tensor, predicted: Tensor) -> Tensor:
-    """Return how far each row's predictions are from the target's: Kullback-Leibler, in nats."""
+    """Return how far each row's predictions are from the target's: Kullback-Leibler, in nats.
+
+    Both are log-probabilities `[n, K]`.
+
+    >>> half, sure = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.75, 0.25]]).log()
+    >>> _divergence(half, half).item(), round(_divergence(half, sure).item(), 3)
+    (0.0, 0.144)
+    """
     return (target.exp() * (target - predicted)).sum(-1)
 
 
@@ -349,7 +362,12 @@ def divergences(
 
 
 def fidelity(sums: Sequence[Sums]) -> pd.DataFrame | None:
-    """Return means over the positions of all samples by layer."""
+    """Return means over the positions of all samples by layer; None without samples.
+
+    >>> fidelity([np.array([[2.0, 1.0, 2]]), np.array([[4.0, 1.0, 2]])])
+       layer  kl_plain  kl_tuned  n
+    0      0       1.5       0.5  4
+    """
     if not sums:
         return None
     plain, tuned, n = np.sum(sums, 0).T

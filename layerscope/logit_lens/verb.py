@@ -1,8 +1,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.option_kinds import IN_CODE, Folder, Whole
-from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked
+from layerscope.core import DATA, IN_CODE, OUTPUT, Folder, Whole, checked
+from layerscope.core.options import LoadingAndReading
 from layerscope.logit_lens.options import LensOptions
 
 if TYPE_CHECKING:

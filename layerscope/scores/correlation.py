@@ -1,4 +1,9 @@
-"""How metrics by layer correlate with scores by layer."""
+"""How metrics by layer correlate with scores by layer.
+
+Of a model with 12 layers and 32 tasks a metric is 12 numbers, and the scores averaged over tasks
+are 12 more: one correlation. Other tasks would have given other averages. Intervals therefore draw
+32 of the tasks again and again, with replacement, and correlate the metric with each new average.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,9 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices, near
-from layerscope.core.option_kinds import SEED, Whole
-from layerscope.core.options import Options, checked
+from layerscope.core import (
+    SEED,
+    LayerscopeError,
+    Options,
+    Whole,
+    checked,
+    choices,
+    near,
+)
 from layerscope.scores.grids import Grid, candidates, groups
 from layerscope.scores.metric_values import CURVE, curves
 from layerscope.scores.statistics import STATISTICS
@@ -64,14 +75,11 @@ def correlate(
     for about, grid, curve in pairs(curves(metrics), evaluation.grids()):
         complete = candidates(grid.complete)
         complete = complete[complete.index.isin(curve.index)]
-        x, scores = (
-            curve[complete.index].to_numpy(),
-            complete.to_numpy(dtype=np.float64),
-        )
+        x = curve[complete.index].to_numpy()
+        scores = complete.to_numpy(dtype=np.float64)
         layers, tasks = scores.shape
-        draws = np.random.default_rng(seed).integers(
-            0, max(tasks, 1), (bootstrap, tasks)
-        )
+        draw = np.random.default_rng(seed)
+        draws = draw.integers(0, max(tasks, 1), (bootstrap, tasks))
         for name in statistics:
             row = {**about, "statistic": name, "layers": layers, "tasks": tasks}
             if layers >= FEWEST and tasks:
@@ -114,6 +122,10 @@ def pairs(
 
 
 def same_model(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """Return whether two models are the same by name and revision; an empty revision fits any."""
+    """Return whether two models are the same by name and revision; an empty revision fits any.
+
+    >>> same_model({"model": "a", "revision": ""}, {"model": "a", "revision": "main"})
+    True
+    """
     revisions = {a["revision"] or "", b["revision"] or ""} - {""}
     return a["model"] == b["model"] and len(revisions) < 2

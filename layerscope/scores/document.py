@@ -1,4 +1,9 @@
-"""An evaluation as a document: the best layer, every model's summary, layers by task, metrics and rules beside them."""
+"""An evaluation as a document: the best layer, every model's summary, layers by task, metrics and rules beside them.
+
+The answer names the best layer of one model, or says in how many of several a layer before the last
+scores best. A terminal shows one table of all models, or of one model its layers by task; a page has
+a member for each series of scores.
+"""
 
 import math
 from collections.abc import Sequence
@@ -45,44 +50,38 @@ def document(
     """
     grids = evaluation.grids()
     best = _best(grids)
-    summary, by_task, findings = summary_table(grids), list[Table](), tuple[str, ...]()
+    tables, findings = [summary_table(grids)], tuple[str, ...]()
+    lead = tables
     if _one_model(grids):
-        by_task = [*chain.from_iterable(map(_tables, grids))]
+        lead = [*chain.from_iterable(map(_tables, grids))]
+        tables += lead
         findings = score_findings(best)
     related = []
     if correlations is not None:
         related.append(correlation_table(correlations))
     if rules is not None:
         related.append(rule_table(rules, best.unit))
-    pages = tuple(map(_of_grid, grids))
-    page, members = Document(""), pages
-    if len(pages) == 1:
-        page, members = pages[0], ()
+    page, members = Document(""), tuple(map(_of_grid, grids))
+    if len(members) == 1:
+        page, members = members[0], ()
+    models = [str(grid.about["model"]) for grid in grids]
+    tasks = [*chain.from_iterable(grid.tasks for grid in grids)]
+    missing = f"{evaluation.missing:,}" if evaluation.missing else "none"
+    warnings = []
+    for task, reason in evaluation.failed.items():
+        warnings.append(f"{task} was not judged: {reason}")
     return Document(
         _answer(grids),
-        title=(
-            _one_or_many([str(grid.about["model"]) for grid in grids], "model"),
-            _one_or_many(
-                list(chain.from_iterable(grid.tasks for grid in grids)), "task"
-            ),
-        ),
+        title=(_one_or_many(models, "model"), _one_or_many(tasks, "task")),
         facts=(
             f"{len(evaluation.scores):,} scores from {evaluation.source}",
-            f"{evaluation.missing:,} missing" if evaluation.missing else "none missing",
+            f"{missing} missing",
         ),
-        parts=(
-            Sentences("What stands out", findings),
-            summary,
-            *by_task,
-            *related,
-        ),
-        lead=(*(by_task or [summary]), *related),
+        parts=(Sentences("What stands out", findings), *tables, *related),
+        lead=(*lead, *related),
         sections=page.sections,
         details=page.details,
-        warnings=tuple(
-            f"{task} was not judged: {reason}"
-            for task, reason in evaluation.failed.items()
-        ),
+        warnings=tuple(warnings),
         kind="scores",
         depth=page.depth,
         members=members,
@@ -108,6 +107,7 @@ def _of_grid(grid: Grid) -> Document:
 
 
 def _tables(grid: Grid) -> list[Table]:
+    """Return the tables of one series of scores: its layers, and its mixes of layers where there are some."""
     if grid.mixes.empty:
         return [by_layer(grid)]
     return [by_layer(grid), mixes_table(grid)]
@@ -118,6 +118,11 @@ def _one_model(grids: Sequence[Grid]) -> bool:
 
 
 def _one_or_many(names: list[str], noun: str) -> str:
+    """Return the one name there is, or how many.
+
+    >>> _one_or_many(["a", "a"], "model"), _one_or_many(["a", "b"], "model")
+    ('a', '2 models')
+    """
     distinct = set(names)
     if len(distinct) == 1:
         return names[0]
@@ -164,14 +169,10 @@ def score_findings(grid: Grid) -> tuple[str, ...]:
         most = gains.loc[gains["gain"].idxmax()]
         rival = "the single layer of the lowest log-loss"
         gain = grid.unit.difference(most["gain"], most["error"])
+        text = f"No mix of layers is clearly better than {rival}; {most.name!r} comes nearest: {gain}."
         if most["gain"] > CLEAR * most["error"]:
-            sentences.append(
-                f"The mix of layers {most.name!r} against {rival}, both chosen on other samples: {gain}."
-            )
-        else:
-            sentences.append(
-                f"No mix of layers is clearly better than {rival}; {most.name!r} comes nearest: {gain}."
-            )
+            text = f"The mix of layers {most.name!r} against {rival}, both chosen on other samples: {gain}."
+        sentences.append(text)
     sentences += [f"{shift.in_words(grid.unit)}." for shift in shifts_of(grid)]
     return tuple(sentences)
 
@@ -184,15 +185,13 @@ def best_in_words(grid: Grid) -> str:
     shifts = list(shifts_of(grid))
     if len(shifts) == 1:
         return shifts[0].in_words(unit)
-    tasks = list(map(str, grid.complete))
+    tasks, where, others = grid.complete.columns, "", ""
     on = f"on {tasks[0]}"
     if len(tasks) > 1:
         on = f"on the average of {len(tasks):,} tasks"
-    where = ""
     if grid.place:
         where = f" ({grid.place})"
     score = unit.text(average[best], grid.error(best))
-    others = ""
     if average.get(0, -math.inf) > average[best]:
         others = f"; layer 0, the embedding output, has {unit.text(average[0])} and is not a candidate"
     rival, rival_score, name = None, grid.shipped, "the model as shipped"

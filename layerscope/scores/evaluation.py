@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices, count
-from layerscope.core.files import aside
-from layerscope.core.saved import Store, typed
+from layerscope.core import LayerscopeError, Store, aside, choices, count
+from layerscope.core.saved import typed
 from layerscope.scores.files import refuse_duplicates
 from layerscope.scores.grids import Grid, grids, summary, wide
 from layerscope.scores.naming import VARIANT
@@ -101,7 +100,7 @@ class Evaluation(Saved):
     @property
     def missing(self) -> int:
         """Number of (layer, task) pairs without a score, over all models."""
-        return sum(grid.missing for grid in grids(self.scores))
+        return sum(grid.missing for grid in self.grids())
 
     def table(
         self,
@@ -118,12 +117,11 @@ class Evaluation(Saved):
         see `baseline`.
         """
         rows = self.scores[self.scores["kind"] == "layer"].astype({"layer": "int64"})
-        for column, value in zip(
-            VARIANT, (model, revision, site, pooling), strict=True
-        ):
-            values = list(map(str, rows[column].dropna().unique()))
+        chosen = model, revision, site, pooling
+        for column, value in zip(VARIANT, chosen, strict=True):
             if value is None:
                 continue
+            values = [*map(str, rows[column].dropna().unique())]
             if value not in values:
                 raise LayerscopeError(
                     f"{column} {value!r} is not in this evaluation{choices(value, values or ['none'], 'it has')}"
@@ -155,35 +153,23 @@ class Evaluation(Saved):
 
     def grids(self) -> list[Grid]:
         """Return the scores of each model, revision, site and pooling as layer × task, with what is left out."""
-        return grids(
-            self.scores, {name: origin.depth for name, origin in self.origins.items()}
-        )
+        depths = {name: origin.depth for name, origin in self.origins.items()}
+        return grids(self.scores, depths)
 
-    def document(
-        self,
-        *,
-        correlations: pd.DataFrame | None = None,
-        rules: pd.DataFrame | None = None,
-    ) -> Document:
-        """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules.
+    def document(self, **related: pd.DataFrame) -> Document:
+        """Return the best layer, a row for each model, of one model its layers by task, and what is `related`.
 
-        `correlations` are those of `correlate`, `rules` those of `rules_table`.
+        That may be `correlations`, those of `correlate`, and `rules`, those of `rules_table`.
         """
-        document: Document = self._shown_by().document(
-            self, correlations=correlations, rules=rules
-        )
+        document: Document = self._shown_by().document(self, **related)
         return document
 
-    def as_dict(
-        self,
-        *,
-        correlations: pd.DataFrame | None = None,
-        rules: pd.DataFrame | None = None,
-    ) -> dict[str, Any]:
-        """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
-        entries: dict[str, Any] = self._shown_by().as_dict(
-            self, correlations=correlations, rules=rules
-        )
+    def as_dict(self, **related: pd.DataFrame) -> dict[str, Any]:
+        """Return answer, source, what is missing, summary and scores as JSON can hold them, and what is `related`.
+
+        That may be `correlations` and `rules`, as in `document`.
+        """
+        entries: dict[str, Any] = self._shown_by().as_dict(self, **related)
         return entries
 
     def save(self, path: str | Path) -> Path:
@@ -192,11 +178,8 @@ class Evaluation(Saved):
         An evaluation that is there is replaced; killed on the way, it leaves files that are
         refused. A folder that holds something else is refused.
         """
-        return STORE.save(
-            path,
-            {"source": self.source, "models": self.origins},
-            {"scores": self.scores},
-        )
+        facts = {"source": self.source, "models": self.origins}
+        return STORE.save(path, facts, {"scores": self.scores})
 
 
 def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
@@ -210,7 +193,10 @@ def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
 
 
 def read_origins(folder: Path) -> dict[str, ModelOrigin]:
-    """Return origins by the model's name; none where the file is absent or damaged, as scores stand without it."""
+    """Return origins by the model's name.
+
+    There are none where the file is absent or damaged, as scores stand without it.
+    """
     with suppress(OSError, ValueError, TypeError, AttributeError):
         return origins_from(json.loads((folder / ORIGINS).read_text(encoding="utf-8")))
     return {}
@@ -228,11 +214,10 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
             raise LayerscopeError(
                 f"{source} has no column {name!r}: scores need {', '.join(NEEDED)}"
             )
-    absent: dict[str, Any] = dict.fromkeys(COLUMNS) | {"revision": ""}
-    absent["kind"] = np.where(scores["layer"].isna(), "baseline", "layer")
-    frame = scores.assign(
-        **{name: value for name, value in absent.items() if name not in scores}
-    )
+    frame = scores
+    if "kind" not in frame:
+        kinds = np.where(scores["layer"].isna(), "baseline", "layer")
+        frame = scores.assign(kind=kinds)
     frame = typed(frame, COLUMNS)
     frame["revision"] = frame["revision"].where(frame["revision"].notna(), "")
     layers = frame["kind"] == "layer"
@@ -254,8 +239,12 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
             f"{source}: a row of kind {row['kind']!r} has the layer {row['layer']}: layers count from 0, and only the "
             "baseline has none"
         )
-    baselines, mixes = frame["kind"] == "baseline", frame["kind"] == "mix"
-    refuse_duplicates(frame[layers], (*VARIANT, "layer", "task"), source)
-    refuse_duplicates(frame[baselines], ("model", "revision", "kind", "task"), source)
-    refuse_duplicates(frame[mixes], (*VARIANT, "mix", "task"), source)
+    keys = {
+        "layer": (*VARIANT, "layer"),
+        "baseline": ("model", "revision", "kind"),
+        "mix": (*VARIANT, "mix"),
+    }
+    for kind, columns in keys.items():
+        rows = frame[frame["kind"] == kind]
+        refuse_duplicates(rows, (*columns, "task"), source)
     return frame

@@ -1,4 +1,12 @@
-"""CSV files of numbers by layer, read with one clear line where they are not what they should be."""
+"""CSV files of numbers by layer, read with one clear line where they are not what they should be.
+
+A row is about one layer of one model, and has one number, such as a score on a task:
+
+    model,layer,task,main_score
+    small,3,topics,0.61
+
+What is wrong is named with its row, as `scores.csv: row 4 has the layer '3.5'`.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +19,11 @@ from layerscope.inputs.rows import file_rows
 
 
 def is_csv(path: Path) -> bool:
-    """Return whether a file's name says CSV, packed or not."""
+    """Return whether a file's name says CSV, packed or not.
+
+    >>> is_csv(Path("scores.CSV.gz")), is_csv(Path("scores.tsv"))
+    (True, False)
+    """
     return path.name.lower().endswith((".csv", ".csv.gz"))
 
 
@@ -24,45 +36,34 @@ def read_csv(
     empty, or whose column is absent, is None. Raises `LayerscopeError` for a file that is no table,
     a missing column and wrong values.
     """
-    rows = (
-        file_rows([path], ".csv").frame().rename(columns=lambda name: str(name).strip())
-    )
+    rows = file_rows([path], ".csv").frame()
+    rows = rows.rename(columns=lambda name: str(name).strip())
     refuse_columns(rows, needed, path)
     number = needed[-1]
     texts = rows.reindex(columns=[*needed, *optional], fill_value="").map(str.strip)
     for name in needed:
         if name not in ("layer", number):
             refuse_rows(texts[name] == "", texts[name], path, "fill it in")
-    layers, numbers = (
-        pd.to_numeric(texts[name], errors="coerce").astype("float64")
-        for name in ("layer", number)
-    )
+    layers = pd.to_numeric(texts["layer"], errors="coerce").astype("float64")
     whole = np.isfinite(layers) & (layers >= 0) & (layers == np.floor(layers))
-    refuse_rows(
-        ~whole,
-        texts["layer"],
-        path,
-        "give a whole number: 0 is the embedding output, 1 the first block's",
-    )
+    mend = "give a whole number: 0 is the embedding output, 1 the first block's"
+    refuse_rows(~whole, texts["layer"], path, mend)
+    numbers = pd.to_numeric(texts[number], errors="coerce").astype("float64")
     wrong = (texts[number] != "") & ~np.isfinite(numbers)
-    refuse_rows(
-        wrong,
-        texts[number],
-        path,
-        "give a number, or leave it empty where it is missing",
-    )
+    mend = "give a number, or leave it empty where it is missing"
+    refuse_rows(wrong, texts[number], path, mend)
     if numbers.isna().all():
         raise LayerscopeError(
             f"{path} has no {number} at all: every row of that column is empty"
         )
-    texts = texts.assign(**{"layer": layers.astype("Int64"), number: numbers})
-    return texts.assign(
-        **{name: texts[name].where(texts[name] != "", None) for name in optional}
-    )
+    texts["layer"], texts[number] = layers.astype("Int64"), numbers
+    for name in optional:
+        texts[name] = texts[name].where(texts[name] != "", None)
+    return texts
 
 
 def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -> None:
-    """Raise where a needed column is missing, or there twice."""
+    """Raise `LayerscopeError` where a needed column is missing, or there twice."""
     header = list(map(str, frame))
     for name in needed:
         if header.count(name) > 1:
@@ -77,7 +78,7 @@ def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -
 
 
 def refuse_rows(wrong: pd.Series, column: pd.Series, source: object, mend: str) -> None:
-    """Raise where a value of a column is wrong, or missing."""
+    """Raise `LayerscopeError` for the first value of a column that is wrong, or missing, with the `mend`."""
     if wrong.any():
         row = int(np.flatnonzero(wrong.to_numpy())[0])
         value = column.iloc[row]

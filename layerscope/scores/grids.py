@@ -1,8 +1,18 @@
-"""Scores of one model by layer and task, and what they come to: first, mean, best, last layer, per-task oracle."""
+"""Scores of one model by layer and task, and what they come to: first, mean, best, last layer, per-task oracle.
+
+A grid is layer × task. Averages by layer run over the tasks that every layer has, so that layers
+are compared on the same tasks; a layer with too few of them is left out before. With 4 tasks, where
+a layer must have 4 · 25 / 32 of them, which is all:
+
+            a    b    c    d
+    0      .5   .5   .5    –     left out: 3 of 4 tasks
+    1      .6   .6   .6   .6     average .6
+    2      .7   .5   .6   .8     average .65: the best layer; of task b, layer 1 is
+"""
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -87,23 +97,27 @@ class Grid:
 
     def mean(self, name: Key) -> float:
         """Return the mean score of a mix, or of the model as shipped, over the tasks of the averages."""
+        if self.complete.empty:
+            return math.nan
         values = [self.at(name, str(task)).value for task in self.complete]
-        return float(np.mean(values)) if values else math.nan
+        return float(np.mean(values))
 
     @cached_property
     def gains_of_mixes(self) -> pd.DataFrame:
         """By mix its mean `gain` over the best single layer on the tasks that have one, and the standard `error`."""
         learned = self.mixes[self.mixes["gain"].notna()].groupby("mix", sort=False)
-        error = learned["gain_error"].agg(
-            lambda errors: math.hypot(*errors) / len(errors)
-        )
-        return pd.DataFrame({"gain": learned["gain"].mean(), "error": error}).astype(
-            "float64"
-        )
+        means = {
+            "gain": learned["gain"].mean(),
+            "error": learned["gain_error"].agg(_error_of_mean),
+        }
+        return pd.DataFrame(means).astype("float64")
 
     @cached_property
     def average(self) -> pd.Series:
-        """Mean score by layer over the tasks that all layers have; layers that are left out are not in it."""
+        """Mean score by layer over the tasks that all layers have.
+
+        Layers that are left out are not in it.
+        """
         if self.complete.empty:
             return pd.Series(dtype=np.float64)
         return self.complete.mean(axis=1)
@@ -125,26 +139,24 @@ class Grid:
 
     @cached_property
     def _by_place(self) -> dict[tuple[Key, str], Score]:
-        from_interval = (self.rows["high"] - self.rows["low"]) / (2 * INTERVAL)
-        errors = self.rows["stderr"].fillna(from_interval)
+        rows = self.rows
+        from_interval = (rows["high"] - rows["low"]) / (2 * INTERVAL)
+        errors = rows["stderr"].fillna(from_interval)
         # a layer, the name of a mix, or None
-        keys = (
-            self.rows["layer"]
-            .astype(object)
-            .where(self.rows["layer"].notna(), self.rows["mix"])
-        )
-        places = zip(keys, self.rows["task"], strict=True)
-        scores = map(Score, self.rows["score"], errors)
-        return dict(zip(places, scores, strict=True))
+        keys = rows["layer"].astype(object).where(rows["layer"].notna(), rows["mix"])
+        places = zip(keys, rows["task"], strict=True)
+        return dict(zip(places, map(Score, rows["score"], errors), strict=True))
 
     def at(self, layer: Key, task: str) -> Score:
         """Return the score of a layer, or mix of layers, (None: of the model as shipped) on a task."""
         return self._by_place.get((layer, task), Score(math.nan, math.nan))
 
     def error(self, layer: Key) -> float:
-        """Return the standard error of a layer's average, its tasks drawn apart; NaN where one of theirs is unknown."""
-        errors = [self.at(layer, str(task)).error for task in self.complete]
-        return math.hypot(*errors) / len(errors)
+        """Return the standard error of a layer's average, its tasks drawn apart.
+
+        It is NaN where one of theirs is unknown.
+        """
+        return _error_of_mean([self.at(layer, str(t)).error for t in self.complete])
 
     def best_on(self, task: str) -> int | None:
         """Return the layer of the highest score on a task: see `best_layer`."""
@@ -158,13 +170,31 @@ class Grid:
         return (self.scores - reference).T
 
 
+def _error_of_mean(errors: Iterable[float]) -> float:
+    """Return the standard error of the mean of values that are drawn apart, by those of the values.
+
+    >>> _error_of_mean([0.03, 0.04])
+    0.025
+    """
+    apart = list(errors)
+    return math.hypot(*apart) / len(apart)
+
+
 def candidates(scores: Scores) -> Scores:
-    """Return the layers that may be chosen: all but layer 0, what the first block reads."""
+    """Return the layers that may be chosen: all but layer 0, what the first block reads.
+
+    >>> candidates(pd.Series([0.9, 0.5], index=[0, 1])).to_dict()
+    {1: 0.5}
+    """
     return scores[scores.index > 0]
 
 
 def best_layer(scores: pd.Series) -> int | None:
-    """Return the candidate of the highest score by layer, the shallowest of several; None where none has a score."""
+    """Return the candidate of the highest score by layer, the shallowest of several; None where none has a score.
+
+    >>> best_layer(pd.Series([0.9, 0.5, 0.7, 0.7], index=[0, 1, 2, 3]))
+    2
+    """
     scored = candidates(scores).dropna()
     if scored.empty:
         return None
@@ -181,7 +211,12 @@ def groups(
 
 
 def where(frame: pd.DataFrame, about: Mapping[str, Any]) -> pd.Series:
-    """Return which rows have these values in their columns; None is what is empty."""
+    """Return which rows have these values in their columns; None is what is empty.
+
+    >>> frame = pd.DataFrame({"model": ["a", "a", "b"], "site": ["raw", None, None]})
+    >>> where(frame, {"model": "a", "site": None}).tolist()
+    [False, True, False]
+    """
     same = pd.Series(True, index=frame.index)
     for column, value in about.items():
         same &= frame[column].isna() if value is None else frame[column] == value
@@ -189,7 +224,12 @@ def where(frame: pd.DataFrame, about: Mapping[str, Any]) -> pd.Series:
 
 
 def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return scores with the tasks as columns, in order of appearance."""
+    """Return scores with the tasks as columns, in order of appearance.
+
+    >>> rows = pd.DataFrame({"layer": [1, 1, 2], "task": ["b", "a", "b"], "score": [0.5, 0.6, 0.7]})
+    >>> wide(rows, ["layer"]).loc[1].to_dict()
+    {'b': 0.5, 'a': 0.6}
+    """
     tasks = list(rows["task"].unique())
     table = rows.set_index([*keys, "task"])["score"].unstack("task")
     return table[tasks].sort_index()
@@ -207,29 +247,27 @@ def grids(scores: pd.DataFrame, depths: Mapping[str, int] | None = None) -> list
     unit = Unit(bool(scores["score"].abs().max() <= 1))
     scored = layers[layers["score"].notna()].groupby(list(VARIANT), dropna=False)
     most = scored["task"].nunique().max()
-    made = []
+    entries = []
     for about, rows in groups(layers, list(VARIANT)):
         model = {key: about[key] for key in ("model", "revision")}
         beside = [mixes[where(mixes, about)], shipped[where(shipped, model)]]
         by_layer = wide(rows.astype({"layer": "int64"}), ["layer"])
         needed = math.ceil(MIN_SHARE * max(most, rows["task"].nunique()) - 1e-9)
         enough = _has_enough(by_layer, needed)
-        made.append(
-            Grid(
-                about,
-                *_names(about, layers),
-                unit,
-                rows=pd.concat([rows, *beside]),
-                scores=by_layer,
-                complete=by_layer[enough].dropna(axis=1),
-                left_out=tuple(int(layer) for layer in by_layer.index[~enough]),
-                depth=max(
-                    (depths or {}).get(about["model"], 0), int(by_layer.index.max())
-                ),
-                needed=needed,
-            )
+        last = (depths or {}).get(about["model"], 0)
+        grid = Grid(
+            about,
+            *_names(about, layers),
+            unit,
+            rows=pd.concat([rows, *beside]),
+            scores=by_layer,
+            complete=by_layer[enough].dropna(axis=1),
+            left_out=tuple(map(int, by_layer.index[~enough])),
+            depth=max(last, int(by_layer.index.max())),
+            needed=needed,
         )
-    return made
+        entries.append(grid)
+    return entries
 
 
 def _names(about: Mapping[str, Any], layers: pd.DataFrame) -> tuple[str, str]:
@@ -260,7 +298,10 @@ def _has_enough(by_layer: pd.DataFrame, needed: int) -> pd.Series:
 
 
 def summary(entries: list[Grid]) -> pd.DataFrame:
-    """Return a row per grid with the columns of `SUMMARY`; raises `LayerscopeError` where no row could hold a score."""
+    """Return a row per grid with the columns of `SUMMARY`.
+
+    Raises `LayerscopeError` where no row could hold a score.
+    """
     if all(grid.complete.empty for grid in entries):
         raise LayerscopeError(
             "no layer and task are left for an average: evaluate more tasks on each layer, or leave out the layers "
@@ -274,8 +315,7 @@ def summary(entries: list[Grid]) -> pd.DataFrame:
 def summary_row(grid: Grid) -> dict[str, Any]:
     """Return what the scores of one model come to, without its numbers where no layer is complete."""
     average, best = grid.average, grid.best
-    row = {
-        **grid.about,
+    row = grid.about | {
         "missing": grid.missing,
         "left_out": list(grid.left_out),
         "layers": len(grid.complete),

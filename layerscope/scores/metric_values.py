@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import existing
+from layerscope.core import LayerscopeError, existing
 from layerscope.scores.files import is_csv, read_csv, refuse_duplicates
 
 if TYPE_CHECKING:
@@ -53,16 +52,13 @@ def open_metrics(path: "str | Path | Run") -> pd.DataFrame:
         raise LayerscopeError(
             f"{file} holds no metrics: give a CSV ({', '.join(PUBLISHED)}) or a run folder"
         )
-    frame = read_csv(file, PUBLISHED, ("revision", "normalization")).rename(
-        columns={"normalization": "variant"}
-    )
-    refuse_duplicates(
-        frame, ("model", "revision", "dataset", "metric", "variant", "layer"), file
-    )
-    names = frame["metric"].replace(NAMES)
-    return frame.assign(
-        revision=frame["revision"].fillna(""), metric=names, site=None, pooling=None
-    )[list(COLUMNS)]
+    frame = read_csv(file, PUBLISHED, ("revision", "normalization"))
+    frame = frame.rename(columns={"normalization": "variant"})
+    keys = ("model", "revision", "dataset", "metric", "variant", "layer")
+    refuse_duplicates(frame, keys, file)
+    frame["metric"] = frame["metric"].replace(NAMES)
+    frame["revision"] = frame["revision"].fillna("")
+    return frame.assign(site=None, pooling=None)[list(COLUMNS)]
 
 
 def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -80,16 +76,11 @@ def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
     """
     task = metrics["dataset"].str.startswith("mteb/")
     keyed = metrics.assign(corpus=metrics["dataset"].where(~task, "tasks"))
-    means = keyed.groupby([*CURVE, "layer"], sort=False, dropna=False)["value"].agg(
-        ["mean", "count"]
-    )
-    frame = means.reset_index().rename(columns={"mean": "value", "count": "datasets"})
-    return frame.assign(
-        **{
-            key: frame[key].astype(object).where(frame[key].notna(), None)
-            for key in CURVE
-        }
-    )
+    values = keyed.groupby([*CURVE, "layer"], sort=False, dropna=False)["value"]
+    frame = values.agg(value="mean", datasets="count").reset_index()
+    for key in CURVE:
+        frame[key] = frame[key].astype(object).where(frame[key].notna(), None)
+    return frame
 
 
 def one_variant(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -126,9 +117,9 @@ def line_on_impossible(metrics: pd.DataFrame) -> str:
     keys = ["model", "revision", "dataset", "metric", "layer", "site", "pooling"]
     entropies = metrics[metrics["metric"].isin(ENTROPIES)]
     divided = entropies[entropies["variant"].isin(DIVIDED)].assign(bound=1.0)
-    plain = entropies[entropies["variant"] == PLAIN].merge(
-        divided[[*keys, "value"]], on=keys, suffixes=("", "_divided")
-    )
+    plain = entropies[entropies["variant"] == PLAIN]
+    bounds = divided[[*keys, "value"]]
+    plain = plain.merge(bounds, on=keys, suffixes=("", "_divided"))
     plain["bound"] = plain["value"] / plain["value_divided"]
     bounded = pd.concat([plain, divided], ignore_index=True)
     values = bounded["value"]

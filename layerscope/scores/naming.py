@@ -37,7 +37,11 @@ class Unit:
         return decimal(self.scale * value, self.decimals, sign)
 
     def text(self, value: float, error: float = math.nan) -> str:
-        """Return a score, and its standard error where it is known, as a sentence has it."""
+        """Return a score, and its standard error where it is known, as a sentence has it.
+
+        >>> Unit(percent=True).text(0.5, 0.01), Unit(percent=False).text(0.5)
+        ('50.00 ±1.00 %', '0.50')
+        """
         return f"{self.number(value)}{self._error(error)}{' %' if self.percent else ''}"
 
     def difference(self, value: float, error: float = math.nan) -> str:
@@ -69,16 +73,27 @@ class Unit:
 
 
 def decimal(value: float, decimals: int, sign: bool = False) -> str:
-    """Return a number with a true minus, `–` where it is not finite; `sign` shows a plus too."""
+    """Return a number with a true minus, `–` where it is not finite; `sign` shows a plus too.
+
+    >>> decimal(-0.5, 2), decimal(0.5, 1, sign=True), decimal(math.nan, 1)
+    ('−0.50', '+0.5', '–')
+    """
     if not math.isfinite(value):
         return "–"
     return f"{value:{'+' if sign else ''}.{decimals}f}".replace("-", "−")
 
 
 def measured_name(about: Mapping[Any, Any]) -> str:
-    """Return a metric's name with variant, site and pooling, those that are `raw` left out."""
-    details = [about[key] for key in ("variant", "site", "pooling")]
-    details = [
-        str(detail) for detail in details if not pd.isna(detail) and detail != "raw"
-    ]
-    return str(about["metric"]) + (f" ({', '.join(details)})" if details else "")
+    """Return a metric's name with variant, site and pooling, those that are `raw` left out.
+
+    >>> measured_name({"metric": "lidar", "variant": "q=3", "site": "raw", "pooling": "mean"})
+    'lidar (q=3, mean)'
+    """
+    name, details = str(about["metric"]), []
+    for key in ("variant", "site", "pooling"):
+        detail = about[key]
+        if not pd.isna(detail) and detail != "raw":
+            details.append(str(detail))
+    if details:
+        name += f" ({', '.join(details)})"
+    return name

@@ -3,15 +3,15 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, unreadable
-from layerscope.core.extras import require
-from layerscope.core.files import existing
+from layerscope.core import LayerscopeError, existing, require
+from layerscope.core.errors import unreadable
 from layerscope.scores.evaluation import STORE, Evaluation, origins_from, read_origins
 from layerscope.scores.files import is_csv, read_csv
 from layerscope.scores.probe_results import (
@@ -86,7 +86,10 @@ def _saved(
 
 
 def open_run_or_scores(path: str | Path) -> "Run | Evaluation":
-    """Open the run or the scores that a path holds; raises `LayerscopeError` where it holds neither."""
+    """Open the run or the scores that a path holds.
+
+    Raises `LayerscopeError` where it holds neither.
+    """
     from layerscope.runs.folder import RunFolder  # runs import torch
     from layerscope.runs.opening import open_run, refuse_unfinished
 
@@ -127,9 +130,7 @@ def read_mteb(folder: Path) -> pd.DataFrame:
     rows = []
     for meta in sorted(folder.rglob(META)):
         about = _about(meta)
-        files = (
-            file for file in sorted(meta.parent.glob("*.json")) if file.name != META
-        )
+        files = sorted({*meta.parent.glob("*.json")} - {meta})
         rows += [about | _score(file) for file in files]
     if not rows:
         raise LayerscopeError(
@@ -158,9 +159,7 @@ def _about(path: Path) -> dict[str, Any]:
     about = {"model": str(name).removeprefix(LOCAL), "revision": str(revision)}
     if layer is None and "mix" not in options:
         return about | {"kind": "baseline"}
-    kind = "layer"
-    if layer is None:
-        kind = "mix"
+    kind = "mix" if layer is None else "layer"
     names = ("layer", "site", "pooling", "mix", "weights")
     return about | {"kind": kind} | {name: options.get(name) for name in names}
 
@@ -193,13 +192,14 @@ def _by_sample(
 
     All sets count alike in the score: the samples of a large one count less than those of a small one.
     """
-    entries = [entry for of_split in scores.values() for entry in of_split]
-    if not all(BY_SAMPLE in entry for entry in entries):
-        return {}
-    sets = [unpacked(entry[BY_SAMPLE]) for entry in entries]
+    sets, apart = [], []
+    for entry in chain.from_iterable(scores.values()):
+        if BY_SAMPLE not in entry:
+            return {}
+        sets.append(unpacked(entry[BY_SAMPLE]))
     n = sum(map(len, sets))
-    apart = [
-        (values - values.mean()) * n / (len(sets) * len(values)) for values in sets
-    ]
+    for values in sets:
+        weight = n / (len(sets) * len(values))
+        apart.append((values - values.mean()) * weight)
     values = score + np.concatenate(apart)
     return {"stderr": values.std() / math.sqrt(n), "n": n, "right": packed(values)}

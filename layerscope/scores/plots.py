@@ -18,7 +18,7 @@ BEYOND = 95
 
 
 def average_chart(grid: Grid) -> Chart:
-    """Return the average score by layer, and that of the model as shipped across it."""
+    """Return the average score by layer, the best layer marked, and that of the model as shipped across it."""
     average, tasks, unit = grid.average, grid.complete.shape[1], grid.unit
     frame = average.rename("score").rename_axis("layer").reset_index()
     frame["chosen"] = frame["layer"] == grid.best
@@ -46,30 +46,32 @@ def average_chart(grid: Grid) -> Chart:
 
 
 def task_map(grid: Grid) -> HeatMap:
-    """Return the score of every layer on every task, less one reference per task."""
-    gains = grid.unit.scale * grid.gains.to_numpy()
+    """Return the score of every layer on every task, less one reference per task.
+
+    The reference is the model as shipped, else the deepest layer with a score. Colours end where
+    nineteen in twenty cells lie, so that one far cell does not make all others alike.
+    """
+    gains = grid.unit.scale * grid.gains
     # 1 where no layer differs
     end = float(np.nanpercentile(np.abs(gains), BEYOND)) or 1.0
-    number_of: dict[int | None, int] = {
-        layer: number for number, layer in enumerate(grid.layers)
-    }
-    rings = [number_of.get(grid.best_on(task)) for task in grid.tasks]
-    texts = [[decimal(gain, 1, sign=True) for gain in line] for line in gains]
-    return HeatMap(
+    rings, texts = list[int | None](), []
+    for task, line in gains.iterrows():
+        best = grid.best_on(str(task))
+        rings.append(None if best is None else grid.layers.index(best))
+        texts.append(tuple(decimal(gain, 1, sign=True) for gain in line))
+    return HeatMap.of(
+        gains,
         title="Every layer on every task",
         summary="A heat map: the score of every layer on every task, as the difference from one reference per task.",
         about=EVALUATED,
         note=f"Colour: score of a layer less that of the model {SHIPPED}, else of the deepest layer with a score, on "
         "the same task; beyond the ends of the scale lies one cell in twenty. ○ the best layer.",
         name="scores_by_task",
-        rows=tuple(grid.tasks),
-        columns=tuple(map(str, grid.layers)),
-        values=tuple(map(tuple, gains.tolist())),
         low=-end,
         high=end,
         down="task",
         across="layer",
         rings=tuple(rings),
-        shown=tuple(map(tuple, texts)),
+        shown=tuple(texts),
         diverging=True,
     )

@@ -1,8 +1,14 @@
-"""Scores of probes on disk: one file a task, written aside and renamed after every layer."""
+"""Scores of probes on disk: one file a task, written aside and renamed after every layer.
+
+A file is kept as long as it is about the same weights, data and options; else it is begun anew. So
+an evaluation that is killed goes on with the next layer, and one of other data never finds scores
+that are not its own. Which samples a probe gets right is kept with each score, a bit a sample.
+"""
 
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +42,14 @@ class ProbeScores:
     def __init__(
         self, folder: Path, facts: Mapping[str, str | None], writes: bool = True
     ) -> None:
-        model, task = (
-            f"{facts['model']}-{str(facts['revision'])[:20]}",
-            str(facts["task"]),
-        )
-        self.path = folder / FOLDER / folder_name(model) / f"{folder_name(task)}.json"
+        model = f"{facts['model']}-{str(facts['revision'])[:20]}"
+        file = f"{folder_name(str(facts['task']))}.json"
+        self.path = folder / FOLDER / folder_name(model) / file
         self.about, self.writes = dict(facts), writes
         self.rows: list[dict[str, Any]] = self._there()
 
     def has(self, kind: str, slot: Slot | MixSlot) -> bool:
-        """Return whether the score of a layer or mix, site and pooling, is there, of this kind of row."""
+        """Return whether the score of a layer or mix, at a site and of a pooling, is there, of this kind of row."""
         for row in self.rows:
             name = row.get("mix", row["layer"])
             if (row["kind"], name, row["site"], row["pooling"]) == (kind, *slot):
@@ -53,7 +57,11 @@ class ProbeScores:
         return False
 
     def add(self, kind: str, slot: Slot | MixSlot, values: dict[str, Any]) -> None:
-        """Take in a score of kind `layer`, `mix` or `baseline`, and write the file."""
+        """Take in a score of kind `layer`, `mix` or `baseline`, and write the file.
+
+        `values` has those of `VALUES`, `strengths` (of the regularisation, by fold), `right` (by
+        sample), and of a mix those of `OF_MIXES`.
+        """
         name, site, pooling = slot
         row: dict[str, Any] = {"kind": kind, "layer": name}
         row |= {"site": site, "pooling": pooling}
@@ -82,7 +90,12 @@ class ProbeScores:
 
 
 def packed(values: npt.NDArray[Any]) -> str:
-    """Return values by sample as a text for a file of scores: a bit for each true or false, else 32-bit floats."""
+    """Return values by sample as a text for a file of scores: a bit for each true or false, else 32-bit floats.
+
+    >>> from layerscope.scores.probe_results import packed, unpacked
+    >>> unpacked(packed(np.array([True, False, True])), n=3)
+    array([1., 0., 1.])
+    """
     of_values = np.packbits(values) if values.dtype == bool else values.astype("<f4")
     return b64encode(of_values.tobytes()).decode()
 
@@ -100,22 +113,21 @@ def unpacked(kept: str, n: int | None = None) -> npt.NDArray[np.float64]:
 
 def refuse_other_data(folder: Path, task: str, data: str) -> None:
     """Raise where a folder holds scores of a task, mteb's or a probe's, on other data: one table would mix the two."""
-    kept = [
-        (path, "dataset_revision") for path in folder.glob(f"results/**/{task}.json")
-    ]
-    kept += [
-        (path, "data") for path in folder.glob(f"{FOLDER}/*/{folder_name(task)}.json")
-    ]
-    for path, key in kept:
-        try:
-            other = json.loads(path.read_text(encoding="utf-8")).get(key) != data
-        except (OSError, ValueError, AttributeError):  # not whole: it is judged again
-            other = False
-        if other:
-            raise LayerscopeError(
-                f"{str(folder)!r} holds scores of {task} on other data (another file, `samples` or `seed`): name "
-                "another `out`, so that one table does not mix them"
-            )
+    places = {
+        f"results/**/{task}.json": "dataset_revision",
+        f"{FOLDER}/*/{folder_name(task)}.json": "data",
+    }
+    for pattern, key in places.items():
+        for path in folder.glob(pattern):
+            there = data
+            # one that is not whole is judged again
+            with suppress(OSError, ValueError, AttributeError):
+                there = json.loads(path.read_text(encoding="utf-8")).get(key)
+            if there != data:
+                raise LayerscopeError(
+                    f"{str(folder)!r} holds scores of {task} on other data (another file, `samples` or `seed`): name "
+                    "another `out`, so that one table does not mix them"
+                )
 
 
 def has_probes(folder: Path) -> bool:
@@ -124,17 +136,18 @@ def has_probes(folder: Path) -> bool:
 
 
 def read_probes(folder: Path) -> pd.DataFrame:
-    """Return the scores of probes in a folder as a long frame; a file that is not whole is a `LayerscopeError`."""
+    """Return the scores of probes in a folder as a long frame.
+
+    A file that is not whole is a `LayerscopeError`.
+    """
     paths = sorted((folder / FOLDER).glob("*/*.json"))
     files = [read_facts(path, KIND, AGAIN) for path in paths]
     # what is shifted comes last
     files.sort(key=lambda file: file.get("shifted_from") or "")
-    rows: list[dict[str, Any]] = []
+    rows = []
     for file in files:
-        about = {
-            name: file.get(name)
-            for name in ("model", "revision", "task", "shifted_from")
-        }
+        names = ("model", "revision", "task", "shifted_from")
+        about = {name: file.get(name) for name in names}
         rows += [about | row for row in file["rows"]]
     # C by fold stays there
     frame = pd.DataFrame(rows).drop(columns="strengths", errors="ignore")

@@ -1,8 +1,12 @@
-"""What rules without labels would have chosen: the layer at a metric's extremum, or at a fixed share of the depth."""
+"""What rules without labels would have chosen: the layer at a metric's extremum, or at a fixed share of the depth.
+
+A rule knows nothing of the scores. What it chooses is then looked up among them: its *gain* over the
+last layer, and its *regret*, what the best layer has more. Models of one family are much alike, as
+are the checkpoints of one model, so that means run over checkpoints, models and families in turn.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -48,18 +52,19 @@ def rules_table(
     0  minimum dataset_entropy · wiki  small      2  0.06     0.0
     2  minimum dataset_entropy · wiki  large      2  0.02     0.0
     """
-    measured = None if metrics is None else curves(metrics)
-    deepest = (
-        {} if measured is None else measured.groupby("model")["layer"].max().to_dict()
-    )
+    rows: list[dict[str, Any]] = []
+    deepest = {}
+    if metrics is not None:
+        measured = curves(metrics)
+        deepest = measured.groupby("model")["layer"].max().to_dict()
     whole = [grid for grid in evaluation.grids() if _is_whole(grid, deepest)]
     if not whole:
         raise LayerscopeError(
             "no model has scores of its last layer on enough tasks: evaluate that layer too"
         )
-    rows: list[dict[str, Any]] = []
-    for about, grid, curve in () if measured is None else pairs(measured, whole):
-        rows += _extrema(grid, about, curve)
+    if metrics is not None:
+        for about, grid, curve in pairs(measured, whole):
+            rows += _extrema(grid, about, curve)
     for grid in whole:
         rows += _shares(grid)
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"layer": "int64"})
@@ -88,10 +93,12 @@ def family_of(model: str) -> str:
     ('pythia', 'bert', 'all-minilm')
     """
     first, *words = re.split(r"[-_ ]", model.rpartition("/")[2].lower())
-    kept = takewhile(
-        lambda word: word not in SIZES and not re.search(r"\d", word), words
-    )
-    return "-".join((first, *kept))
+    family = [first]
+    for word in words:
+        if word in SIZES or re.search(r"\d", word):
+            break
+        family.append(word)
+    return "-".join(family)
 
 
 def _is_whole(grid: Grid, deepest: Mapping[str, int]) -> bool:
@@ -102,20 +109,22 @@ def _is_whole(grid: Grid, deepest: Mapping[str, int]) -> bool:
 def _extrema(
     grid: Grid, about: Mapping[str, Any], curve: pd.Series
 ) -> Iterator[dict[str, Any]]:
+    """Yield what the layers of the lowest and the highest value of a metric come to."""
     averages = candidates(grid.average)
     values = curve[curve.index.isin(averages.index)]
-    measured = {
-        name: about[name] for name in ("corpus", "metric", "variant", "site", "pooling")
-    }
-    name = " · ".join(filter(None, (measured_name(about), about["corpus"])))
     if values.empty:
         return
-    for extremum, layer in (("minimum", values.idxmin()), ("maximum", values.idxmax())):
+    name = " · ".join(filter(None, (measured_name(about), about["corpus"])))
+    columns = ("corpus", "metric", "variant", "site", "pooling")
+    measured = {column: about[column] for column in columns}
+    extrema = {"minimum": values.idxmin(), "maximum": values.idxmax()}
+    for extremum, layer in extrema.items():
         rule = {"rule": f"{extremum} {name}", "extremum": extremum, **measured}
         yield rule | _outcome(grid, averages, int(layer))
 
 
 def _shares(grid: Grid) -> Iterator[dict[str, Any]]:
+    """Yield what the layer nearest to each share of the depth comes to."""
     averages = candidates(grid.average)
     depths = pd.Series(averages.index / averages.index[-1], averages.index)
     for share in SHARES:
@@ -125,6 +134,7 @@ def _shares(grid: Grid) -> Iterator[dict[str, Any]]:
 
 
 def _outcome(grid: Grid, averages: pd.Series, layer: int) -> dict[str, Any]:
+    """Return a layer that was chosen, its score, gain and regret."""
     model, score = str(grid.about["model"]), float(averages[layer])
     return {
         "family": family_of(model),

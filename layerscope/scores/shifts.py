@@ -1,6 +1,12 @@
-"""Probes of one data set that are judged on another: which samples every layer gets right on both."""
+"""Probes of one data set that are judged on another: which samples every layer gets right on both.
+
+A probe that is fitted on reviews of books may be judged on reviews of films. The layer that is best
+at home need not be the best one there; where it is known which samples each layer gets right, the
+two are compared sample by sample, on either set.
+"""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,9 +24,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """Samples that are right, 1, or wrong, 0, at each layer `[n, layers]`: those of the source by cross-validation.
+    """Samples that are right, 1, or wrong, 0, at each layer `[n, layers]`.
 
-    `source` and `target` are tasks; the last of the `layers`, None, is the model as shipped.
+    `source` and `target` are tasks: the probes were fitted on the source, whose samples they judge
+    by cross-validation, and judge those of the target as they are. The last of the `layers`, None,
+    is the model as shipped.
     """
 
     source: str
@@ -31,29 +39,31 @@ class Shift:
 
     def in_words(self, unit: Unit) -> str:
         """Return which layers but 0 are best on source and target, and what the one of the target wins and loses."""
-        kept = [i for i, layer in enumerate(self.layers) if layer]
-        one, two = (
-            kept[int(values[:, kept].mean(0).argmax())]
-            for values in (self.on_source, self.on_target)
-        )
-        here, there = (
-            unit.text(self.on_source[:, one].mean()),
-            unit.text(self.on_target[:, two].mean()),
-        )
+        one, two = self._best(self.on_source), self._best(self.on_target)
+        here = unit.text(self.on_source[:, one].mean())
+        there = unit.text(self.on_target[:, two].mean())
         if one == two:
             return f"Layer {self.layers[one]} is best on source and target of {self.target}: {here} and {there}"
-        gain, loss = (
-            unit.difference(*paired(on[:, two], on[:, one]))
-            for on in (self.on_target, self.on_source)
-        )
+        gain = unit.difference(*paired(self.on_target[:, two], self.on_target[:, one]))
+        loss = unit.difference(*paired(self.on_source[:, two], self.on_source[:, one]))
         return (
             f"Layer {self.layers[two]} is best on the target of {self.target}: {there}; against layer "
             f"{self.layers[one]}, the best on the source, {gain} there and {loss} on the source"
         )
 
+    def _best(self, values: Floats) -> int:
+        """Return the column of the layer but 0 that is right most often."""
+        means = values.mean(0)
+        candidates = [i for i, layer in enumerate(self.layers) if layer]
+        return max(candidates, key=means.__getitem__)
+
 
 def paired(one: Floats, two: Floats) -> tuple[float, float]:
-    """Return the mean difference of two layers on the same samples, and its standard error."""
+    """Return the mean difference of two layers on the same samples, and its standard error.
+
+    >>> paired(np.array([1.0, 1.0, 0.0, 1.0]), np.array([1.0, 0.0, 0.0, 1.0]))
+    (0.25, 0.25)
+    """
     return float((one - two).mean()), error_of(one - two)
 
 
@@ -62,16 +72,12 @@ def rights_of(grid: Grid) -> dict[str, dict[int | None, Floats]]:
 
     A sample is right, 1, or wrong, 0; measures that are no share of samples have other values.
     """
-    rows = grid.rows[
-        grid.rows["right"].notna() & grid.rows["kind"].isin(("layer", "baseline"))
-    ]
-    right: dict[str, dict[int | None, Floats]] = {}
-    for task, layer, kept, n in zip(
-        rows["task"], rows["layer"], rows["right"], rows["n"], strict=True
-    ):
-        right.setdefault(task, {})[None if pd.isna(layer) else int(layer)] = unpacked(
-            kept, n
-        )
+    is_single = grid.rows["kind"].isin(("layer", "baseline"))
+    rows = grid.rows[is_single & grid.rows["right"].notna()]
+    right = defaultdict[str, dict[int | None, Floats]](dict)
+    for row in rows.to_dict(orient="records"):
+        layer = None if pd.isna(row["layer"]) else int(row["layer"])
+        right[row["task"]][layer] = unpacked(row["right"], row["n"])
     return right
 
 
@@ -105,35 +111,26 @@ def error_of_gain(grid: Grid, layer: int | None, rival: int | None) -> float:
     """
     tasks = [str(task) for task in grid.complete]
     if len(tasks) > 2:
-        return error_of(
-            np.array(
-                [
-                    grid.at(layer, task).value - grid.at(rival, task).value
-                    for task in tasks
-                ]
-            )
-        )
-    if hits := hits_of(grid, tasks, (layer, rival)):
-        return math.hypot(*(paired(one[:, 0], one[:, 1])[1] for one in hits)) / len(
-            tasks
-        )
-    return math.hypot(grid.error(layer), grid.error(rival))
+        gains = [
+            grid.at(layer, task).value - grid.at(rival, task).value for task in tasks
+        ]
+        return error_of(np.array(gains))
+    hits = hits_of(grid, tasks, (layer, rival))
+    if not hits:
+        return math.hypot(grid.error(layer), grid.error(rival))
+    errors = [error_of(of_task[:, 0] - of_task[:, 1]) for of_task in hits]
+    return math.hypot(*errors) / len(tasks)
 
 
 def shifts_of(grid: Grid) -> Iterator[Shift]:
     """Yield the shifts that a model's layers were scored under, where it is known which samples are right."""
-    rows, right = grid.rows, rights_of(grid)
-    rows = rows[rows["task"].isin(list(right))]
-    for target, source in dict(
-        zip(rows["task"], rows["shifted_from"], strict=True)
-    ).items():
-        of_target = right[target]
-        of_source = right.get(source, {})
+    right = rights_of(grid)
+    sources = dict(zip(grid.rows["task"], grid.rows["shifted_from"], strict=True))
+    for target, source in sources.items():
+        of_target, of_source = right.get(target, {}), right.get(source, {})
         shared = of_source.keys() & of_target.keys()
         layers = sorted(shared, key=lambda layer: (layer is None, layer))
         if len(layers) > 1 and layers[-1] is None:
-            values = [
-                np.stack([side[k] for k in layers], 1)
-                for side in (of_source, of_target)
-            ]
-            yield Shift(source, target, tuple(layers), *values)
+            on_source = np.stack([of_source[layer] for layer in layers], 1)
+            on_target = np.stack([of_target[layer] for layer in layers], 1)
+            yield Shift(source, target, tuple(layers), on_source, on_target)

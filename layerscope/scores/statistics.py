@@ -1,4 +1,9 @@
-"""Coefficients of correlation between many pairs of rows at once, as a bootstrap needs them."""
+"""Coefficients of correlation between many pairs of rows at once, as a bootstrap needs them.
+
+Each takes x `[…, n]` and y `[…, n]`, whose leading dimensions fit, and correlates every row of x
+with the same row of y. A thousand resamples of the scores of 12 layers, [1000, 12], against one
+metric, [1, 12], are one call.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +15,11 @@ Floats = npt.NDArray[np.float64]
 
 
 def pearson(x: Floats, y: Floats) -> Floats:
-    """Return Pearson's r of each row of `x` with the same row of `y`, both `[…, n]`; NaN where a row is constant."""
+    """Return Pearson's r row by row; NaN where a row is constant.
+
+    >>> pearson(np.array([[1.0, 2.0, 3.0]]), np.array([[3.0, 2.0, 1.0], [0.0, 0.5, 1.0]]))
+    array([-1.,  1.])
+    """
     return _cosine(*map(_centred, np.broadcast_arrays(x, y)))
 
 
@@ -36,6 +45,10 @@ def kendall(x: Floats, y: Floats) -> Floats:
 
 
 def _cosine(a: Floats, b: Floats) -> Floats:
+    """Return the cosine of each row of `a` with the same row of `b`.
+
+    It is NaN where one is zero.
+    """
     with np.errstate(invalid="ignore", divide="ignore"):
         r = (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
     return np.asarray(np.clip(r, -1, 1), dtype=np.float64)
@@ -59,6 +72,7 @@ def distance_correlation(x: Floats, y: Floats) -> Floats:
 
 
 def _centred_distances(rows: Floats) -> Floats:
+    """Return the distances `[…, n, n]` of the points of each row, less the means of their rows and columns."""
     apart = np.abs(rows[..., :, None] - rows[..., None, :])
     means = apart.mean(-1)
     whole = means.mean(-1)[..., None, None]
@@ -75,7 +89,10 @@ STATISTICS: dict[str, Statistic] = {
 
 
 def _centred(rows: Floats) -> Floats:
-    """Return rows less their mean; a constant row is exactly 0, whatever its mean was rounded to."""
+    """Return rows less their mean.
+
+    A constant row is exactly 0, whatever its mean was rounded to.
+    """
     centred = rows - rows.mean(-1, keepdims=True)
     constant = (rows == rows[..., :1]).all(-1, keepdims=True)
     return np.where(constant, 0.0, centred)

@@ -1,9 +1,14 @@
-"""Scores as tables: a row a model, of one model its layers by task, mixes, correlations and rules."""
+"""Scores as tables: a row a model, of one model its layers by task, mixes, correlations and rules.
+
+Tables show scores in percent where all of them are shares, else in their own unit, with a standard
+error where it is known. The best layer of a model, or of a task, is marked; layer 0 is never one,
+as it has run no block.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -49,19 +54,20 @@ LEARNED = (
 
 
 def summary_table(grids: Sequence[Grid]) -> Table:
-    """Return a row for each model, site and pooling."""
+    """Return a row for each model, site and pooling.
+
+    Columns are the scores of the first layer, of the best and of the last, their mean, what the best
+    layer of each task would give, and the model as shipped; those that no model has are left out.
+    """
     unit = grids[0].unit
-    summaries = pd.DataFrame([summary_row(grid) for grid in grids]).reindex(
-        columns=SHOWN
-    )
+    summaries = pd.DataFrame(map(summary_row, grids)).reindex(columns=SHOWN)
     summaries = summaries.dropna(axis=1, how="all")
     rows, legend = [], [SUMMARY]
     for grid, (_, values) in zip(grids, summaries.iterrows(), strict=True):
-        details = {"best": f"({grid.best})"}
-        cells = [
-            unit.cell(value, detail=details.get(name, ""))
-            for name, value in values.items()
-        ]
+        cells = []
+        for name, value in values.items():
+            detail = f"({grid.best})" if name == "best" else ""
+            cells.append(unit.cell(value, detail=detail))
         rows.append(row(words(grid.name), *cells))
         if grid.left_out:
             needed, left_out = count(grid.needed, "task"), spans(grid.left_out, "layer")
@@ -69,23 +75,22 @@ def summary_table(grids: Sequence[Grid]) -> Table:
                 f"{grid.name}: left out with scores on fewer than {needed}: {left_out}."
             )
     titles = Column("model", "left"), *columns(SHOWN[name] for name in summaries)
-    return Table(
-        f"Scores by layer{unit.title}",
-        titles,
-        tuple(rows),
-        tuple(legend),
-        name="summary",
-    )
+    title = f"Scores by layer{unit.title}"
+    return Table(title, titles, tuple(rows), tuple(legend), name="summary")
 
 
 def by_layer(grid: Grid) -> Table:
-    """Return a row for each layer, the best of each task marked, and one for the model as shipped."""
+    """Return a row for each layer, the best of each task marked, and one for the model as shipped.
+
+    Of several tasks the first column is the average over those that every layer has.
+    """
     unit, tasks = grid.unit, grid.tasks
+    has_average = len(tasks) > 1
     best, best_on = grid.best, {task: grid.best_on(task) for task in tasks}
     rows = []
     for layer in grid.layers:
         cells = []
-        if len(tasks) > 1:
+        if has_average:
             mean = unit.cell(grid.average.get(layer, math.nan))
             cells.append(replace(mean, marked=layer == best))
         for task in tasks:
@@ -93,13 +98,10 @@ def by_layer(grid: Grid) -> Table:
             cells.append(replace(cell, marked=layer == best_on[task]))
         rows.append(Row((Cell(str(layer), value=layer), *cells)))
     if len(grid.baseline):
-        cells = [unit.cell(*grid.at(None, task)) for task in tasks]
-        if len(tasks) > 1:
-            cells.insert(0, unit.cell(grid.shipped))
+        cells = [unit.cell(grid.shipped)] if has_average else []
+        cells += [unit.cell(*grid.at(None, task)) for task in tasks]
         rows.append(Row((Cell(SHIPPED, value=grid.layers[-1] + 1), *cells), quiet=True))
-    heads = tasks
-    if len(tasks) > 1:
-        heads = [AVERAGE, *tasks]
+    heads = [AVERAGE, *tasks] if has_average else tasks
     title = "Layers by task"
     if grid.place:
         title += f" · {grid.place}"
@@ -114,67 +116,65 @@ def by_layer(grid: Grid) -> Table:
 
 
 def mixes_table(grid: Grid) -> Table:
-    """Return a row for each task and mix of layers: score and gain over the best single layer."""
+    """Return a row for each task and mix of layers: its score, and what it gains over the best single layer."""
     rows = []
     for mix in grid.mixes.to_dict(orient="records"):
         score = grid.unit.cell(*grid.at(mix["mix"], mix["task"]))
         gain = grid.unit.cell(mix["gain"], mix["gain_error"], sign=True)
         rows.append(row(words(mix["task"]), words(mix["mix"]), score, gain))
     heads = *columns(("task", "mix"), "left"), *columns(("score", "gain"), "decimal")
-    return Table(
-        f"Mixes of layers{grid.unit.title}",
-        heads,
-        tuple(rows),
-        (LEARNED,),
-        name="mixes",
-    )
+    title = f"Mixes of layers{grid.unit.title}"
+    return Table(title, heads, tuple(rows), (LEARNED,), name="mixes")
 
 
 def correlation_table(correlations: pd.DataFrame) -> Table:
-    """Return a row for each metric and corpus; of several models the mean over revisions and then over models."""
+    """Return a row for each metric and corpus, with a column for each statistic.
+
+    A correlation is the mean over the revisions of a model and then over models; an interval is
+    shown where there is one model, as it says nothing of others.
+    """
     names = correlations.apply(measured_name, axis=1)
     rows = correlations.assign(name=names, corpus=correlations["corpus"].fillna(""))
+    if rows["model"].nunique() > 1:  # intervals are of one model
+        rows = rows.assign(low=math.nan, high=math.nan)
     keys = ["name", "corpus", "statistic"]
-    by_model = rows.groupby([*keys, "model"], sort=False)[
-        ["estimate", "low", "high"]
-    ].mean()
+    numbers = ["estimate", "low", "high"]
+    by_model = rows.groupby([*keys, "model"], sort=False)[numbers].mean()
     means = by_model.groupby(keys, sort=False).mean()
-    statistics = list(rows["statistic"].unique())
-    has_intervals = rows["model"].nunique() == 1 and rows["low"].notna().any()
     lines = []
-    for (name, corpus), of_metric in means.groupby(["name", "corpus"], sort=False):
-        cells = [
-            _correlation_cell(values, has_intervals)
-            for _, values in of_metric.iterrows()
-        ]
+    for (name, corpus), of_metric in means.groupby(keys[:2], sort=False):
+        cells = map(_correlation_cell, *of_metric.to_numpy().T)
         lines.append(row(words(str(name)), words(str(corpus)), *cells))
-    counted = f"{count(int(rows['tasks'].max()), 'task')}, {rows['layers'].max()} layers at most"
-    heads = (
-        *columns(("metric", "on"), "left"),
-        *columns(LETTERS[each] for each in statistics),
+    letters = [LETTERS[name] for name in rows["statistic"].unique()]
+    heads = *columns(("metric", "on"), "left"), *columns(letters)
+    tasks, layers = rows[["tasks", "layers"]].max()
+    title = (
+        f"Metrics and scores by layer · {count(tasks, 'task')}, {layers} layers at most"
     )
-    title = f"Metrics and scores by layer · {counted}"
     return Table(title, heads, tuple(lines), (CORRELATIONS,), name="correlations")
 
 
-def _correlation_cell(values: Any, has_interval: bool) -> Cell:
-    estimate, low, high = (float(values[name]) for name in ("estimate", "low", "high"))
+def _correlation_cell(estimate: float, low: float, high: float) -> Cell:
+    """Return a correlation, and the interval it lies in where that is known."""
     text = decimal(estimate, 2, sign=True)
-    if not has_interval or not math.isfinite(low):
-        return Cell(text, value=estimate)
+    if not math.isfinite(low):
+        return Cell(text, value=float(estimate))
     between = f"({decimal(low, 2, sign=True)} … {decimal(high, 2, sign=True)})"
-    return Cell(text, between, estimate, more=(("low", low), ("high", high)))
+    ends = ("low", float(low)), ("high", float(high))
+    return Cell(text, between, float(estimate), more=ends)
 
 
 def rule_table(table: pd.DataFrame, unit: Unit) -> Table:
-    """Return a row for each rule without labels, those that gain most first."""
+    """Return a row for each rule without labels, those that gain most first.
+
+    `table` is that of `rules_table`; each family of models counts alike.
+    """
     means = by_family(table).groupby(level="rule").mean()
     means = means.sort_values("gain", ascending=False, kind="stable")
     rows = []
     for rule, (gain, regret) in means.iterrows():
-        rows.append(
-            row(words(str(rule)), unit.cell(gain, sign=True), unit.cell(regret))
-        )
+        cells = unit.cell(gain, sign=True), unit.cell(regret)
+        rows.append(row(words(str(rule)), *cells))
     legend = (
         "Gain: over the last layer. Regret: how much more the best layer scores. Means over the checkpoints of each "
         f"model, over the models of each family, then over families ({listed(list(table['family'].unique()))}). "
@@ -197,15 +197,13 @@ def wide_csv(evaluation: "Evaluation") -> str:
     for grid in evaluation.grids():
         rows = grid.rows.sort_values("layer", kind="stable")
         names = rows["layer"].astype(object).fillna(rows["mix"]).fillna(SHIPPED)
-        by_task = rows.assign(layer=names).pivot(
-            index="layer", columns="task", values="score"
-        )
+        named = rows.assign(layer=names)
+        by_task = named.pivot(index="layer", columns="task", values="score")
         by_task = by_task.loc[names.unique(), grid.tasks]
         average = by_task[list(grid.complete)].mean(axis=1, skipna=False)
         by_task.insert(0, AVERAGE, average.drop([*grid.left_out]))
-        parts.append(
-            pd.DataFrame(grid.about, index=by_task.index).join(by_task).reset_index()
-        )
+        about = pd.DataFrame(grid.about, index=by_task.index)
+        parts.append(about.join(by_task).reset_index())
     frame = pd.concat(parts)
     frame = frame[[*VARIANT, "layer", *frame.columns.drop([*VARIANT, "layer"])]]
     return str(frame.to_csv(index=False, lineterminator="\r\n"))

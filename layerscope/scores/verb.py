@@ -1,8 +1,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import checked
+from layerscope.core import LayerscopeError, checked
 from layerscope.scores.options import ScoresOptions
 
 if TYPE_CHECKING:
