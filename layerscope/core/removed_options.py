@@ -171,7 +171,10 @@ GONE = {
         "kind",
     ): "rules are not fitted any more, for one kind of models or another",
 }
-"""By verb, and option or option with a value, or command: the mend."""
+"""By verb, and option or option with a value, or command: the mend.
+
+A name that stands here is refused even if a verb declares it, so one that comes back is taken out.
+"""
 
 
 def instead_of(verb: str, option: str) -> str:
