@@ -18,6 +18,7 @@ from layerscope.evaluation.probe_tasks import ProbeTask
 from layerscope.evaluation.probing import Study, states_of
 from layerscope.evaluation.stored_texts import TextStates
 from layerscope.evaluation.tasks import open_tasks
+from layerscope.inputs.corpus import is_target
 from layerscope.models import LayeredModel, Loaded, Override, load, modalities_of
 from layerscope.models.of_run import check_unchanged, model_of
 from layerscope.runs.opening import run_of
@@ -33,13 +34,11 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     positions = options.positions
     reporter = reporting(options.progress and team.leads)
     out = _folder(options.out, team.size)
-    if positions.mixes and options.shift is not None:
-        raise LayerscopeError(
-            "`mixes` are not judged under a `shift`: leave one of them out"
-        )
     tasks, probes = open_tasks(
         options.tasks, options.samples, options.seed, options.shift
     )
+    if positions.mixes:
+        _refuse_mixes(options, probes)
     model_or_path = options.model_or_run
     override = options.override
     load_options = options.load
@@ -95,6 +94,19 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
             team.lead(partial(add_origin, folder, loaded.name, origin))
         team.meet()  # all is written
         return _opened(folder, None if out is not None else loaded.name, failed)
+
+
+def _refuse_mixes(options: EvaluateOptions, probes: Sequence[ProbeTask]) -> None:
+    """Raise where mixes of layers cannot be judged."""
+    if options.shift is not None:
+        raise LayerscopeError(
+            "`mixes` are not judged under a `shift`: leave one of them out"
+        )
+    for probe in probes:
+        if is_target(probe.data.labels):
+            raise LayerscopeError(
+                f"the labels of {probe.data.name} are numbers to predict, and `mixes` take classes: leave them out"
+            )
 
 
 def _studies(

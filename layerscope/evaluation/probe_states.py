@@ -17,7 +17,7 @@ from torch import Tensor
 from layerscope.core import LayerscopeError, Reporter, Team, count
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.inputs import Corpus, draw, open_corpus
-from layerscope.inputs.corpus import WHOLE
+from layerscope.inputs.corpus import WHOLE, is_target
 from layerscope.inputs.tagged import Tagged, first_tokens, read_tagged
 from layerscope.models import Inputs, LayeredModel, accepts
 from layerscope.probes.mixes import Weights
@@ -40,6 +40,8 @@ def labelled(data: Any, samples: int | None, seed: int) -> Corpus:
             f"{corpus.name} has no labels to probe: give a column label, or a sub-folder for each class"
         )
     corpus = draw(corpus, samples, seed)
+    if is_target(corpus.labels):
+        return corpus
     sizes = Counter(corpus.labels)
     if sum(size >= WHOLE for size in sizes.values()) < 2:
         raise LayerscopeError(

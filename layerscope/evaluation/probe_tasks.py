@@ -10,6 +10,7 @@ import numpy as np
 from layerscope.core import LayerscopeError, listed
 from layerscope.evaluation.probe_states import Shared, labelled
 from layerscope.inputs import Corpus
+from layerscope.inputs.corpus import is_target
 from layerscope.inputs.tagged import Tagged
 from layerscope.probes import ProbeScore
 
@@ -42,6 +43,7 @@ class ProbeKind:
     probe: Callable[..., ProbeScore]
     learns_mixes: bool = False
     takes_shift: bool = False
+    takes_target: bool = False
     reads: str = "anything that `profile` reads with labels: texts, images, sounds"
     score: str = ""
 
@@ -52,10 +54,24 @@ class ProbeKind:
         if key not in draw.opened:
             draw.opened[key] = read(data, draw.samples, draw.seed)
         samples = draw.opened[key]
+        if isinstance(samples, Corpus) and is_target(samples.labels):
+            self._check_target(samples, draw)
         task = ProbeTask(self, samples)
         if draw.shift is None or not self.takes_shift:
             return [task]
         return [task, replace(task, shift=_shifted(draw.shift, samples, draw))]
+
+    def _check_target(self, samples: Corpus, draw: Draw) -> None:
+        """Raise where labels are numbers to predict and the probe takes classes alone."""
+        if not self.takes_target:
+            raise LayerscopeError(
+                f"the labels of {samples.name} are numbers to predict, and {self.name} takes classes: give it to a "
+                "linear-probe"
+            )
+        if draw.shift is not None:
+            raise LayerscopeError(
+                f"the labels of {samples.name} are numbers to predict, and a `shift` takes classes: leave it out"
+            )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs.columns import Columns, frame_corpus, needed_classes, text_corpus
+from layerscope.inputs.columns import Columns, frame_corpus, needed_labels, text_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.hub import dataset_corpus
 from layerscope.inputs.media import array_image, media_corpus, media_kind, mono, to_rgb
@@ -118,7 +118,7 @@ def _corpus(
 def _classes(labels: Labels) -> Any:
     if labels is None:
         return None
-    return needed_classes(labels)
+    return needed_labels(labels)
 
 
 def _is_array(data: Any) -> bool:

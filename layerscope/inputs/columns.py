@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError, count, folder_name, listed, near
-from layerscope.inputs.corpus import Corpus, Labels
+from layerscope.inputs.corpus import WHOLE, Corpus, Labels, is_target
 from layerscope.inputs.text_files import without_surrogates
 
 PAIR_COLUMNS = ("text_a", "sentence1", "sentence_a", "question1", "premise")
@@ -26,8 +26,11 @@ LABEL_COLUMNS = (
     "label", "labels", "class", "category", "target", "topic", "module", "intent", "sentiment", "genre",
     "coarse_label",
 )  # fmt: skip
+SEVERAL = 20
+"""Different whole numbers that are classes, however few samples each has."""
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})(\.0+)?")
+NO_LABELS = "neither classes nor numbers (but lists or nothing)"
 
 
 @dataclass(frozen=True)
@@ -143,17 +146,20 @@ def text_corpus(
     kept, classes = filled, None
     if labels is not None:
         labelled = filled & ~missing_labels(labels)
-        classes = class_labels(
-            [labels[row] for row in np.flatnonzero(labelled).tolist()]
-        )
+        classes = labels_of([labels[row] for row in np.flatnonzero(labelled).tolist()])
         source = f"column {columns.label!r}" if columns.label else "the list of labels"
-        fault = f"{source} holds no classes (but scores, lists or nothing)"
+        fault = f"{source} holds {NO_LABELS}"
         if classes is not None:
             kept = labelled
         elif columns.label_is_named:
             raise LayerscopeError(f"{where}: {fault}: leave it out")
         else:
             lines.append(f"no labels: {fault}")
+        if classes is not None and is_target(classes):
+            different = len({*classes})
+            lines.append(
+                f"{source} holds numbers to predict, not classes: {different:,} differ"
+            )
     for what, lost in (("a text", ~filled), ("a label", filled & ~kept)):
         if lost.any():
             rows = [*map(str, np.flatnonzero(lost))]
@@ -166,14 +172,40 @@ def text_corpus(
     return Corpus(folder_name(name), "text", samples, names, classes, tuple(lines))
 
 
-def needed_classes(labels: Sequence[Any]) -> Labels:
-    """Return labels as classes; raises `LayerscopeError` where they are none."""
-    classes = class_labels(labels)
+def needed_labels(cells: Sequence[Any]) -> Labels:
+    """Return cells as labels; raises `LayerscopeError` where they are none."""
+    labels = labels_of(cells)
+    if labels is None:
+        raise LayerscopeError(f"the list of labels holds {NO_LABELS}: leave it out")
+    return labels
+
+
+def labels_of(cells: Sequence[Any]) -> Labels | None:
+    """Return cells as classes, or as `float` where they are numbers to predict; None if they are neither.
+
+    Fractions are numbers to predict, and so are whole numbers of which more than 20 differ and
+    fewer than five samples share one on average. Whole numbers that all differ are names of rows.
+    """
+    classes = class_labels(cells)
     if classes is None:
-        raise LayerscopeError(
-            "the list of labels holds no classes (but scores, lists or nothing): leave it out"
-        )
-    return classes
+        return _numbers(cells)
+    if any(isinstance(label, str) for label in classes):
+        return classes
+    different, n = len({*classes}), len(classes)
+    if different <= SEVERAL or n >= WHOLE * different or n == different:
+        return classes
+    return _numbers(classes)
+
+
+def _numbers(cells: Sequence[Any]) -> Labels | None:
+    """Return cells as numbers; None if one is not."""
+    try:
+        numbers = tuple(float(cell) for cell in cells)
+    except (TypeError, ValueError):  # lists, and words
+        return None
+    if numbers and all(map(math.isfinite, numbers)):
+        return numbers
+    return None
 
 
 def class_labels(cells: Sequence[Any]) -> Labels | None:

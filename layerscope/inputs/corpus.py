@@ -12,7 +12,8 @@ import numpy.typing as npt
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.inputs.samples import Modality, content, pick
 
-Labels = tuple[str | int, ...]
+Labels = tuple[str | int | float, ...]
+"""Classes, or where all are `float` a number to predict for each sample."""
 Digests = npt.NDArray[np.uint64]
 WHOLE = 5
 """Samples that a class needs to be probed, one for each fold."""
@@ -102,11 +103,17 @@ class Corpus:
         return np.isin(np.arange(len(self)), first, invert=True)
 
 
+def is_target(labels: Iterable[Any] | None) -> bool:
+    """Return whether labels are numbers to predict, and not classes."""
+    return labels is not None and all(isinstance(label, float) for label in labels)
+
+
 @dataclass(frozen=True)
 class Judged:
     """What a probe judges in five folds: `n` samples of `classes` classes; `skipped` ones are of classes too small.
 
-    `sampled` is whether the data have more samples than these.
+    Where the labels are numbers to predict there are no classes. `sampled` is whether the data have
+    more samples than these.
     """
 
     n: int
@@ -117,6 +124,9 @@ class Judged:
     @classmethod
     def of(cls, labels: Iterable[Any], sampled: bool = False) -> "Judged":
         """Return what can be judged of samples with these labels."""
+        labels = list(labels)
+        if is_target(labels):
+            return cls(len(labels), 0, 0, sampled)
         sizes = Counter(labels).values()
         kept = [size for size in sizes if size >= WHOLE]
         return cls(sum(kept), len(kept), sum(sizes) - sum(kept), sampled)
@@ -124,6 +134,8 @@ class Judged:
     @property
     def text(self) -> str:
         """Samples, classes, and why some were skipped, in words."""
+        if not self.classes and not self.skipped:
+            return count(self.n, "sample")
         skipped = (
             f"; {self.skipped:,} skipped, in classes of fewer than {WHOLE}"
             if self.skipped

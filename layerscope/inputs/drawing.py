@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs.corpus import WHOLE, Corpus, Labels
+from layerscope.inputs.corpus import WHOLE, Corpus, Labels, is_target
 
 
 def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
@@ -39,7 +39,7 @@ def drawn_rows(
     if n >= total:
         return list(range(total)), ()
     chosen = np.random.default_rng(seed).choice(total, size=n, replace=False)
-    if labels is None or n < 2 * WHOLE:
+    if labels is None or n < 2 * WHOLE or is_target(labels):
         return np.sort(chosen).tolist(), ()
     return _of_whole_classes(labels, chosen, seed)
 

@@ -10,8 +10,8 @@ from layerscope.inputs.columns import (
     Columns,
     choose_column,
     choose_columns,
-    class_labels,
     frame_corpus,
+    labels_of,
 )
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
@@ -175,7 +175,7 @@ def _media_corpus(
         if class_names is not None:
             cells = [class_name(cell, class_names) for cell in cells]
         if None not in cells:
-            labels = class_labels(cells)
+            labels = labels_of(cells)
         notes.append(f"label column: {label!r}")
     notes.append(f"{modality} column: {column!r}")
     names = tuple(map(str, range(data.num_rows)))

@@ -23,7 +23,7 @@ class ProbeScore:
     binomial standard error, `low` and `high` Wilson's 95 % interval, `folds` the accuracy of each
     fold, and `n_skipped` the number of samples whose class has fewer members than there are folds.
     `strengths` is the C of each fold of a linear probe (small is strong regularisation), empty for
-    the other probes.
+    the other probes. Of a ridge probe `mean` is R², and all else goes by what each sample contributes to it.
 
     >>> from layerscope.probes import knn_probe
     >>> score = knn_probe(np.eye(20)[np.arange(40) % 20], np.arange(40) % 2)
@@ -39,8 +39,8 @@ class ProbeScore:
     n_skipped: int
     folds: tuple[float, ...]
     strengths: tuple[float, ...] = ()
-    right: Bools | None = field(default=None, repr=False, compare=False)
-    """Which of the `n` are right."""
+    right: Numbers | None = field(default=None, repr=False, compare=False)
+    """Which of the `n` are right, or what each contributes to R²."""
     losses: tuple[float, ...] = field(default=(), repr=False, compare=False)
     """Of a linear probe, the log-loss over the other folds by which each fold's C was chosen."""
 
@@ -52,6 +52,11 @@ class FromLabels(How):
     needs: ClassVar[Needs] = "labels"
     probe: Callable[..., ProbeScore]
     """Takes states `[N, D]`, labels `[N]`, `folds` and `seed`."""
+
+
+@dataclass(frozen=True)
+class FromTarget(FromLabels):
+    """A cross-validated probe of numbers instead of classes."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,8 @@ def usable_classes(
     return kept, np.unique(classes[kept], return_inverse=True)[1], int((~kept).sum())
 
 
-def by_fold(right: Bools, fold: Numbers) -> tuple[float, ...]:
-    """Return the accuracy of each fold."""
+def by_fold(right: Numbers, fold: Numbers) -> tuple[float, ...]:
+    """Return the mean of each fold, of what is right its accuracy."""
     return tuple(
         float(right[fold == number].mean()) for number in range(int(fold.max()) + 1)
     )

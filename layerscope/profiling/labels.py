@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from layerscope.inputs.corpus import is_target
 from layerscope.metrics.factors import BLOCK
 from layerscope.metrics.neural_collapse import ClassSums, FromCollapse
-from layerscope.probes.scores import FromLabels, FromScore, usable_classes
+from layerscope.probes.scores import FromScore, usable_classes
 from layerscope.profiling.source import FOLDS, Part, Row, Source, can_be_probed
 from layerscope.runs.probed import HITS
 from layerscope.runs.states import Column
@@ -33,7 +34,7 @@ def label_rows(source: Source, item: tuple[str, int]) -> Iterator[Part]:
     labels = source.folder.plan["label"].to_numpy()
     if can_be_probed(labels[source.probed]):
         yield from _probe_rows(source, labels[source.probed], pooling, column)
-    if source.wanted(FromCollapse):
+    if source.wanted(FromCollapse) and not is_target(labels):
         yield from _collapse_rows(source, labels[source.rows], pooling, column)
 
 
@@ -69,10 +70,12 @@ def _probe_rows(
     # probed samples, and those left out as copies or not finite; a sample above the most that are
     # probed counts for neither
     total = len(rows) + source.total - len(source.distinct)
-    usable, *_ = usable_classes(labels, len(rows), FOLDS)
-    judged = source.sample[rows][usable]
+    judged = source.sample[rows]
+    if not is_target(labels):
+        usable, *_ = usable_classes(labels, len(rows), FOLDS)
+        judged = judged[usable]
     states = source.run.states(pooling, (column,), rows)[:][:, 0]
-    for metric, how in source.wanted(FromLabels):
+    for metric, how in source.probes(labels):
         score = how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
         cells: Row = {"pooling": pooling, "n": score.n, "total": total}
         yield source.row(metric.name, column, score.mean, score.stderr, **cells)

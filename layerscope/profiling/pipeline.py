@@ -19,7 +19,7 @@ from layerscope.core import LayerscopeError, Reporter, Team, processes, reportin
 from layerscope.core.errors import folder_name
 from layerscope.core.folder_lock import locked
 from layerscope.inputs import Corpus, open_corpus, open_stream
-from layerscope.inputs.corpus import MORE
+from layerscope.inputs.corpus import MORE, is_target
 from layerscope.inputs.streams import Stream
 from layerscope.metrics.metric import How, Metric
 from layerscope.metrics.neural_collapse import FromCollapse
@@ -29,6 +29,7 @@ from layerscope.models.encode import modality_of
 from layerscope.models.identity import as_named
 from layerscope.models.pooling import parse
 from layerscope.models.stored import StatesModel
+from layerscope.probes.scores import FromTarget
 from layerscope.profiling.forward_pass import shared_run
 from layerscope.profiling.identity import describe
 from layerscope.profiling.options import PassOptions, ProfileOptions
@@ -207,8 +208,9 @@ def check_available(
         return lines
     if isinstance(model, StatesModel) and missing:
         return [f"the states do not give {', '.join(missing)}"]
-    if corpus.labels is not None and "linear_probe" in missing:
-        return [f"the labels cannot be probed: {missing['linear_probe']}"]
+    if corpus.labels is not None and {"linear_probe", "ridge_probe"} <= {*missing}:
+        probe = "ridge_probe" if is_target(corpus.labels) else "linear_probe"
+        return [f"the labels cannot be probed: {missing[probe]}"]
     return []
 
 
@@ -248,6 +250,12 @@ def _lack_of_labels(how: How, corpus: Corpus, is_stream: bool) -> str | None:
     """Return why a metric of labels is not available, and the mend; None where it is."""
     if corpus.labels is None:
         return "the data have no labels (name their column with `label_column`)"
+    is_number = is_target(corpus.labels)
+    if is_number != isinstance(how, FromTarget):
+        kind, probe = "classes", "linear_probe"
+        if is_number:
+            kind, probe = "numbers to predict", "ridge_probe"
+        return f"the labels are {kind} (take {probe})"
     if isinstance(how, FromCollapse):
         if len({*corpus.labels}) < 2:
             return "all samples have one label"
@@ -255,4 +263,6 @@ def _lack_of_labels(how: How, corpus: Corpus, is_stream: bool) -> str | None:
     if can_be_probed(np.array(corpus.labels)[~corpus.copies]):
         return None
     more = MORE if is_stream or corpus.drawn_from is not None else ""
+    if is_number:
+        return f"it needs ten distinct samples whose numbers differ ({more}label more)"
     return f"it needs two classes with five distinct samples each ({more}label more)"

@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from layerscope.inputs.corpus import is_target
 from layerscope.metrics.metric import How, Metric
+from layerscope.probes.scores import FromLabels, FromTarget
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.plan import seeded
 from layerscope.runs import Run
@@ -25,11 +27,13 @@ FOLDS = 5
 
 
 def can_be_probed(labels: Any) -> bool:
-    """Return whether at least two classes have a member for every fold.
+    """Return whether at least two classes have a member for every fold, or numbers to predict differ.
 
     >>> can_be_probed(["a"] * 5 + ["b"] * 5), can_be_probed(["a"] * 9 + ["b"])
     (True, False)
     """
+    if is_target(labels):
+        return len(labels) >= 2 * FOLDS and len({*labels}) > 1
     return bool((pd.Series(labels).value_counts() >= FOLDS).sum() >= 2)
 
 
@@ -54,6 +58,14 @@ class Source:
         self.total = int(run.info["data"]["samples"])
         self.poolings: list[str] = run.info["pooling"]
         self.pair_poolings: list[str] = [*run.info["pair_pooling"], *self.poolings]
+
+    def probes(self, labels: Any) -> list[tuple[Metric, FromLabels]]:
+        """Return the probes of these labels that this run measures."""
+        return [
+            (metric, how)
+            for metric, how in self.wanted(FromLabels)
+            if isinstance(how, FromTarget) == is_target(labels)
+        ]
 
     def wanted(self, kind: type[H]) -> list[tuple[Metric, H]]:
         """Return the metrics of a kind that this run measures, each with how it is computed."""

@@ -20,6 +20,7 @@ import torch
 from layerscope.core import LayerscopeError, aside, count
 from layerscope.core.files import foreign
 from layerscope.inputs import Corpus
+from layerscope.inputs.columns import labels_of
 from layerscope.inputs.streams import Stream
 from layerscope.metrics.moments import RowSums, SummedRows, ValueSums
 from layerscope.profiling.forward_pass import Tensors
@@ -174,9 +175,9 @@ class StreamSums:
         _, _, _, samples, names, labels = zip(*chosen, strict=True)
         if stream.label_column is None and stream.head.labels is None:
             return Corpus(stream.name, "text", samples, names, None, stream.notes)
-        if len({*map(type, labels)}) > 1:  # no column mixes numbers and texts
-            labels = tuple(map(str, labels))
-        return Corpus(stream.name, "text", samples, names, labels, stream.notes)
+        # those of a chunk were classes or numbers by themselves
+        kept = labels_of(labels) or tuple(map(str, labels))
+        return Corpus(stream.name, "text", samples, names, kept, stream.notes)
 
 
 def _rows_of_states(source: Source, key: str, sums: RowSums) -> Iterator[Row]:

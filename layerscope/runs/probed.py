@@ -17,7 +17,7 @@ import pandas as pd
 
 from layerscope.core.errors import capital, count
 from layerscope.core.margin import INTERVAL, differs, error_of, named, tied
-from layerscope.inputs.corpus import WHOLE, Judged
+from layerscope.inputs.corpus import WHOLE, Judged, is_target
 from layerscope.runs.curves import Curve, value_text
 from layerscope.show.plain import pooling_name
 
@@ -81,7 +81,8 @@ def probed(run: "Run", curves: list[Curve]) -> list[Finding]:
     by_metric = defaultdict[str, list[Curve]](list)
     for curve in curves:
         by_metric[curve.metric].append(curve)
-    shown = by_metric["linear_probe"] or by_metric["knn_probe"]
+    of_numbers = by_metric["ridge_probe"]
+    shown = by_metric["linear_probe"] or of_numbers or by_metric["knn_probe"]
     several = len({curve.pooling for curve in shown}) > 1
     findings = []
     for curve in shown:
@@ -95,11 +96,15 @@ def probed(run: "Run", curves: list[Curve]) -> list[Finding]:
 def _share_of_largest(labels: pd.Series | None) -> float:
     """Return the share of the most frequent label among those that a probe judges; NaN where there are none.
 
+    Of numbers it is 0, the R² of their mean.
+
     >>> _share_of_largest(pd.Series(["a"] * 6 + ["b"] * 18 + ["c"]))
     0.75
     """
     if labels is None:
         return math.nan
+    if is_target(labels):
+        return 0.0
     sizes = labels.value_counts()
     judged = sizes[sizes >= WHOLE]
     return float(judged.max() / judged.sum())
@@ -170,9 +175,10 @@ class Probe:
         value, stderr = self.points[layer]
         last, last_stderr = self.curve.last()
         above = self.above_chance(self.points[layer])
-        chance = (
-            f"always guessing the most frequent label gives {100 * self.chance:.1f} %"
-        )
+        guess = "the most frequent label"
+        if self.curve.metric == "ridge_probe":
+            guess = "the mean"
+        chance = f"always guessing {guess} gives {100 * self.chance:.1f} %"
         answer, text, is_named = self._answer(), "", not self.is_flat
         if self.judged is not None and self.judged.lacking:
             answer, is_named = f"no layer is named: {self.judged.lacking}", False

@@ -24,6 +24,7 @@ ORDER = (
     "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability",
     "layer_accuracy", "perplexity", "cross_entropy", "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles",
     "saturation_layer", "agreement", "saturated", "effective_depth", "linear_probe", "linear_probe_c", "knn_probe",
+    "ridge_probe",
 )  # fmt: skip
 """Metrics are shown in this order; one that is not listed follows those of its kind."""
 SEVEN = (
@@ -38,7 +39,7 @@ SEVEN = (
 """The quality measures of Layer by Layer."""
 DEFAULT = (
     *SEVEN, "infonce_bound", "cosine_similarity", "cka", "layer_accuracy", "perplexity", "saturation_layer",
-    "saturated", "linear_probe", "knn_probe",
+    "saturated", "linear_probe", "knn_probe", "ridge_probe",
 )  # fmt: skip
 
 

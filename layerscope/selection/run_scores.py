@@ -1,14 +1,17 @@
-"""Scores of a run's layers: which samples a linear probe gets right."""
+"""Scores of a run's layers: which samples a linear probe gets right, or what each adds to a ridge probe's R²."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from layerscope.core import LayerscopeError, Reporter, processes
-from layerscope.inputs.corpus import Judged
+from layerscope.inputs.columns import needed_labels
+from layerscope.inputs.corpus import Judged, is_target
 from layerscope.probes.linear import linear_probe_hits
+from layerscope.probes.ridge import ridge_probe_values
+from layerscope.probes.scores import usable_classes
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.source import FOLDS, Source, can_be_probed
 from layerscope.runs.probed import drawn_from
@@ -26,7 +29,9 @@ def has_labels(run: Run) -> bool:
 def probed(
     run: Run, labels: Sequence[Any] | None, pooling: str, reporter: Reporter
 ) -> Scored:
-    """Return which samples a linear probe gets right at each layer of a run, cross-validated on the same folds.
+    """Return which samples a probe gets right at each layer of a run, cross-validated on the same folds.
+
+    Where the labels are numbers it is what each sample contributes to R².
 
     The layers are taken at the site that a truncated model yields; the baseline is the last of
     them. `labels`, one a sample in their order, stand in for the run's own.
@@ -38,27 +43,32 @@ def probed(
         raise LayerscopeError(
             f"a probe needs two classes with {FOLDS} samples each: label more, or leave them out"
         )
-    names, sizes = np.unique(classes, return_counts=True)
-    common = np.isin(classes, names[sizes >= FOLDS])
-    n = int(common.sum())
-    kinds = int((sizes >= FOLDS).sum())
-    judged = Judged(n, kinds, len(rows) - n, drawn_from(run) is not None)
-    rows = rows[common]
-    classes = classes[common]
+    judged = Judged.of(classes, drawn_from(run) is not None)
+    name = "linear probe"
+    what = f"{judged.classes} labels"
+    probe: Callable[..., Any] = linear_probe_hits
+    if is_target(classes):
+        name = "ridge probe"
+        what = "numbers (R²)"
+        probe = ridge_probe_values
+    else:
+        common = usable_classes(classes, len(rows), FOLDS)[0]
+        rows = rows[common]
+        classes = classes[common]
 
     def judge(layer: int) -> Any:
         states = run.states(pooling, (Column(run.final, layer),), rows)
-        return linear_probe_hits(states[:][:, 0], classes, FOLDS, options.seed)
+        return probe(states[:][:, 0], classes, FOLDS, options.seed)
 
     judgements = []
-    bar = reporter.bar("linear probe at every layer", len(run.layers), "layers")
+    bar = reporter.bar(f"{name} at every layer", len(run.layers), "layers")
     with bar as advance:
         for judgement in processes.team().each(judge, run.layers):
             judgements.append(judgement)
             advance(1)
     columns = [hits for hits, *_ in judgements]
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
-    title = f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {run.info['data']['name']}"
+    title = f"{name} of {what}, {FOLDS}-fold, {judged.n:,} samples of {run.info['data']['name']}"
     return replace(
         of_samples(values, title, layers=run.layers),
         blocks=judgements[0][1],
@@ -79,4 +89,4 @@ def _labels(run: Run, labels: Sequence[Any] | None) -> Any:
         raise LayerscopeError(
             f"labels has shape {by_sample.shape}: give one label for each of the {total:,} samples"
         )
-    return by_sample[plan["sample"].to_numpy()]
+    return np.array(needed_labels(labels))[plan["sample"].to_numpy()]

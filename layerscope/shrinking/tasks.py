@@ -20,7 +20,7 @@ from layerscope.core.rank_correlation import spearman_by_sample
 from layerscope.healing.lessons import distinct_samples
 from layerscope.healing.outputs import Outputs, outputs_of, reads_logits
 from layerscope.inputs import Corpus, open_corpus
-from layerscope.inputs.corpus import Judged
+from layerscope.inputs.corpus import Judged, is_target
 from layerscope.inputs.tables import table_of
 from layerscope.models import LayeredModel
 from layerscope.models.batching import batches_of
@@ -28,6 +28,7 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
 from layerscope.probes.linear import APART, linearly_judged
+from layerscope.probes.ridge import explained, ridge_predictions
 from layerscope.probes.scores import stratified
 
 Floats = NDArray[np.float64]
@@ -199,6 +200,24 @@ class Probe(Labelled):
 
 
 @dataclass(frozen=True)
+class Regression(Task):
+    """The share of the variance of numbers that a ridge probe of the vectors explains."""
+
+    targets: Floats = field(kw_only=True)
+    measure = "variance explained by a ridge probe, R²"
+
+    def values(self, model: LayeredModel, part: int) -> Floats:
+        """Return the values: what each sample contributes to R²."""
+        vectors = [self.read(model, each) for each in (LEARN, part)]
+        learned, judged = (self.targets[self.rows(each)] for each in (LEARN, part))
+        fold = np.full(len(learned) + len(judged), APART)
+        fold[: len(learned)] = np.arange(len(learned)) % FOLDS
+        rows, targets = _unit(np.concatenate(vectors)), np.append(learned, judged)
+        predictions, _ = ridge_predictions(rows, targets, fold, 0)
+        return 100 * explained(judged, predictions[len(learned) :])
+
+
+@dataclass(frozen=True)
 class Pairs(Task):
     """Spearman's correlation of the cosine of two texts with their score; the samples are pairs."""
 
@@ -285,6 +304,8 @@ def _labelled(corpus: Corpus, full: LayeredModel, pooling: str, seed: int) -> Ta
                 f"label {label!r} is not a class of {full.loaded.name}: rename it, or leave the labels out"
             )
         return Accuracy(*task, classes=np.array(numbers))
+    if is_target(labels):
+        return Regression(*task, targets=np.array(labels))
     learned = pd.Series(labels)[part == LEARN].value_counts()
     usable = learned.index[learned >= FOLDS]
     judged = Judged.of(labels)

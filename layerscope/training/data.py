@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from layerscope.core import LayerscopeError, count, existing, listed, near
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.columns import missing
-from layerscope.inputs.corpus import Digests, kept_digests
+from layerscope.inputs.corpus import Digests, is_target, kept_digests
 from layerscope.inputs.pairs import SECOND, Pair, encoded, paired
 from layerscope.inputs.tables import table_of
 from layerscope.inputs.tagged import first_tokens, tagged_rows
@@ -200,6 +200,11 @@ def _labels(corpus: Corpus, task: str) -> set[Any]:
 def _classes(corpus: Corpus, task: str) -> tuple[str, ...]:
     """Return the classes of a corpus in order: by number where all are numbers, else by name."""
     labels = _labels(corpus, task)
+    if is_target(labels):
+        raise LayerscopeError(
+            f"the labels of {corpus.name} are numbers to predict, and {task} learns classes: name another "
+            "`label_column`"
+        )
     if len(labels) < 2:
         raise LayerscopeError(
             f"every label of {corpus.name} is {next(iter(labels))!r}: give at least two classes"

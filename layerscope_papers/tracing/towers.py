@@ -23,7 +23,7 @@ TEMPLATES = (
     "Somebody wrote a {}",
 )
 """Captions that models are trained on; all are judged on the first, which is the paper's."""
-WORDS: dict[str | int, str] = dict(
+WORDS: dict[str | int | float, str] = dict(
     enumerate(
         ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
     )

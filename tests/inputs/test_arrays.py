@@ -111,9 +111,9 @@ MISTAKES = [
     ),
     ((np.ones((3, 2)), [1, 2]), {}, "2 labels for 3 samples: give one each"),
     (
-        (np.ones((2, 2)), [0.5, 1.5]),
+        (np.ones((2, 2)), [[1], [2]]),
         {},
-        "the list of labels holds no classes (but scores, lists or nothing): leave it out",
+        "the list of labels holds neither classes nor numbers (but lists or nothing): leave it out",
     ),
     (
         [np.full((2, 2), 3.0)],

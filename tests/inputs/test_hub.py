@@ -56,7 +56,7 @@ def test_hidden_test_labels_are_no_labels():
     corpus = open_corpus(hidden)
     assert corpus.labels is None
     assert any(
-        note.startswith("no labels: column 'label' holds no classes")
+        note.startswith("no labels: column 'label' holds neither")
         for note in corpus.notes
     )
 

@@ -63,8 +63,8 @@ def test_columns_by_option_and_by_their_usual_names(tmp_path, refusal):
         tmp_path / "p.csv", "text_a,text_b,label\nfirst,second,0.5\nthird,fourth,1.0\n"
     )
     corpus = open_corpus(pairs)
-    assert (list(corpus.samples), corpus.labels) == (["first", "third"], None)
-    assert corpus.notes[-1].startswith("no labels: column 'label' holds no classes")
+    assert (list(corpus.samples), corpus.labels) == (["first", "third"], (0.5, 1.0))
+    assert corpus.notes[-1].startswith("column 'label' holds numbers to predict")
 
 
 def test_rows_without_text_or_label_are_left_out_and_named(tmp_path):

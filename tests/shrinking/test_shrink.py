@@ -58,7 +58,14 @@ def pairs() -> pd.DataFrame:
     return pd.DataFrame({"text_a": first, "text_b": second, "score": scores})
 
 
-DATA = {"labels": labelled, "pairs": pairs, "texts": lambda: TEXTS}
+def graded() -> pd.DataFrame:
+    """Return texts with a number each, the share of some words in them."""
+    words = {f"w{i}" for i in range(30)}
+    shares = [np.mean([word in words for word in text.split()]) for text in TEXTS]
+    return pd.DataFrame({"text": TEXTS, "label": shares})
+
+
+DATA = {"labels": labelled, "numbers": graded, "pairs": pairs, "texts": lambda: TEXTS}
 
 
 @pytest.mark.parametrize("kind", DATA)
@@ -71,6 +78,8 @@ def test_an_encoder(kind: str, encoder: Path, tmp_path: Path) -> None:
     assert open_shrunk(tmp_path / "out").as_dict() == shrunk.as_dict()
     small = SentenceTransformer(str(tmp_path / "out" / "model"), device="cpu")
     assert len(small[0].auto_model.encoder.layer) == len(shrunk.kept)
+    if kind == "numbers":
+        assert "R²" in shrunk.measure and shrunk.full_score < 100
     if kind == "texts":  # the loss and the recall again, by sentence-transformers alone
         full = SentenceTransformer(str(encoder), device="cpu")
         task = _task(DATA[kind](), encoder)

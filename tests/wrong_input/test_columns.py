@@ -47,7 +47,9 @@ def test_a_column_of_what_has_none(
         assert line == f"{option} team: {place} has no columns, leave it out"
 
 
-NO_CLASSES = "no labels: column 'label' holds no classes (but scores, lists or nothing)"
+NO_CLASSES = (
+    "no labels: column 'label' holds neither classes nor numbers (but lists or nothing)"
+)
 LABELS: dict[str, tuple[list[Any], list[str]]] = {
     "missing": (
         ["a", None, "b", "a"],
@@ -56,8 +58,12 @@ LABELS: dict[str, tuple[list[Any], list[str]]] = {
     "all missing": ([None] * 4, [NO_CLASSES]),
     "scores": (
         [0.5, 0.25, 0.1, 0.2],
-        [NO_CLASSES],
+        [
+            "column 'label' holds numbers to predict, not classes: 4 differ",
+            "the labels cannot be probed: it needs ten distinct samples whose numbers differ (label more)",
+        ],
     ),
+    "lists": ([[1], [2], [1], [2]], [NO_CLASSES]),
     "one each": (["a", "b", "c", "d"], ["the labels cannot be probed: {}"]),
 }
 PROBE = "it needs two classes with five distinct samples each (label more)"
@@ -83,8 +89,8 @@ def test_labels_that_are_none_are_told_and_the_rest_goes_on(
 def test_a_named_label_column_of_no_classes_is_refused(
     refused, bert: Path, tmp_path: Path
 ) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text("text,score\nw1,0.5\nw2,0.25\n")
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"text": "w1", "score": [1]}\n{"text": "w2", "score": [2]}\n')
     line = refused(
         "profile",
         bert,
@@ -97,5 +103,5 @@ def test_a_named_label_column_of_no_classes_is_refused(
     )
     assert (
         line
-        == f"{path}: column 'score' holds no classes (but scores, lists or nothing): leave it out"
+        == f"{path}: column 'score' holds neither classes nor numbers (but lists or nothing): leave it out"
     )
