@@ -20,7 +20,7 @@ from tiny import one_thread
 from typed import Printed, cli
 
 import layerscope
-from layerscope.cli.app import COMMANDS as GROUPS, NAMES, app, machine
+from layerscope.cli.app import COMMANDS as GROUPS, HOMES, NAMES, app, machine
 from layerscope.core.errors import spelled
 
 __all__ = ["cli", "one_thread"]
@@ -64,14 +64,21 @@ def test_help_does_not_wait_for_torch() -> None:
     assert f"layerscope: no command is given: start with {start}" in done.stderr
 
 
+def test_help_shows_commands_by_rank(cli) -> None:
+    text = cli("--help").out
+    assert text.index("Commands") < text.index("shrink ") < text.index("profile ")
+    assert text.index("report ") < text.index("Research") < text.index("lens ")
+    assert NAMES[:3] == ["shrink", "profile", "evaluate"] and len(NAMES) == 15
+
+
 def test_every_command_has_its_summary_its_examples_and_lines_of_help() -> None:
     text = files("layerscope.cli").joinpath("examples.txt").read_text("utf-8")
     assert re.findall(r"^# (.+)$", text, re.M) == NAMES
     for name in NAMES:
         assert f"  layerscope {name} " in text
-    for group, names in GROUPS.items():
-        module = __import__(f"layerscope.cli.{group.lower()}", fromlist=["cli"])
+    for names in GROUPS.values():
         for name, summary in names.items():
+            module = __import__(f"layerscope.cli.{HOMES[name]}", fromlist=["cli"])
             assert app[name].help == getattr(module, name).help == summary
             for option in app[name].assemble_argument_collection():
                 assert len(str(option.parameter.help)) >= 10, option.name

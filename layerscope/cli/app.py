@@ -26,31 +26,35 @@ FULL = re.compile(
 )
 """What libraries say that may write no more."""
 COMMANDS = {
-    "See": {
-        "profile": "Measure every layer of a model over your data in one pass.",
-        "inspect": "Show what layerscope finds in a model (blocks, final norm, head) and what a run would cost.",
-        "lens": "Show what every layer would predict, token by token, and where predictions settle.",
-        "compare": "Compare runs: which layers are alike, where metrics differ, and what training changes.",
-    },
-    "Choose": {
-        "evaluate": "Score every layer of a model and the model as shipped on tasks; every text is embedded once.",
-        "scores": "Show published scores by layer, and which metrics predict them.",
-        "select": "Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.",
-    },
-    "Use": {
+    "Commands": {
         "shrink": "Make a model smaller within a budget: a standard checkpoint, healed, and judged on held-out data.",
+        "profile": "Measure every layer of a model over your data in one pass.",
+        "evaluate": "Score every layer of a model and the model as shipped on tasks; every text is embedded once.",
+        "select": "Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.",
         "truncate": "Write a model that ends at a layer or lacks blocks: a standard checkpoint, checked and measured.",
         "train": "Train a model so that every layer can be its last; the result is a standard checkpoint.",
         "exits": "Let easy samples leave early, or early layers draft text, and see what that gains on your machine.",
-        "generate": "Generate text at any depth of a language model, and measure its quality by layer.",
-        "extract": "Write the states of chosen layers for all your data, in one process or in many.",
         "report": "Write one HTML page about results of any kind; it opens offline.",
     },
-    "Papers": {
+    "Research": {
+        "lens": "Show what every layer would predict, token by token, and where predictions settle.",
+        "compare": "Compare runs: which layers are alike, where metrics differ, and what training changes.",
+        "scores": "Show published scores by layer, and which metrics predict them.",
         "reproduce": "Test the claims of the two papers, figure by figure, and report which held.",
+        "extract": "Write the states of chosen layers for all your data, in one process or in many.",
+        "generate": "Generate text at any depth of a language model, and measure its quality by layer.",
+        "inspect": "Show what layerscope finds in a model (blocks, final norm, head) and what a run would cost.",
     },
 }
-"""Each command's summary, the first sentence of its verb's docstring, by the module that has it."""
+"""Each command's summary, the first sentence of its verb's docstring, in the order of rank."""
+MODULES = {
+    "see": ("profile", "inspect", "lens", "compare"),
+    "choose": ("evaluate", "scores", "select"),
+    "use": ("shrink", "truncate", "train", "exits", "generate", "extract", "report"),
+    "papers": ("reproduce",),
+}
+"""The commands of each module."""
+HOMES = {name: module for module, names in MODULES.items() for name in names}
 START = "layerscope profile minilm --data stdlib-docs"
 NAMES = [name for summaries in COMMANDS.values() for name in summaries]
 
@@ -69,7 +73,7 @@ for _rank, (_title, _summaries) in enumerate(COMMANDS.items()):
     _group = Group(_title, sort_key=_rank)
     for _row, (_name, _summary) in enumerate(_summaries.items()):
         app.command(
-            f"layerscope.cli.{_title.lower()}:{_name}",
+            f"layerscope.cli.{HOMES[_name]}:{_name}",
             name=_name,
             help=_summary,
             group=_group,
