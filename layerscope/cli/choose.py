@@ -82,7 +82,7 @@ def scores(
     output.finish(printing, evaluation, **shown)
 
 
-@command(layerscope.select, argument="RUN_OR_SCORES")
+@command(layerscope.select, argument="RUN_OR_SCORES_OR_MODEL")
 def select(options: Options, printing: Printing) -> None:
     """Print the choice, and write its page."""
     selection = layerscope.select(**options)

@@ -31,6 +31,8 @@ class SelectOptions(Options):
     budget: Budget
     drop: int | None
     data: Any
+    text_column: str | None
+    label_column: str | None
     seed: int
     variant: Variant
     tasks: Sequence[str] | None

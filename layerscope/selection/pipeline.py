@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core import LayerscopeError, Reporter, processes, reporting
+from layerscope.profiling import profile
+from layerscope.runs.opening import run_of
 from layerscope.runs.run import Run
 from layerscope.scores import Evaluation
 from layerscope.scores.evaluation import ModelOrigin
-from layerscope.scores.opening import open_run_or_scores
+from layerscope.scores.opening import holds_scores, open_run_or_scores
 from layerscope.selection.block_drop import remove
 from layerscope.selection.choice import Case, choose_layer
 from layerscope.selection.cost_model import (
@@ -48,9 +50,7 @@ def run_select(options: SelectOptions) -> Selection | Removal:
         folder = store.folder(options.out)
     leads = processes.team().leads
     reporter = reporting(options.progress and leads)
-    scores = options.given
-    if isinstance(scores, (str, Path)):
-        scores = open_run_or_scores(scores)
+    scores = _opened(options, reporter)
     selection: Selection | Removal
     if options.drop is not None:
         selection = _blocks(scores, options, options.drop, reporter)
@@ -66,6 +66,37 @@ def run_select(options: SelectOptions) -> Selection | Removal:
     if folder is not None and leads:
         selection.save(folder)
     return selection
+
+
+def _opened(options: SelectOptions, reporter: Reporter) -> Any:
+    """Return the run or the scores to choose by; of a model with data the run that is made of these first."""
+    given, data = options.given, options.data
+    is_result = isinstance(given, (Run, Evaluation))
+    if isinstance(given, (str, Path)):
+        path = Path(given).expanduser()
+        holds_run = path.exists() and run_of(path) is not None
+        if data is None or holds_run or holds_scores(path):
+            try:
+                return open_run_or_scores(given)
+            except LayerscopeError as error:
+                if path.exists():
+                    raise
+                mend = "to choose a layer of a model give `data`, too"
+                raise LayerscopeError(f"{error}; {mend}") from error
+    if is_result or data is None:
+        return given
+    run = profile(
+        given,
+        data,
+        views=0,
+        text_column=options.text_column,
+        label_column=options.label_column,
+        seed=options.seed,
+        device=options.device,
+        progress=options.progress,
+    )
+    reporter.say(f"run: {run.path}")
+    return run
 
 
 def _blocks(run: Any, options: SelectOptions, n: int, reporter: Reporter) -> Removal:

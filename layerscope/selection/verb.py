@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from layerscope.core import (
+    DATA,
     IN_CODE,
     OUTPUT,
     SEED,
@@ -37,7 +38,9 @@ def select(
     min_speedup: Annotated[float | None, Number(above=0), BOUNDS] = None,
     max_mb: Annotated[float | None, Number(above=0), BOUNDS] = None,
     drop: Annotated[int | None, Whole(1), BLOCKS] = None,
-    data: Annotated[Any, BLOCKS] = None,
+    data: Annotated[Any, DATA] = None,
+    text_column: Annotated[str | None, DATA] = None,
+    label_column: Annotated[str | None, DATA] = None,
     seed: Annotated[int, SEED, BLOCKS] = 0,
     model: Annotated[str | None, SCORES] = None,
     revision: Annotated[str | None, SCORES] = None,
@@ -67,8 +70,9 @@ def select(
     divergence of its predictions, or angle of the vector it serves.
 
     Args:
-        given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an
-            evaluation itself.
+        given: folder of a run or an evaluation, or CSV of scores; with `data` also a model, which is
+            profiled on them first, into runs/MODEL-DATA; in Python also a run, an evaluation or a
+            loaded model.
         labels: of a run's samples, one each in their order, instead of its own.
         rule: rule to choose by: best-if-clear (the best layer, or the model as shipped if none is
             measurably better) or best; by default the first, or with `max_loss` the shallowest
@@ -79,7 +83,10 @@ def select(
         min_speedup: how many times as fast as the full model at least, such as 2.
         max_mb: largest acceptable size of the weights, in megabytes.
         drop: number of blocks to leave out; runs the model on the run's samples.
-        data: samples for drop; by default those of the run.
+        data: samples to profile a model on, in any form that `profile` reads; of a run the samples
+            for drop, by default its own.
+        text_column: column of the texts of data, if a model is given.
+        label_column: column of the labels of data, if a model is given.
         seed: random seed.
         model: model to choose a layer from, if an evaluation has several.
         revision: revision of the model, if an evaluation has several.
