@@ -210,7 +210,7 @@ def _shared(shared: Any) -> dict[str, Option]:
     if is_dataclass(shared):
         defaults = {field.name: field.default for field in fields(shared)}
     # a `TypedDict` does not know which others it was made of
-    lines = _lines(Loading) | _lines(Reading) | _lines(shared)
+    lines = _lines(Loading) | _lines(Reading) | _lines(Chat) | _lines(shared)
     options: dict[str, Option] = {}
     for name, annotation in get_type_hints(shared, include_extras=True).items():
         default = defaults.get(name)
@@ -247,6 +247,7 @@ DEFAULTS: dict[str, Any] = {
     "device": "auto",
     "trust_remote_code": False,
     "allow_pickle": False,
+    "chat": False,
 }
 """Of the options below; the others are None."""
 
@@ -292,5 +293,25 @@ class Reading(TypedDict, total=False):
     max_length: Annotated[int | None, Whole(1), DATA]
 
 
+class Chat(TypedDict, total=False):
+    """Whether texts are wrapped.
+
+    Attributes:
+        chat: Wrap each text, or the messages in the column messages, in the tokenizer's chat
+            template.
+
+    """
+
+    chat: Annotated[bool, DATA]
+
+
 class LoadingAndReading(Loading, Reading, total=False):
     """How a model is loaded and its samples are read."""
+
+
+class LoadingAndChat(Loading, Chat, total=False):
+    """How a model is loaded, and whether texts are wrapped in its chat template."""
+
+
+class LoadingReadingAndChat(Loading, Reading, Chat, total=False):
+    """How a model is loaded and its samples are read, and whether texts are wrapped in its chat template."""

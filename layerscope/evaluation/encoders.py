@@ -117,6 +117,8 @@ def _description(model: LayeredModel, revision: str, about: dict[str, Any]) -> A
     name = model.name
     if "/" not in name:
         name = LOCAL + name
+    if model.loaded.chat:
+        about = about | {"chat": True}
     dtype = dtype_of(model.module)
     if dtype != "float32":
         about = about | {"dtype": dtype}

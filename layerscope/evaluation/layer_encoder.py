@@ -31,8 +31,12 @@ class Serving:
             return
         kinds = [type(child).__name__ for child in self.served]
         if loaded.pooling is None or kinds[1:2] != ["Pooling"]:
+            mend = ""
+            if loaded.wrapper == "SparseEncoder":
+                mend = "; give it pairs:FILE"
             raise LayerscopeError(
-                f"{loaded.name} is {', '.join(kinds)}: evaluate takes a transformer, then mean, cls or last pooling"
+                f"{loaded.name} is {', '.join(kinds)}: evaluate takes a transformer, then mean, cls or last "
+                f"pooling{mend}"
             )
         _, self.pooling, *tail = self.served
         self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in tail]

@@ -37,8 +37,7 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     tasks, probes = open_tasks(
         options.tasks, options.samples, options.seed, options.shift
     )
-    if positions.mixes:
-        _refuse_mixes(options, probes)
+    _refuse(options, probes)
     model_or_path = options.model_or_run
     override = options.override
     load_options = options.load
@@ -96,16 +95,21 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
         return _opened(folder, None if out is not None else loaded.name, failed)
 
 
-def _refuse_mixes(options: EvaluateOptions, probes: Sequence[ProbeTask]) -> None:
-    """Raise where mixes of layers cannot be judged."""
-    if options.shift is not None:
+def _refuse(options: EvaluateOptions, probes: Sequence[ProbeTask]) -> None:
+    """Raise for options that a task cannot follow."""
+    mixes, chat = options.positions.mixes, options.load.chat
+    if mixes and options.shift is not None:
         raise LayerscopeError(
             "`mixes` are not judged under a `shift`: leave one of them out"
         )
     for probe in probes:
-        if is_target(probe.data.labels):
+        if mixes and is_target(probe.data.labels):
             raise LayerscopeError(
                 f"the labels of {probe.data.name} are numbers to predict, and `mixes` take classes: leave them out"
+            )
+        if chat and probe.kind.name not in ("linear-probe", "knn-probe"):
+            raise LayerscopeError(
+                f"`chat` wraps whole texts, and {probe.name} reads others: leave it out"
             )
 
 

@@ -53,7 +53,7 @@ def states_of(
     Raises `LayerscopeError` for what cannot be done with this model.
     """
     data = task.data
-    first = list(data.samples[:PROBED])
+    first = [getattr(sample, "first", sample) for sample in data.samples[:PROBED]]
     model = find_layers(loaded, data.modality, first, override)
     return task.kind.states(data, model, slots_of(model, positions))
 

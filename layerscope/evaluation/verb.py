@@ -7,13 +7,13 @@ from layerscope.core import (
     OUTPUT,
     SEED,
     Folder,
-    Loading,
     Several,
     Whole,
     checked,
     processes,
 )
 from layerscope.core.option_kinds import Names
+from layerscope.core.options import LoadingAndChat
 from layerscope.evaluation.options import EvaluateOptions
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def evaluate(
     mixes: Annotated[bool, TASKS] = False,
     processor: Annotated[Any, IN_CODE] = None,
     progress: Annotated[bool, IN_CODE] = True,
-    **shared: Unpack[Loading],
+    **shared: Unpack[LoadingAndChat],
 ) -> "Evaluation":
     """Score every layer of a model and the model as shipped on tasks; every sample is embedded once.
 
@@ -80,7 +80,7 @@ def evaluate(
             the folds.
         processor: the tokenizer of a model given as an object.
         progress: show progress on standard error.
-        **shared: how the model is loaded: `Loading`.
+        **shared: how the model is loaded and texts are wrapped: `LoadingAndChat`.
 
     Returns:
         What `open_evaluation(out)` reads; `failed` has the tasks that could not be scored, and why.

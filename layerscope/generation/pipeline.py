@@ -33,7 +33,7 @@ from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.metrics import coherence, diversity
 from layerscope.metrics.arrays import mean
 from layerscope.models import LayeredModel, LoadOptions, TextEncoder, evaluating, load
-from layerscope.models.texts import following
+from layerscope.models.texts import following, refuse_chat
 
 LONGEST = 512
 """Most tokens of a text where no `max_length` is given."""
@@ -175,6 +175,7 @@ def from_data(
     """Return texts drawn from the data, running text packed; one of a single token leaves nothing to predict."""
     assert isinstance(model.encoder, TextEncoder) and model.max_length is not None
     if corpus.running:
+        refuse_chat(model)
         window = min(max_length or WINDOW, model.max_length)
         corpus = pack(corpus, model.encoder.tokenizer, window)
     if samples != "all":

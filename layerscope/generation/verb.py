@@ -14,7 +14,7 @@ from layerscope.core import (
     Whole,
     checked,
 )
-from layerscope.core.options import LoadingAndReading
+from layerscope.core.options import LoadingReadingAndChat
 from layerscope.generation.options import (
     AUTO,
     MEASURES,
@@ -48,7 +48,7 @@ def generate(
     processor: Annotated[Any, IN_CODE] = None,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
-    **shared: Unpack[LoadingAndReading],
+    **shared: Unpack[LoadingReadingAndChat],
 ) -> "Generation":
     """Generate text at any depth of a language model, and measure its quality by layer.
 
@@ -97,7 +97,7 @@ def generate(
         out: folder for the texts and numbers, and from the command line a page; by default nothing
             is saved.
         progress: show progress on standard error.
-        **shared: how the model is loaded and the texts are read: `LoadingAndReading`.
+        **shared: how the model is loaded and the texts are read: `LoadingReadingAndChat`.
 
     Raises:
         LayerscopeError: for every wrong input, and for logits that are NaN.

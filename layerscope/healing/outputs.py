@@ -22,9 +22,6 @@ from layerscope.models.forward import Inputs, hidden_of, run
 from layerscope.models.lens import logits_of
 from layerscope.models.pooling import pool, served
 
-MEASURES = {"logits": "divergence of predictions (nats)", "vectors": "1 − cosine"}
-"""What the distance between two models is, by what they give."""
-
 
 @dataclass(frozen=True)
 class Outputs:
@@ -41,7 +38,16 @@ class Outputs:
 
 def reads_logits(model: LayeredModel) -> bool:
     """Return whether a model is compared by its predictions, and not by its vectors."""
-    return model.lens is not None and not model.lens.alone
+    return model.head is not None and not (model.head.alone or model.is_sparse)
+
+
+def distance_of(model: LayeredModel) -> str:
+    """Return what the distance between two models is, by what they give."""
+    if not reads_logits(model):
+        return "1 − cosine"
+    if model.scorer is not None:
+        return "squared difference of scores"
+    return "divergence of predictions (nats)"
 
 
 def outputs_of(model: LayeredModel, inputs: Inputs, pooling: str) -> Outputs:
@@ -65,13 +71,19 @@ def outputs_of(model: LayeredModel, inputs: Inputs, pooling: str) -> Outputs:
         norm: Any = module.get_submodule(stack.norm)
         tokens = norm(tokens)
     mask = model.mask(inputs, tokens)
-    logits = logits_of(output) if reads_logits(model) else None
-    if logits is not None:
+    logits = logits_of(output)
+    if logits is not None and reads_logits(model):
         return Outputs(tokens, mask, logits.float(), are_logits=True)
     if model.loaded.served is None:
         vectors = pool(tokens, mask, pooling)
     else:
-        vectors = served(list(model.loaded.served)[1:], tokens, mask)
+        after = list(model.loaded.served)[1:]
+        pooled = tokens
+        if model.is_sparse and logits is not None:
+            # its pooling works in place where no gradients are needed
+            after[0].train(torch.is_grad_enabled())
+            pooled = logits
+        vectors = served(after, pooled, mask)
     return Outputs(tokens, mask, vectors.float(), are_logits=False)
 
 
@@ -79,6 +91,8 @@ def distances(student: Outputs, teacher: Outputs) -> Tensor:
     """Return how far the student's predictions or vectors are from the teacher's, of each sample [B]."""
     if not student.are_logits:
         return 1 - cosine_similarity(student.given, teacher.given, dim=-1)
+    if student.given.shape[-1] == 1:
+        return (student.given - teacher.given).square().squeeze(-1)
     divergences = kl_div(
         student.given.log_softmax(-1),
         teacher.given.log_softmax(-1),

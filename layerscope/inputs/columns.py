@@ -1,6 +1,6 @@
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError, count, folder_name, listed, near
 from layerscope.inputs.corpus import WHOLE, Corpus, Labels, is_target
+from layerscope.inputs.samples import Conversation
 from layerscope.inputs.text_files import without_surrogates
 
 PAIR_COLUMNS = ("text_a", "sentence1", "sentence_a", "question1", "premise")
@@ -21,6 +22,7 @@ TEXT_COLUMNS = (
     "question",
     "title",
     "body",
+    "messages",
 )
 LABEL_COLUMNS = (
     "label", "labels", "class", "category", "target", "topic", "module", "intent", "sentiment", "genre",
@@ -132,6 +134,7 @@ def text_corpus(
 
     Notes say which. Labels that are no classes are refused where they were named, else left out.
     """
+    cells = [*map(conversation_of, cells)]
     lines, filled = list(notes), ~missing(cells)
     texts = f"{where}: column {columns.text!r}" if columns.text else where
     for row in np.flatnonzero(filled).tolist():
@@ -170,6 +173,20 @@ def text_corpus(
     samples = [without_surrogates(cells[row]) for row in rows_kept]
     names = tuple(map(str, rows_kept))
     return Corpus(folder_name(name), "text", samples, names, classes, tuple(lines))
+
+
+def conversation_of(cell: Any) -> Any:
+    """Return a list of messages as a conversation, and any other cell as it is."""
+    if isinstance(cell, (str, bytes)) or not isinstance(cell, (Sequence, np.ndarray)):
+        return cell
+    for message in cell:
+        if not isinstance(message, Mapping):
+            return cell
+        if not all(isinstance(message.get(key), str) for key in ("role", "content")):
+            return cell
+    if not len(cell):
+        return cell
+    return Conversation(map(dict, cell))
 
 
 def needed_labels(cells: Sequence[Any]) -> Labels:

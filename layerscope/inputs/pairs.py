@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from layerscope.inputs.columns import PAIR_COLUMNS, TEXT_COLUMNS, missing
+from layerscope.inputs.columns import PAIR_COLUMNS, TEXT_COLUMNS, labels_of, missing
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.tables import table_of
 
@@ -33,8 +33,13 @@ class Ids:
 
 
 def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
-    """Return a corpus whose samples are pairs where its table holds such columns, else the corpus as it is."""
-    frame = None if text_column is not None or corpus.labels is None else table_of(data)
+    """Return a corpus whose samples are pairs where its table holds such columns, else the corpus as it is.
+
+    Without a column of labels those are the numbers in a column `score`.
+    """
+    frame = None
+    if text_column is None and corpus.modality == "text":
+        frame = table_of(data)
     if frame is None:
         return corpus
     named = {str(name).lower(): name for name in reversed(list(frame.columns))}
@@ -49,10 +54,15 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
     samples = tuple(
         Pair(first, other) for first, other in zip(corpus.samples, others, strict=True)
     )
+    labels = corpus.labels
+    if labels is None and "score" in named:
+        scores = frame[named["score"]].tolist()
+        labels = labels_of([scores[int(row)] for row in corpus.names])
     notes = [note for note in corpus.notes if not note.startswith("text column: ")]
     return replace(
         corpus,
         samples=samples,
+        labels=labels,
         notes=(
             *notes,
             f"pairs: {pair_columns[0]} and {pair_columns[1]}, read together",
@@ -60,8 +70,8 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
     )
 
 
-def encoded(samples: Sequence[Any], encoder: Any) -> list[Ids]:
-    """Return texts or pairs as the model's tokenizer reads them, cut at the maximal length."""
+def encoded(samples: Sequence[Any], encoder: Any, *, whole: bool = False) -> list[Ids]:
+    """Return texts or pairs as the model's tokenizer reads them, cut at the maximal length unless `whole`."""
     if not isinstance(samples[0], Pair):
         return [Ids(tuple(row)) for row in encoder.ids(list(samples))]
     tokenizer = encoder.tokenizer
@@ -69,9 +79,10 @@ def encoded(samples: Sequence[Any], encoder: Any) -> list[Ids]:
     read = tokenizer(
         [pair.first for pair in samples],
         [pair.second for pair in samples],
-        truncation=True,
+        truncation=not whole,
         max_length=encoder.max_length,
         return_token_type_ids=typed,
+        verbose=False,
     )
     types = read["token_type_ids"] if typed else [()] * len(samples)
     return [

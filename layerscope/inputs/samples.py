@@ -38,6 +38,27 @@ class Window:
     ids: tuple[int, ...]
 
 
+class Conversation(str):
+    """Messages of a chat, each with a role and its content; as a text it is the contents, one a line.
+
+    >>> from layerscope.inputs.samples import Conversation
+    >>> Conversation([{"role": "user", "content": "Was the food good?"}])
+    'Was the food good?'
+    """
+
+    messages: tuple[dict[str, str], ...]
+
+    def __new__(cls, messages: Iterable[dict[str, str]]) -> "Conversation":
+        """Make a conversation of its messages."""
+        kept = tuple(messages)
+        made = super().__new__(cls, "\n".join(each["content"] for each in kept))
+        made.messages = kept
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (self.messages,)
+
+
 class Picked(Sequence[Any]):
     """Some samples of another sequence, by index, without touching them."""
 

@@ -1,12 +1,14 @@
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs.samples import Modality, Waveform, Window
+from layerscope.inputs.pairs import Pair
+from layerscope.inputs.samples import Conversation, Modality, Waveform, Window
 
 SHARE = 0.1
 """Share of a text's words that change."""
@@ -31,6 +33,16 @@ def augment(
     >>> augment("the food was good", "text", seed=0, sample_id=0, view=1)
     'the food was gokd'
     """
+    view_of_text = partial(
+        augment, modality=modality, seed=seed, sample_id=sample_id, view=view
+    )
+    if isinstance(sample, Pair):
+        return Pair(*map(view_of_text, sample))
+    if isinstance(sample, Conversation):
+        return Conversation(
+            {**each, "content": view_of_text(each["content"])}
+            for each in sample.messages
+        )
     random = np.random.default_rng([seed, sample_id, view])
     if modality == "text":
         if isinstance(sample, Window):

@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import DATA, IN_CODE, OUTPUT, Folder, Whole, checked
-from layerscope.core.options import LoadingAndReading
+from layerscope.core.options import LoadingReadingAndChat
 from layerscope.logit_lens.options import LensOptions
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def lens(
     processor: Annotated[Any, IN_CODE] = None,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
-    **shared: Unpack[LoadingAndReading],
+    **shared: Unpack[LoadingReadingAndChat],
 ) -> "Reading":
     """Show what every layer would predict, token by token, and where predictions settle.
 
@@ -49,7 +49,7 @@ def lens(
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         out: folder for the tables, and from the command line a page; by default nothing is saved.
         progress: show progress on standard error.
-        **shared: how the model is loaded and the samples are read: `LoadingAndReading`.
+        **shared: how the model is loaded and the samples are read: `LoadingReadingAndChat`.
 
     Raises:
         LayerscopeError: for every wrong input, in one line that says how to fix it.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from layerscope.core import LayerscopeError
 from layerscope.inputs import resample
-from layerscope.inputs.pairs import Ids
+from layerscope.inputs.pairs import Ids, Pair, encoded
 from layerscope.models.checks import clear_inputs
 from layerscope.models.forward import Inputs, accepts, setting
 
@@ -47,13 +47,17 @@ class Encoder(ABC):
 
 @dataclass
 class TextEncoder(Encoder):
-    """Texts through a tokenizer (`lack` says why there is none), or token ids as they are; cut at `max_length`."""
+    """Texts through a tokenizer (`lack` says why there is none), or token ids as they are; cut at `max_length`.
+
+    With `chat` the tokenizer's chat template is around each text, or conversation.
+    """
 
     tokenizer: Any
     module: nn.Module
     max_length: int
     prompt: str = ""
     lack: str = ""
+    chat: bool = False
     cut: int = field(default=0, init=False)
     modality = "text"
 
@@ -69,16 +73,33 @@ class TextEncoder(Encoder):
             return [row[: self.max_length] for row in rows]
         if self.tokenizer is None:
             raise LayerscopeError(self.lack)
+        if isinstance(samples[0], Pair):
+            return [list(pair.ids) for pair in encoded(samples, self, whole=whole)]
         texts = [self.prompt + sample for sample in samples]
-        how = {"truncation": True, "max_length": self.max_length}
+        how: dict[str, Any] = {"truncation": True, "max_length": self.max_length}
         if whole:
             how = {"verbose": False}
         with clear_inputs(self.tokenizer):
+            if self.chat:
+                texts = [self._in_template(sample) for sample in samples]
+                how["add_special_tokens"] = False  # the template has them
             made = self.tokenizer(
                 texts, return_attention_mask=False, return_token_type_ids=False, **how
             )
             ids: list[list[int]] = made["input_ids"]
         return ids
+
+    def _in_template(self, sample: str) -> str:
+        """Return a text, or a conversation, as the chat template writes it before the model's answer."""
+        alone = ({"role": "user", "content": sample},)
+        first, *rest = getattr(sample, "messages", alone)
+        messages = [{**first, "content": self.prompt + first["content"]}, *rest]
+        is_answered = messages[-1]["role"] == "assistant"
+        return str(
+            self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=not is_answered
+            )
+        )
 
     def _check_ids(self, ids: set[int]) -> None:
         """Raise for a token id that the model does not embed."""
@@ -104,6 +125,8 @@ class TextEncoder(Encoder):
 
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return ids [B, T] and their mask; a decoder of an encoder-decoder reads the text shifted by one."""
+        if isinstance(samples[0], Pair):
+            samples = encoded(samples, self)
         rows = self.ids(samples)
         mask = padded([[1] * len(row) for row in rows], 0)
         # a classifier on a decoder looks for its own pad id to find the last token
@@ -308,6 +331,7 @@ def encoder_for(
     max_length: int | None = None,
     prompt: str = "",
     lack: str = "",
+    chat: bool = False,
 ) -> Encoder:
     """Return the encoder for a corpus of this modality ("ids": of token ids), or say what is missing."""
     if modality != "ids":
@@ -330,7 +354,8 @@ def encoder_for(
         raise LayerscopeError(
             f"max length {max_length} is beyond the model's {int(most)} positions: give at most that"
         )
-    encoder = TextEncoder(processor, module, max_length, prompt, lack or NO_TOKENIZER)
+    lack = lack or NO_TOKENIZER
+    encoder = TextEncoder(processor, module, max_length, prompt, lack, chat)
     if processor is not None and modality != "ids":
         _check_room(encoder)
     return encoder

@@ -101,7 +101,11 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         projected = {"width": model.projection.width}
     if model.lens is not None:
         lens = model.lens.kind
+    wrapped = {}
+    if model.loaded.chat:
+        wrapped["chat"] = True
     return {
+        **wrapped,
         "name": model.name,
         "source": source,
         "revision": model.loaded.revision,

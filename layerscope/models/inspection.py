@@ -177,6 +177,8 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
     if model.lens is not None:
         scope = "every token" if model.lens.kind == "tokens" else "every sample"
         head = f"{model.lens.classes:,} classes for {scope}"
+    if model.scorer is not None:
+        head = "one score for every sample"
     states = (stack.depth + 1) * len(model.sites) * len(model.pooling)
     notes = model.notes
     if inside.taps:

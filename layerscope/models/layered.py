@@ -23,7 +23,8 @@ class LayeredModel:
     """A model ready for the pass.
 
     `padding`: whether right padding leaves a sample's states unchanged; `batching`: whether the
-    rest of the batch does. `projection`: on to the space that two towers share, if there is one.
+    rest of the batch does. `lens` gives predictions, `scorer` one number of a sample. `projection`:
+    on to the space that two towers share, if there is one.
     `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in
     the probe.
     """
@@ -35,6 +36,7 @@ class LayeredModel:
     device: torch.device
     notes: tuple[str, ...]
     lens: Lens | None = None
+    scorer: Lens | None = None
     pooling: tuple[str, ...] = ("mean",)
     causal: bool = False
     padding: bool = True
@@ -63,6 +65,21 @@ class LayeredModel:
     def width(self) -> int:
         """Numbers of a state."""
         return self.stack.width
+
+    @property
+    def head(self) -> Lens | None:
+        """What the model makes of a layer's states: predictions, or one number of a sample."""
+        return self.lens or self.scorer
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether the model reads two texts together, as classifiers and rerankers do."""
+        return self.head is not None and self.head.kind == "pooled"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the model serves sparse vectors, which are made of the logits of its head."""
+        return self.loaded.wrapper == "SparseEncoder"
 
     @property
     def max_length(self) -> int | None:
@@ -138,7 +155,7 @@ def vectors_for(model: LayeredModel, pooling: str, pairs: bool = True) -> Vector
             )
     if not pairs:
         return Vectors(poolings)
-    if model.lens is not None and model.lens.kind == "pooled":
+    if model.reads_pairs:
         others = [name for name in model.pooling if name not in poolings]
         return Vectors(poolings, tuple(others))
     if model.causal and is_text:

@@ -47,7 +47,7 @@ class Lens:
     """The head of a model, fed with the states of any layer.
 
     `kind` is "tokens" where every position has logits of its own (language models), "pooled" where
-    a sample has one row of logits (classifiers).
+    a sample has one row of logits (classifiers; rerankers, whose one logit is a score).
     """
 
     module: nn.Module
@@ -236,7 +236,7 @@ def find_lens(
     except Exception as error:
         why = type(error).__name__
         return None, f"the model does not run to its head ({why}): no lens"
-    if logits is None or logits.shape[-1] < 2:
+    if logits is None or (logits.shape[-1] < 2 and logits.ndim == 3):
         return None, None
     if same(logits, last) or same(logits, final):
         return None, None

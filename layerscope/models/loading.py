@@ -26,6 +26,8 @@ from layerscope.models.options import LoadOptions
 from layerscope.models.placing import placing, torch_device, torch_dtype
 from layerscope.models.weights import is_parallel, is_quantised
 
+SERVED = ("SentenceTransformer", "CrossEncoder", "SparseEncoder")
+"""The classes of sentence-transformers whose models are read."""
 POOLINGS = {"mean": ("mean",), "cls": ("cls",), "lasttoken": ("last",)}
 """What a SentenceTransformer calls the poolings that are ours too."""
 
@@ -43,7 +45,18 @@ class Loaded:
     prompt: str = ""
     notes: list[str] = field(default_factory=list)
     lack: str = ""  # why a text model has no tokenizer, where it has none
-    served: Any = None  # the SentenceTransformer around the module, where there is one
+    served: Any = None  # the SentenceTransformer or SparseEncoder around the module, where there is one
+    chat: bool = False  # whether the chat template is around every text
+    reranker: Any = None  # the CrossEncoder around the module, where there is one
+
+    @property
+    def wrapper(self) -> str:
+        """The class of sentence-transformers that serves the model."""
+        around = self.served or self.reranker
+        for kind in type(around).__mro__:
+            if kind.__name__ in SERVED:
+                return kind.__name__
+        return SERVED[0]
 
     def processor_for(self, modality: str) -> Any:
         """Return what turns samples of this modality into inputs: of the processor of two towers, the part for it."""
@@ -79,8 +92,8 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     elif hasattr(model, "_first_module") and hasattr(model, "encode"):
         loaded = _from_sentence_transformer(model, type(model).__name__)
     elif is_cross_encoder(model):
-        inner = load(model.model, options, processor or model.tokenizer)
-        loaded = replace(inner, max_length=model.max_length)
+        loaded = _from_cross_encoder(model, "")
+        loaded.processor = processor or loaded.processor
     elif isinstance(model, nn.Module):
         module = model
         if hasattr(model, "peft_config"):
@@ -91,6 +104,14 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         raise LayerscopeError(
             f"a model is a name, a folder or a torch.nn.Module, not a {type(model).__name__}"
         )
+    if isinstance(processor, (str, Path)):
+        loaded.processor = load_processor(str(processor), loaded.module, {})
+    _check(loaded, options.chat)
+    return loaded
+
+
+def _check(loaded: Loaded, chat: bool) -> None:
+    """Raise for what cannot be read, and note what is to be known of a model."""
     if is_parallel(loaded.module):
         raise LayerscopeError(
             f"each process holds a part of {loaded.name}: load it whole, or with a device map"
@@ -99,9 +120,14 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         loaded.notes.append(
             f"the weights of {loaded.name} are quantised: all results are those of the quantised model"
         )
-    if isinstance(processor, (str, Path)):
-        loaded.processor = load_processor(str(processor), loaded.module, {})
-    return loaded
+    if chat:
+        tokenizer = loaded.processor_for("text")
+        if getattr(tokenizer, "chat_template", None) is None:
+            raise LayerscopeError(
+                f"{loaded.name} has no chat template: leave `chat` out, or give an instruction-tuned model"
+            )
+        loaded.chat = True
+        loaded.notes.append("each text is wrapped in the tokenizer's chat template")
 
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
@@ -122,9 +148,13 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
             return _load_adapter(folder, options, processor)
     else:
         go_offline_without_hub()
-    if _is_sentence_transformer(source, options):
-        served = sentence_transformer(source, options)
-        loaded = _from_sentence_transformer(served, Path(source).name)
+    kind = _library_class(source, options)
+    if kind:
+        served = sentence_transformer(source, options, kind)
+        take = _from_sentence_transformer
+        if kind == "CrossEncoder":
+            take = _from_cross_encoder
+        loaded = take(served, Path(source).name)
     else:
         loaded = _load_transformers(source, options, processor)
     config = _file(source, "config.json", options)
@@ -134,14 +164,20 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
     return loaded
 
 
-def _is_sentence_transformer(source: str, options: LoadOptions) -> bool:
-    """Return whether a model was saved by sentence-transformers, and not as a CrossEncoder, which is a classifier."""
+def _library_class(source: str, options: LoadOptions) -> str:
+    """Return the class of sentence-transformers that saved a model, empty where none did."""
+    if _file(source, "modules.json", options) is None:
+        return ""
+    kind = "SentenceTransformer"
     about = _file(source, "config_sentence_transformers.json", options)
     if about is not None:
         facts = json.loads(about.read_text(encoding="utf-8"))
-        if facts.get("model_type") == "CrossEncoder":
-            return False
-    return _file(source, "modules.json", options) is not None
+        kind = facts.get("model_type", kind)
+    if kind not in SERVED:
+        raise LayerscopeError(
+            f"{source!r} is a {kind}, and of sentence-transformers layerscope reads {', '.join(SERVED)}"
+        )
+    return str(kind)
 
 
 @contextmanager
@@ -289,10 +325,12 @@ def _class_of(config: Any, options: LoadOptions) -> Any:
     return transformers.AutoModel
 
 
-def sentence_transformer(source: str, options: LoadOptions) -> Any:
-    """Return a SentenceTransformer, with mean pooling where what is there is a plain transformer."""
+def sentence_transformer(
+    source: str, options: LoadOptions, kind: str = SERVED[0]
+) -> Any:
+    """Return a SentenceTransformer, with mean pooling where what is there is a plain transformer, or another kind."""
     with needs("sentence-transformers", f"{source!r} is a sentence-transformers model"):
-        from sentence_transformers import SentenceTransformer
+        import sentence_transformers
     weights = {
         "dtype": torch_dtype(options),
         "use_safetensors": not options.allow_pickle or None,
@@ -304,7 +342,7 @@ def sentence_transformer(source: str, options: LoadOptions) -> Any:
     device = str(torch_device(options))
     here = Path(source).exists()
     with clear_errors(source):
-        return SentenceTransformer(
+        return getattr(sentence_transformers, kind)(
             source, device=device, local_files_only=here, model_kwargs=weights, **trust
         )
 
@@ -330,10 +368,31 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
         prompt=(model.prompts or {}).get(model.default_prompt_name) or "",
         served=model,
     )
-    if loaded.pooling is None:
+    if loaded.wrapper == "SparseEncoder":
+        loaded.notes.append(
+            "its sparse vectors are made of its head's logits: the states of a layer are pooled by mean"
+        )
+    elif loaded.pooling is None:
         loaded.notes.append(
             "the model's own pooling is not one of mean, cls, last: mean is used"
         )
+    return loaded
+
+
+def _from_cross_encoder(model: Any, name: str) -> Loaded:
+    """Return the classifier of a CrossEncoder, with the CrossEncoder where nothing else gives its scores."""
+    module = eager(model.model)
+    config = getattr(module, "config", None)
+    path = Path(getattr(config, "_name_or_path", ""))
+    loaded = Loaded(module, model.tokenizer, name or path.name or type(model).__name__)
+    loaded.max_length = model.max_seq_length
+    after = [type(child).__name__ for child in model][1:]
+    if after:
+        loaded.notes.append(
+            f"its scores are made by {', '.join(after)}: the layers are read without"
+        )
+    else:
+        loaded.reranker = model
     return loaded
 
 

@@ -38,6 +38,8 @@ def model_of(
         blocks=override.blocks or options_then.get("blocks"),
         norm=override.norm or options_then.get("norm"),
     )
+    if run.info["model"].get("chat"):
+        options = replace(options, chat=True)
     is_local = Path(source).expanduser().exists() or source == EMBEDDED
     if not is_local and options.revision is None:
         options = replace(options, revision=run.info["model"].get("revision"))

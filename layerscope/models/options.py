@@ -10,7 +10,8 @@ from layerscope.core import Options
 class LoadOptions:
     """How weights are fetched, placed and trusted.
 
-    With `as_stored` the dtype `auto` is the checkpoint's everywhere.
+    With `as_stored` the dtype `auto` is the checkpoint's everywhere; with `chat` the tokenizer's chat
+    template is around every text.
     """
 
     revision: str | None = None
@@ -19,6 +20,7 @@ class LoadOptions:
     trust_remote_code: bool = False
     allow_pickle: bool = False
     as_stored: bool = False
+    chat: bool = False
 
 
 @dataclass(frozen=True)

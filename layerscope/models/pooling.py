@@ -41,7 +41,10 @@ def parse(pooling: str) -> tuple[str, ...]:
 
 
 def served(modules: Iterable[Any], states: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the vectors [B, D] that the modules after a SentenceTransformer's first make of states [B, T, D]."""
+    """Return the vectors [B, D] that the modules after a SentenceTransformer's first make of states [B, T, D].
+
+    Those of a SparseEncoder are made of logits [B, T, K].
+    """
     features: Any = {"token_embeddings": states, "attention_mask": mask}
     for module in modules:
         features = module(features)

@@ -81,6 +81,7 @@ def find_layers(
         max_length=max_length or loaded.max_length,
         prompt=prompt or loaded.prompt,
         lack=loaded.lack,
+        chat=loaded.chat,
     )
     device = input_device(module)
     with evaluating(module):
@@ -206,6 +207,8 @@ def _with_head(
     lens, note = find_lens(module, model.stack, inputs, last, final)
     if note:
         model = replace(model, notes=(*model.notes, note))
+    if lens is not None and lens.classes == 1:
+        return replace(model, scorer=lens)
     if lens is not None or model.rank != 3:
         return replace(model, lens=lens)
     return replace(
@@ -250,8 +253,8 @@ def _auto_pooling(
     """Return what `auto` means: a SentenceTransformer's own; the token a classifier or a tower reads; else the mean."""
     if model.loaded.pooling:
         return model.loaded.pooling
-    if model.lens is not None and model.lens.kind == "pooled":
-        return (token_read(model.lens.sample_logits, last, inputs),)
+    if model.head is not None and model.head.kind == "pooled":
+        return (token_read(model.head.sample_logits, last, inputs),)
     if model.projection is None:
         return ("mean",)
     # seen on a whole text, as a tower may read the token that ends it

@@ -20,11 +20,20 @@ def window_of(
         )
     if not (chunk or (corpus.running and model.is_language_model)):
         return None
+    refuse_chat(model)
     if prompt:
         raise LayerscopeError(
             "`prompt` goes before texts, and these are packed into windows: leave one of the two out"
         )
     return min(chunk or WINDOW, model.max_length or WINDOW)
+
+
+def refuse_chat(model: LayeredModel) -> None:
+    """Raise where running text is packed, and a chat template is to be around each text."""
+    if model.loaded.chat:
+        raise LayerscopeError(
+            "`chat` wraps texts, and these are packed into windows: leave it out, or give a table of texts"
+        )
 
 
 def following(

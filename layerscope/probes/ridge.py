@@ -4,12 +4,11 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.margin import INTERVAL, error_of
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
 from layerscope.metrics.metric import Metric
 from layerscope.probes.linear import APART, LARGE, thinned
-from layerscope.probes.scores import FromTarget, Numbers, ProbeScore, by_fold
+from layerscope.probes.scores import FromTarget, Numbers, ProbeScore, score_of_values
 
 STRENGTHS: tuple[float, ...] = tuple(float(c) for c in np.logspace(-5, 1, 13).round(6))
 """Values of C, the inverse of the penalty on the squared weights, from strong regularisation to weak."""
@@ -35,13 +34,7 @@ def ridge_probe(
     >>> ridge_probe(states, states[:, 0] / np.linalg.norm(states, axis=1)).mean > 0.99
     True
     """
-    values, fold, strengths = ridge_probe_values(states, targets, folds, seed)
-    mean, error = float(values.mean()), error_of(values)
-    low, high = mean - INTERVAL * error, mean + INTERVAL * error
-    by_folds = by_fold(values, fold)
-    return ProbeScore(
-        mean, error, low, high, len(values), 0, by_folds, strengths, values
-    )
+    return score_of_values(*ridge_probe_values(states, targets, folds, seed))
 
 
 def ridge_probe_values(
@@ -90,7 +83,8 @@ def ridge_predictions(
             strengths[APART] = STRENGTHS[int(errors.sum(1).argmin())]
         predictions = np.zeros(len(rows))
         for number, strength in strengths.items():
-            test, train = fold == number, inside & (fold != number)
+            test = fold == number
+            train = inside & ~test
             ridge = _Ridge(rows[train], targets[train])
             predictions[test] = ridge.predictions(rows[test], (strength,))[0]
     return predictions, chosen
@@ -102,7 +96,9 @@ def _errors(rows: Numbers, targets: Numbers, fold: Numbers, seed: int) -> Number
     A regression without two neighbouring folds is checked on each of them for the other.
     """
     few = thinned(np.zeros(len(fold), dtype=np.int64), fold, seed)
-    rows, targets, fold = rows[few], targets[few], fold[few]
+    rows = rows[few]
+    targets = targets[few]
+    fold = fold[few]
     folds = int(fold.max()) + 1
     errors = np.zeros((len(STRENGTHS), folds))
     for one in range(folds):
@@ -120,16 +116,21 @@ class _Ridge:
     """Ridge regressions of some samples with any penalty, of one decomposition of the smaller of two products."""
 
     def __init__(self, rows: Numbers, targets: Numbers) -> None:
-        self.center, scale = rows.mean(0), rows.std(0)
+        self.center = rows.mean(0)
+        scale = rows.std(0)
         self.scale = np.where(scale > 1e-12, scale, 1.0)
         self.mean = float(targets.mean())
-        features, centred = self._scaled(rows), targets - self.mean
+        features = self._scaled(rows)
+        centred = targets - self.mean
         n, width = features.shape
-        self.basis = np.eye(width)
-        product, with_targets = features.T @ features, features.T @ centred
         if n < width:
             self.basis = features
-            product, with_targets = features @ features.T, centred
+            product = features @ features.T
+            with_targets = centred
+        else:
+            self.basis = np.eye(width)
+            product = features.T @ features
+            with_targets = features.T @ centred
         self.sizes, self.vectors = np.linalg.eigh(product)
         self.along = self.vectors.T @ with_targets
 

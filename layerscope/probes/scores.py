@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.margin import INTERVAL, error_of
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
 from layerscope.metrics.metric import How, Needs
 
@@ -92,6 +93,25 @@ def score_of(
         strengths,
         right,
         losses,
+    )
+
+
+def score_of_values(
+    values: Numbers, fold: Numbers, strengths: tuple[float, ...] = ()
+) -> ProbeScore:
+    """Return the score whose mean is that of what each held-out sample contributes to it `[n]`."""
+    mean = float(values.mean())
+    error = error_of(values)
+    return ProbeScore(
+        mean,
+        error,
+        low=mean - INTERVAL * error,
+        high=mean + INTERVAL * error,
+        n=len(values),
+        n_skipped=0,
+        folds=by_fold(values, fold),
+        strengths=strengths,
+        right=values,
     )
 
 

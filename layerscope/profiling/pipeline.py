@@ -20,6 +20,7 @@ from layerscope.core.errors import folder_name
 from layerscope.core.folder_lock import locked
 from layerscope.inputs import Corpus, open_corpus, open_stream
 from layerscope.inputs.corpus import MORE, is_target
+from layerscope.inputs.pairs import paired
 from layerscope.inputs.streams import Stream
 from layerscope.metrics.metric import How, Metric
 from layerscope.metrics.neural_collapse import FromCollapse
@@ -172,6 +173,8 @@ def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
     )
     pairs = measuring.wants("pairs") or measuring.wants("path")
     vectors = vectors_for(model, measuring.pooling, pairs)
+    if stream is None and model.reads_pairs:
+        source = paired(source, data, options.text_column)
     if stream is None:
         source = as_read(source, model, measuring)
     return Job(model, source, measuring, vectors), stream, data

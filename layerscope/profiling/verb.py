@@ -16,7 +16,7 @@ from layerscope.core import (
     processes,
 )
 from layerscope.core.option_kinds import Names, OneOrSome
-from layerscope.core.options import Centrings, Estimators, LoadingAndReading, spoken
+from layerscope.core.options import Centrings, Estimators, LoadingReadingAndChat, spoken
 from layerscope.profiling.options import ProfileOptions
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def profile(
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
     command: Annotated[str, IN_CODE] = "",
-    **shared: Unpack[LoadingAndReading],
+    **shared: Unpack[LoadingReadingAndChat],
 ) -> "Run":
     """Measure every layer of a model over your data in one pass.
 
@@ -126,7 +126,7 @@ def profile(
         progress: show progress on standard error.
         command: the command line that asks for this run, kept in the run folder; by default the
             call itself.
-        **shared: how the model is loaded and the samples are read: `LoadingAndReading`.
+        **shared: how the model is loaded and the samples are read: `LoadingReadingAndChat`.
 
     Raises:
         LayerscopeError: for every wrong input, in one line that says how to fix it.

@@ -20,6 +20,11 @@ MEASURES = {
         "agreement",
         "divergence of the predictions from the full model's, in nats; share of equal ones",
     ),
+    "scores": (
+        "squared difference",
+        "mean score",
+        "difference of the scores from the full model's",
+    ),
     "vectors": (
         "1 − cosine",
         "cosine",
@@ -53,8 +58,8 @@ class Removal(Stored):
 
     `choices` begin with the recommended one: that of the lowest cost on the `chosen_on` samples
     that chose, among those a checkpoint can lack; `judged_on` others judge them. `measure` is
-    tokens, pooled or vectors: cost is added loss, KL divergence or 1 − cosine. `influence` is each
-    block's. `source` is what `truncate` takes.
+    tokens, pooled, scores or vectors: cost is added loss, KL divergence, squared difference or 1 −
+    cosine. `influence` is each block's. `source` is what `truncate` takes.
     """
 
     STORE = STORE

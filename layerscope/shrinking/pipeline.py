@@ -24,6 +24,7 @@ from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import Lessons
 from layerscope.healing.outputs import reads_logits
 from layerscope.inputs import open_corpus
+from layerscope.inputs.pairs import Pair
 from layerscope.inputs.samples import content
 from layerscope.models.capture import evaluating
 from layerscope.models.lens import skipping
@@ -65,8 +66,10 @@ class Job:
     @property
     def format(self) -> str:
         """The format of the checkpoint."""
-        served = self.source.model.loaded.served is not None
-        return "sentence-transformers" if served else "transformers"
+        loaded = self.source.model.loaded
+        if loaded.served is None and loaded.reranker is None:
+            return "transformers"
+        return "sentence-transformers"
 
     @property
     def max_loss(self) -> float:
@@ -288,7 +291,8 @@ def _lessons(job: Job) -> Lessons:
     task, encoder = job.task, job.source.model.encoder
     learn, more = task.texts(LEARN), job.options.heal
     apart = [task.texts(part) for part in (VALIDATION, HELD)]
-    if more is None and encoder.modality == "text" and len(learn) < FEW:
+    reads_texts = encoder.modality == "text" and not isinstance(learn[0], Pair)
+    if more is None and reads_texts and len(learn) < FEW:
         more = "stdlib-docs"
     if more is not None:
         others = open_corpus(more).samples
@@ -317,9 +321,9 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     full = job.task.values(source.model, HELD)
     loss, error = paired(full, job.task.values(small, HELD))
     recall = None
-    if not reads_logits(source.model):
+    if not (reads_logits(source.model) or source.model.is_sparse):
         recall = job.task.recall(small)
-    loader = "SentenceTransformer({})"
+    loader = f"{source.model.loaded.wrapper}({{}})"
     if job.format == "transformers":
         loader = f"{entry.auto}.from_pretrained({{}})"
     return replace(

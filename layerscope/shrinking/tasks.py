@@ -17,16 +17,17 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.rank_correlation import spearman_by_sample
+from layerscope.evaluation.pair_scores import truth_of
 from layerscope.healing.lessons import distinct_samples
 from layerscope.healing.outputs import Outputs, outputs_of, reads_logits
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import Judged, is_target
+from layerscope.inputs.pairs import paired
 from layerscope.inputs.tables import table_of
 from layerscope.models import LayeredModel
 from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs
-from layerscope.models.layered import class_numbers
 from layerscope.probes.linear import APART, linearly_judged
 from layerscope.probes.ridge import explained, ridge_predictions
 from layerscope.probes.scores import stratified
@@ -147,7 +148,7 @@ class NextToken(Task):
 
 @dataclass(frozen=True)
 class Agreement(Task):
-    """Agreement with the full model: equal predictions, or the cosine of the vectors."""
+    """Agreement with the full model: equal predictions, the rank correlation of scores, or the cosine of vectors."""
 
     of_full: dict[int, Floats] = field(default_factory=dict)
     measure = "agreement with the full model"
@@ -158,6 +159,8 @@ class Agreement(Task):
         if part not in self.of_full:
             self.of_full[part] = self.read(self.full, part)
         ours, theirs = self.read(model, part), self.of_full[part]
+        if model.scorer is not None:
+            return 100 * spearman_by_sample(theirs[:, 0], ours[:, 0])
         if reads_logits(model):
             return np.asarray(100.0 * (ours.argmax(-1) == theirs.argmax(-1)))
         vectors = torch.from_numpy(ours), torch.from_numpy(theirs)
@@ -169,6 +172,19 @@ class Labelled(Task):
     """A task on samples with a class each."""
 
     classes: Rows = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Reranked(Task):
+    """Spearman's correlation of a model's score of two texts, which it reads together, with theirs."""
+
+    scores: Floats = field(kw_only=True)
+    measure = "Spearman's correlation of its scores"
+
+    def values(self, model: LayeredModel, part: int) -> Floats:
+        """Return the values, by the influence of each pair."""
+        scores = self.read(model, part)[:, 0]
+        return 100 * spearman_by_sample(self.scores[self.rows(part)], scores)
 
 
 class Accuracy(Labelled):
@@ -219,7 +235,10 @@ class Regression(Task):
 
 @dataclass(frozen=True)
 class Pairs(Task):
-    """Spearman's correlation of the cosine of two texts with their score; the samples are pairs."""
+    """Spearman's correlation of the similarity of two texts with their score; the samples are pairs.
+
+    It is the cosine, of sparse vectors their product.
+    """
 
     scores: Floats = field(kw_only=True)
     measure = "Spearman's correlation"
@@ -232,7 +251,9 @@ class Pairs(Task):
     def values(self, model: LayeredModel, part: int) -> Floats:
         """Return the values, by the influence of each pair."""
         texts = self.texts(part)
-        vectors = _unit(self.read(model, part))
+        vectors = self.read(model, part)
+        if not model.is_sparse:
+            vectors = _unit(vectors)
         number = {text: i for i, text in enumerate(texts)}
         pairs = np.array(
             [[number[text] for text in self.samples[row]] for row in self.rows(part)]
@@ -251,9 +272,12 @@ def task_of(
 ) -> Task:
     """Return what a model is judged by on data of any kind; raises `LayerscopeError` for too little of it."""
     frame = table_of(data)
-    if frame is not None and set(PAIRS) <= set(frame.columns):
+    is_scored = frame is not None and set(PAIRS) <= set(frame.columns)
+    if is_scored and not full.reads_pairs:
         return _pairs(frame, full, pooling, seed)
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
+    if full.reads_pairs:
+        corpus = paired(corpus, data, text_column)
     if corpus.labels is None or full.is_language_model:
         samples = distinct_samples(corpus, full, seed)
         _check(len(samples), corpus.name)
@@ -296,14 +320,15 @@ def _labelled(corpus: Corpus, full: LayeredModel, pooling: str, seed: int) -> Ta
     labels = corpus.labels or ()
     part = split(len(corpus), seed)
     task: Any = (full, pooling, corpus.samples, part)
+    if full.scorer is not None:
+        return Reranked(*task, scores=truth_of(corpus, full))
+    if full.is_sparse:
+        raise LayerscopeError(
+            f"a probe of labels reads dense vectors, and {full.loaded.name} gives sparse ones: give pairs with a "
+            "score, or texts without labels"
+        )
     if reads_logits(full):
-        numbers = class_numbers(labels, full)
-        if None in numbers:
-            label = labels[numbers.index(None)]
-            raise LayerscopeError(
-                f"label {label!r} is not a class of {full.loaded.name}: rename it, or leave the labels out"
-            )
-        return Accuracy(*task, classes=np.array(numbers))
+        return Accuracy(*task, classes=truth_of(corpus, full))
     if is_target(labels):
         return Regression(*task, targets=np.array(labels))
     learned = pd.Series(labels)[part == LEARN].value_counts()

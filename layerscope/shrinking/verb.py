@@ -36,10 +36,11 @@ def shrink(
     that was written. Repeating the call resumes it.
 
     The loss is in points, hundredths of the score: the accuracy of a linear probe where the data
-    have labels (of a classifier, that of its predictions), Spearman's correlation where they are
-    pairs of texts with a score, and agreement with the full model where they are samples alone: the
-    cosine of the vectors, or the share of equal predictions. Of a language model it is the loss of
-    the next token, in hundredths of a nat, about the percent by which perplexity rises.
+    have labels (of a classifier, that of its predictions), R² of a ridge probe where these are
+    numbers, Spearman's correlation where they are pairs of texts with a score, and agreement with
+    the full model where they are samples alone: the cosine of the vectors, or the share of equal
+    predictions. Of a language model it is the loss of the next token, in hundredths of a nat, about
+    the percent by which perplexity rises.
 
     Args:
         model: hub name, local folder, or minilm.

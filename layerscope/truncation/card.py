@@ -19,6 +19,13 @@ from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import output_of
 from layerscope.truncation.source import KEPT, Source
 
+PIPELINES = {
+    "SentenceTransformer": "sentence-similarity",
+    "CrossEncoder": "text-ranking",
+    "SparseEncoder": "feature-extraction",
+}
+"""What the hub calls the work of the classes of sentence-transformers."""
+
 
 def write_card(kind: str, folder: Path, /, **facts: Any) -> None:
     """Write README.md, Markdown with a YAML head, into the folder of a model, from the template of this kind."""
@@ -67,6 +74,7 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
         like=like,
         mean=made.format == "transformers" and is_mean_head(source.module.config),
         version=version("layerscope"),
+        wrapper=source.model.loaded.wrapper,
         modality=modality,
         alone=modality == "text" and pad is None,
         output=output,
@@ -131,7 +139,7 @@ def _head(source: Source, made: Truncated) -> str:
         auto = "AutoModelForSequenceClassification"
     pipeline = pipeline_of(auto)
     if served:
-        pipeline = "sentence-similarity"
+        pipeline = PIPELINES[source.model.loaded.wrapper]
     elif headless and source.unit == "image":
         pipeline = f"image-{pipeline}"
     library = {"onnx": "onnxruntime"}.get(made.format, made.format)

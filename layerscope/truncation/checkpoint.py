@@ -2,8 +2,8 @@
 
 import math
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,9 +160,22 @@ def write_sentence_transformer(
 ) -> float:
     """Write a folder that `SentenceTransformer(path)` loads, and return how far its embeddings are from the layer's."""
     require("sentence-transformers", "the format sentence-transformers")
-    from sentence_transformers import SentenceTransformer
+    import sentence_transformers
 
+    kind = getattr(sentence_transformers, source.model.loaded.wrapper)
+    load_again = partial(
+        kind,
+        str(folder),
+        device=str(source.model.device),
+        local_files_only=True,
+        model_kwargs={"dtype": source.dtype},
+    )
     built = depth.build(source.module, expected.kept)
+    reranker = source.model.loaded.reranker
+    if reranker is not None:
+        with _exchanged(reranker[0], source.module, built):
+            reranker.save_pretrained(str(folder), create_model_card=False)
+        return check_states(load_again().model, source, expected)
     mixing = []
     if source.mix is not None:
         layer = len(expected.kept)
@@ -172,12 +185,7 @@ def write_sentence_transformer(
         wanted = _save_plain(built, source, expected, folder, mixing)
     else:
         wanted = _save_served(served, built, source, folder, mixing)
-    again = SentenceTransformer(
-        str(folder),
-        device=str(source.model.device),
-        local_files_only=True,
-        model_kwargs={"dtype": source.dtype},
-    )
+    again = load_again()
     if source.mix is not None:  # by layers of the full model, as `evaluate` reads them
         full = MixedLayers(source.module, source.model.stack, source.mix)
         wanted = vectors_of(full, expected.inputs, list(again)[2:]).numpy()
@@ -245,29 +253,38 @@ def _save_served(
     first = served[0]
     pooling = source.pooling
     own_modules = dict(served._modules)
-    own_inner_modules = dict(first._modules)
-    if pooling in MODES and (pooling,) != source.model.loaded.pooling:
+    is_dense = not source.model.is_sparse
+    if is_dense and pooling in MODES and (pooling,) != source.model.loaded.pooling:
         for name, part in own_modules.items():
             kind = type(part)
             if kind.__name__ == "Pooling":
                 width = part.embedding_dimension
                 served._modules[name] = kind(width, pooling_mode=MODES[pooling])
-    names = {part: name for name, part in own_inner_modules.items()}
-    first._modules[names[source.module]] = built
     try:
-        wanted = _encoded(served, source)
-        if mixing or source.dim is not None:
-            after = [*served._modules.values()][1:]
-            modules = first, *mixing, *shortened(after, source)
-            served._modules.clear()
-            for number, module in enumerate(modules):
-                served._modules[str(number)] = module
-        served.save_pretrained(str(folder), create_model_card=False)
+        with _exchanged(first, source.module, built):
+            wanted = _encoded(served, source)
+            if mixing or source.dim is not None:
+                after = [*served._modules.values()][1:]
+                modules = first, *mixing, *shortened(after, source)
+                served._modules.clear()
+                for number, module in enumerate(modules):
+                    served._modules[str(number)] = module
+            served.save_pretrained(str(folder), create_model_card=False)
         return wanted
     finally:
         served._modules.clear()
         served._modules.update(own_modules)
-        first._modules.update(own_inner_modules)
+
+
+@contextmanager
+def _exchanged(owner: nn.Module, part: nn.Module, other: nn.Module) -> Iterator[None]:
+    """Within, a module holds another part in the place of one."""
+    name = next(name for name, child in owner._modules.items() if child is part)
+    owner._modules[name] = other
+    try:
+        yield
+    finally:
+        owner._modules[name] = part
 
 
 def vector_width(served: Any, pooled: int) -> int:
@@ -301,10 +318,10 @@ def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
 
 def _encoded(served: Any, source: Source) -> NDArray[np.float32]:
     """Return the embeddings of the samples, each alone: in half precision batch-mates show."""
+    how: dict[str, Any] = {"convert_to_tensor": True}
+    if source.model.is_sparse:
+        how["convert_to_sparse_tensor"] = False
     vectors = served.encode(
-        list(source.samples),
-        batch_size=1,
-        convert_to_numpy=True,
-        show_progress_bar=False,
+        list(source.samples), batch_size=1, show_progress_bar=False, **how
     )
-    return np.asarray(vectors, dtype=np.float32)
+    return np.asarray(vectors.float().cpu().numpy())

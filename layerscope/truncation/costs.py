@@ -36,6 +36,8 @@ FEWEST = 5
 MOST = 30
 """Most repeats of a measurement, however quick they are."""
 HEAL = "The model was not healed: --heal DATA takes back much of what is lost without the blocks."
+RERANKER = "CrossEncoder"
+"""The class that loads a reranker."""
 REBUILD = "Vectors of a truncated model are not comparable with those of the full model: rebuild your index."
 
 
@@ -99,6 +101,8 @@ class Truncated:
     @property
     def gives_vectors(self) -> bool:
         """Whether its output is compared with other vectors, as a classifier's is not."""
+        if self.auto == RERANKER:
+            return False
         if self.format == "sentence-transformers" or self.mix:
             return True
         return "Classification" not in self.auto
@@ -161,13 +165,16 @@ def measure(source: Source, made: Made, format: str, healed: str = "") -> Trunca
         mix = mix_in_words(source.mix)
     if format == "onnx":
         dtype = "float32"
+    auto = auto_class(model)
+    if format == "sentence-transformers" and source.model.loaded.reranker is not None:
+        auto = RERANKER
     return Truncated(
         model=source.name,
         layer=len(made.kept),
         depth=stack.depth,
         path=str(made.folder),
         format=format,
-        auto=auto_class(model),
+        auto=auto,
         dtype=dtype,
         difference=made.difference,
         parameters=parameters(model),
@@ -253,7 +260,7 @@ def workload(source: Source) -> Workload:
     one = source.samples[0]
     encoder: Any = model.encoder
     size = BATCH
-    if parameters(source.module) > LARGE or (model.lens and model.lens.alone):
+    if parameters(source.module) > LARGE or (model.head and model.head.alone):
         size = 1
     if not isinstance(encoder, TextEncoder):
         inputs = encoder.batch([one] * size).to(model.device)

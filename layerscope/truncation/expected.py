@@ -56,7 +56,7 @@ def expected_at(
     """Return what a model gives on each of these samples by some of its blocks alone."""
     module = model.module
     stack = model.stack
-    lens = model.lens
+    lens = model.head
     layer = kept[-1] + 1
     batches = [model.encoder.batch([sample]).to(model.device) for sample in samples]
     states = []

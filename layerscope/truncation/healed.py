@@ -9,10 +9,9 @@ from layerscope.core.progress import Reporter
 from layerscope.healing.healing import Plan, heal
 from layerscope.healing.lessons import Lessons
 from layerscope.healing.outputs import (
-    MEASURES,
     Pupil,
+    distance_of,
     distances_on,
-    reads_logits,
 )
 from layerscope.models import LoadOptions, Override
 from layerscope.truncation.source import Source, open_source
@@ -74,7 +73,7 @@ def heal_cut(
     cut.module.to(dtype)
     after = distances_on(lessons.held, pupil)
     healed = Healed(
-        MEASURES["logits" if reads_logits(source.model) else "vectors"],
+        distance_of(source.model),
         float(before.mean()),
         float(after.mean()),
         error_of(after - before),

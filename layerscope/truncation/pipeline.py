@@ -44,6 +44,7 @@ def cut(options: TruncateOptions) -> Truncated:
     source = open_source(
         options.given, options.processor, options.override, options.load
     )
+    _refuse_for_head(options, source)
     source = replace(source, pooling=options.pooling or scored)
     depth = source.model.depth
     if options.mix is not None:
@@ -72,6 +73,17 @@ def cut(options: TruncateOptions) -> Truncated:
     if healing is not None:
         shutil.rmtree(healing.room, ignore_errors=True)
     return replace(truncated, path=str(folder))
+
+
+def _refuse_for_head(options: TruncateOptions, source: Source) -> None:
+    """Raise for what is made of dense vectors, where a head makes scores or sparse vectors of the last layer."""
+    if source.model.loaded.reranker is not None or source.model.is_sparse:
+        why = f"is for dense vectors, which {source.name} does not give"
+        options.refuse(("mix", "dim", "pooling"), why)
+    if source.model.is_sparse and options.format == "onnx":
+        raise LayerscopeError(
+            f"{source.name} gives sparse vectors, which `format='onnx'` does not hold: leave it out"
+        )
 
 
 def _end(options: TruncateOptions, source: Source) -> int:
@@ -205,14 +217,15 @@ def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
 
 def _format(wanted: str, source: Source, scored: str | None) -> str:
     """Return the format wanted, or what the model comes in; where pooled states of texts were scored, theirs."""
-    lens = source.model.lens
     if source.mix is not None:
         return _format_of_mix(wanted, source)
     if wanted != "auto":
         return wanted
-    pools = lens is not None and lens.kind == "pooled"
-    is_vector = source.unit == "text" and scored in MODES and not pools
-    if is_vector or source.model.loaded.served is not None:
+    loaded = source.model.loaded
+    is_vector = (
+        source.unit == "text" and scored in MODES and not source.model.reads_pairs
+    )
+    if is_vector or loaded.served is not None or loaded.reranker is not None:
         return "sentence-transformers"
     return "transformers"
 

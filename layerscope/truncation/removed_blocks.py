@@ -37,7 +37,8 @@ class Meter:
     """Compares what a model gives without some of its blocks with what the full one gives, on the same samples.
 
     Of a language model the loss of the next token counts, of a classifier the divergence of its
-    predictions, else the cosine of the vector that it serves.
+    predictions, of a reranker the difference of its scores, else the cosine of the vector that it
+    serves.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class Meter:
         self.advance = advance
         if model.is_language_model:
             self.kind = "tokens"
-        elif model.lens is not None and model.lens.kind == "pooled":
+        elif model.scorer is not None:
+            self.kind = "scores"
+        elif model.reads_pairs:
             self.kind = "pooled"
         else:
             self.kind = "vectors"
@@ -69,6 +72,9 @@ class Meter:
         elif self.kind == "pooled":
             cost = (full.exp() * (full - cut)).sum(-1)
             score = (full.argmax(-1) == cut.argmax(-1)).double()
+        elif self.kind == "scores":
+            score = cut.squeeze(-1)
+            cost = (score - full.squeeze(-1)).square()
         else:
             score = cosine_similarity(cut, full, dim=-1)
             cost = 1 - score
@@ -98,12 +104,16 @@ class Meter:
         mask = inputs.mask
         if self.kind == "tokens" and mask is not None:
             return self._losses(raw, inputs, mask[:, 1:].bool())
+        if model.scorer is not None:
+            return model.scorer.sample_logits(raw, inputs)
         if self.kind == "pooled" and model.lens is not None:
             return model.lens.sample_logits(raw, inputs).double().log_softmax(-1)
         if model.projection is not None:
             return model.projection.vectors(raw, inputs)
         if model.loaded.served is None:
             return pool(final, mask, self.pooling)
+        if model.is_sparse and model.lens is not None:
+            final = model.lens.sequence_logits(raw, inputs)
         return served(list(model.loaded.served)[1:], final, mask)
 
     def _losses(self, raw: Tensor, inputs: Inputs, real: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
             ONE,
             "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
             "classification, clustering, knn-probe, linear-probe, lm, "
-            "retrieval, sts, token-probe)",
+            "pairs, retrieval, sts, token-probe)",
         ),
         (
             "token-probe",

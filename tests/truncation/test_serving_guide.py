@@ -10,13 +10,10 @@ from sentence_transformers import SentenceTransformer, models
 
 import layerscope
 
-one_thread = tiny.one_thread
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "serve.md"
 
 
-def test_every_engine_serves_the_vectors_of_the_layer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_engine_serves_the_vectors_of_the_layer(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
     tiny.saved(tiny.bert().base_model, tmp_path / "plain", special=True)
