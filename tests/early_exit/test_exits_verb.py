@@ -71,19 +71,10 @@ def test_from_data_to_a_model_that_leaves_early_if_that_pays(
 ):
     out = tmp_path / "out"
     done = cli(
-        "exits",
-        folder,
-        "--data",
-        table,
-        "--batch-size",
-        "16",
-        "--min-speedup",
-        "0.01",
-        "--exits",
-        "2,4",
-        "--out",
-        out,
-        "--json",
+        *(
+            f"exits {folder} --data {table} --batch-size 16 --min-speedup 0.01 "
+            f"--exits 2,4 --out {out} --json"
+        ).split(),
     )
     assert done.status == 0, done.err
     report = layerscope.open_exit_report(out)
@@ -137,7 +128,7 @@ def test_from_data_to_a_model_that_leaves_early_if_that_pays(
         for p in hf.AutoModelForSequenceClassification.from_pretrained(cut).parameters()
     )
     assert report.depths["parameters"].iloc[1] == weights
-    again = "exits", folder, "--data", table, "--exits", "2,4", "--out"
+    again = f"exits {folder} --data {table} --exits 2,4 --out".split()
     line = f"'{out}/model' exists: delete it, or name a new folder"
     assert cli(*again, out).line == line
     other = tmp_path / "other"

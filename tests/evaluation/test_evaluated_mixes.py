@@ -97,15 +97,7 @@ def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(
 ):
     out = tmp_path / "out"
     shown = cli(
-        "evaluate",
-        model,
-        "--data",
-        f"linear-probe:{data}",
-        "--mixes",
-        "--out",
-        out,
-        "--csv",
-        tmp_path / "t.csv",
+        *f"evaluate {model} --data linear-probe:{data} --mixes --out {out} --csv {tmp_path}/t.csv".split(),
     )
     assert shown.status == 0
     assert "Mixes of layers" in shown.out

@@ -67,18 +67,7 @@ def test_shards_are_one_process(model, data, whole, tmp_path):
 
 
 def test_killed_and_started_twice(model, data, whole, forks, tmp_path):
-    command = [
-        "extract",
-        model,
-        "--data",
-        data,
-        "--layers",
-        "1,3",
-        "--chunk-rows",
-        ROWS,
-        "--out",
-        tmp_path / "states",
-    ]
+    command = f"extract {model} --data {data} --layers 1,3 --chunk-rows {ROWS} --out {tmp_path}/states".split()
     done = tmp_path / "states" / "done"
     forks.killed(*command, when=lambda: any(done.glob("*.json")))
     two = [forks.start(*command, "--shard", "0/1") for _ in range(2)]  # of one shard
@@ -142,18 +131,7 @@ def test_wrong_options(model, data, tmp_path, cli, given, line):
 def test_a_worker_of_other_options_is_refused(model, data, tmp_path, cli):
     out = tmp_path / "states"
     extract(model, data, out, shard="0/2")
-    typed = [
-        "extract",
-        model,
-        "--data",
-        data,
-        "--layers",
-        "1,3",
-        "--chunk-rows",
-        ROWS,
-        "--out",
-        out,
-    ]
+    typed = f"extract {model} --data {data} --layers 1,3 --chunk-rows {ROWS} --out {out}".split()
     mend = "name another folder with --out"
     for more, differs in (
         (("--prompt", "w1"), "data tokens"),
@@ -168,17 +146,9 @@ def test_a_worker_of_other_options_is_refused(model, data, tmp_path, cli):
 def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cli):
     rows = "".join(json.dumps({"text": f"w{i}"}) + "\n" for i in range(1030))
     (tmp_path / "cut.jsonl").write_text(rows + '{"text": "w')
-    typed = [
-        "extract",
-        model,
-        "--data",
-        tmp_path / "cut.jsonl",
-        "--layers",
-        1,
-        "--chunk-rows",
-        200,
-        "--out",
-    ]
+    typed = (
+        f"extract {model} --data {tmp_path}/cut.jsonl --layers 1 --chunk-rows 200 --out"
+    ).split()
     assert "line 1031 is not JSON" in cli(*typed, tmp_path / "a").line
     # the rows of the fifth are still being computed when the line after it is read
     assert len(layerscope.open_extraction(tmp_path / "a").chunks) == 4

@@ -174,26 +174,11 @@ def test_the_command_on_the_real_model(cli, shared, tmp_path):
         * 40
     )
     done = cli(
-        "generate",
-        shared / "models" / "stories260K",
-        "--data",
-        data,
-        "--layers",
-        "2,5",
-        "--measure",
-        "--samples",
-        4,
-        "--max-length",
-        64,
-        "--prefix",
-        16,
-        "--max-new-tokens",
-        16,
-        "--top-p",
-        0.95,
-        "--out",
-        out,
-        "--json",
+        *(
+            f"generate {shared}/models/stories260K --data {data} --layers 2,5 "
+            "--measure --samples 4 --max-length 64 --prefix 16 --max-new-tokens 16 "
+            f"--top-p 0.95 --out {out} --json"
+        ).split(),
     )
     assert done.status == 0, done.err
     found = json.loads(done.out)
@@ -208,16 +193,7 @@ def test_the_command_on_the_real_model(cli, shared, tmp_path):
 def test_texts_alone_have_a_page(cli, shared, tmp_path):
     model, out = shared / "models" / "stories260K", tmp_path / "texts"
     done = cli(
-        "generate",
-        model,
-        "--prompt",
-        "Once",
-        "--prompt",
-        "Tom",
-        "--max-new-tokens",
-        5,
-        "--out",
-        out,
+        *f"generate {model} --prompt Once --prompt Tom --max-new-tokens 5 --out {out}".split(),
     )
     assert done.status == 0 and "2 texts continued at layer 5 of 5" in done.out, (
         done.err

@@ -124,5 +124,5 @@ def test_figures_of_several_reports_name_each(tmp_path):
     reports = [made(), made(model="another")]
     folders = [each.save(tmp_path / each.model) for each in reports]
     paths = draw(folders, tmp_path / "figures")
-    (speed,) = (path.read_text() for path in paths if path.name.endswith("speed.svg"))
+    speed = next(p for p in paths if p.name.endswith("speed.svg")).read_text()
     assert all(each.model in speed for each in reports)

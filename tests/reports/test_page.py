@@ -92,6 +92,14 @@ def test_runs_that_differ_say_in_what(labelled, language, tmp_path):
     assert "Nothing: same model, data and options." in text
 
 
+def test_runs_of_several_depths_are_drawn_by_depth_in_percent(
+    labelled, language, bare, tmp_path
+):
+    for other, axis in ((bare, "percent"), (language, "layer")):
+        text = report([labelled, other], tmp_path / "page.html").read_text("utf-8")
+        assert f'value="{axis}" checked' in text
+
+
 def test_a_run_that_was_stopped_says_what_it_lacks(labelled, tmp_path):
     copy = tmp_path / "stopped"
     shutil.copytree(labelled.path, copy)

@@ -86,22 +86,9 @@ def test_the_command_killed_goes_on_with_the_same_command(forks, model, tmp_path
     data, out = tmp_path / "texts.txt", tmp_path / "run"
     data.write_text("\n".join(tiny.texts(100)))
     command = (
-        "profile",
-        model,
-        "--data",
-        data,
-        "--chunk",
-        16,
-        "--batch-size",
-        1,
-        "--samples",
-        "all",
-        "--views",
-        0,
-        "--out",
-        out,
-        "--json",
-    )
+        f"profile {model} --data {data} --chunk 16 --batch-size 1 --samples all "
+        f"--views 0 --out {out} --json"
+    ).split()
     forks.killed(*command, when=lambda: progress_of(out)[0] >= 5)
     folder = RunFolder(out)
     before = {

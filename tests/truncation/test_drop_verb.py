@@ -53,9 +53,7 @@ def test_a_vision_model(tmp_path):
 
 def test_the_command_its_card_and_a_layer_beside_it(cli, tmp_path):
     full = saved(MODELS["llama"][0](), tmp_path / "full")
-    printed = cli(
-        "truncate", full, "--layer", 5, "--drop", "2-3", "--out", tmp_path / "cut"
-    )
+    printed = cli(*f"truncate {full} --layer 5 --drop 2-3 --out {tmp_path}/cut".split())
     assert printed.status == 0, printed.err
     for words in ("without blocks 2-3,6 of 6", "3 of 6", "--heal DATA"):
         assert words in printed.out

@@ -101,7 +101,7 @@ def test_a_pooling_that_is_named_is_shipped(cli, pooling, tmp_path):
     }
     close(serve(out).encode(texts), pooled(bert, texts, 2, pool[pooling]))
     line = cli(
-        "truncate", bert, "--layer", 2, "--pooling", pooling, "--out", tmp_path / "no"
+        *f"truncate {bert} --layer 2 --pooling {pooling} --out {tmp_path}/no".split()
     ).line
     assert line.startswith(f"pooling {pooling} needs --format sentence-transformers: ")
 

@@ -155,18 +155,7 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(
 ):
     data, out = tmp_path / "texts.jsonl", tmp_path / "run"
     data.write_text("\n".join(json.dumps({"text": text}) for text in tiny.texts(200)))
-    arguments = [
-        "profile",
-        bert,
-        "--data",
-        data,
-        "--out",
-        out,
-        "--batch-size",
-        1,
-        "--metrics",
-        "curvature",
-    ]
+    arguments = f"profile {bert} --data {data} --out {out} --batch-size 1 --metrics curvature".split()
     running = forks.start(*arguments)
     running.until(lambda: len(list((out / "shards").glob("*.json"))) >= 3)
     # it holds the folder for as long as the second one takes
