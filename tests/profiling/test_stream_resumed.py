@@ -3,13 +3,11 @@
 import random
 import shutil
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
 import torch
-from commands import Forks
 from test_stream import MIXED, SAMPLES, SMALL, assert_close, labelled
 
 import layerscope
@@ -19,7 +17,7 @@ from layerscope.profiling.stream_sums import StreamSums
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A folder with a language model and labelled texts, one of which is empty."""
     folder = tmp_path_factory.mktemp("given")
     tiny.saved(tiny.llama(), folder / "llama", special=False)
@@ -27,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(folder: Path, out: Path, *more: str) -> list[str]:
+def command(folder, out, *more: str):
     return [
         "profile",
         str(folder / "llama"),
@@ -44,7 +42,7 @@ def command(folder: Path, out: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(folder: Path, forks: Forks) -> Path:
+def whole(folder, forks):
     """The run of one process that nothing disturbed."""
     assert (
         forks.run(*command(folder, folder / "whole"), script=SMALL).complaint() is None
@@ -52,12 +50,12 @@ def whole(folder: Path, forks: Forks) -> Path:
     return folder / "whole"
 
 
-def tables(run: Path) -> dict[str, bytes]:
+def tables(run):
     return {path.name: path.read_bytes() for path in sorted((run / "tables").iterdir())}
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(
-    folder: Path, whole: Path, forks: Forks, tmp_path: Path
+    folder, whole, forks, tmp_path
 ):
     rng, out, moments = random.Random(time.time_ns()), tmp_path / "run", []
     for _ in range(3):
@@ -76,7 +74,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
 
 
 def test_a_run_that_was_killed_before_its_end_is_unfinished_to_those_that_read_it(
-    folder: Path, forks: Forks, tmp_path: Path
+    folder, forks, tmp_path
 ):
     out = tmp_path / "run"
     forks.killed(*command(folder, out), script=SMALL, when=(out / ".lock").is_file)
@@ -87,9 +85,7 @@ def test_a_run_that_was_killed_before_its_end_is_unfinished_to_those_that_read_i
             read(out)
 
 
-def test_two_processes_make_the_run_of_one(
-    folder: Path, whole: Path, forks: Forks, tmp_path: Path
-):
+def test_two_processes_make_the_run_of_one(folder, whole, forks, tmp_path):
     out = tmp_path / "run"
     both = forks.together(*command(folder, out), script=SMALL)
     both[0].until(lambda: len(list((out / "stream").glob("*.npz"))) == 2, 0.0005)
@@ -106,7 +102,7 @@ def test_two_processes_make_the_run_of_one(
     )
 
 
-def test_a_damaged_part_is_not_gone_on_from(tmp_path: Path):
+def test_a_damaged_part_is_not_gone_on_from(tmp_path):
     part = tmp_path / "0-of-1.npz"
     totals = StreamSums({"data": "texts"})
     totals.sums["tokens x.raw"] = ValueSums.of(torch.arange(20.0)[None])
@@ -120,7 +116,7 @@ def test_a_damaged_part_is_not_gone_on_from(tmp_path: Path):
 
 
 def test_other_data_are_refused_and_a_finished_run_is_opened(
-    folder: Path, whole: Path, forks: Forks, tmp_path: Path
+    folder, whole, forks, tmp_path
 ):
     again = forks.run(*command(folder, whole), script=SMALL)
     assert again.complaint() is None and "forward" not in again.err

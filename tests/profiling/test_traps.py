@@ -1,8 +1,6 @@
 """Traps of measuring, each sprung here in a whole run; those of single metrics lie beside their metric."""
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +21,8 @@ MANY = tiny.texts(24, seed=2)
 
 
 def test_trap_04_a_massive_token_does_not_rule_the_default_entropy_and_can_be_left_out(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     texts = [text for text in tiny.texts(12) if len(text.split()) > 5]
     model = sinking(tiny.gpt2())
     states = [walk(model, text)[0][2].double() for text in texts]
@@ -47,9 +45,7 @@ def test_trap_04_a_massive_token_does_not_rule_the_default_entropy_and_can_be_le
 
 
 @pytest.mark.parametrize("make", [tiny.bert, tiny.gpt2], ids=["post-norm", "pre-norm"])
-def test_trap_08_layer_l_is_the_block_and_final_what_the_head_reads(
-    make: Any, tmp_path: Path
-) -> None:
+def test_trap_08_layer_l_is_the_block_and_final_what_the_head_reads(make, tmp_path):
     model, texts = make(), [text for text in MANY if len(text.split()) > 3][:6]
     run = profile(
         model,
@@ -92,9 +88,7 @@ def test_trap_08_layer_l_is_the_block_and_final_what_the_head_reads(
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_trap_10_padding_is_what_the_mask_says_and_not_a_token(
-    side: str, tmp_path: Path
-) -> None:
+def test_trap_10_padding_is_what_the_mask_says_and_not_a_token(side, tmp_path):
     """The pad token ends sentences too: as a real token inside and at the end of texts it counts."""
     texts = [
         "w1 w2 [SEP] w3 w4 [SEP]",
@@ -128,9 +122,7 @@ def test_trap_10_padding_is_what_the_mask_says_and_not_a_token(
             np.testing.assert_allclose(found, want, atol=1e-4, err_msg=name)
 
 
-def test_trap_11_short_and_empty_samples_are_counted_and_in_no_average(
-    tmp_path: Path,
-) -> None:
+def test_trap_11_short_and_empty_samples_are_counted_and_in_no_average(tmp_path):
     texts = ["w1", "w2 w3", "w4 w5 w6 w7", "\x07", "w8 w9 w10"]
     tokenizer = tiny.tokenizer(special=False)
     tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\x07", "")
@@ -154,8 +146,8 @@ def test_trap_11_short_and_empty_samples_are_counted_and_in_no_average(
 
 
 def test_trap_12_what_a_pass_in_half_precision_measures_is_accumulated_in_float32(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     texts = [text for text in MANY if len(text.split()) > 8][:3]
     model = tiny.gpt2().half()
     large = torch.full((32,), 15_000.0, dtype=model.dtype)
@@ -191,9 +183,7 @@ def test_trap_12_what_a_pass_in_half_precision_measures_is_accumulated_in_float3
     assert run.metric("norm_max")[2] > 80_000
 
 
-def test_trap_13_blocks_have_one_size_whatever_the_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trap_13_blocks_have_one_size_whatever_the_batch(tmp_path, monkeypatch):
     monkeypatch.setattr(view_blocks, "SMALL_BLOCK", 10)
     how = {"metrics": "infonce,dime", "views": 1, "pooling": "mean"}
     runs = [
@@ -222,7 +212,7 @@ def test_trap_13_blocks_have_one_size_whatever_the_batch(
     assert runs[0].metric("infonce")[2] == pytest.approx(want, rel=1e-6)
 
 
-def test_the_error_of_one_block_is_what_other_samples_change() -> None:
+def test_the_error_of_one_block_is_what_other_samples_change():
     rng = np.random.default_rng(0)
     drawn = torch.from_numpy(
         rng.standard_normal((100, 40, 1, 8))
@@ -239,9 +229,7 @@ def test_the_error_of_one_block_is_what_other_samples_change() -> None:
         assert np.mean(errors) == pytest.approx(spread, rel=0.3)
 
 
-def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(
-    tmp_path: Path,
-) -> None:
+def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path):
     torch.manual_seed(0)
     data, labels = tiny.rows(60), [i % 2 for i in range(60)]
     # what the first block reads tells the labels, the blocks forget it
@@ -273,9 +261,7 @@ def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(
     assert best.numbers["layer"] != 0
 
 
-def test_a_sample_and_its_exact_copy_are_never_on_both_sides_of_a_fold(
-    tmp_path: Path,
-) -> None:
+def test_a_sample_and_its_exact_copy_are_never_on_both_sides_of_a_fold(tmp_path):
     torch.manual_seed(0)
     data, labels = tiny.rows(60), np.random.default_rng(0).integers(0, 2, 60).tolist()
     asked = {"metrics": "linear_probe,knn_probe", "blocks": "blocks", "norm": "none"}

@@ -21,7 +21,7 @@ def test_every_engine_serves_the_vectors_of_the_layer(tmp_path, monkeypatch):
     SentenceTransformer(modules=parts, device="cpu").save_pretrained("full")
     layerscope.truncate("full", 2, out="small", progress=False)
     layerscope.truncate("full", 2, out="served", format="onnx", progress=False)
-    scope: dict[str, object] = {}
+    scope = {}
     blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text("utf-8"), re.M | re.S)
     assert len(blocks) == 3
     for block in blocks:

@@ -1,13 +1,11 @@
 """Columns that are not there, and labels that are none."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 LISTED = "(its columns: text, team)"
-COLUMNS: list[tuple[list[str], str]] = [
+COLUMNS = [
     (
         ["--text-column", "txt"],
         f"{{}} has no column 'txt', did you mean text? {LISTED}",
@@ -25,9 +23,7 @@ COLUMNS: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("options", "message"), COLUMNS)
-def test_a_wrong_column(
-    refused, bert: Path, tmp_path: Path, options: list[str], message: str
-) -> None:
+def test_a_wrong_column(refused, bert, tmp_path, options, message):
     path = tmp_path / "data.csv"
     path.write_text("text,team\nw1 w2,a\nw3,b\n")
     line = refused("profile", bert, "--data", path, "--out", tmp_path / "run", *options)
@@ -35,14 +31,12 @@ def test_a_wrong_column(
 
 
 @pytest.mark.parametrize("option", ["--text-column", "--label-column"])
-def test_a_column_of_what_has_none(
-    refused, bert: Path, tmp_path: Path, option: str
-) -> None:
+def test_a_column_of_what_has_none(refused, bert, tmp_path, option):
     (tmp_path / "novel.txt").write_text("w1 w2\nw3\n")
     (tmp_path / "photos").mkdir()
     for place in (tmp_path / "novel.txt", tmp_path / "photos", "stdlib-docs"):
         line = refused(
-            "profile", bert, "--data", place, "--out", tmp_path / "run", option, "team"
+            *f"profile {bert} --data {place} --out {tmp_path}/run {option} team".split()
         )
         assert line == f"{option} team: {place} has no columns, leave it out"
 
@@ -50,7 +44,7 @@ def test_a_column_of_what_has_none(
 NO_CLASSES = (
     "no labels: column 'label' holds neither classes nor numbers (but lists or nothing)"
 )
-LABELS: dict[str, tuple[list[Any], list[str]]] = {
+LABELS = {
     "missing": (
         ["a", None, "b", "a"],
         ["1 row without a label left out: 1", "the labels cannot be probed: {}"],
@@ -70,9 +64,7 @@ PROBE = "it needs two classes with five distinct samples each (label more)"
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_labels_that_are_none_are_told_and_the_rest_goes_on(
-    told, bert: Path, tmp_path: Path, name: str
-) -> None:
+def test_labels_that_are_none_are_told_and_the_rest_goes_on(told, bert, tmp_path, name):
     labels, lines = LABELS[name]
     path = tmp_path / "data.jsonl"
     path.write_text(
@@ -86,20 +78,11 @@ def test_labels_that_are_none_are_told_and_the_rest_goes_on(
     assert sorted(found) == sorted(guesses + [line.format(PROBE) for line in lines])
 
 
-def test_a_named_label_column_of_no_classes_is_refused(
-    refused, bert: Path, tmp_path: Path
-) -> None:
+def test_a_named_label_column_of_no_classes_is_refused(refused, bert, tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "w1", "score": [1]}\n{"text": "w2", "score": [2]}\n')
     line = refused(
-        "profile",
-        bert,
-        "--data",
-        path,
-        "--out",
-        tmp_path / "run",
-        "--label-column",
-        "score",
+        *f"profile {bert} --data {path} --out {tmp_path}/run --label-column score".split(),
     )
     assert (
         line
