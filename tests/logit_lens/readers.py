@@ -2,9 +2,40 @@
 
 from functools import partial
 
+import pandas as pd
 import tiny
 
 from layerscope import lens
+from layerscope.logit_lens.reading import GRID, SATURATION, Reading
 
 PLAIN, SPECIAL = tiny.tokenizer(special=False), tiny.tokenizer(special=True)
 read = partial(lens, progress=False)
+TEXTS = ["NA", "", "12", "\r\n", 'a"b', "null"]
+
+
+def odd_reading() -> Reading:
+    """Return a reading whose tokens are texts that a CSV could take for numbers, or for nothing."""
+    at = {
+        "sample": "1",
+        "position": range(len(TEXTS)),
+        "token": TEXTS,
+        "generated": False,
+        "prediction": TEXTS[::-1],
+    }
+    at |= {"id": range(len(TEXTS)), "probability": 0.25}
+    rows = [pd.DataFrame({**at, "layer": layer, "rank": 1}) for layer in range(3)]
+    saturation = pd.DataFrame({**at, "counted": True, "layer": 1, "truth": None})
+    grid = pd.concat(rows, ignore_index=True)
+    return Reading(
+        "tiny",
+        "model",
+        None,
+        "next",
+        2,
+        1,
+        ("1",),
+        ("text",),
+        (),
+        grid[list(GRID)],
+        saturation[list(SATURATION)],
+    )

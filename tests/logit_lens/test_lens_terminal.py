@@ -2,9 +2,9 @@
 
 import pytest
 import tiny
-from logit_lens.readers import PLAIN, read
+from logit_lens.readers import PLAIN, TEXTS, odd_reading, read
 
-from layerscope.logit_lens.reading import grids, visible
+from layerscope.logit_lens.reading import grids, open_reading, visible
 
 
 def test_cells_of_a_grid_settle_where_the_table_says():
@@ -23,3 +23,13 @@ def test_cells_of_a_grid_settle_where_the_table_says():
 )
 def test_what_cannot_be_seen_is_made_visible(text, seen):
     assert visible(text) == seen
+
+
+def test_a_reading_is_opened_with_its_tokens_as_they_were(tmp_path):
+    written = odd_reading()
+    found = open_reading(written.save(tmp_path / "lens"))
+    assert found.grid["token"].tolist() == TEXTS * 3
+    assert found.saturation["prediction"].tolist() == TEXTS[::-1]
+    assert (
+        found.as_dict() == written.as_dict() and found.document() == written.document()
+    )

@@ -1,17 +1,14 @@
 """Selections and readings of the lens: saved, opened again as they were, and on one page with other results."""
 
-import pandas as pd
 import pytest
 from frames import scored
+from logit_lens.readers import odd_reading
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.logit_lens.reading import GRID, SATURATION, Reading, open_reading
 from layerscope.reports.results import KINDS
 from layerscope.scores import Evaluation
 from layerscope.selection.selection import open_selection
-
-TEXTS = ["NA", "", "12", "\r\n", 'a"b', "null"]
 
 
 @pytest.fixture
@@ -24,34 +21,6 @@ def selection(tmp_path):
     )
 
 
-def reading():
-    """Return a reading whose tokens are texts that a CSV could take for numbers, or for nothing."""
-    at = {
-        "sample": "1",
-        "position": range(len(TEXTS)),
-        "token": TEXTS,
-        "generated": False,
-        "prediction": TEXTS[::-1],
-    }
-    at |= {"id": range(len(TEXTS)), "probability": 0.25}
-    rows = [pd.DataFrame({**at, "layer": layer, "rank": 1}) for layer in range(3)]
-    saturation = pd.DataFrame({**at, "counted": True, "layer": 1, "truth": None})
-    grid = pd.concat(rows, ignore_index=True)
-    return Reading(
-        "tiny",
-        "model",
-        None,
-        "next",
-        2,
-        1,
-        ("1",),
-        ("text",),
-        (),
-        grid[list(GRID)],
-        saturation[list(SATURATION)],
-    )
-
-
 def test_a_selection_is_opened_as_it_was(selection, tmp_path):
     found = open_selection(tmp_path / "choice")
     assert (
@@ -61,18 +30,8 @@ def test_a_selection_is_opened_as_it_was(selection, tmp_path):
     assert found.folder == tmp_path / "choice"
 
 
-def test_a_reading_is_opened_with_its_tokens_as_they_were(tmp_path):
-    written = reading()
-    found = open_reading(written.save(tmp_path / "lens"))
-    assert found.grid["token"].tolist() == TEXTS * 3
-    assert found.saturation["prediction"].tolist() == TEXTS[::-1]
-    assert (
-        found.as_dict() == written.as_dict() and found.document() == written.document()
-    )
-
-
 def test_one_page_has_them_beside_other_results(selection, tmp_path):
-    reading().save(tmp_path / "lens")
+    odd_reading().save(tmp_path / "lens")
     page = layerscope.report(tmp_path / "choice")
     assert page == tmp_path / "choice" / "report.html"
     text = page.read_text(encoding="utf-8")

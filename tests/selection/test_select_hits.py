@@ -61,6 +61,7 @@ def test_one_task_is_paired_over_its_samples():
         and not found.as_shipped
     )
     assert (found.apart.unit, found.apart.blocks) == ("fold", 5)
+    assert found.why.startswith("the best score, measurably above ")
 
 
 def test_two_tasks_count_alike_whatever_their_sizes():
@@ -88,6 +89,7 @@ def test_three_tasks_are_paired_over_the_tasks():
 def test_where_no_layer_differs_the_model_as_shipped_stays_and_the_shallowest_is_an_offer():
     found = quick(evaluation(hits_of((0.3, 0.69, 0.705, 0.7), 300, 3)))
     assert found.as_shipped and found.within == (1, 2) and found.gain == 0
+    assert found.why.startswith("no layer is measurably better than ")
     shown = found.document()
     assert shown.answer.startswith(
         "no layer differs measurably; layers 1 and 2 are within the margin of the model as shipped · 70.0 ±2.6 %"
