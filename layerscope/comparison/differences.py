@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.comparison.matching import Side
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core import LayerscopeError, choices
 from layerscope.runs.curves import text_or_none
 from layerscope.runs.registry import about, is_scalar, named, parse_key, rank
 from layerscope.runs.states import PROJECTED

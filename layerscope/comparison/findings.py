@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import capital
+from layerscope.core import capital
 from layerscope.runs.curves import Values
 from layerscope.runs.registry import about, named, rank, titled
 from layerscope.show.numbers import number

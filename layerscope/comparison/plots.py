@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.comparison.findings import Pair, headline, most_alike
-from layerscope.core.errors import capital
+from layerscope.core import capital
 from layerscope.runs.registry import about, file_name, meaning_of, named
 from layerscope.show.plots import HeatMap
 

@@ -1,11 +1,14 @@
 from .errors import (
     LayerscopeError as LayerscopeError,
+    capital as capital,
     choices as choices,
     count as count,
     first_line as first_line,
+    folder_name as folder_name,
     listed as listed,
     near as near,
     spans as spans,
+    unreadable as unreadable,
 )
 from .extras import require as require
 from .files import aside as aside, existing as existing, write_json as write_json
@@ -30,6 +33,7 @@ from .options import (
     Reading as Reading,
     checked as checked,
 )
+from .prefetch import ahead as ahead
 from .processes import Team as Team
 from .progress import Reporter as Reporter, reporting as reporting
 from .saved import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.inputs.corpus import Corpus
 
 _SHORTEST = 41  # characters

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerscope.core.errors import LayerscopeError, first_line, folder_name, needs
+from layerscope.core import LayerscopeError, first_line, folder_name
+from layerscope.core.errors import needs
 from layerscope.inputs.columns import class_labels
 from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.samples import Modality, Waveform

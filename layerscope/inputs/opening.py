@@ -7,8 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.core import LayerscopeError, choices, existing, listed
-from layerscope.core.errors import folder_name
+from layerscope.core import LayerscopeError, choices, existing, folder_name, listed
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.built_in import BUILT_IN
 from layerscope.inputs.columns import Columns, frame_corpus

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, first_line, unreadable
+from layerscope.core import LayerscopeError, first_line, unreadable
 from layerscope.inputs.text_files import read_lines, without_surrogates
 
 SEPARATED = (".csv", ".tsv", ".tab")
@@ -40,6 +40,10 @@ class Rows:
     `read` yields them from the first one on, with these columns at least, or all where None is
     given; what an iterator yields only once. `length` is their number, where it is known
     before they are read.
+
+    >>> rows = iterable_rows([{"text": "good", "label": 1}, {"text": "bad", "label": 0}], "the list")
+    >>> [part for _, part in rows.parts(["text"], 1, lambda number: number == 1)]
+    [None, [['bad']]]
     """
 
     where: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, count, folder_name, listed
+from layerscope.core import LayerscopeError, count, folder_name, listed
 from layerscope.inputs.columns import (
     LABEL_COLUMNS,
     TEXT_COLUMNS,

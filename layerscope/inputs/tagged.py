@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from layerscope.core import LayerscopeError, existing, near
-from layerscope.core.errors import folder_name
+from layerscope.core import LayerscopeError, existing, folder_name, near
 from layerscope.inputs import Window
 from layerscope.inputs.corpus import WHOLE
 from layerscope.inputs.drawing import drawn_rows

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from layerscope.core.errors import LayerscopeError, unreadable
+from layerscope.core import LayerscopeError, unreadable
 
 KINDS = "give CSV, TSV, JSONL, Parquet or plain text in UTF-8, or a folder of images or sounds (unpacked)"
 LOOKED_AT = 65536  # bytes, to see whether a file is text

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from layerscope.core.errors import LayerscopeError, count
+from layerscope.core import LayerscopeError, count
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.samples import Lines, Window
 

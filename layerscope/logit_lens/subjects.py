@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from layerscope.core.errors import LayerscopeError, count
+from layerscope.core import LayerscopeError, count
 from layerscope.inputs import Corpus
 from layerscope.inputs.pairs import Ids, Pair, encoded
 from layerscope.logit_lens.reading import Kind

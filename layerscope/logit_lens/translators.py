@@ -62,6 +62,9 @@ class Translators(nn.ModuleList):
 
     Source: Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens,
     section 3.
+
+    >>> Translators(depth=2, width=3).translated(0, torch.ones(1, 3)).tolist()  # not trained yet
+    [[1.0, 1.0, 1.0]]
     """
 
     def __init__(self, depth: int, width: int) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, near
+from layerscope.core import LayerscopeError, near
 
 Array: TypeAlias = npt.NDArray[Any] | Tensor
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, check_equal, directions
 
 BLOCK_BYTES = 192 * 2**20
@@ -47,6 +47,10 @@ class Blocks:
     `spans` are the samples of each block, `step` of them but in the last; `scale` `[L, 1, 1]` is
     the root mean square norm of a layer's rows. Raises `LayerscopeError`, by the `name` of the
     states, for values that are not finite.
+
+    >>> blocks = Blocks(torch.arange(12.0).view(6, 1, 2), center=True, step=4)
+    >>> [tuple(rows.shape) for rows in blocks]
+    [(1, 4, 2), (1, 2, 2)]
     """
 
     def __init__(

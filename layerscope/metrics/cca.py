@@ -30,6 +30,10 @@ class Principal(NamedTuple):
     """Centred rows as `basis` `[..., N, r]` times `values` `[..., r]` times `axes` `[..., r, D]`.
 
     `rank` `[...]` is how many of the r dimensions an item has; its basis is zero beyond them.
+
+    >>> line = principal(torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]))
+    >>> line.rank.item(), tuple(line.basis.shape)
+    (1, (3, 1))
     """
 
     basis: Tensor

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics import blocks, pairs
 from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
 from layerscope.metrics.blocks import Blocks, States, in_pairs, opened

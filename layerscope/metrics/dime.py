@@ -6,7 +6,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64, as_result
 from layerscope.metrics.factors import FromViews, Views
 from layerscope.metrics.metric import Metric

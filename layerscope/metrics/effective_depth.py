@@ -3,7 +3,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.readings import FromReadings

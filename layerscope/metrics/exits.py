@@ -1,6 +1,6 @@
 """What exits save, counted in layers and in parameters."""
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64
 
 

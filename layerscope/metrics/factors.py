@@ -39,7 +39,12 @@ SINK = 10.0
 
 
 class Tokens:
-    """States `[..., T, D]` of tokens, a `mask` of the real ones (None: all), and the factors that metrics share."""
+    """States `[..., T, D]` of tokens, a `mask` of the real ones (None: all), and the factors that metrics share.
+
+    >>> tokens = Tokens(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), mask=torch.tensor([1, 0]))
+    >>> tokens.norms, tokens.lengths
+    (tensor([5., 0.]), tensor(1))
+    """
 
     def __init__(
         self,
@@ -148,7 +153,11 @@ class FromTokens(How):
 
 
 class Rows:
-    """Rows `[..., N, D]` in float64 and the factors that metrics share, each computed when it is first needed."""
+    """Rows `[..., N, D]` in float64 and the factors that metrics share, each computed when it is first needed.
+
+    >>> Rows(torch.tensor([[3.0, 0.0], [0.0, 4.0]])).spectrum
+    tensor([4., 3.], dtype=torch.float64)
+    """
 
     def __init__(self, Z: Array) -> None:
         self._rows = as_finite64(Z, "Z")

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_pair64
 
 _GRAMS = (2, 3, 4)

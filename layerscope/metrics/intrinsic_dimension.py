@@ -3,7 +3,7 @@ import math
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, as_result
 from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric

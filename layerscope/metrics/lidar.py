@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite, as_result, centred
 from layerscope.metrics.factors import FromAllViews
 from layerscope.metrics.metric import Metric

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result, check_choice, unit_rows
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair

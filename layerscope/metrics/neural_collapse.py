@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
 from layerscope.metrics.metric import How, Metric, Needs
 

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core import LayerscopeError, choices
 from layerscope.metrics import blocks
 from layerscope.metrics.arrays import Array, as_pair64, check_choice
 from layerscope.metrics.blocks import Blocks, States, opened

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, directions
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import FromPath

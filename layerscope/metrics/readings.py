@@ -12,7 +12,7 @@ from typing import ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, Estimate
 from layerscope.metrics.metric import How, Needs
 

@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, mean
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.readings import ByLayer, FromReadings, Readings

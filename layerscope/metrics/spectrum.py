@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import check_choice
 
 # Below this many multiplications an eigenvalue call is over before a thread has started.

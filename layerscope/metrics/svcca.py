@@ -2,7 +2,7 @@ from functools import partial
 
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_result
 from layerscope.metrics.cca import Principal, principal
 from layerscope.metrics.metric import Metric

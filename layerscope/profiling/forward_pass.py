@@ -17,8 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.core import LayerscopeError, Reporter, Team, count, listed
-from layerscope.core.prefetch import ahead
+from layerscope.core import LayerscopeError, Reporter, Team, ahead, count, listed
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, in_halves
 from layerscope.profiling.identity import refuse_another

@@ -15,8 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core import LayerscopeError, Reporter, Team, processes, reporting
-from layerscope.core.errors import folder_name
+from layerscope.core import (
+    LayerscopeError,
+    Reporter,
+    Team,
+    folder_name,
+    processes,
+    reporting,
+)
 from layerscope.core.folder_lock import locked
 from layerscope.inputs import Corpus, open_corpus, open_stream
 from layerscope.inputs.corpus import MORE, is_target

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
 from layerscope.models import LayeredModel, Vectors

@@ -6,7 +6,7 @@ replaced where an experiment asks for it.
 
 from dataclasses import replace
 
-from layerscope.core.errors import LayerscopeError, count
+from layerscope.core import LayerscopeError, count
 from layerscope.inputs import Corpus, draw, make_extreme, pack
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder

@@ -7,7 +7,7 @@ note says so.
 
 from dataclasses import replace
 
-from layerscope.core.errors import LayerscopeError, spans
+from layerscope.core import LayerscopeError, spans
 from layerscope.inputs import draw
 from layerscope.inputs.columns import Columns
 from layerscope.inputs.state_files import open_states

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core import LayerscopeError, Reporter, Team, count
-from layerscope.core.prefetch import ahead
+from layerscope.core import LayerscopeError, Reporter, Team, ahead, count
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Chunk, Stream
 from layerscope.models.capture import evaluating

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layerscope.core.errors import capital, count, spans
+from layerscope.core import capital, count, spans
 from layerscope.runs.curves import SIMILAR, Curve, curves, heading, value_text
 from layerscope.runs.probed import Finding, Numbers, is_within, probed
 from layerscope.show.numbers import error, number

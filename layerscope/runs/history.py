@@ -8,7 +8,7 @@ as a map of layers by steps, which shows at what depth a training changes.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from layerscope.core.errors import capital
+from layerscope.core import capital
 from layerscope.runs.registry import about, meaning_of
 from layerscope.show.document import Section
 from layerscope.show.numbers import number

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import capital
+from layerscope.core import capital
 from layerscope.runs.curves import (
     SIMILAR,
     Curve,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.core.errors import capital, count
+from layerscope.core import capital, count
 from layerscope.core.margin import INTERVAL, differs, error_of, named, tied
 from layerscope.inputs.corpus import WHOLE, Judged, is_target
 from layerscope.runs.curves import Curve, value_text

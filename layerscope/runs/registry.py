@@ -10,7 +10,7 @@ from typing import TypeVar, get_args
 import pandas as pd
 
 from layerscope import metrics, probes
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core import LayerscopeError, choices
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
 from layerscope.metrics.readings import FromReadings
 from layerscope.show.plots import Meaning

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from layerscope.core import jsonable
 from layerscope.core.margin import differs
-from layerscope.core.saved import jsonable
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import VARIANT
 from layerscope.scores.plots import average_chart, task_map

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, near
+from layerscope.core import LayerscopeError, near
 from layerscope.inputs.rows import file_rows
 
 

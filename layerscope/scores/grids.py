@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.core.margin import INTERVAL
 from layerscope.scores.naming import VARIANT, Unit
 from layerscope.show.plain import plain, pooling_name
@@ -52,6 +52,10 @@ class Grid:
     at each of these; `left_out` the other layers. `depth` is the number of the model's last layer,
     as far as that is known; `needed` is the number of tasks that a layer must have. `model` and
     `place` name the model, and site and pooling where the evaluation has several.
+
+    >>> grid = layerscope.open_evaluation("scores.csv").grids()[0]
+    >>> grid.name, grid.layers, grid.tasks, grid.best
+    ('small', [0, 1, 2, 3], ['topics', 'duplicates'], 2)
     """
 
     about: dict[str, Any]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core import LayerscopeError, existing, require
-from layerscope.core.errors import unreadable
+from layerscope.core import LayerscopeError, existing, require, unreadable
 from layerscope.scores.evaluation import STORE, Evaluation, origins_from, read_origins
 from layerscope.scores.files import is_csv, read_csv
 from layerscope.scores.probe_results import (

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, folder_name
+from layerscope.core import LayerscopeError, folder_name
 from layerscope.core.saved import read_facts, write_facts
 
 FOLDER = "probes"

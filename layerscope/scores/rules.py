@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core import LayerscopeError
 from layerscope.scores.correlation import pairs
 from layerscope.scores.grids import Grid, candidates
 from layerscope.scores.metric_values import curves

@@ -29,6 +29,10 @@ class Shift:
     `source` and `target` are tasks: the probes were fitted on the source, whose samples they judge
     by cross-validation, and judge those of the target as they are. The last of the `layers`, None,
     is the model as shipped.
+
+    >>> right = np.array([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])  # of two samples, at three layers
+    >>> Shift("books", "films", (1, 2, None), right, right).in_words(Unit(percent=True))
+    'Layer 1 is best on source and target of films: 100.00 % and 100.00 %'
     """
 
     source: str

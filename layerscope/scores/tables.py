@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from layerscope.core.errors import count, listed, spans
+from layerscope.core import count, listed, spans
 from layerscope.scores.grids import Grid, summary_row
 from layerscope.scores.naming import SHIPPED, VARIANT, Unit, decimal, measured_name
 from layerscope.scores.rules import by_family
