@@ -32,6 +32,7 @@ from .infonce import (
     infonce_bound as infonce_bound,
 )
 from .intrinsic_dimension import intrinsic_dimension as intrinsic_dimension
+from .isotropy import isotropy as isotropy
 from .label_probability import label_probability as label_probability
 from .layer_accuracy import layer_accuracy as layer_accuracy
 from .lidar import lidar as lidar

@@ -18,8 +18,8 @@ from layerscope.show.plots import Meaning
 H = TypeVar("H", bound=How)
 ORDER = (
     "sinks", "prompt_entropy", "curvature", "zero_steps", "norm_mean", "norm_median", "norm_max",
-    "sink_share", "dataset_entropy", "effective_rank", "rankme", "anisotropy", "intrinsic_dimension", "alpha_req",
-    "nesum", "infonce", "infonce_bound", "lidar", "dime", "straightness",
+    "sink_share", "dataset_entropy", "effective_rank", "rankme", "anisotropy", "isotropy", "intrinsic_dimension",
+    "alpha_req", "nesum", "infonce", "infonce_bound", "lidar", "dime", "straightness",
     "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
     "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability",
     "layer_accuracy", "perplexity", "cross_entropy", "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles",

@@ -27,6 +27,11 @@ COLUMNS = (
     "rule", "corpus", "metric", "variant", "site", "pooling", "extremum", "share", "family", "model", "revision",
     "layer", "score", "gain", "regret",
 )  # fmt: skip
+PUBLISHED = {
+    ("maximum", "intrinsic_dimension"): " (the peak of Valeriani et al. 2023)",
+    ("maximum", "isotropy"): " (LOES without labels, Batra et al. 2026)",
+}
+"""Rules that others proposed, by extremum and metric."""
 SIZES = ("tiny", "mini", "small", "base", "medium", "large", "xl", "xxl")
 """Words of a model's name that tell its size."""
 
@@ -119,7 +124,8 @@ def _extrema(
     measured = {column: about[column] for column in columns}
     extrema = {"minimum": values.idxmin(), "maximum": values.idxmax()}
     for extremum, layer in extrema.items():
-        rule = {"rule": f"{extremum} {name}", "extremum": extremum, **measured}
+        source = PUBLISHED.get((extremum, about["metric"]), "")
+        rule = {"rule": f"{extremum} {name}{source}", "extremum": extremum, **measured}
         yield rule | _outcome(grid, averages, int(layer))
 
 

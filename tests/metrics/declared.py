@@ -121,6 +121,7 @@ declare(
 declare("rankme", "rows", f"{SPACE} transpose", (1.0, side), flat=1.0, eps=0.0)
 declare("rankme", "rows", SPACE, (1.0, np.inf), flat=None, eps=1e-3)
 declare("anisotropy", "rows", f"{SPACE} shift", (least_share, 1.0))
+declare("isotropy", "rows", f"{SPACE} shift", (0.0, np.inf))
 declare("nesum", "rows", f"{SPACE} shift", (1.0, centred_side))
 declare("alpha_req", "rows", f"{SPACE} shift", (0.0, np.inf), fit=(1, 9))
 declare("alpha_req", "rows", f"{SPACE} shift", (0.0, np.inf), fit=(2, 4))

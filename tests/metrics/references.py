@@ -60,6 +60,11 @@ def anisotropy(Z):
     return float(values[0] / values.sum())
 
 
+def isotropy(Z):
+    values = covariance_eigenvalues(Z)
+    return float(values.mean() / values.std())
+
+
 def nesum(Z):
     values = covariance_eigenvalues(Z)
     return float(sum(value / values[0] for value in values))

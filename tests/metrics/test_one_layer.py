@@ -14,6 +14,7 @@ from layerscope.metrics import (
     curvature,
     dime,
     intrinsic_dimension,
+    isotropy,
     nesum,
     norms,
     zero_differences,
@@ -46,6 +47,8 @@ def test_the_ends_of_the_scale_of_anisotropy_and_nesum(rng):
     for Z, dimensions in ((line, 1), (corners, 6)):
         assert nesum(Z) == pytest.approx(dimensions)
         assert anisotropy(Z) == pytest.approx(1 / dimensions)
+    assert isotropy(line) == pytest.approx(3**-0.5)
+    assert isotropy(corners) > 1e6
     assert math.isnan(anisotropy(rng.standard_normal((1, 3))))
 
 
