@@ -75,9 +75,13 @@ class Bench:
         """Return the folder of an asset of each seed's model."""
         return [self.assets.get(asset(model)) for model in kind.seeds(self.setup)]
 
+    def history(self, model: Asset) -> Run:
+        """Return the history of a trained model."""
+        return open_run(self.assets.get(model) / "history")
+
     def histories(self, kind: Kind) -> list[Run]:
         """Return the history of each seed."""
-        return [open_run(folder / "history") for folder in self.folders(kind, _itself)]
+        return list(map(self.history, kind.seeds(self.setup)))
 
     def runs(self, kind: Kind) -> list[Run]:
         """Return the run of each seed."""
@@ -136,14 +140,6 @@ class Bench:
         """Return how much more of a metric one kind has than another by layer, for each seed."""
         return list(map(sub, self.curves(one, metric), self.curves(other, metric)))
 
-    def ends(self, metric: str) -> dict[str, list[float]]:
-        """Return a metric of the whole model at the end of training for each seed, by the kind's name."""
-        found = {}
-        for name, kind in self.kinds.items():
-            histories = self.histories(kind)
-            found[name] = [float(run.metric(metric).iloc[-1]) for run in histories]
-        return found
-
     def by_kind(self, metric: str) -> dict[str, list[pd.Series]]:
         """Return the curves of a metric by the kind's name."""
         return {name: self.curves(kind, metric) for name, kind in self.kinds.items()}
@@ -174,22 +170,10 @@ def trained(
     )
 
 
-def _itself(model: Trained) -> Asset:
-    return model
-
-
 def at_end(history: Run, metric: str) -> pd.Series:
     """Return a metric of a history by layer at the end of training; similarities are those to the last layer."""
     found = history.metric(metric)
     return found if isinstance(found, pd.Series) else found.iloc[:, -1]
-
-
-def log_nc1(bench: Bench) -> dict[str, list[pd.Series]]:
-    """Return the decimal logarithm of NC1 by layer for each seed, by the kind's name."""
-    found = {}
-    for name, curves in bench.by_kind("nc1").items():
-        found[name] = list(map(np.log10, curves))
-    return found
 
 
 def to_last(run: Run, metric: str = "cosine_similarity") -> pd.Series:

@@ -25,6 +25,7 @@ from layerscope_papers.drawing import file_name
 from layerscope_papers.options import YOURS
 from layerscope_papers.recipe import Evidence, Recipe
 from layerscope_papers.tables import (
+    by_paper,
     claims,
     compared,
     counted,
@@ -108,7 +109,7 @@ class Reproduction(Shown):
     def document(self) -> Document:
         """Return the verdict, each claim with its interval and threshold, and ours beside the printed numbers."""
         verdicts, table = claims(self.named()), numbers(self.numbers())
-        remarks = (*in_sentences(self.named()), *_notes(self))
+        remarks = (in_sentences(self.named()), *_notes(self))
         return Document(
             answer=f"{self.recipe.name}: {self.summary}.",
             reasons=(f"{self.recipe.title}.",),
@@ -217,13 +218,13 @@ class Board(Shown):
             for what, names in wanting.items()
         )
         lacking, verdicts = Sentences("Not run", tuple(lines)), claims(self.named())
-        sentences = in_sentences(self.named())
+        others = by_paper(self.named(), but="held")
         overview = tuple(map(_of_paper, groupby(self.reproductions, _paper)))
         return Document(
             answer=f"{counted(verdict.word for _, verdict in self.named())}.",
             title=(f"The papers' claims, {_where(*self.reproductions)}",),
-            parts=(*sentences, verdicts, *([lacking] if self.lacking else [])),
-            lead=sentences,
+            parts=(others, verdicts, *([lacking] if self.lacking else [])),
+            lead=(by_paper(self.named()),),
             sections=(*overview, *map(_section, self.reproductions)),
             details=(lacking,) if self.lacking else (),
             kind="recipes",

@@ -72,21 +72,19 @@ def on_yours(names: tuple[str, ...], model: str, data: str) -> list[Recipe]:
 
 def _named(names: tuple[str, ...]) -> list[Recipe]:
     known = recipes()
-    lower = {name.lower(): name for name in known}
-    unrun = {name.lower(): name for name in UNRUN}
-    found = []
-    for name in dict.fromkeys(map(str.lower, names)):
-        if name in unrun:
-            needs = UNRUN[unrun[name]]["needs"]
-            raise LayerscopeError(f"{unrun[name]} is not run: it needs {needs}")
-        if name not in lower:
-            given = next(given for given in names if given.lower() == name)
-            alike = [other for other in known if other[:2].lower() == name[:2]]
+    written = {name.lower(): name for name in WRITTEN}
+    found = {}
+    for given in names:
+        name = written.get(given.lower(), given)
+        if name in UNRUN:
+            raise LayerscopeError(f"{name} is not run: it needs {UNRUN[name]['needs']}")
+        if name not in known:
+            alike = [other for other in known if other[:2].lower() == name[:2].lower()]
             raise LayerscopeError(
                 f"recipe {given!r} does not exist{choices(given, alike or list(known), 'there are')}"
             )
-        found.append(known[lower[name]])
-    return found
+        found[name] = known[name]
+    return list(found.values())
 
 
 def lacking(scale: Scale, data: Path | None) -> tuple[tuple[str, str], ...]:
@@ -111,24 +109,19 @@ class Listing(Shown):
 
     def document(self) -> Document:
         """Return a table of recipes."""
-        heads = (
-            Column("recipe", "left"),
-            Column("claim", "left", wraps=True),
-            Column("scales", "left"),
-        )
-        rows = tuple(
-            row(name, found.title, ", ".join(found.scales))
-            for name, found in recipes().items()
-        )
-        missing = (
-            Column("not run", "left"),
-            Column("claim", "left", wraps=True),
-            Column("needs", "left", wraps=True),
-        )
-        others = tuple(row(name, *about.values()) for name, about in UNRUN.items())
+        claim = Column("claim", "left", wraps=True)
+        heads = Column("recipe", "left"), claim, Column("scales", "left")
+        rows = []
+        for name, found in recipes().items():
+            rows.append(row(name, found.title, ", ".join(found.scales)))
+        missing = Column("not run", "left"), claim, Column("needs", "left", wraps=True)
+        others = [row(name, *about.values()) for name, about in UNRUN.items()]
         return Document(
             f"{len(rows)} recipes",
-            parts=(Table("", heads, rows), Table("", missing, others)),
+            parts=(
+                Table("", heads, tuple(rows)),
+                Table("", missing, tuple(others)),
+            ),
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from transformers.image_transforms import center_to_corners_format
+from transformers.loss.loss_for_object_detection import box_iou
 
 from layerscope import LayerscopeError
 
@@ -178,17 +180,8 @@ def right_boxes(boxes: Tensor, truths: Tensor, overlap: float = 0.5) -> Tensor:
     right = torch.zeros(len(boxes), dtype=torch.bool)
     if not len(truths):
         return right
-    low, high = (
-        torch.stack([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2])
-        for b in (boxes, truths)
-    )
-    sides = (
-        torch.minimum(low[1][:, None], high[1])
-        - torch.maximum(low[0][:, None], high[0])
-    ).clamp_min(0)
-    intersection = sides.prod(-1)
-    union = boxes[:, 2:].prod(-1)[:, None] + truths[:, 2:].prod(-1) - intersection
-    shared = intersection / union
+    corners = map(center_to_corners_format, (boxes, truths))
+    shared, _ = box_iou(*corners)
     for row in range(len(boxes)):
         best = int(shared[row].argmax())
         if shared[row, best] >= overlap:
@@ -218,18 +211,19 @@ def digit_canvases(
     canvases, labels = np.abs(rng.normal(0, 0.05, (n, size, size))), []
     for canvas in canvases:
         placed: list[tuple[int, int, int]] = []
+        taken = np.zeros_like(canvas, dtype=bool)
         for _ in range(rng.integers(1, 4)):
             side = DIGIT * int(rng.integers(2, 4))
-            corner = _free_corner(rng, size, side, placed)
+            corner = _free_corner(rng, taken, side)
             if corner is None:
                 continue
             x, y = corner
             digit = int(rng.choice(pool))
             scale = side // DIGIT
             large = data.images[digit].repeat(scale, 0).repeat(scale, 1) / 16
-            canvas[y : y + side, x : x + side] = np.maximum(
-                canvas[y : y + side, x : x + side], large
-            )
+            square = np.s_[y : y + side, x : x + side]
+            canvas[square] = np.maximum(canvas[square], large)
+            taken[square] = True
             placed.append((x, y, side))
         boxes = torch.tensor(placed, dtype=torch.float32)
         centres, sides = (
@@ -245,22 +239,11 @@ def digit_canvases(
 
 
 def _free_corner(
-    rng: np.random.Generator,
-    size: int,
-    side: int,
-    placed: Sequence[tuple[int, int, int]],
+    rng: np.random.Generator, taken: npt.NDArray[np.bool_], side: int
 ) -> tuple[int, int] | None:
-    """Return the corner of a square that overlaps none of those placed, None where no try finds one."""
+    """Return the corner of a square in which no pixel is taken, None where no try finds one."""
     for _ in range(TRIES):
-        x, y = map(int, rng.integers(0, size - side + 1, 2))
-        if all(
-            _apart(2 * x + side - 2 * a - w, side + w)
-            or _apart(2 * y + side - 2 * b - w, side + w)
-            for a, b, w in placed
-        ):
+        x, y = map(int, rng.integers(0, len(taken) - side + 1, 2))
+        if not taken[y : y + side, x : x + side].any():
             return x, y
     return None
-
-
-def _apart(doubled_distance: int, sides: int) -> bool:
-    return abs(doubled_distance) >= sides

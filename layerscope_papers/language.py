@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from layerscope import metrics
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.runs import Run, open_run
 from layerscope_papers.assets import Asset, Assets, Cost
@@ -16,6 +17,7 @@ from layerscope_papers.recipe import Interval, mean
 
 Options = tuple[tuple[str, Any], ...]
 ENTROPY = "prompt_entropy"
+COHERENCE = "coherence.csv"
 HELD = 500
 """Texts of a whole data set that no model is trained on."""
 
@@ -39,6 +41,7 @@ class Language:
         seeds: models of each kind.
         yours: whether a user named model and data, of which no part is kept for training.
         parameters: those of a model of the hub, for the estimate alone.
+        encoder: model of the hub that judges coherence, empty for that of `generate`.
 
     """
 
@@ -56,6 +59,7 @@ class Language:
     seeds: int = 3
     yours: bool = False
     parameters: float = field(default=0.0, repr=False)
+    encoder: str = field(default="", repr=False)
 
     def cost(self, tokens: int, *, learns: bool) -> Cost:
         """Return about what so many tokens take: a model of the hub on a GPU."""
@@ -166,7 +170,7 @@ class Spoken(Asset):
 
     def make(self, out: Path, assets: Assets) -> None:
         """Generate and measure them."""
-        from layerscope.generation import generate
+        from layerscope.generation import generate, open_generation
 
         setup, (_, held) = self.model.setup, texts(self.model.setup)
         generate(
@@ -182,6 +186,34 @@ class Spoken(Asset):
             out=out,
             progress=False,
         )
+        if setup.encoder:
+            measured = coherence_by_layer(open_generation(out).texts, setup.encoder)
+            measured.to_csv(out / COHERENCE)
+
+
+def coherence_by_layer(texts: pd.DataFrame, encoder: str) -> pd.Series:
+    """Return the mean cosine of prompts and continuations by layer, as an encoder of the hub pools their tokens.
+
+    A text without a word counts nowhere.
+    """
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    model = AutoModel.from_pretrained(encoder).eval()
+    has_words = texts["prompt"].str.strip().ne("") & texts["text"].str.strip().ne("")
+    cosines = {}
+    for layer, of_layer in texts[has_words].groupby("layer"):
+        pooled = []
+        for column in ("prompt", "text"):
+            sentences = of_layer[column].tolist()
+            read = tokenizer(
+                sentences, padding=True, truncation=True, return_tensors="pt"
+            )
+            with torch.inference_mode():
+                pooled.append(model(**read).pooler_output)
+        cosines[layer] = float(metrics.coherence(*pooled).mean())
+    return pd.Series(cosines, name="coherence").rename_axis("layer")
 
 
 @dataclass(frozen=True)
@@ -212,14 +244,14 @@ class Read(Asset):
         from layerscope.profiling import profile
 
         model = self.setup.hub or str(assets.get(Speaker(self.setup)))
-        options = {
+        options: dict[str, Any] = {
             "max_length": self.setup.context,
             "samples": self.setup.samples,
-        } | dict(self.options)
+            "metrics": [ENTROPY],
+            "views": 0,
+        }
         _, held = texts(self.setup)
-        profile(
-            model, held, out=out, metrics=[ENTROPY], views=0, progress=False, **options
-        )
+        profile(model, held, out=out, progress=False, **options | dict(self.options))
 
 
 def byte_pairs(texts: Sequence[str], setup: Language) -> Any:
@@ -249,11 +281,14 @@ def entropy(
 
     The model and its texts are those of a `setup`, by default the scale's.
     """
-    run: Run = open_run(assets.get(Read(setup or assets.settings, options)))
+    return by_sample(open_run(assets.get(Read(setup or assets.settings, options))))
+
+
+def by_sample(run: Run) -> pd.DataFrame:
+    """Return the prompt entropy of each sample of a run at each layer, `[sample, (site, layer)]`."""
     rows = run.samples()
-    rows = rows[
-        (rows["metric"] == ENTROPY) & (rows["variant"] == rows["variant"].iloc[0])
-    ]
+    rows = rows[rows["metric"] == ENTROPY]
+    rows = rows[rows["variant"] == rows["variant"].iloc[0]]
     return rows.pivot_table(index="sample", columns=["site", "layer"], values="value")
 
 

@@ -55,6 +55,11 @@ def metrics(assets: Assets) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def at_end(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of models at the end of their training."""
+    return frame[frame["revision"].isin(("", "main"))]
+
+
 def flagged(frame: pd.DataFrame) -> list[str]:
     """Return a sentence on impossible released entropies, if there are any."""
     line = line_on_impossible(frame)
@@ -73,7 +78,7 @@ def curves(
         columns="layer",
         values="value",
         sort=False,
-    )
+    ).sort_index(axis=1)
     return found[np.isfinite(found.where(found.notna(), 0.0)).all(axis=1)]
 
 
@@ -87,14 +92,19 @@ def blocks(curve: pd.Series) -> pd.Series:
     return known[known.index > 0]
 
 
-def thirds(curve: pd.Series) -> tuple[pd.Series, pd.Series, pd.Series]:
-    """Return the first, the middle and the last third of a model's layers.
+def thirds(curve: pd.Series) -> pd.Series:
+    """Return the mean of a curve over the first, the middle and the last third of its layers.
 
-    >>> [part.tolist() for part in thirds(pd.Series([1, 2, 3, 4, 5, 6]))]
-    [[1, 2], [3, 4], [5, 6]]
+    >>> thirds(pd.Series([1, 2, 3, 4, 5, 6])).to_dict()
+    {'first': 1.5, 'middle': 3.5, 'last': 5.5}
     """
-    first, middle, last = np.array_split(np.arange(len(curve)), 3)
-    return curve.iloc[first], curve.iloc[middle], curve.iloc[last]
+    parts = np.array_split(curve, 3)
+    return pd.Series(list(map(np.mean, parts)), index=["first", "middle", "last"])
+
+
+def valleys(curves: pd.DataFrame) -> pd.Series:
+    """Return the depth of the valley of each curve, a row by layer."""
+    return curves.apply(valley, axis=1)
 
 
 def valley(curve: pd.Series) -> float:
@@ -103,5 +113,5 @@ def valley(curve: pd.Series) -> float:
     >>> valley(pd.Series([9.0, 3.0, 1.0, 2.0]))
     1.5
     """
-    first, middle, last = thirds(blocks(curve))
-    return float(np.mean([first.mean(), last.mean()]) - middle.mean())
+    of_third = thirds(blocks(curve))
+    return float(of_third.drop("middle").mean() - of_third["middle"])

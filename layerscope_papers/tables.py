@@ -1,12 +1,14 @@
 """The tables of recipes: claims with their verdicts, and numbers beside those in print."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import starmap
 from typing import Any
 
 import pandas as pd
 
-from layerscope.show import EMPTY, Cell, Column, Sentences, Table, row, words
+from layerscope.show import EMPTY, Cell, Column, Sentences, Table, words
 from layerscope_papers.recipe import PAPERS, Claim, Interval, Number, Printed
 from layerscope_papers.verdicts import WORDS, Verdict, Word
 
@@ -37,77 +39,70 @@ def counted(words: Iterable[Word]) -> str:
 
 def claims(found: Iterable[tuple[str, Verdict]]) -> Table:
     """Return a row for each verdict of a recipe, short enough for a terminal."""
-    heads = (
-        Column("claim", "left"),
-        Column("verdict", "left"),
-        Column("value"),
-        Column("95 % interval", "left"),
-        Column("needs", "left"),
-        Column("n"),
-    )
-    rows = []
-    for recipe, verdict in found:
-        n = verdict.interval.n
-        name = words(f"{recipe} {verdict.claim.name}")
-        rows.append(
-            row(name, _word(verdict), *_statistic(verdict), Cell(str(n), value=n))
-        )
-    return Table("Claims", heads, tuple(rows), name="claims")
+    return _table(found, (CLAIM, WORD, *STATISTIC, Column("n", field="n")))
 
 
 def in_words(found: Iterable[tuple[str, Verdict]]) -> Table:
     """Return a row for each verdict: what the paper says, what was measured, and what would decide it."""
-    heads = (
-        Column("claim", "left"),
-        Column("the paper says", "left", wraps=True),
-        Column("measured", "left", wraps=True),
-        Column("value"),
-        Column("95 % interval", "left"),
-        Column("needs", "left"),
-        Column("verdict", "left"),
-        Column("would decide it", "left", wraps=True),
-    )
+    says = Column("the paper says", "left", wraps=True, field="sentence")
+    measured = Column("measured", "left", wraps=True, field="measured")
+    wants = Column("would decide it", "left", wraps=True, field="wants")
+    return _table(found, (CLAIM, WORD, says, measured, *STATISTIC, wants))
+
+
+def _table(found: Iterable[tuple[str, Verdict]], columns: tuple[Column, ...]) -> Table:
     rows = []
     for recipe, verdict in found:
-        claim = verdict.claim
-        cells = (
-            words(f"{recipe} {claim.name}"),
-            words(claim.sentence),
-            words(f"{claim.statistic}; {over(verdict)}"),
-            *_statistic(verdict),
-            _word(verdict, marked=verdict.word == "did not hold"),
-            words(verdict.wants),
+        claim, interval = verdict.claim, verdict.interval
+        statistic = f"{claim.statistic}; {over(verdict)}"
+        rows.append(
+            vars(claim)
+            | vars(interval)
+            | {
+                "claim": f"{recipe} {claim.name}",
+                "measured": statistic,
+                "interval": _interval(interval),
+                "needs": _needs(claim),
+                "verdict": verdict.word,
+                "wants": verdict.wants,
+                "fell": verdict.word == "did not hold",
+            }
         )
-        rows.append(row(*cells))
-    return Table("Claims", heads, tuple(rows), name="claims")
+    frame = pd.DataFrame(rows)
+    return Table.of(frame, columns, "Claims", marked="fell", name="claims")
 
 
-def _word(verdict: Verdict, *, marked: bool = False) -> Cell:
-    return Cell(verdict.word, value=verdict.word, marked=marked)
-
-
-def _statistic(verdict: Verdict) -> tuple[Cell, Cell, Cell]:
-    """Return a statistic, its interval and its threshold."""
-    value = verdict.interval.value
-    return (
-        Cell(_digits(value), value=value),
-        words(_interval(verdict.interval)),
-        words(_needs(verdict.claim)),
-    )
-
-
-def in_sentences(found: Iterable[tuple[str, Verdict]]) -> tuple[Sentences, ...]:
-    """Return the claims by paper, each with its verdict, in words, its value in its unit, and what would decide it."""
-    texts: dict[str, list[str]] = {}
+def by_paper(
+    found: Iterable[tuple[str, Verdict]], but: Word | None = None
+) -> Sentences:
+    """Return how many claims of each paper held, followed by the claims in words, but for those with a verdict."""
+    papers: dict[str, list[tuple[str, Verdict]]] = {}
     for recipe, verdict in found:
-        claim, value = verdict.claim, _digits(verdict.interval.value)
-        wants = f" Would decide it: {verdict.wants}." if verdict.wants else ""
-        texts.setdefault(PAPERS[recipe[0]], []).append(
-            f"{recipe} {claim.name}, {verdict.word}: {claim.sentence} "
-            f"Measured: {value} ({claim.statistic}; {over(verdict)}), needs "
-            f"{_needs(claim)}.{wants}"
-        )
-    return tuple(Sentences(paper, tuple(lines)) for paper, lines in texts.items())
+        papers.setdefault(PAPERS[recipe[0]], []).append((recipe, verdict))
+    lines = []
+    for paper, claims in papers.items():
+        lines.append(f"{paper}: {counted(verdict.word for _, verdict in claims)}.")
+        for recipe, verdict in claims:
+            if verdict.word != but:
+                lines.append(_sentence(recipe, verdict))
+    return Sentences("By paper", tuple(lines))
+
+
+def in_sentences(found: Iterable[tuple[str, Verdict]]) -> Sentences:
+    """Return claims in words, a sentence each."""
+    return Sentences("Claims in words", tuple(starmap(_sentence, found)))
+
+
+def _sentence(recipe: str, verdict: Verdict) -> str:
+    """Return a claim with its verdict, its value in its unit, and what would decide it."""
+    claim, value = verdict.claim, _digits(verdict.interval.value)
+    before = "It applies to" if verdict.word == "not applicable" else "Would decide it"
+    wants = f" {before}: {verdict.wants}." if verdict.wants else ""
+    return (
+        f"{recipe} {claim.name}, {verdict.word}: {claim.sentence} "
+        f"Measured: {value or 'nothing'} ({claim.statistic}; {over(verdict)}), needs "
+        f"{_needs(claim)}.{wants}"
+    )
 
 
 def _needs(claim: Claim) -> str:
@@ -119,11 +114,9 @@ def _needs(claim: Claim) -> str:
 def _interval(interval: Interval) -> str:
     if interval.low == interval.high:
         return ""
-    return (
-        f"{_digits(interval.low)} … {_digits(interval.high)}"
-        if math.isfinite(interval.low)
-        else "too few"
-    )
+    if math.isnan(interval.low):
+        return "too few"
+    return f"{_digits(interval.low)} … {_digits(interval.high)}"
 
 
 def over(verdict: Verdict) -> str:
@@ -135,8 +128,17 @@ def over(verdict: Verdict) -> str:
     )
 
 
-def _digits(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else "–"
+def _digits(value: float, places: int = 3) -> str:
+    return f"{value:.{places}g}" if math.isfinite(value) else ""
+
+
+CLAIM = Column("claim", "left", field="claim")
+WORD = Column("verdict", "left", field="verdict")
+STATISTIC = (
+    Column("value", field="value", form=_digits),
+    Column("95 % interval", "left", field="interval"),
+    Column("needs", "left", field="needs"),
+)
 
 
 def compared(
@@ -159,34 +161,29 @@ def compared(
 
 def numbers(frame: pd.DataFrame) -> Table:
     """Return a row for each quantity, with intervals and printed numbers where there are any."""
-    has_interval = frame["low"].notna().any()
-    has_print = frame["printed"].notna().any()
-    heads = [Column("quantity", "left"), Column("ours")]
-    if has_interval:
-        heads += [Column("95 % interval", "left")]
-    if has_print:
-        heads += [Column("printed"), Column("where", "left", wraps=True)]
-    rows = []
-    for entry in frame.to_dict("records"):
-        cells = [words(entry["quantity"]), _number(entry["ours"], 4)]
-        if has_interval:
-            ends = Interval(entry["ours"], entry["low"], entry["high"], 0)
-            cells += [EMPTY if pd.isna(ends.low) else words(_interval(ends))]
-        if has_print:
-            cells += [_number(entry["printed"], 6), words(_where(entry))]
-        rows.append(row(*cells))
-    return Table("Numbers", tuple(heads), tuple(rows), name="numbers")
+    columns = [
+        Column("quantity", "left", field="quantity"),
+        Column("ours", field="ours", form=partial(_digits, places=4)),
+    ]
+    if frame["low"].notna().any():
+        columns.append(Column("95 % interval", "left", cell=_ends))
+    if frame["printed"].notna().any():
+        columns += [
+            Column("printed", field="printed", form=partial(_digits, places=6)),
+            Column("where", "left", wraps=True, cell=_where),
+        ]
+    return Table.of(frame, columns, "Numbers", name="numbers")
 
 
-def _number(value: float, digits: int) -> Cell:
-    return EMPTY if pd.isna(value) else Cell(f"{value:.{digits}g}", value=value)
+def _ends(entry: Mapping[str, Any]) -> Cell:
+    """Return the interval of a quantity that has one."""
+    if pd.isna(entry["low"]):
+        return EMPTY
+    return words(_interval(Interval(entry["ours"], entry["low"], entry["high"], 0)))
 
 
-def _where(entry: dict[str, Any]) -> str:
+def _where(entry: Mapping[str, Any]) -> Cell:
     """Return where a number is printed, and why it is not comparable if it is not."""
-    differs = (
-        f" (not comparable: {entry['why_not']})"
-        if entry["where"] and entry["why_not"]
-        else ""
-    )
-    return f"{entry['where']}{differs}"
+    if entry["where"] and entry["why_not"]:
+        return words(f"{entry['where']} (not comparable: {entry['why_not']})")
+    return words(entry["where"])

@@ -1,8 +1,15 @@
-"""What moves the prompt entropy of a language model: changed and longer texts, residual additions, scaled vectors."""
+"""What moves the prompt entropy of a language model: changed and longer texts, residual additions, scaled vectors.
+
+Prompt entropy is that of the token states of one text, so that every text is a sample: a claim about
+a model is judged on the difference that a change makes text by text, with its interval over texts.
+
+Where a claim explains the valley in the middle layers, a model without one says nothing about it;
+the claim is not applicable then.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,7 +28,7 @@ from layerscope_papers.language import (
     yours,
 )
 from layerscope_papers.recipe import Evidence, Number, bootstrap, recipe
-from layerscope_papers.released import thirds, valley
+from layerscope_papers.released import valleys
 
 SHARES = (0.25, 0.5, 0.75)
 LENGTHS = (16, 32, 64, 128)
@@ -49,47 +56,42 @@ NO_VALLEY = "a model whose entropy has a valley"
     needs=lambda setup: [Read(setup), *(Read(setup, (option,)) for option in OPTIONS)],
 )
 def changed_texts(assets: Assets) -> Evidence:
-    """Compare the entropy of changed texts with that of the texts unchanged, and that of several prompt lengths."""
+    """Compare the entropy of changed texts with that of the texts unchanged, and that of several prompt lengths.
+
+    Text by text:
+
+    - repeated: what repeating most of the tokens adds, mean over the middle third of the layers;
+    - random: what drawing most of the tokens at random adds, mean over the first third;
+    - longer: how much higher the longest beginning lies than the shortest, mean over layers;
+    - falling: in which share of the doublings of the length the rise is below the rise before.
+    """
     plain = entropy(assets)["raw"]
-    repeated = {
-        share: entropy(assets, ("repeat_tokens", share))["raw"] for share in SHARES
-    }
-    drawn = {
-        share: entropy(assets, ("random_tokens", share))["raw"] for share in SHARES
-    }
-    early, middle, _ = thirds(pd.Series(plain.columns[1:], index=plain.columns[1:]))
+    early, middle, _ = np.array_split(plain.columns[1:], 3)
+    found, plots = {}, []
+    for claim, option, layers in (
+        ("repeated", "repeat_tokens", middle),
+        ("random", "random_tokens", early),
+    ):
+        curves = {"unchanged": plain.mean()}
+        for share in SHARES:
+            changed = entropy(assets, (option, share))["raw"]
+            curves[f"{share:.0%}"] = changed.mean()
+        # at the largest share
+        found[claim] = over_texts((changed - plain)[layers].mean(axis=1))
+        plots.append(drawing.chart(f"{claim.capitalize()} tokens", "nats", curves))
     lengths = _by_length(assets, assets.settings)
-    steps = np.diff(lengths.to_numpy(), axis=1)
-    return Evidence(
-        {
-            "repeated": over_texts(
-                (repeated[SHARES[-1]] - plain)[middle.index].mean(axis=1)
-            ),
-            "random": over_texts((drawn[SHARES[-1]] - plain)[early.index].mean(axis=1)),
-            "longer": over_texts(lengths[LENGTHS[-1]] - lengths[LENGTHS[0]]),
-            "falling": over_texts(
-                pd.Series(
-                    [float(np.mean([b < a for a, b in pairwise(row)])) for row in steps]
-                )
-            ),
-        },
-        plots=[
-            drawing.chart(
-                title,
-                "nats",
-                {"unchanged": plain.mean()}
-                | {f"{s:.0%}": t.mean() for s, t in group.items()},
-            )
-            for title, group in (
-                ("Repeated tokens", repeated),
-                ("Random tokens", drawn),
-            )
-        ],
-    )
+    found["longer"] = over_texts(lengths[LENGTHS[-1]] - lengths[LENGTHS[0]])
+    rises = lengths.diff(axis=1).iloc[:, 1:]
+    is_smaller = rises.diff(axis=1).iloc[:, 1:] < 0
+    found["falling"] = over_texts(is_smaller.mean(axis=1))
+    return Evidence(found, plots=plots)
 
 
 def _by_length(assets: Assets, setup: Language) -> pd.DataFrame:
-    """Return the entropy of the first tokens of each text, mean over layers, `[text, number of tokens]`."""
+    """Return the entropy of the first tokens of each text, mean over layers, `[text, number of tokens]`.
+
+    Texts that are too short for the longest beginning are left out.
+    """
     found = {}
     for length in LENGTHS:
         layers = entropy(assets, ("max_length", length), setup=setup)["raw"].iloc[:, 1:]
@@ -104,7 +106,12 @@ def _read_at_lengths(setups: Sequence[Language]) -> list[Read]:
 
 @recipe("L-fig5", scales={"paper": REASONING}, needs=_read_at_lengths)
 def reasoning(assets: Assets) -> Evidence:
-    """Compare the entropy of the same texts, and its spread over texts, after tuning and before."""
+    """Compare the entropy of the same texts, and its spread over texts, after tuning and before.
+
+    - higher: how much the entropy of a text rises, mean over layers and lengths;
+    - steadier: how much the deviation over texts changes, mean over lengths; texts are drawn again
+      in pairs, as both models read the same ones.
+    """
     base, tuned = (_by_length(assets, setup) for setup in assets.settings)
     texts = base.index.intersection(tuned.index)
     both = np.stack([base.loc[texts], tuned.loc[texts]], axis=1)
@@ -128,28 +135,31 @@ def _wider(both: npt.NDArray[np.float64]) -> float:
     "L-fig15", scales=SCALES, yours=yours, needs=lambda setup: [Read(setup, SUBLAYERS)]
 )
 def residual_additions(assets: Assets) -> Evidence:
-    """Compare the valley after each residual addition with that of the branch that was added."""
+    """Compare the valley after each residual addition with that of the branch that was added.
+
+    Both branches of a block are judged by themselves: attention's output and the state after it is
+    added (attn), and the MLP's output and the end of the block (mlp). A model whose blocks end
+    without a valley has none that an addition could bring.
+    """
     found = entropy(assets, *SUBLAYERS)
+    of_block = found["raw"].iloc[:, 1:]
     # the block's end is its last addition
-    after = {
-        "attn": found["attn_residual"],
-        "mlp": found["raw"].iloc[:, 1:],
+    branches = {
+        "attn": (found["attn"], found["attn_residual"]),
+        "mlp": (found["mlp"], of_block),
     }
-    deeper = {
-        branch: after[branch].apply(valley, axis=1)
-        - found[branch].apply(valley, axis=1)
-        for branch in after
+    deeper = {}
+    for name, (branch, after) in branches.items():
+        deeper[name] = over_texts(valleys(after) - valleys(branch))
+    depth = over_texts(valleys(found["raw"]))
+    curves = {
+        "attention": found["attn"].mean(),
+        "after attention": found["attn_residual"].mean(),
+        "MLP": found["mlp"].mean(),
+        "block": of_block.mean(),
     }
-    depth = over_texts(found["raw"].apply(valley, axis=1))
-    sites = {
-        "attention": "attn",
-        "after attention": "attn_residual",
-        "MLP": "mlp",
-        "block": "raw",
-    }
-    curves = {name: found[site].mean() for name, site in sites.items()}
     return Evidence(
-        {branch: over_texts(each) for branch, each in deeper.items()},
+        deeper,
         [Number.of("valley of the blocks' outputs [nats]", depth)],
         [drawing.chart("Prompt entropy inside the blocks", "nats", curves)],
         inapplicable={} if depth.low > 0 else dict.fromkeys(deeper, NO_VALLEY),
@@ -163,12 +173,14 @@ def residual_additions(assets: Assets) -> Evidence:
     needs=lambda setup: [Read(setup, options) for options in ROWS.values()],
 )
 def scaled_rows(assets: Assets) -> Evidence:
-    """Take the depth of the valley in each text's curve, for each way to scale the vectors."""
+    """Take the depth of the valley in each text's curve, for each way to scale the vectors.
+
+    The paper's equation 1 takes them as they are (raw), `profile` by default scales them to unit length, and the
+    authors' code subtracts their mean first (centred). Where none shows a valley, the model is none
+    to ask.
+    """
     by_rows = {name: entropy(assets, *options)["raw"] for name, options in ROWS.items()}
-    found = {
-        name: over_texts(curves.apply(valley, axis=1))
-        for name, curves in by_rows.items()
-    }
+    found = {name: over_texts(valleys(curves)) for name, curves in by_rows.items()}
     means = {name: curves.mean() for name, curves in by_rows.items()}
     flat = all(interval.low <= 0 for interval in found.values())
     return Evidence(

@@ -3,9 +3,8 @@
 import inspect
 import io
 import json
-import keyword
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from operator import sub
@@ -16,46 +15,21 @@ import pandas as pd
 from layerscope.scores import open_evaluation
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.language import SMALL, Language, Speaker, texts
-from layerscope_papers.recipe import Evidence, Interval, at_last, before_last, recipe
+from layerscope_papers.language import SMALL, Speaker
+from layerscope_papers.recipe import Evidence, at_last, before_last, recipe
 from layerscope_papers.tracing import generated
 
 SENTENCES, LEAST, MOST = 150, 8, 24
 """Sentences of a task, and words of each."""
 MODULES = ("argparse", "calendar", "configparser", "difflib", "inspect", "textwrap")
 DEEPEST = 2
+TASK = "depths"
 SKIPPED = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
 Sentence = list[tuple[str, str]]
 """Words, each with its label."""
 
 
-def kinds(setup: Language) -> Iterator[Sentence]:
-    """Yield held-out texts, each word with its kind, which is seen in its letters."""
-    for text in texts(setup)[1].samples:
-        yield [(word, kind(word)) for word in str(text).split()]
-
-
-def kind(word: str) -> str:
-    """Return what a word is: a word of Python, code, a number, capitalised, or plain.
-
-    >>> kind("while"), kind("os.path"), kind("42,"), kind("Return"), kind("text.")
-    ('keyword', 'code', 'number', 'capitalised', 'plain')
-    """
-    bare = word.strip(".,;:!?\"'")
-    if keyword.iskeyword(bare):
-        return "keyword"
-    if any(sign in bare for sign in "_.()[]{}=<>*/`"):
-        return "code"
-    return (
-        "number"
-        if any(map(str.isdigit, bare))
-        else "capitalised"
-        if bare[:1].isupper()
-        else "plain"
-    )
-
-
-def depths(setup: Language) -> Iterator[Sentence]:
+def depths() -> Iterator[Sentence]:
     """Yield logical lines of Python's library that have brackets, each token with the number of those around it."""
     for name in MODULES:
         found: Sentence = []
@@ -74,14 +48,9 @@ def depths(setup: Language) -> Iterator[Sentence]:
                 depth -= token.string in ")]}"
 
 
-TASKS: dict[str, tuple[Callable[[Language], Iterator[Sentence]], str]] = {
-    "kinds": (kinds, "kind of a word"), "depths": (depths, "depth of brackets"),
-}  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Tagged(Asset):
-    """Scores of every layer of a language model on labels of words."""
+    """Scores of every layer of a language model on the depth of brackets around a word."""
 
     model: Speaker
     minutes = 0.25
@@ -92,12 +61,14 @@ class Tagged(Asset):
         from layerscope.evaluation import evaluate
 
         out.mkdir(parents=True, exist_ok=True)
-        for name, (sentences, _) in TASKS.items():
-            (out / f"{name}.jsonl").write_text(
-                lines(sentences(self.model.setup)), encoding="utf-8"
-            )
-        tasks = [f"token-probe:{out / name}.jsonl" for name in TASKS]
-        evaluate(str(assets.get(self.model)), tasks, out / "scores", progress=False)
+        data = out / f"{TASK}.jsonl"
+        data.write_text(lines(depths()), encoding="utf-8")
+        evaluate(
+            str(assets.get(self.model)),
+            [f"token-probe:{data}"],
+            out / "scores",
+            progress=False,
+        )
 
 
 def lines(sentences: Iterator[Sentence]) -> str:
@@ -118,23 +89,18 @@ def lines(sentences: Iterator[Sentence]) -> str:
 )
 def unharmed(assets: Assets) -> Evidence:
     """Compare aligned and standard training seed by seed, at the last layer and before it."""
-    found, plots = dict[str, Interval](), []
-    for task, (_, title) in TASKS.items():
-        trainings = generated.models(assets.settings)
-        curves = {
-            name: [_curve(assets, model, task) for model in of]
-            for name, of in trainings.items()
-        }
-        gains = list(map(sub, curves["aligned"], curves["standard"]))
-        found |= {
-            f"{task}, last": at_last(gains),
-            f"{task}, earlier": before_last(gains),
-        }
-        plots.append(drawing.mean_chart(f"Probe of the {title} by layer", "%", curves))
-    return Evidence(found, plots=plots)
+    curves = {}
+    for name, speakers in generated.models(assets.settings).items():
+        curves[name] = [_curve(assets, model) for model in speakers]
+    gains = list(map(sub, curves["aligned"], curves["standard"]))
+    title = "Probe of the depth of brackets by layer"
+    return Evidence(
+        {"last": at_last(gains), "earlier": before_last(gains)},
+        plots=[drawing.mean_chart(title, "%", curves)],
+    )
 
 
-def _curve(assets: Assets, model: Speaker, task: str) -> pd.Series:
+def _curve(assets: Assets, model: Speaker) -> pd.Series:
     """Return a probe's accuracy in percent at layers 1 … L."""
     table = open_evaluation(assets.get(Tagged(model)) / "scores").table()
-    return 100 * table[f"{task} (token probe)"].loc[1:]
+    return 100 * table[f"{TASK} (token probe)"].loc[1:]

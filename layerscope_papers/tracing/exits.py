@@ -20,7 +20,12 @@ BYTES = 4
     "T-fig7", kinds=BOTH | {"a classifier per layer": CLASSIFIERS}, exits=Confident
 )
 def exits_by_confidence(bench: Bench) -> Evidence:
-    """Compare where samples leave at the set threshold, and speed-ups at the fastest one within the loss."""
+    """Compare where samples leave at the set threshold, and speed-ups at the fastest one within the loss.
+
+    - speed, shared: each model at the threshold that makes it fastest without losing more than
+      `LOSS`, as models whose losses differ cannot be compared by their speed;
+    - last, early: at one threshold for all models, as the figure counts samples.
+    """
     reports = {name: bench.exits(kind, Confident) for name, kind in bench.kinds.items()}
     speeds = {name: list(map(_speed, found)) for name, found in reports.items()}
     shares = {name: list(map(_leaving, found)) for name, found in reports.items()}

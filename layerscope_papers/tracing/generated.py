@@ -10,7 +10,13 @@ import pandas as pd
 from layerscope.generation import open_generation
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.language import SMALL, Language, Speaker, Spoken
+from layerscope_papers.language import (
+    COHERENCE,
+    SMALL,
+    Language,
+    Speaker,
+    Spoken,
+)
 from layerscope_papers.recipe import Evidence, before_last, recipe
 
 PAPER = Language(
@@ -23,6 +29,7 @@ PAPER = Language(
     steps=40_000,
     batch_size=8,
     learning_rate=2e-5,
+    encoder="princeton-nlp/sup-simcse-bert-base-uncased",
 )
 UNITS = {
     "accuracy": "%",
@@ -65,7 +72,10 @@ def generated(assets: Assets) -> Evidence:
 
 def _by_layer(assets: Assets, model: Speaker, measure: str) -> pd.Series:
     """Return a measure of the texts of a model by layer: accuracy in percent, of perplexity the logarithm."""
-    values = open_generation(assets.get(Spoken(model))).measure(measure)
+    folder = assets.get(Spoken(model))
+    if measure == "coherence" and model.setup.encoder:
+        return pd.read_csv(folder / COHERENCE, index_col="layer")[measure]
+    values = open_generation(folder).measure(measure)
     if measure == "perplexity":
         return np.log(values)
     return 100 * values if measure == "accuracy" else values

@@ -1,9 +1,8 @@
-"""A language model's predictions settle before its last layer, and are more often final the deeper."""
+"""A language model's predictions settle before its last layer."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from layerscope.logit_lens import Reading, grids, open_reading
@@ -17,7 +16,7 @@ from layerscope_papers.language import (
     texts,
     yours,
 )
-from layerscope_papers.recipe import Evidence, Number, recipe
+from layerscope_papers.recipe import Evidence, recipe
 
 PROMPT = "Simply put, the theory of relativity states"
 TOKENS = 24
@@ -73,21 +72,6 @@ class Continued(Asset):
         )
 
 
-def as_at_last(reading: Reading) -> pd.DataFrame:
-    """Return whether each layer from 1 on predicts what the last one does, (sample, position) × layer."""
-    grid = reading.grid[reading.grid["generated"] & reading.grid["rank"].eq(1)]
-    ids = grid.pivot_table(
-        index=["sample", "position"], columns="layer", values="id"
-    ).loc[:, 1:]
-    return ids.eq(ids[reading.depth], axis=0)
-
-
-def _rise(shares: pd.Series) -> float:
-    """Return the Spearman correlation of a curve with the layer number; a flat curve does not rise."""
-    found = shares.corr(shares.index.to_series(), "spearman")
-    return float(np.nan_to_num(found))
-
-
 def _readings(setup: Language) -> list[Continued]:
     return [Continued(setup, seed) for seed in range(setup.seeds)]
 
@@ -98,32 +82,22 @@ def _readings(setup: Language) -> list[Continued]:
 def settled_early(assets: Assets) -> Evidence:
     """Take the share of settled tokens text by text, on average over the models."""
     readings = [open_reading(assets.get(asset)) for asset in _readings(assets.settings)]
-    final = [as_at_last(reading) for reading in readings]
-    early = [
-        100 * r.counted["layer"].lt(r.depth).groupby(r.counted["sample"]).mean()
-        for r in readings
+    early = [_settled_early(reading) for reading in readings]
+    curves = [
+        100 * reading.cumulative.set_index("layer")["share"] for reading in readings
     ]
-    rises = [
-        table.groupby(level=0).mean().iloc[:, :-1].apply(_rise, axis=1)
-        for table in final
-    ]
-    curves = {
-        "settled": [r.cumulative.set_index("layer")["share"] for r in readings],
-        "predicts what the last layer does": [table.mean() for table in final],
-    }
-    averages = {
-        name: 100 * pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()
-    }
+    title = "Settled predictions by layer"
     return Evidence(
         {"early": over_texts(pd.concat(early, axis=1).mean(axis=1))},
-        [
-            Number.of(
-                "Spearman correlation of agreement with the last layer with depth",
-                over_texts(pd.concat(rises, axis=1).mean(axis=1)),
-            ),
-        ],
-        [
-            drawing.chart("Predictions by layer", "% of new tokens", averages),
+        plots=[
+            drawing.mean_chart(title, "% of new tokens", {"settled": curves}),
             grids(readings[0])[0],
         ],
     )
+
+
+def _settled_early(reading: Reading) -> pd.Series:
+    """Return for each text the percentage of its tokens that settle before the last layer."""
+    settled = reading.counted
+    is_early = settled["layer"].lt(reading.depth)
+    return 100 * is_early.groupby(settled["sample"]).mean()

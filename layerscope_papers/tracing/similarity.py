@@ -1,4 +1,9 @@
-"""How similar the layers of a vision transformer are, to the last one and to their neighbours, by their states."""
+"""How similar the layers of a vision transformer are, to the last one and to their neighbours, by their states.
+
+Similarity is the cosine of a sample's states at two layers, each less its mean over samples
+(footnote 2 of the paper). What is claimed of a model is judged seed by seed; what is claimed of
+samples is a share of the samples of each seed, with its interval over seeds.
+"""
 
 from operator import sub
 
@@ -13,7 +18,6 @@ from layerscope_papers.bench import (
     ACCURACY,
     METRICS,
     Bench,
-    log_nc1,
     needs,
     numbered,
     to_last,
@@ -47,7 +51,11 @@ SHOWN = {
 
 @trained("T-fig1", metrics=METRICS, scales={"small": SMALL, "paper": TUNED})
 def closer_to_the_last(bench: Bench) -> Evidence:
-    """Compare aligned and standard training seed by seed, on average over the layers before the last."""
+    """Compare aligned and standard training seed by seed, on average over the layers before the last.
+
+    Panels a to c of the figure are the three claims: similarity to the last layer, accuracy of the
+    model's head at each layer, and the share of samples that have settled by then.
+    """
     cosines = {
         name: [to_last(run) for run in bench.runs(kind)] for name, kind in BOTH.items()
     }
@@ -70,7 +78,13 @@ def closer_to_the_last(bench: Bench) -> Evidence:
 
 @trained("T-fig2", metrics=METRICS)
 def cosine_against_cka(bench: Bench) -> Evidence:
-    """Correlate cosine with CKA and with accuracy over the layers of each standard model."""
+    """Correlate cosine with CKA and with accuracy over the layers of each standard model.
+
+    - cka, accuracy: the rank correlation over the layers before the last, as curves of different
+      shapes may rise together;
+    - positive: the share of pairs of layers whose mean cosine is not negative;
+    - plateau: how much more alike neighbouring layers are in the last third than in the first.
+    """
     runs = bench.runs(STANDARD)
     cosine, cka = [to_last(run) for run in runs], [to_last(run, "cka") for run in runs]
     accuracy = bench.curves(STANDARD, ACCURACY)
@@ -115,8 +129,8 @@ def _not_negative(table: pd.DataFrame) -> float:
 def _flattening(table: pd.DataFrame) -> float:
     """Return how much more alike neighbouring layers are in the last third than in the first."""
     neighbours = pd.Series(np.diag(_blocks(table), k=1))
-    first, _, last = thirds(neighbours)
-    return float(last.mean() - first.mean())
+    of_third = thirds(neighbours)
+    return float(of_third["last"] - of_third["first"])
 
 
 def _earlier(*curves: pd.Series) -> pd.DataFrame:
@@ -128,32 +142,12 @@ def _rho(columns: pd.DataFrame) -> float:
     return float(columns.corr("spearman").iloc[0, 1])
 
 
-@trained("T-cosacc", metrics=METRICS)
-def cosine_against_accuracy(bench: Bench) -> Evidence:
-    """Correlate both over the layers of a standard and an aligned model together, seed by seed."""
-    points = {
-        name: [
-            _earlier(to_last(run).rename("cosine"), accuracy.rename("accuracy"))
-            for run, accuracy in zip(
-                bench.runs(kind), bench.curves(kind, ACCURACY), strict=True
-            )
-        ]
-        for name, kind in BOTH.items()
-    }
-    both = [pd.concat(pair) for pair in zip(*points.values(), strict=True)]
-    curves = {
-        name: pd.concat(of).groupby(level=0)["accuracy"].mean()
-        for name, of in points.items()
-    }
-    return Evidence(
-        {"spearman": mean(list(map(_rho, both)))},
-        plots=[drawing.chart("Accuracy by layer", "%", curves)],
-    )
-
-
 @trained("T-fig10", kinds=ONE, metrics=METRICS)
 def cosine_by_sample(bench: Bench) -> Evidence:
-    """Count negative cosines over samples and layers, and correlate medians with depth."""
+    """Count negative cosines over samples and layers, and correlate medians with depth.
+
+    The picture has the quantiles of one seed's samples, where the paper draws boxes.
+    """
     cosines = [
         metrics.cosine_to(states)[:, 1:-1].numpy() for states in bench.states(STANDARD)
     ]
@@ -203,7 +197,12 @@ def _of_neighbours(states: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 
 @trained("T-thm1", metrics=METRICS)
 def similarity_rises(bench: Bench) -> Evidence:
-    """Count monotone triples of layers, measure the distance from the straight line, and check the derivative."""
+    """Count monotone triples of layers, measure the distance from the straight line, and check the derivative.
+
+    The derivative is the theorem's own step: along a straight line, the cosine to its end never
+    falls. How far trained states are from a straight line (assumption 1) stands beside the share of
+    triples in order, and so does that share without centring.
+    """
     intervals, numbers, curves = {"derivative": exact(derivative_error())}, [], {}
     for name, kind in BOTH.items():
         states = [each[:, 1:] for each in bench.states(kind)]
@@ -258,7 +257,12 @@ def _with_probabilities(setup: Vision) -> list[Asset]:
 
 @trained("T-thm2", metrics=METRICS, needs=_with_probabilities)
 def label_probability_rises(bench: Bench) -> Evidence:
-    """Count how often the label's probability rises where similarity does; show how far the assumptions hold."""
+    """Count how often the label's probability rises where similarity does; show how far the assumptions hold.
+
+    The theorem speaks of a sample and a step from one layer to the next, and only of steps in which
+    the cosine to the last state rises; the others are not counted. It assumes collapse of the last
+    layer, and its proof states of about the same norm: both are numbers.
+    """
     found, numbers = {}, []
     for name, kind in BOTH.items():
         states = bench.states(kind)
@@ -278,10 +282,7 @@ def label_probability_rises(bench: Bench) -> Evidence:
     return Evidence(
         found,
         numbers,
-        plots=[
-            bench.chart("Probability of the label by layer", "label_probability"),
-            drawing.mean_chart("NC1 by layer", "log10 of NC1", log_nc1(bench)),
-        ],
+        plots=[bench.chart("Probability of the label by layer", "label_probability")],
     )
 
 

@@ -28,8 +28,6 @@ WORDS: dict[str | int | float, str] = dict(
         ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
     )
 )
-FORMS = {"uncentred": "uncentered", "centred": "centered"}
-"""Cosines as the text and as `compare` names them."""
 SEES, READS = "layer of vision", "layer of text"
 MAPS = {
     "within vision": (SEES, SEES),
@@ -126,12 +124,11 @@ class Towers(Asset):
                 **tokenizer,
             )
             runs.append(out / name)
-        cosines = ",".join(FORMS.values())
         compare(
             runs,
             paired=True,
             site="projected",
-            cosine=cosines,
+            cosine="centered",
             out=out / "comparison",
             progress=False,
         )
@@ -185,18 +182,18 @@ def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
     return model.eval(), tokenizer
 
 
-def _squares(found: Comparison, form: str) -> list[pd.DataFrame]:
-    """Return similarities within vision, within text and across, layers 1 … L; at layer 0 all images are alike."""
+def _squares(found: Comparison) -> list[pd.DataFrame]:
+    """Return centred cosines within vision, within text and across, layers 1 … L; at layer 0 all images are alike."""
     pairs = ((0, 0), (1, 1), (0, 1))
     return [
-        found.similarity(a, b, "cosine_similarity", FORMS[form]).iloc[1:, 1:]
+        found.similarity(a, b, "cosine_similarity", "centered").iloc[1:, 1:]
         for a, b in pairs
     ]
 
 
 def _rises(found: Comparison) -> dict[str, float]:
     """Return how similarity to the tower's last layer goes with depth, and to the other tower's."""
-    vision, text, across = (square.to_numpy() for square in _squares(found, "centred"))
+    vision, text, across = (square.to_numpy() for square in _squares(found))
     both_ways = _rise(across[:, -1]), _rise(across[-1])
     return {
         "within vision": _rise(vision[:-1, -1]),
@@ -235,7 +232,7 @@ def towers_apart(assets: Assets) -> Evidence:
     gaps = [
         float(found.similarity(metric="modality_gap").iloc[-1, -1]) for found in models
     ]
-    centred = [float(_squares(found, "centred")[-1].iloc[-1, -1]) for found in models]
+    centred = [float(_squares(found)[-1].iloc[-1, -1]) for found in models]
     numbers = [
         Number.of(
             "distance between the centres of images and captions, last layers",
@@ -244,10 +241,7 @@ def towers_apart(assets: Assets) -> Evidence:
         Number.of("centred cosine of the last layers across towers", mean(centred)),
     ]
     plots = [
-        drawing.heat_map(f"{form.capitalize()} cosine {title}", square, *axes)
-        for form in FORMS
-        for (title, axes), square in zip(
-            MAPS.items(), _squares(models[0], form), strict=True
-        )
+        drawing.heat_map(f"Centred cosine {title}", square, *axes)
+        for (title, axes), square in zip(MAPS.items(), _squares(models[0]), strict=True)
     ]
     return Evidence({name: mean(list(rises[name])) for name in rises}, numbers, plots)

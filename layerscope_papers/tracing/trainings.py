@@ -1,5 +1,6 @@
 """What ways to train do to the layers of a vision transformer: accuracy, saturation and spread, by histories alone."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import sub, truediv
@@ -9,10 +10,10 @@ import pandas as pd
 
 from layerscope import metrics
 from layerscope.core import count
-from layerscope.runs import Run, open_run
+from layerscope.runs import Run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset
-from layerscope_papers.bench import ACCURACY, Bench, at_end, log_nc1, needs, trained
+from layerscope_papers.bench import ACCURACY, Bench, at_end, needs, trained
 from layerscope_papers.images import OTHER
 from layerscope_papers.language import SMALL, Speaker
 from layerscope_papers.recipe import (
@@ -59,10 +60,14 @@ def _data_sets(setup: Vision) -> dict[str, list[Trained]]:
 
 @trained("T-fig3", needs=lambda setup: list(chain(*_data_sets(setup).values())))
 def saturation_by_similarity(bench: Bench) -> Evidence:
-    """Look seed by seed whether the data set with the higher similarity has the more saturated samples."""
+    """Look seed by seed whether the data set with the higher similarity has the more saturated samples.
+
+    Two models of one seed, each trained on a data set of its own, are one sample of the claim. Which
+    of the two data sets has the higher similarity is not claimed, and may differ between seeds.
+    """
     means, curves = {}, {}
     for data, models in _data_sets(bench.setup).items():
-        histories = [open_run(bench.assets.get(model) / "history") for model in models]
+        histories = list(map(bench.history, models))
         cosines = [at_end(history, "cosine_similarity") for history in histories]
         saturated = [100 * at_end(history, "saturated") for history in histories]
         means[data] = pd.DataFrame(
@@ -95,7 +100,10 @@ def saturation_by_similarity(bench: Bench) -> Evidence:
     },
 )
 def shared_classifier(bench: Bench) -> Evidence:
-    """Compare the shared classifier with one per layer, and both with standard training."""
+    """Compare the shared classifier with one per layer, and both with standard training.
+
+    "On par" is a margin of a point: the whole interval of the difference must lie above it.
+    """
     accuracy = bench.gains(ALIGNED, CLASSIFIERS, ACCURACY)
     cosine = bench.gains(ALIGNED, CLASSIFIERS, "cosine_similarity")
     curves = bench.by_kind("cosine_similarity")
@@ -128,7 +136,13 @@ def _with_separate(setup: Vision) -> list[Asset]:
 
 @trained("T-fig5", needs=_with_separate)
 def effective_depth(bench: Bench) -> Evidence:
-    """Compare accuracies on the training images by layer, models of other depths, and how soon models converge."""
+    """Compare accuracies on the training images by layer, models of other depths, and how soon models converge.
+
+    - depth: the first layer that classifies nearly all training images (definition 3.1);
+    - monotone: the largest fall of accuracy from a layer to the next;
+    - half, three quarters: an aligned model cut there, against a standard one of that depth;
+    - convergence: when the last layer comes near the accuracy at which the standard model ends.
+    """
     learnt = {name: bench.training_accuracy(kind) for name, kind in BOTH.items()}
     depths = {
         name: [
@@ -200,27 +214,25 @@ def _with_speakers(setup: Vision) -> list[Asset]:
 @trained("T-fig6", needs=_with_speakers)
 def saturation_layers(bench: Bench) -> Evidence:
     """Compare the mean layer from which a prediction no longer changes."""
-    layers = {"vision": bench.ends("saturation_layer")}
-    layers["language"] = {
-        name: [
-            float(
-                open_run(bench.assets.get(model) / "history")
-                .metric("saturation_layer")
-                .iloc[-1]
-            )
-            for model in of
-        ]
-        for name, of in _speakers(bench.setup).items()
+    models: dict[str, Mapping[str, Sequence[Asset]]] = {
+        "vision": {name: kind.seeds(bench.setup) for name, kind in BOTH.items()},
+        "language": _speakers(bench.setup),
     }
-    numbers = [
-        Number(f"mean saturation layer, {what}, {name}", mean(values).value)
-        for what, found in layers.items()
-        for name, values in found.items()
-    ]
-    intervals = {what: paired(*found.values()) for what, found in layers.items()}
-    return Evidence(
-        intervals, numbers, [bench.chart("Saturated samples by layer", "saturated")]
-    )
+    intervals, numbers = {}, []
+    for what, by_training in models.items():
+        layers = {}
+        for name, of in by_training.items():
+            layers[name] = [_saturation_layer(bench.history(model)) for model in of]
+            title = f"mean saturation layer, {what}, {name}"
+            numbers.append(Number(title, mean(layers[name]).value))
+        intervals[what] = paired(layers["standard"], layers["aligned"])
+    chart = bench.chart("Saturated samples by layer", "saturated")
+    return Evidence(intervals, numbers, [chart])
+
+
+def _saturation_layer(history: Run) -> float:
+    """Return the mean saturation layer at the end of training."""
+    return float(history.metric("saturation_layer").iloc[-1])
 
 
 @trained(
@@ -228,7 +240,11 @@ def saturation_layers(bench: Bench) -> Evidence:
     kinds={"standard": STANDARD, "cosine regulariser": COSINE, "aligned": ALIGNED},
 )
 def cosine_regulariser(bench: Bench) -> Evidence:
-    """Compare what the regulariser and the aligned loss add to the accuracy of the layers before the last."""
+    """Compare what the regulariser and the aligned loss add to the accuracy of the layers before the last.
+
+    "Helps little" is a share of what the aligned loss adds, as a gain in points says nothing of its
+    own.
+    """
     regularised = map(early, bench.gains(COSINE, STANDARD, ACCURACY))
     aligned = map(early, bench.gains(ALIGNED, STANDARD, ACCURACY))
     return Evidence(
@@ -262,7 +278,9 @@ def linear_weights(bench: Bench) -> Evidence:
 @trained("T-fig16")
 def collapse(bench: Bench) -> Evidence:
     """Compare the logarithm of NC1, on average over the layers before the last."""
-    curves = log_nc1(bench)
+    curves = {}
+    for name, of_seeds in bench.by_kind("nc1").items():
+        curves[name] = list(map(np.log10, of_seeds))
     lower = map(sub, curves["aligned"], curves["standard"])
     return Evidence(
         {"nc1": before_last(lower)},
@@ -276,11 +294,15 @@ def collapse(bench: Bench) -> Evidence:
 )
 def cka_regulariser(bench: Bench) -> Evidence:
     """Compare the regularisers with each other, and CKA's with the aligned loss."""
-    gains = {
-        "cosine": before_last(bench.gains(CKA, COSINE, ACCURACY)),
-        "aligned": before_last(bench.gains(CKA, ALIGNED, ACCURACY)),
-    }
-    return Evidence(gains, plots=[bench.chart("Accuracy by layer", ACCURACY)])
+    return _gains(bench, cosine=(CKA, COSINE), aligned=(CKA, ALIGNED))
+
+
+def _gains(bench: Bench, **compared: tuple[Kind, Kind]) -> Evidence:
+    """Return by claim what one training gains in accuracy over another before the last layer."""
+    found = {}
+    for claim, (one, other) in compared.items():
+        found[claim] = before_last(bench.gains(one, other, ACCURACY))
+    return Evidence(found, plots=[bench.chart("Accuracy by layer", ACCURACY)])
 
 
 @trained(
@@ -293,7 +315,4 @@ def cka_regulariser(bench: Bench) -> Evidence:
 )
 def distillation(bench: Bench) -> Evidence:
     """Compare one shared classifier with a classifier per layer that learns from the last one's predictions."""
-    gain = before_last(bench.gains(ALIGNED, DISTILLED, ACCURACY))
-    return Evidence(
-        {"distilled": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)]
-    )
+    return _gains(bench, distilled=(ALIGNED, DISTILLED))

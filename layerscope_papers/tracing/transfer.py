@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from layerscope.inputs import Corpus
+from layerscope.inputs import Corpus, open_corpus
 from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.bench import Bench, trained
 from layerscope_papers.images import Pixels, changed, images, noisy
-from layerscope_papers.recipe import Evidence, Number, at_last, before_last
-from layerscope_papers.vision import BOTH, Trained, profiled
+from layerscope_papers.recipe import Evidence, Number, at_last, before_last, mean
+from layerscope_papers.vision import BOTH, Trained, Vision, profiled
 
 NOISE, FADED, MOVED = 0.2, 0.5, 1 / 8
 """Standard deviation of the noise in units of the range, contrast that is left, and share of the width."""
@@ -45,9 +45,19 @@ def _turned(corpus: Corpus) -> Corpus:
 
 
 TASKS = {"parity of the class": _parity, "turn of the image": _turned}
-KINDS = dict.fromkeys(SHIFTS, "layer_accuracy") | dict.fromkeys(TASKS, "linear_probe")
-"""What is measured: the head's accuracy on changed images, a probe's on another task."""
-NAMES = dict(zip(KINDS, ("noise", "contrast", "shift", "parity", "turn"), strict=True))
+SOURCE = "from another source"
+FOLDERS = {"cifar10": "cifar10.2"}
+"""By data set: the folder of images of the same classes from another source."""
+KINDS = dict.fromkeys((*SHIFTS, SOURCE), "layer_accuracy")
+KINDS |= dict.fromkeys(TASKS, "linear_probe")
+"""What is measured: the head's accuracy on other images, a probe's on another task."""
+NAMES = dict(
+    zip(
+        KINDS,
+        ("noise", "contrast", "shift", "source", "parity", "turn"),
+        strict=True,
+    )
+)
 """What the claims are called."""
 
 
@@ -62,13 +72,22 @@ class Elsewhere(Asset):
 
     def make(self, out: Path, assets: Assets) -> None:
         """Profile it, from the shard where it was stopped."""
-        _, test = images(self.model.setup.data, assets.data)
-        data = (
-            TASKS[self.kind](test)
-            if self.kind in TASKS
-            else changed(test, SHIFTS[self.kind])
-        )
-        profiled(self.model, data, [KINDS[self.kind]], out, assets)
+        profiled(self.model, self.data(assets), [KINDS[self.kind]], out, assets)
+
+    def data(self, assets: Assets) -> Corpus:
+        """Return the images, with the labels of the task."""
+        name = self.model.setup.data
+        if self.kind == SOURCE:
+            return open_corpus((assets.data or Path()) / FOLDERS[name])
+        _, test = images(name, assets.data)
+        if self.kind in TASKS:
+            return TASKS[self.kind](test)
+        return changed(test, SHIFTS[self.kind])
+
+
+def _kinds(setup: Vision) -> list[str]:
+    """Return what is measured at a scale: without another source where none is known."""
+    return [kind for kind in KINDS if kind != SOURCE or setup.data in FOLDERS]
 
 
 @trained(
@@ -77,18 +96,20 @@ class Elsewhere(Asset):
         Elsewhere(model, kind)
         for training in BOTH.values()
         for model in training.seeds(setup)
-        for kind in KINDS
+        for kind in _kinds(setup)
     ],
+    local=lambda setup: filter(None, [FOLDERS.get(setup.data)]),
 )
 def transfer(bench: Bench) -> Evidence:
     """Compare aligned and standard training seed by seed, before the last layer; show the last one beside it."""
     found, plots, numbers = {}, [], []
-    for kind, metric in KINDS.items():
+    kinds = _kinds(bench.setup)
+    for kind in kinds:
         curves = {
             name: [
                 100
                 * open_run(bench.assets.get(Elsewhere(model, kind)))
-                .metric(metric)
+                .metric(KINDS[kind])
                 .loc[1:]
                 for model in training.seeds(bench.setup)
             ]
@@ -101,4 +122,12 @@ def transfer(bench: Bench) -> Evidence:
         numbers.append(
             Number.of(f"{title}: gain at the last layer [points]", at_last(gains))
         )
-    return Evidence(found, numbers, plots)
+    missing = {NAMES[kind] for kind in KINDS} - set(found)
+    return Evidence(
+        found | dict.fromkeys(missing, mean([])),
+        numbers,
+        plots,
+        inapplicable=dict.fromkeys(
+            missing, "images of the same classes from another source"
+        ),
+    )

@@ -134,6 +134,11 @@ def test_a_metric_with_gaps_between_layers_judges_no_model(monkeypatch):
     }
 
 
+def test_released_layers_come_in_their_order():
+    rows = metrics(valley(0.5)).sample(frac=1, random_state=0)
+    assert released.curves(rows, "lidar", "maxEntropy").columns.is_monotonic_increasing
+
+
 def test_which_metrics_go_with_scores(monkeypatch):
     strong = ("curvature", "dime", "infonce")
 

@@ -8,7 +8,7 @@ import pytest
 from papers.worlds import World, verdicts
 
 from layerscope_papers.language import SMALL
-from layerscope_papers.questions import draft, parse
+from layerscope_papers.questions import parse
 
 
 @pytest.mark.parametrize(("lost", "word"), [(0.0, "held"), (0.05, "did not hold")])
@@ -21,9 +21,7 @@ def test_labels_of_words(monkeypatch, lost, word):
             + np.random.default_rng(model.seed).normal(0, 1e-3, 9)
         )
         return SimpleNamespace(
-            table=lambda: pd.DataFrame(
-                {f"{task} (token probe)": score for task in parse.TASKS}
-            )
+            table=lambda: pd.DataFrame({f"{parse.TASK} (token probe)": score})
         )
 
     monkeypatch.setattr(parse, "open_evaluation", scores)
@@ -37,7 +35,7 @@ def test_words_of_python_know_the_brackets_around_them(monkeypatch):
     monkeypatch.setattr(
         parse.inspect, "getsource", lambda _: "x = 1  # none\ny = f([1, (2)], 'a b')\n"
     )
-    (line,) = parse.depths(SMALL)
+    (line,) = parse.depths()
     assert [word for word, _ in line] == [
         "y",
         "=",
@@ -55,42 +53,3 @@ def test_words_of_python_know_the_brackets_around_them(monkeypatch):
         ")",
     ]
     assert "".join(depth for _, depth in line) == "00012222222111"
-
-
-@pytest.mark.parametrize(
-    ("gains", "words"),
-    [
-        ({"aligned": 0.8}, {"aligned": "held"}),
-        ({"aligned": -0.8}, {"aligned": "did not hold"}),
-        ({"aligned": 0.0}, {"aligned": "not decided"}),
-    ],
-)
-def test_accepted_length_at_half_depth(monkeypatch, gains, words):
-    half, layers = SMALL.depth // 2, pd.RangeIndex(1, SMALL.depth + 1)
-
-    def drafted(folder):
-        model = folder.asset.model
-        kind = model.objective
-        # other layers say the opposite, and seeds differ by more than the kinds do
-        length = (
-            2
-            + model.seed
-            + np.random.default_rng(len(kind) + model.seed).normal(0, 1e-2, SMALL.depth)
-        )
-        length += gains.get(kind, 0.0) * np.where(layers == half, 1, -1)
-        return pd.DataFrame({draft.AGREEMENT: 50.0, draft.LENGTH: length}, index=layers)
-
-    monkeypatch.setattr(draft, "opened", drafted)
-    history = SimpleNamespace(
-        metric=lambda _: pd.Series(range(SMALL.depth + 1), dtype=float)
-    )
-    monkeypatch.setattr(draft, "open_run", lambda _: history)
-    world = World(None, SMALL)
-    assert verdicts("Q-draft", world) == words
-    found = draft.longer_drafts.judge(world)
-    assert [plot.title for plot in found.plots] == [
-        "Accepted length by layer",
-        "Agreement by layer",
-        "Perplexity by layer",
-    ]
-    assert [number.value for number in found.numbers[1::2]] == [8.0] * 2

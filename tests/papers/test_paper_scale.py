@@ -15,14 +15,26 @@ from transformers import (
 )
 
 from layerscope_papers import catalogue, language, reproduce, vision
+from layerscope_papers.assets import Assets
 from layerscope_papers.layers import prompts
-from layerscope_papers.tracing import generated, glue
+from layerscope_papers.layers.embedders import MODELS as tuned_models
+from layerscope_papers.layers.image_models import Objectives
+from layerscope_papers.tracing import generated, glue, transfer
+
+SMALL = {"depth": 3, "width": 16, "heads": 2, "size": 8, "patch": 4, "seeds": 1}
+SMALL_VIT = replace(vision.SMALL, **SMALL)
 
 
 def spoken(folder: Path, seed: int) -> str:
     """Return the folder of a language model of 128 positions."""
     config = GPT2Config(**tiny.gpt2().config.to_diff_dict() | {"n_positions": 128})
     tiny.saved(tiny.seeded(GPT2LMHeadModel, config, seed), folder, special=False)
+    return str(folder)
+
+
+def encoder(folder: Path) -> str:
+    """Return the folder of a small BERT with its tokenizer."""
+    tiny.saved(tiny.bert(), folder, special=True)
     return str(folder)
 
 
@@ -45,35 +57,90 @@ def test_language_models(tmp_path: Path, monkeypatch) -> None:
     base, tuned = (spoken(tmp_path / str(seed), seed) for seed in (0, 1))
     own = {"data": str(data), "samples": 12, "seeds": 1}
     trained = replace(
-        generated.PAPER, hub=base, context=64, steps=2, batch_size=2, **own
+        generated.PAPER,
+        hub=base,
+        encoder=encoder(tmp_path / "encoder"),
+        context=64,
+        steps=2,
+        batch_size=2,
+        **own,
     )
     pair = tuple(
         replace(setup, hub=hub, **own)
         for setup, hub in zip(prompts.REASONING, (base, tuned), strict=True)
     )
-    settings = {"T-fig9": trained, "L-fig5": pair}
+    embedders = {
+        name: replace(setup, hub=hub, **own)
+        for (name, setup), hub in zip(
+            tuned_models.items(), (base, tuned, tuned), strict=True
+        )
+    }
+    settings = {"T-fig9": trained, "L-fig5": pair, "L-fig13": embedders}
     board = run(settings, settings, tmp_path / "out", monkeypatch)
     assert {v.interval.n for v in board["T-fig9"].verdicts} == {1}
     assert {v.word for v in board["T-fig9"].verdicts} == {"not decided"}
     higher, steadier = board["L-fig5"].verdicts
     assert higher.interval.n == steadier.interval.n > 0
     assert np.isfinite([higher.interval.value, steadier.interval.value]).all()
+    of_tuned = {v.claim.name: v.interval for v in board["L-fig13"].verdicts}
+    assert of_tuned["invariance supervised"] == of_tuned["invariance unsupervised"]
+    assert of_tuned["invariance supervised"].n == 3
+    assert of_tuned["entropy supervised"].n == higher.interval.n
+
+
+def pictures(folder: Path, count: int) -> None:
+    """Write random images of two classes."""
+    draws = np.random.default_rng(0)
+    for number in range(count):
+        path = folder / ("cat" if number % 2 else "dog") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = draws.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+
+
+def test_image_models_by_objective(tmp_path: Path, monkeypatch) -> None:
+    for part in ("train", "val"):
+        pictures(tmp_path / "data" / "imagenet" / part, 24)
+    config = ViTConfig(**SMALL_VIT.config(4), num_labels=2)
+    names = [str(tmp_path / str(seed)) for seed in range(4)]
+    for seed, name in enumerate(names):
+        tiny.seeded(ViTForImageClassification, config, seed).save_pretrained(name)
+        ViTImageProcessor(size={"height": 8, "width": 8}).save_pretrained(name)
+    setup = Objectives(
+        autoregressive=tuple(names[:1]),
+        exceptions=tuple(names[1:2]),
+        others=tuple(names[1:]),
+        samples=24,
+        device="cpu",
+    )
+    options = {"data_dir": tmp_path / "data"}
+    board = run(
+        ["L-fig14"], {"L-fig14": setup}, tmp_path / "out", monkeypatch, **options
+    )
+    counts = {v.claim.name: v.interval.n for v in board["L-fig14"].verdicts}
+    assert counts == {"valley": 24, "steady": 3, "accuracy": 4}
+    values = [v.interval.value for v in board["L-fig14"].verdicts]
+    assert np.isfinite(values).all()
+
+
+def test_images_of_another_source_are_a_folder_of_their_own(tmp_path: Path) -> None:
+    pictures(tmp_path / "cifar10.2", 6)
+    (need, *_) = catalogue.recipes()["T-fig17"].local(vision.PAPER)
+    model = vision.STANDARD.seeds(vision.PAPER)[0]
+    found = transfer.Elsewhere(model, transfer.SOURCE).data(
+        Assets(tmp_path, None, tmp_path)
+    )
+    assert need == "cifar10.2"
+    assert sorted(found.labels) == ["cat"] * 3 + ["dog"] * 3
 
 
 def test_a_model_of_the_hub_is_tuned_on_a_folder_of_images(
     tmp_path: Path, monkeypatch
 ) -> None:
-    draws = np.random.default_rng(0)
-    for part, count in (("train", 8), ("test", 6)):
-        for number in range(count):
-            kind = "cat" if number % 2 else "dog"
-            path = tmp_path / "data" / "cifar10" / part / kind / f"{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pixels = draws.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(path)
-    small = {"depth": 3, "width": 16, "heads": 2, "size": 8, "patch": 4, "seeds": 1}
+    pictures(tmp_path / "data" / "cifar10" / "train", 8)
+    pictures(tmp_path / "data" / "cifar10" / "test", 6)
     how = {"epochs": 1, "batch_size": 4, "device": "cpu"}
-    setup = replace(vision.TUNED, hub=str(tmp_path / "deit"), **small, **how)
+    setup = replace(vision.TUNED, hub=str(tmp_path / "deit"), **SMALL, **how)
     config = ViTConfig(**setup.config(setup.depth), num_labels=5)
     ViTForImageClassification(config).save_pretrained(setup.hub)
     ViTImageProcessor(size={"height": 8, "width": 8}).save_pretrained(setup.hub)
