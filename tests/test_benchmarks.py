@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1] / "benchmarks"
 SMALL = {
     "aligned_loss": "--exits 2 --tokens 16 --width 8 --classes 50 --repeats 1",
     "all_layers": "--samples 20 --texts 8 --no-judging",
+    "causal_depth": "minilm --samples 24",
     "early_exit": "--batches 1 --repeats 1 --width 48",
     "extraction": "--texts 40 --repeats 1 --no-workers",
     "memory": "--child texts.csv",

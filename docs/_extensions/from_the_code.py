@@ -37,6 +37,7 @@ COMPUTED_FROM = {
     "pairs": "Two layers",
     "lens": "What a layer predicts",
     "labels": "States and your labels",
+    "forward": "A forward watched inside, or with a part left out",
 }
 
 UNIT_ROWS = SimpleNamespace(rows=("unit",))
@@ -100,7 +101,7 @@ def from_states() -> str:
         "states, pooled or of tokens": ("pooled", "path", "pairs"),
         "and labels": ("labels",),
         "states of tokens": ("tokens",),
-        "only a model that runs": ("lens", "views"),
+        "only a model that runs": ("lens", "views", "forward"),
     }
     lines = ["| from | metrics |", "| --- | --- |"]
     for what, kinds in given.items():

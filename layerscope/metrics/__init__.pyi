@@ -1,6 +1,13 @@
 from .alpha_req import alpha_req as alpha_req
 from .angular_distance import angular_distance as angular_distance
 from .anisotropy import anisotropy as anisotropy
+from .causal_depth import (
+    Branch as Branch,
+    branch_contribution as branch_contribution,
+    causal_depth as causal_depth,
+    contribution_change as contribution_change,
+    prediction_change as prediction_change,
+)
 from .cca import cca as cca
 from .cka import (
     cka as cka,
@@ -62,3 +69,8 @@ from .rankme import rankme as rankme
 from .rsa import rsa as rsa
 from .saturation_layer import saturation_layer as saturation_layer
 from .svcca import svcca as svcca
+from .valley import (
+    Valley as Valley,
+    first_token_attention as first_token_attention,
+    valley as valley,
+)

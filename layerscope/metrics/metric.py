@@ -17,7 +17,9 @@ from typing import Any, ClassVar, Literal
 
 SOURCE = re.compile(r"^Source: (.+?)\.?(?:\n\n|\Z)", re.M | re.S)
 """Where a docstring says where a metric comes from."""
-Needs = Literal["tokens", "pooled", "views", "path", "pairs", "lens", "labels"]
+Needs = Literal[
+    "tokens", "pooled", "views", "path", "pairs", "lens", "labels", "forward"
+]
 
 
 class How:

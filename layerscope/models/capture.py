@@ -14,6 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from layerscope.models.attention import ATTENTION, weights_in
 from layerscope.models.forward import (
     Args,
     Hooks,
@@ -29,8 +30,8 @@ from layerscope.models.sublayers.watch import Spot, Tap, as_state
 Visit = Callable[[int, str, Tensor], None]
 """Called as visit(layer, site, tokens[B, T, D]), layers 0..L in order, site "raw" then, with a norm, "normed".
 
-Sub-layers come before their block's layer. A visit may itself run the model, bypassed: that is not
-visited."""
+Sub-layers come before their block's layer, and so do attention weights [B, H, T, T] at the site "attention". A
+visit may itself run the model, bypassed: that is not visited."""
 
 
 class Enough(Exception):
@@ -47,8 +48,8 @@ def capture(
 ) -> None:
     """Run `module` once and visit every layer's state, raw and (where the model has a final norm) normed.
 
-    `taps` are sub-layers to be visited as well. Nothing after layer `until` (default: the last) is
-    computed; one beyond the last lets the whole forward run.
+    `taps` are sub-layers and attention weights to be visited as well. Nothing after layer `until`
+    (default: the last) is computed; one beyond the last lets the whole forward run.
     """
     last = stack.depth
     if until is not None:
@@ -56,9 +57,15 @@ def capture(
     norm = None
     if stack.norm:
         norm = module.get_submodule(stack.norm)
-    sites = {(tap.layer, tap.spot): tap.site for tap in taps}
+    sites: dict[tuple[int, Spot], str] = {}
+    attention = set()
+    for tap in taps:
+        if tap.site == ATTENTION:
+            attention.add((tap.layer, tap.spot))
+        else:
+            sites[tap.layer, tap.spot] = tap.site
     length = tokens_read(module, stack, inputs)
-    visitor = _Visitor(stack, visit, last, length, norm, sites)
+    visitor = _Visitor(stack, visit, last, length, norm, sites, attention)
     with hooked(visitor.hooks(module)), suppress(Enough):
         forward(module.get_submodule(stack.entry), inputs)
         if last > stack.depth:
@@ -78,6 +85,7 @@ class _Visitor:
     length: int | None
     norm: nn.Module | None
     taps: dict[tuple[int, Spot], str]
+    attention: set[tuple[int, Spot]]
     shape: torch.Size = torch.Size()
     layer: int = 0
     entered: int = 0
@@ -89,12 +97,12 @@ class _Visitor:
         paths = list(dict.fromkeys(self.stack.blocks))
         for path in paths:
             enter = None
-            if self.taps or path == paths[0]:
+            if self.taps or self.attention or path == paths[0]:
                 enter = self._enter
             yield module.get_submodule(path), enter, self._leave
         # once each, as several blocks may share one
         inside = set()
-        for layer, spot in self.taps:
+        for layer, spot in {*self.taps, *self.attention}:
             block = module.get_submodule(self.stack.blocks[layer - 1])
             inside.add((block.get_submodule(spot.path), spot.path))
         for child, path in inside:
@@ -141,6 +149,11 @@ class _Visitor:
         """See what a module inside a block gives."""
         spot = Spot(path, self.calls[path] - 1, False)
         self._show_inside(spot, output)
+        if (self.entered, spot) in self.attention:
+            weights = weights_in(output)
+            assert weights is not None
+            seen = slice(None, self.length)
+            self.visit(self.entered, ATTENTION, weights[..., seen, seen])
 
     def _show_inside(self, spot: Spot, value: object) -> None:
         """Visit a sub-layer, if one is seen at this spot."""

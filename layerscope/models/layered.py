@@ -15,7 +15,7 @@ from layerscope.models.lens import Lens
 from layerscope.models.loading import Loaded
 from layerscope.models.pooling import Projection, Vectors, parse
 from layerscope.models.stack import Stack
-from layerscope.models.sublayers.watch import Sublayers
+from layerscope.models.sublayers.watch import Sublayers, Tap
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LayeredModel:
     rest of the batch does. `lens` gives predictions, `scorer` one number of a sample. `projection`:
     on to the space that two towers share, if there is one.
     `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in
-    the probe.
+    the probe. `attention`: where blocks give their weights, if a run visits these.
     """
 
     loaded: Loaded
@@ -45,6 +45,7 @@ class LayeredModel:
     tokens: int = 1
     projection: Projection | None = None
     sublayers: Sublayers = Sublayers()
+    attention: tuple[Tap, ...] = ()
 
     @property
     def module(self) -> nn.Module:
@@ -114,8 +115,9 @@ class LayeredModel:
         return self.sites[-1]
 
     def run(self, inputs: Inputs, visit: Visit, until: int | None = None) -> None:
-        """Run one batch on the model's device and visit every layer, and the sub-layers that were asked for."""
-        capture(self.module, self.stack, inputs, visit, until, self.sublayers.taps)
+        """Run one batch on the model's device and visit every layer, and the taps that were asked for."""
+        taps = (*self.sublayers.taps, *self.attention)
+        capture(self.module, self.stack, inputs, visit, until, taps)
 
     def joins(self, length: int, longest: int) -> bool:
         """Return whether a sample may be padded to the longest of its batch without a change of its states."""

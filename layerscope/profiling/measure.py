@@ -18,12 +18,22 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from layerscope.metrics.factors import FromTokens, Tokens
+from layerscope.models.attention import ATTENTION
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
+from layerscope.profiling.depth import DepthMeasure
 from layerscope.profiling.plan import Job
+from layerscope.profiling.prepared import runs
+from layerscope.profiling.valley import ValleyMeasure
 from layerscope.runs.folder import packed
 from layerscope.runs.registry import measured
 from layerscope.runs.states import OWN, PROJECTED
+
+OBSERVERS: dict[str, type[ValleyMeasure] | type[DepthMeasure]] = {
+    "valley": ValleyMeasure,
+    "causal_depth": DepthMeasure,
+}
+"""What follows a forward for the metrics that change how the model runs."""
 
 
 class BatchMeasure:
@@ -45,12 +55,16 @@ class BatchMeasure:
         self.original = bool((rows["view"] == 0).all())
         self.poolings = job.vectors.poolings
         self.token_metrics = []
+        self.observers = list[ValleyMeasure | DepthMeasure]()
         self.reads_head = False
         if self.original:
             self.poolings = (*job.vectors.poolings, *job.vectors.pairs)
             for metric, how in measured(FromTokens):
                 if self.options.measures(metric):
                     self.token_metrics.append((metric, how))
+            for name, kind in OBSERVERS.items():
+                if name in self.options.metrics and runs(job):
+                    self.observers.append(kind(job, inputs, rows))
             has_lens = self.model.lens is not None
             self.reads_head = has_lens and self.options.wants("lens")
         self.positions: Tensor | None = None
@@ -67,6 +81,10 @@ class BatchMeasure:
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
         """Take from the states of one layer, `[B, T, D]` or pooled `[B, D]`, what the options ask for."""
+        for observer in self.observers:
+            observer.visit(layer, site, tokens)
+        if site == ATTENTION:
+            return
         if not self.has_mask:
             # once a batch; where all states are real every layer is spared the masking
             mask = self.model.mask(self.inputs, tokens)
@@ -144,6 +162,8 @@ class BatchMeasure:
                 out[key] = by_layer
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
+        for observer in self.observers:
+            out |= observer.tensors()
         out["broken"] = self._first_broken()
         return {name: values.cpu() for name, values in out.items()}
 

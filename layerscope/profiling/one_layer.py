@@ -15,13 +15,18 @@ from layerscope.metrics import factors
 from layerscope.metrics.arrays import Estimate, mean
 from layerscope.metrics.readings import FromReadings, Readings
 from layerscope.profiling.source import Row, Source
-from layerscope.runs.registry import about, is_scalar, parse_key
+from layerscope.runs.registry import Needs, about, is_scalar, parse_key
 from layerscope.runs.states import OWN, Column
 
 
-def token_items(source: Source) -> list[str]:
-    """Return the keys of the per-sample values, such as `curvature.raw`."""
-    return sorted(filter(is_scalar, source.folder.sample_keys()), key=parse_key)
+def value_items(needs: Needs, source: Source) -> list[str]:
+    """Return the keys of the per-sample values of a kind, such as `curvature.raw`."""
+    by_place = {}
+    for key in filter(is_scalar, source.folder.sample_keys()):
+        name, variant, site = parse_key(key)
+        if about(name).needs == needs:
+            by_place[name, variant or "", site] = key
+    return [by_place[place] for place in sorted(by_place)]
 
 
 def token_rows(source: Source, key: str) -> Iterator[Row]:
@@ -54,8 +59,11 @@ def rows_by_layer(
     """
     name, variant, site = parse_key(key)
     layers = source.run.layers_at(site)
+    is_of_tokens = about(name).needs == "tokens"
     for layer, estimate in zip(layers, estimates, strict=False):
-        yield source.row(name, Column(site, layer), *estimate, variant=variant)
+        # what is of blocks has no value at layer 0
+        if is_of_tokens or estimate.n:
+            yield source.row(name, Column(site, layer), *estimate, variant=variant)
 
 
 def layer_items(source: Source) -> list[tuple[str, Column]]:

@@ -39,6 +39,7 @@ class PassOptions:
     exclude_sinks: bool = False
     lens_tokens: int | str | None = "auto"
     sublayers: bool = False
+    ablate: str | None = None
     views: int = 2
     view_samples: int = 1000
     batch_size: int | None = None
@@ -67,7 +68,9 @@ class PassOptions:
     @classmethod
     def of_run(cls, stored: Mapping[str, Any]) -> "PassOptions":
         """Return the options that a run's manifest holds."""
-        return cls(**{field.name: stored[field.name] for field in fields(cls)})
+        # a run may be older than an option
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: stored[name] for name in names & stored.keys()})
 
     def check(self) -> None:
         """Raise `LayerscopeError` where options do not fit together."""
@@ -76,6 +79,10 @@ class PassOptions:
         if self.repeat_tokens is not None and self.random_tokens is not None:
             raise LayerscopeError(
                 "repeat_tokens and random_tokens need a run each: give one of the two"
+            )
+        if self.ablate is not None and "valley" not in self.metrics:
+            raise LayerscopeError(
+                "`ablate` is for the metric valley: name it in `metrics`, or leave `ablate` out"
             )
         if not isinstance(self.pooling, str):
             raise LayerscopeError(

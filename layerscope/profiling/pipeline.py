@@ -41,6 +41,7 @@ from layerscope.profiling.forward_pass import shared_run
 from layerscope.profiling.identity import describe
 from layerscope.profiling.options import PassOptions, ProfileOptions
 from layerscope.profiling.plan import Job
+from layerscope.profiling.prepared import prepared
 from layerscope.profiling.samples import as_read
 from layerscope.profiling.source import can_be_probed
 from layerscope.profiling.states_job import lack_of_states, of_states
@@ -79,14 +80,17 @@ def run_profile(options: ProfileOptions) -> Run:
         text_column=options.text_column,
         label_column=options.label_column,
     )
-    manifest = describe_job(job)
-    if stream is not None:
-        manifest = of_data(manifest, stream)
-    path = options.out or _folder_for(job, data, manifest)
-    with locked(path) if team.leads else nullcontext():
-        if stream is None:
-            return _run(path, job, manifest, measuring, reporter, team)
-        return _run_stream(path, job, stream, manifest, describe_job, reporter, team)
+    with prepared(job) as job:
+        manifest = describe_job(job)
+        if stream is not None:
+            manifest = of_data(manifest, stream)
+        path = options.out or _folder_for(job, data, manifest)
+        with locked(path) if team.leads else nullcontext():
+            if stream is None:
+                return _run(path, job, manifest, measuring, reporter, team)
+            return _run_stream(
+                path, job, stream, manifest, describe_job, reporter, team
+            )
 
 
 def _run_stream(
@@ -245,7 +249,7 @@ def _lack(
         return reason
     if needs == "views" and options.views == 0:
         return "it compares views of a sample (give `views=1` or more)"
-    if needs == "tokens" and model.rank == 2:
+    if needs in ("tokens", "forward") and model.rank == 2:
         return "the states of this model have no tokens"
     if needs == "lens" and model.lens is None:
         return f"{model.loaded.name} has no head over these layers"

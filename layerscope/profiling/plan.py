@@ -31,6 +31,7 @@ from layerscope.models import LayeredModel, Vectors
 from layerscope.models.batching import batch_starts
 from layerscope.models.encode import TextEncoder
 from layerscope.models.layered import class_numbers
+from layerscope.models.sublayers.watch import Sublayers
 from layerscope.profiling.options import PassOptions
 
 BATCHES_PER_SHARD = 4
@@ -49,6 +50,8 @@ class Job:
     corpus: Corpus
     options: PassOptions
     vectors: Vectors
+    inner: Sublayers = Sublayers()
+    """Sub-layers that metrics look at which change how the model runs; those of `model` are measured themselves."""
 
 
 def seeded(items: Any, most: int, seed: Any) -> Any:

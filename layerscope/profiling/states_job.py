@@ -97,6 +97,8 @@ def lack_of_states(needs: Needs, model: StatesModel) -> str | None:
         return "views of a sample need a model that runs"
     if needs == "tokens" and model.rank == 2:
         return "the states are pooled"
+    if needs == "forward":
+        return "it takes a model that runs"
     if needs == "lens":
         return "a head takes the model itself"
     return None

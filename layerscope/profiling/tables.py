@@ -27,8 +27,8 @@ from layerscope.profiling.one_layer import (
     lens_items,
     lens_rows,
     pooled_rows,
-    token_items,
     token_rows,
+    value_items,
 )
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.source import Part, Row, Source
@@ -52,12 +52,13 @@ class Step(NamedTuple):
 
 STEPS: dict[Needs, Step] = {
     "labels": Step(label_items, label_rows),
-    "tokens": Step(token_items, token_rows),
+    "tokens": Step(partial(value_items, "tokens"), token_rows),
     "pooled": Step(layer_items, pooled_rows),
     "views": Step(layer_items, view_rows),
     "path": Step(path_items, path_rows),
     "pairs": Step(pair_items, pair_rows),
     "lens": Step(lens_items, lens_rows),
+    "forward": Step(partial(value_items, "forward"), token_rows),
 }
 """Where processes share the items, small ones at the end fill the time after the long ones."""
 

@@ -59,6 +59,7 @@ def profile(
         int | str | None, Whole(1, words=("all", "auto")), METRIC
     ] = "auto",
     sublayers: Annotated[bool, METRIC] = False,
+    ablate: Annotated[str | None, OneOf(("sinks",)), METRIC] = None,
     views: Annotated[int, Whole(0, 1000), VIEWS] = 2,
     view_samples: Annotated[int, Whole(2), VIEWS] = 1000,
     batch_size: Annotated[int | None, Whole(1), PASS] = None,
@@ -100,7 +101,8 @@ def profile(
         random_tokens: probability of replacing each token by a random one of the vocabulary.
         prompt: text prepended to every text.
         metrics: metrics to compute: default, seven (those of Layer by Layer), all, or names
-            separated by commas.
+            separated by commas; valley and causal_depth, which change how the model runs, are in no
+            set.
         pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls,
             last, first, separated by commas.
         alpha: orders of the Rényi entropies, such as 1 or 1,2.
@@ -114,6 +116,7 @@ def profile(
         lens_tokens: number of token positions read through the head, or all; auto reads all if that
             takes seconds, else a share.
         sublayers: also measure inside each block: what attention and MLP add, and the stream between.
+        ablate: sinks also measures valley in a forward without the MLP writes that make tokens massive.
         views: augmentations of each sample, for InfoNCE, LiDAR and DiME; 0 leaves them out.
         view_samples: number of samples that get views.
         batch_size: samples per forward; by default fitted to their length.

@@ -13,6 +13,7 @@ import numpy as np
 from layerscope.core import capital, count, spans
 from layerscope.runs.curves import SIMILAR, Curve, curves, heading, value_text
 from layerscope.runs.probed import Finding, Numbers, is_within, probed
+from layerscope.runs.why import why
 from layerscope.show.numbers import error, number
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def findings(run: "Run", measured: list[Curve] | None = None) -> list[Finding]:
         family = [curve for curve in measured if curve.metric == name]
         if family and np.isfinite(family[0].values).any():
             sentences += describe(family[0], heading(family[0], family))
-    return sentences
+    return [*sentences, *why(run, measured)]
 
 
 def answer(run: "Run", measured: list[Curve], sentences: list[Finding]) -> str:

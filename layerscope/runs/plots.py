@@ -52,6 +52,11 @@ SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
         ("tokens", "pooled", "views", "path"), "Quality of each layer",
         "Entropy, geometry and invariance, without labels. Whether high or low is better differs by model and data.",
     ),
+    "why": (
+        ("forward",), "Why: massive tokens, and skipped blocks",
+        "Token entropy with and without massive tokens, the attention to the first one, and what skipping a block "
+        "changes.",
+    ),
     "similarity": (
         ("pairs",), "Similarity to the last layer",
         "How close each layer is to the last, and every two layers to each other.",

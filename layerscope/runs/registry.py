@@ -24,7 +24,8 @@ ORDER = (
     "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability",
     "layer_accuracy", "perplexity", "cross_entropy", "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles",
     "saturation_layer", "agreement", "saturated", "effective_depth", "linear_probe", "linear_probe_c", "knn_probe",
-    "ridge_probe",
+    "ridge_probe", "valley", "first_singular", "first_norm", "largest_norm", "first_attention", "causal_depth",
+    "skip_prediction", "skip_later", "branch_cosine", "branch_norm",
 )  # fmt: skip
 """Metrics are shown in this order; one that is not listed follows those of its kind."""
 SEVEN = (
@@ -71,8 +72,9 @@ RANKS = [*METRICS, *TRAINED, *COUNTS]
 SETS = {
     "default": tuple(name for name in METRICS if name in DEFAULT),
     "seven": tuple(name for name in METRICS if name in SEVEN),
-    "all": tuple(METRICS),
+    "all": tuple(name for name, m in METRICS.items() if m.needs != "forward"),
 }
+"""Those that change how the model runs are in no set: they are measured where they are named."""
 
 
 CHOICES = {
@@ -162,7 +164,7 @@ def is_scalar(key: str) -> bool:
     >>> is_scalar("curvature.raw"), is_scalar("raw.mean")
     (True, False)
     """
-    return about(key.split(".")[0]).needs == "tokens"
+    return about(key.split(".")[0]).needs in ("tokens", "forward")
 
 
 def parse_key(key: str) -> tuple[str, str | None, str]:

@@ -179,7 +179,7 @@ def replay(
         call = calls[path]
         calls[path] += 1
         if (path, call) in hand:
-            args, kwargs = _swapped(args, kwargs, hand[path, call])
+            args, kwargs = swapped(args, kwargs, hand[path, call])
         see(Spot(path, call, True), hidden_in(args, kwargs))
         return args, kwargs
 
@@ -190,14 +190,14 @@ def replay(
     for path, child in run.block.named_modules():
         if path:
             hooks.append((child, partial(before, path), partial(after, path)))
-    args, kwargs = _swapped(run.args, run.kwargs, start.clone(), others=others)
+    args, kwargs = swapped(run.args, run.kwargs, start.clone(), others=others)
     with hooked(hooks):
         output = run.block(*args, **kwargs)
     see(WHOLE, hidden_of(output))
     return seen
 
 
-def _swapped(
+def swapped(
     args: Args, kwargs: Kwargs, state: Tensor, *, others: bool = False
 ) -> tuple[Args, Kwargs]:
     """Return the arguments of a call with another state instead of the one it is given."""
@@ -210,6 +210,6 @@ def _swapped(
             return value.roll(1, -1)
         return value
 
-    swapped: tuple[Args, Kwargs]
-    swapped = tree_map_only(Tensor, other, (args, kwargs))
-    return swapped
+    arguments: tuple[Args, Kwargs]
+    arguments = tree_map_only(Tensor, other, (args, kwargs))
+    return arguments

@@ -1,0 +1,92 @@
+"""Attention weights: which modules give them, and the implementation that does.
+
+Fused attention never holds the weights [B, H, T, T]. The eager one of transformers returns them
+beside the states, from a module that is found here by what it returns: four dimensions, the last two
+as long as the text, and rows that sum to 1.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.models.forward import (
+    Args,
+    Hooks,
+    Inputs,
+    Kwargs,
+    forward,
+    hooked,
+    state_of,
+    tensors_in,
+)
+from layerscope.models.stack import Stack
+from layerscope.models.sublayers.watch import Spot, Tap
+
+ATTENTION = "attention"
+"""The site of attention weights."""
+
+
+@contextmanager
+def eager_attention(module: Any) -> Iterator[bool]:
+    """Within, a model of transformers computes attention eagerly, as only then it gives the weights.
+
+    Yields whether that changes anything; afterwards it is as it was.
+    """
+    before = getattr(getattr(module, "config", None), "_attn_implementation", "eager")
+    changes = before not in (None, "eager") and hasattr(
+        module, "set_attn_implementation"
+    )
+    if changes:
+        module.set_attn_implementation("eager")
+    try:
+        yield changes
+    finally:
+        if changes:
+            module.set_attn_implementation(before)
+
+
+@torch.inference_mode()
+def find_attention(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Tap, ...]:
+    """Return where blocks give their attention weights, one tap for each layer that has them, by a small forward."""
+    taps: dict[int, Tap] = {}
+    calls: dict[str, int] = defaultdict(int)
+    layer, length = 0, 0
+
+    def enter(_: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        nonlocal layer, length
+        layer += 1
+        length = state_of((args, kwargs)).shape[1]
+        calls.clear()
+
+    def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
+        calls[path] += 1
+        weights = weights_in(output)
+        if layer in taps or weights is None or weights.shape[-1] != length:
+            return
+        sums = weights.float().sum(-1)
+        if torch.allclose(sums, torch.ones_like(sums), atol=1e-2):
+            taps[layer] = Tap(ATTENTION, layer, Spot(path, calls[path] - 1, False))
+
+    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
+    hooks: list[Hooks] = [(block, enter, None) for block in blocks]
+    for block in blocks:
+        for path, child in block.named_modules():
+            if path:
+                hooks.append((child, None, partial(after, path)))
+    with hooked(hooks):
+        forward(module.get_submodule(stack.entry), inputs)
+    return tuple(taps.values())
+
+
+def weights_in(output: object) -> Tensor | None:
+    """Return the attention weights [B, H, T, T] among a module's results, None where there are none."""
+    for tensor in tensors_in(output):
+        is_square = tensor.ndim == 4 and tensor.shape[-1] == tensor.shape[-2]
+        if is_square and tensor.is_floating_point():
+            return tensor
+    return None

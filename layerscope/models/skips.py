@@ -1,0 +1,99 @@
+"""Skip each block in turn at the cost of the blocks after it: those before it have not changed.
+
+One forward records what every block was called with, and the stream between them. Without block 3
+of 5 the stream before block 3 goes on into blocks 4 and 5, which run again with their own arguments:
+
+    recorded   h₀ → 1 → h₁ → 2 → h₂ → 3 → h₃ → 4 → h₄ → 5 → h₅
+    without 3                    h₂ ──────→ h₂ → 4 → h₄′ → 5 → h₅′
+
+All L of them take L (L − 1) / 2 blocks, less than L / 2 forwards.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.models.capture import capture
+from layerscope.models.forward import Args, Inputs, Kwargs, hooked, state_of
+from layerscope.models.layered import LayeredModel
+from layerscope.models.sublayers.watch import Tap, swapped
+
+See = Callable[[int, str, Tensor], None]
+
+
+@dataclass(frozen=True)
+class BlockCall:
+    """One execution of a block: what it was called with, and a copy of the state that it read."""
+
+    block: nn.Module
+    args: Args
+    kwargs: Kwargs
+    state: Tensor
+
+    def again(self, state: Tensor) -> Tensor:
+        """Return what the block gives for another state, all else being the same."""
+        # a block may change its input in place
+        args, kwargs = swapped(self.args, self.kwargs, state.clone())
+        return state_of(self.block(*args, **kwargs))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The block executions of one forward, and the stream [B, T, D] of layers 0..L."""
+
+    calls: tuple[BlockCall, ...]
+    stream: tuple[Tensor, ...]
+
+    @property
+    def contributions(self) -> tuple[Tensor, ...]:
+        """What each block adds to the stream."""
+        return tuple(after - before for before, after in pairwise(self.stream))
+
+    def check_length(self, length: int) -> None:
+        """Raise where the model fills texts of this many tokens up to whole windows: their blocks cannot be skipped."""
+        filled = self.stream[0].shape[1]
+        if filled != length:
+            raise LayerscopeError(
+                f"the model fills texts of {length} tokens up to {filled} inside its blocks: causal_depth cannot "
+                "skip them"
+            )
+
+    def without(self, block: int, where: Tensor) -> Iterator[Tensor]:
+        """Yield the stream of layers `block`..L where that block, counted from 1, is skipped at the tokens `where`."""
+        before, after = self.stream[block - 1], self.stream[block]
+        state = torch.where(where[..., None], before, after)
+        yield state
+        for call in self.calls[block:]:
+            state = call.again(state)
+            yield state
+
+
+@torch.inference_mode()
+def record(
+    model: LayeredModel, inputs: Inputs, taps: tuple[Tap, ...], see: See
+) -> Recorded:
+    """Run a batch and return its block executions; `see` is shown the sub-layers that are tapped."""
+    calls: list[BlockCall] = []
+    last: list[Tensor] = []
+
+    def enter(block: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        state = state_of((args, kwargs)).clone()
+        calls.append(BlockCall(block, args, kwargs, state))
+
+    def leave(_: nn.Module, __: object, ___: object, output: object) -> None:
+        last[:] = [state_of(output)]
+
+    def visit(layer: int, site: str, state: Tensor) -> None:
+        if site not in model.sites:
+            see(layer, site, state)
+
+    module, stack = model.module, model.stack
+    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
+    with hooked((block, enter, leave) for block in blocks):
+        capture(module, stack, inputs, visit, None, taps)
+    states = [call.state for call in calls]
+    return Recorded(tuple(calls), (*states, *last))

@@ -1,0 +1,157 @@
+"""What `valley` sees of a batch: the tokens of each layer with and without their sinks, and the attention they get.
+
+Three curves tell what a valley of the token entropy is made of:
+
+    all tokens       the forward as it is
+    without sinks    the same forward; tokens of more than 10 times the median norm are left out of
+                     the measure, layer by layer
+    sinks ablated    another forward, in which no MLP makes a token massive
+
+If only the first has the valley, one token makes it. If the second has it too, the other tokens are
+compressed themselves. If the third has it, they are compressed even where no sink was ever there to
+be read by later blocks.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from layerscope.metrics.factors import Tokens
+from layerscope.metrics.valley import Valley, first_token_attention, valley
+from layerscope.models import LayeredModel
+from layerscope.models.attention import ATTENTION
+from layerscope.models.forward import Inputs
+from layerscope.models.sinks import without_sink_writes
+from layerscope.profiling.plan import Job
+
+ALL = "all tokens"
+WITHOUT = "without sinks"
+ABLATED = "sinks ablated"
+COMPRESSION = {"valley": "entropy", "first_singular": "first_singular"}
+"""Metrics that are also taken without sinks, and what they are called in a `Valley`."""
+NORMS = ("first_norm", "largest_norm")
+
+
+class ValleyMeasure:
+    """Sees one forward of a batch, and runs a second one where sinks are to be ablated."""
+
+    def __init__(self, job: Job, inputs: Inputs, rows: pd.DataFrame) -> None:
+        self.job, self.inputs = job, inputs
+        # on a GPU eigenvalues are the cost: they are taken of a seeded share of the samples
+        chosen = np.ones(len(rows), dtype=bool)
+        if "entropy" in rows:
+            chosen = rows["entropy"].to_numpy()
+        self.chosen = torch.from_numpy(chosen).to(job.model.device)
+        self.seen = _Forward(job.model, inputs, self.chosen)
+
+    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
+        """Look at the states, or the attention, of one layer."""
+        self.seen.visit(layer, site, tokens)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the values `[layers, B]`, keyed as in a shard."""
+        values = self.seen.values()
+        if self.job.options.ablate is not None:
+            values |= self._ablated().ablated()
+        return values
+
+    def _ablated(self) -> "_Forward":
+        model = self.job.model
+        seen = _Forward(model, self.inputs, self.chosen)
+        taps = self.job.inner.taps
+        with without_sink_writes(model.module, model.stack, taps, self._sinks):
+            model.run(self.inputs, seen.visit)
+        return seen
+
+    def _sinks(self, states: Tensor) -> Tensor:
+        """Return which tokens of a block's states are sinks; what fills a text up is none."""
+        mask = self.job.model.mask(self.inputs, states)
+        return Tokens(states, mask).sinks
+
+
+class _Forward:
+    """Collects the values of one forward by what they are and where they were seen."""
+
+    def __init__(self, model: LayeredModel, inputs: Inputs, chosen: Tensor) -> None:
+        self.model = model
+        self.inputs = inputs
+        self.chosen = chosen
+        self.every = defaultdict[str, list[Valley]](list)
+        self.rest = defaultdict[str, list[Valley]](list)
+        self.heads: dict[int, Tensor] = {}
+
+    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
+        """Take the values of the states of one layer, or of its attention weights."""
+        if site == ATTENTION:
+            mask = self.model.mask(self.inputs, tokens[:, 0])
+            self.heads[layer] = first_token_attention(tokens, mask)
+            return
+        is_final = site == "normed" and layer == self.model.stack.depth
+        if site != "raw" and not is_final:
+            return
+        mask = self.model.mask(self.inputs, tokens)
+        if mask is not None:
+            mask = mask[self.chosen]
+        every = Tokens(tokens[self.chosen], mask)
+        measured = valley(every)
+        without = measured
+        if bool(every.sinks.any()):
+            without = valley(Tokens(every.states, mask, without_sinks=True))
+        self.every[site].append(measured)
+        self.rest[site].append(without)
+
+    def values(self) -> dict[str, Tensor]:
+        """Return the values by key: the entropy and the first singular value also of what is no sink."""
+        values = {}
+        for site in self.every:
+            every = self._by_layer(self.every[site])
+            rest = self._by_layer(self.rest[site])
+            for name, part in COMPRESSION.items():
+                values[f"{name}.{ALL}.{site}"] = every[part]
+                values[f"{name}.{WITHOUT}.{site}"] = rest[part]
+            for name in NORMS:
+                values[f"{name}.{site}"] = every[name]
+        return values | self._attention()
+
+    def ablated(self) -> dict[str, Tensor]:
+        """Return the values by key as those of a forward without the writes that make sinks."""
+        values = {}
+        for site in self.every:
+            every = self._by_layer(self.every[site])
+            for name, part in COMPRESSION.items():
+                values[f"{name}.{ABLATED}.{site}"] = every[part]
+            for name in NORMS:
+                values[f"{name}.{ABLATED}.{site}"] = every[name]
+        for key, by_layer in self._attention().items():
+            name, heads, site = key.split(".")
+            values[f"{name}.{heads},{ABLATED}.{site}"] = by_layer
+        return values
+
+    def _by_layer(self, layers: list[Valley]) -> dict[str, Tensor]:
+        """Return each part as `[layers, B]`, NaN for samples that are not among the chosen ones."""
+        parts = {}
+        for name in vars(layers[0]):
+            values = torch.stack([getattr(layer, name) for layer in layers])
+            whole = values.new_full((len(layers), len(self.chosen)), torch.nan)
+            whole[:, self.chosen] = values
+            parts[name] = whole.float()
+        return parts
+
+    def _attention(self) -> dict[str, Tensor]:
+        """Return mean and largest of the heads of each layer `[L + 1, B]`, NaN where a layer gives no weights."""
+        if not self.heads:
+            return {}
+        samples = len(self.chosen)
+        none = torch.full((self.model.stack.depth + 1, samples), torch.nan)
+        mean = none.to(self.chosen.device)
+        largest = mean.clone()
+        for layer, by_head in self.heads.items():
+            mean[layer] = by_head.mean(-1)
+            largest[layer] = by_head.amax(-1)
+        return {
+            "first_attention.mean head.raw": mean,
+            "first_attention.largest head.raw": largest,
+        }

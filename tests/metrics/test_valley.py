@@ -1,0 +1,172 @@
+"""Valley and causal depth against float64 numpy, and against versions of them that are wrong."""
+
+import numpy as np
+import pytest
+import torch
+
+from layerscope.metrics import (
+    branch_contribution,
+    causal_depth,
+    contribution_change,
+    first_token_attention,
+    prediction_change,
+    valley,
+)
+
+T, D = 9, 6
+
+
+def sample(seed, tokens=T):
+    """Return tokens of unequal lengths, the first of them massive."""
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=(tokens, D)) * rng.uniform(0.5, 2.0, size=(tokens, 1))
+    states[0] *= 40.0
+    return states
+
+
+def shares(states):
+    values = np.linalg.svd(states, compute_uv=False) ** 2
+    return values / values.sum()
+
+
+def entropy(states):
+    p = shares(states)
+    return float(-(p * np.log(p)).sum() / np.log(min(states.shape)))
+
+
+@pytest.mark.parametrize("tokens", [T, 4])  # more and fewer than features
+def test_valley_is_that_of_the_singular_values(tokens):
+    states = [sample(seed, tokens) for seed in range(3)]
+    found = valley(np.stack(states))
+    for i, one in enumerate(states):
+        norms = np.linalg.norm(one, axis=1)
+        expected = [
+            entropy(one),
+            shares(one)[0],
+            norms[0] / np.median(norms),
+            norms.max() / np.median(norms),
+        ]
+        parts = (found.entropy, found.first_singular, found.first_norm)
+        values = [float(part[i]) for part in (*parts, found.largest_norm)]
+        np.testing.assert_allclose(values, expected, rtol=1e-9)
+
+
+def test_padding_on_either_side_does_not_enter():
+    states = sample(0)
+    alone = valley(states)
+    for left in (True, False):
+        padded = np.full((T + 3, D), 7.0)
+        mask = np.zeros(T + 3)
+        span = slice(3, None) if left else slice(T)
+        padded[span] = states
+        mask[span] = 1
+        found = valley(padded, mask)
+        for name in vars(alone):
+            value = float(getattr(found, name))
+            assert value == pytest.approx(float(getattr(alone, name)), rel=1e-9)
+
+
+def test_a_sample_of_one_token_or_with_nan_has_no_value():
+    states = np.stack([sample(0), sample(1)])
+    states[1, 2, 0] = np.nan
+    mask = np.ones((2, T))
+    mask[0, 1:] = 0
+    assert all(bool(part.isnan().all()) for part in vars(valley(states, mask)).values())
+
+
+def test_half_precision_is_squared_in_float64():
+    states = torch.tensor(sample(0) * 300).half()
+    assert float(valley(states).entropy) == pytest.approx(
+        entropy(states.double().numpy()), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda s: entropy(s / np.linalg.norm(s, axis=1, keepdims=True)),
+        lambda s: entropy(s - s.mean(0)),
+        lambda s: entropy(s) * np.log(min(s.shape)),
+        lambda s: entropy(s[1:]),
+    ],
+)
+def test_unit_centred_unscaled_and_sinkless_entropies_are_others(wrong):
+    states = sample(0)
+    assert abs(float(valley(states).entropy) - wrong(states)) > 1e-3
+
+
+def attention(heads, tokens, seed=0):
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(heads, tokens, tokens))
+    scores[:, np.triu(np.ones((tokens, tokens)), 1) > 0] = -np.inf
+    weights = np.exp(scores)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def test_attention_to_the_first_token_is_the_mean_over_the_others():
+    weights = attention(3, T)
+    found = first_token_attention(weights).numpy()
+    np.testing.assert_allclose(found, weights[:, 1:, 0].mean(1), rtol=1e-12)
+    # with the first token itself, and towards the last
+    assert np.abs(found - weights[:, :, 0].mean(1)).min() > 1e-3
+    assert np.abs(found - weights[:, 1:, -1].mean(1)).min() > 1e-3
+
+
+def test_the_first_token_is_the_first_real_one():
+    weights, mask = np.zeros((2, T + 2, T + 2)), np.zeros(T + 2)
+    weights[:, 2:, 2:] = attention(2, T)
+    mask[2:] = 1
+    found = first_token_attention(weights, mask).numpy()
+    np.testing.assert_allclose(found, attention(2, T)[:, 1:, 0].mean(1), rtol=1e-12)
+    assert bool(first_token_attention(weights[:, :1, :1]).isnan().all())
+
+
+def test_change_of_a_contribution_is_relative_to_each_token():
+    rng = np.random.default_rng(0)
+    before, after = rng.normal(size=(2, 3, T, D))
+    before[:, 0] = 0.0  # the block adds nothing there
+    mask = rng.random((3, T)) < 0.7
+    mask[:, :2] = True
+    moved = np.linalg.norm(before - after, axis=-1)
+    size = np.linalg.norm(before, axis=-1)
+    found = contribution_change(before, after, mask).numpy()
+    for i in range(3):
+        kept = mask[i] & (size[i] > 0)
+        expected = (moved[i][kept] / size[i][kept]).mean()
+        assert found[i] == pytest.approx(expected, rel=1e-12)
+        assert abs(found[i] - moved[i][kept].sum() / size[i][kept].sum()) > 1e-3
+
+
+def test_change_of_a_prediction_is_between_probabilities():
+    rng = np.random.default_rng(0)
+    before, after = rng.normal(size=(2, 5, 7))
+    p, q = (
+        np.exp(each) / np.exp(each).sum(-1, keepdims=True) for each in (before, after)
+    )
+    found = prediction_change(before, after).numpy()
+    np.testing.assert_allclose(found, np.linalg.norm(p - q, axis=-1), rtol=1e-12)
+    # a shift of all logits changes no prediction, but does change the logits
+    assert float(prediction_change(before[0], before[0] + 3.0)) == pytest.approx(
+        0, abs=1e-12
+    )
+
+
+def test_branch_against_the_stream():
+    rng = np.random.default_rng(0)
+    added, stream = rng.normal(size=(2, T, D))
+    found = branch_contribution(added, stream)
+    norms = np.linalg.norm(added, axis=1), np.linalg.norm(stream, axis=1)
+    cosine = ((added * stream).sum(1) / norms[0] / norms[1]).mean()
+    assert float(found.cosine) == pytest.approx(cosine, rel=1e-12)
+    assert float(found.norm) == pytest.approx((norms[0] / norms[1]).mean(), rel=1e-12)
+    whole = branch_contribution(added, added + stream)
+    assert abs(float(whole.cosine) - cosine) > 1e-2
+
+
+def test_causal_depth_counts_blocks_that_matter_alike():
+    changes = np.array(
+        [[0.3, 0.3, 0.3, 0.3], [0.0, 2.0, 0.0, 0.0], [1.0, 0.5, 0.0, 0.0]]
+    )
+    found = causal_depth(changes).numpy()
+    np.testing.assert_allclose(found, [4.0, 1.0, 1.5**2 / 1.25], rtol=1e-12)
+    assert bool(causal_depth(np.zeros(3)).isnan())
