@@ -204,7 +204,7 @@ def _batches(
     step, epoch = 0, 0
     while True:
         generator = np.random.default_rng([plan.seed, epoch])
-        order = generator.permutation(np.flatnonzero(lengths > 0))
+        order = generator.permutation(len(lengths))
         for window in range(0, len(order), WINDOW * plan.batch_size):
             rows = order[window : window + WINDOW * plan.batch_size]
             batches = batches_of(teacher, lengths[rows].tolist(), plan.batch_size)

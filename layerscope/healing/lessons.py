@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.inputs import Corpus, pack
 from layerscope.models import LayeredModel
 
@@ -30,7 +30,7 @@ class Lessons:
 def distinct_samples(corpus: Corpus, model: LayeredModel, seed: int) -> list[Any]:
     """Return each sample of a corpus that gives the model something to learn from once, in a seeded order.
 
-    A language model reads running text in windows. Raises `LayerscopeError` for too few samples.
+    A language model reads running text in windows.
     """
     if corpus.running and model.is_language_model:
         tokenizer, longest = model.encoder.tokenizer, model.max_length or WINDOW  # type: ignore[attr-defined]  # it reads texts
@@ -40,21 +40,21 @@ def distinct_samples(corpus: Corpus, model: LayeredModel, seed: int) -> list[Any
     least = 1
     if model.is_language_model:
         least = 2
-    lengths = model.encoder.lengths(samples)
-    samples = [
-        sample
-        for sample, length in zip(samples, lengths, strict=True)
-        if length >= least
-    ]
-    if len(samples) < FEWEST:
+    lengths = np.array(model.encoder.lengths(samples))
+    return [samples[row] for row in np.flatnonzero(lengths >= least)]
+
+
+def check_enough(n: int, name: str, verb: str, fewest: int) -> None:
+    """Raise where `name` has fewer than the distinct samples that a verb needs."""
+    if n < fewest:
         raise LayerscopeError(
-            f"{corpus.name} has {len(samples)} distinct samples, and healing needs {FEWEST}: give more of them"
+            f"{name} has {count(n, 'distinct sample')}, and {verb} needs {fewest}: give more of them"
         )
-    return samples
 
 
 def lessons_of(corpus: Corpus, model: LayeredModel, seed: int) -> Lessons:
-    """Return the samples of a corpus in three parts."""
+    """Return the samples of a corpus in three parts; raises `LayerscopeError` for too few."""
     samples = distinct_samples(corpus, model, seed)
+    check_enough(len(samples), corpus.name, "healing", FEWEST)
     part = min(MOST, len(samples) // SHARE)
     return Lessons(samples[2 * part :], samples[:part], samples[part : 2 * part])

@@ -5,7 +5,7 @@ are its predictions; of an encoder it is the vector that it serves. The states o
 more in a step than one vector of a sample does, so both take part in the loss.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,10 @@ class Outputs:
     mask: Tensor | None
     given: Tensor
     are_logits: bool
+
+
+Read = Callable[[Outputs, Inputs], Tensor]
+"""What is read of a batch's outputs, a row for each sample."""
 
 
 def reads_logits(model: LayeredModel) -> bool:
@@ -74,6 +78,44 @@ def outputs_of(model: LayeredModel, inputs: Inputs, pooling: str) -> Outputs:
     logits = logits_of(output)
     if logits is not None and reads_logits(model):
         return Outputs(tokens, mask, logits.float(), are_logits=True)
+    return _with_vectors(model, tokens, mask, pooling, logits)
+
+
+def outputs_by_layer(
+    model: LayeredModel, inputs: Inputs, pooling: str, read: Read
+) -> Tensor:
+    """Return what is read of a batch of outputs at each layer from the first on, [L, B, …], all from one pass.
+
+    They are those of the models that end at these layers. No gradients are kept.
+    """
+    values: list[Tensor] = []
+    raw: list[Tensor] = []
+
+    def visit(layer: int, site: str, tokens: Tensor) -> None:
+        if site == "raw":
+            raw[:] = [tokens]
+        if layer == 0 or site != model.final:
+            return
+        mask, logits = model.mask(inputs, tokens), None
+        if model.head is not None and (reads_logits(model) or model.is_sparse):
+            logits = model.head.logits(raw[0], inputs)
+        if logits is not None and reads_logits(model):
+            outputs = Outputs(tokens, mask, logits, are_logits=True)
+        else:
+            outputs = _with_vectors(model, tokens, mask, pooling, logits)
+        values.append(read(outputs, inputs))
+
+    model.run(inputs, visit)
+    return torch.stack(values)
+
+
+def _with_vectors(
+    model: LayeredModel,
+    tokens: Tensor,
+    mask: Tensor | None,
+    pooling: str,
+    logits: Tensor | None,
+) -> Outputs:
     if model.loaded.served is None:
         vectors = pool(tokens, mask, pooling)
     else:

@@ -20,8 +20,10 @@ class ShrinkOptions(Options):
     max_mb: float | None
     heal: Any
     minutes: float
+    same_space: bool
     text_column: str | None
     label_column: str | None
+    samples: int | None
     seed: int
     progress: bool
     load: LoadOptions

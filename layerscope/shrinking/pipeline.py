@@ -21,15 +21,17 @@ from layerscope.core.folders import folder_aside, own_folder, writing
 from layerscope.core.margin import error_of
 from layerscope.core.progress import Reporter, reporting
 from layerscope.healing.healing import Plan
-from layerscope.healing.lessons import Lessons
+from layerscope.healing.lessons import Lessons, distinct_samples
 from layerscope.healing.outputs import reads_logits
 from layerscope.inputs import open_corpus
 from layerscope.inputs.pairs import Pair
 from layerscope.inputs.samples import content
 from layerscope.models.capture import evaluating
-from layerscope.models.lens import skipping
 from layerscope.models.loading import without_bars
+from layerscope.scores.evaluation import ModelOrigin, add_origin
+from layerscope.shrinking.first_blocks import FirstBlocks
 from layerscope.shrinking.options import ShrinkOptions
+from layerscope.shrinking.same_space import write_mapped
 from layerscope.shrinking.shrunk import STORE, Offer, Shrunk, open_shrunk
 from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, Floats, Task, task_of
 from layerscope.truncation.budget import Budget
@@ -42,8 +44,10 @@ from layerscope.truncation.pipeline import write_cut, write_healed
 from layerscope.truncation.removed_blocks import Meter, greedy_removal
 from layerscope.truncation.source import Source, copy_terms, open_source
 
-ABOUT, WORK, MODEL, CUT = "shrink.json", "work", "model", "cut"
-"""The file that says what a folder is of, the folder of what the phases made, and those of models, healed or not."""
+ABOUT, WORK, EVALUATION = "shrink.json", "work", "evaluation"
+"""The file that says what a folder is of, the folder of what the phases made, and that of the scores by layer."""
+MODEL, CUT, MAPPED = "model", "cut", "mapped"
+"""The folders of models: healed, not healed, and with a map to the full model's vectors."""
 CHOOSING = 128
 """Samples by which blocks are chosen."""
 REACH = 4.0
@@ -78,10 +82,19 @@ class Job:
             return self.task.max_loss
         return self.budget.max_loss
 
+    @property
+    def data(self) -> str:
+        """The name of the data."""
+        if isinstance(self.options.data, (str, Path)):
+            return str(self.options.data)
+        return "data"
+
     @cached_property
-    def full_values(self) -> Floats:
-        """The full model's values on the validation part."""
-        return self.task.values(self.source.model, VALIDATION)
+    def first(self) -> FirstBlocks:
+        """The values of the model's first blocks, and of all, on the validation part."""
+        digest = _digest(self.task.texts(LEARN))
+        folder = self.folder / EVALUATION
+        return FirstBlocks(self.source, self.task, self.data, digest, folder)
 
     def phase(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """Return what a phase found: as it was kept, or made now and kept."""
@@ -105,10 +118,15 @@ def run_shrink(options: ShrinkOptions) -> Shrunk:
         source = open_source(options.model, None, options.override, options.load)
         if source.model.stack.depth == 1:
             raise LayerscopeError(f"{source.name} has one block: none can be left out")
-        columns = options.text_column, options.label_column
-        task = task_of(
-            options.data, *columns, source.model, source.pooled_by, options.seed
-        )
+        if options.same_space and (
+            reads_logits(source.model) or source.model.is_sparse
+        ):
+            raise LayerscopeError(
+                f"{source.name} gives no dense vectors: leave `same_space` out"
+            )
+        reading = options.text_column, options.label_column, options.samples
+        model = source.model, source.pooled_by
+        task = task_of(options.data, *reading, *model, options.seed)
         budget = Budget(options.max_loss, None, options.speed, options.max_mb)
         job = Job(source, task, folder, budget, options, reporter)
         with locked(folder), writing(folder):
@@ -116,6 +134,7 @@ def run_shrink(options: ShrinkOptions) -> Shrunk:
             if STORE.is_in(folder):
                 return open_shrunk(folder)
             (folder / WORK).mkdir(exist_ok=True)
+            _add_origin(job)
             shrunk = _shrunk(job)
             shrunk.save(folder)
             shutil.rmtree(folder / WORK)
@@ -130,6 +149,7 @@ def _same_or_new(job: Job) -> None:
         "data": _digest(job.task.texts(LEARN)),
         "seed": options.seed,
         "minutes": options.minutes,
+        "same_space": options.same_space,
         **asdict(job.budget),
     }
     path = job.folder / ABOUT
@@ -143,6 +163,17 @@ def _same_or_new(job: Job) -> None:
                 f"`out={str(job.folder)!r}` holds another call ({name} {there.get(name)} there, {value} here): name "
                 "a new folder"
             )
+
+
+def _add_origin(job: Job) -> None:
+    """Say in the evaluation of the first blocks where the model is."""
+    source, folder = job.source, job.folder / EVALUATION
+    folder.mkdir(exist_ok=True)
+    path = None
+    if isinstance(job.options.model, (str, Path)):
+        path = str(job.options.model)
+    stack, encoder = source.model.stack, source.model.encoder
+    add_origin(folder, source.name, ModelOrigin(path, stack.depth, encoder.modality))
 
 
 def _digest(samples: Sequence[Any]) -> str:
@@ -161,9 +192,10 @@ def _shrunk(job: Job) -> Shrunk:
     ]
     for blocks in _order(job, offers, allowed):
         offers[blocks] = offer = _trial(job, offers[blocks])
-        job.reporter.say(offer.text)
+        if offer.healed:
+            job.reporter.say(offer.text)
         # the error, too: the fewest blocks that pass are those that were lucky
-        if (offer.loss or 0.0) + (offer.error or 0.0) <= job.max_loss:
+        if offer.loss + offer.error <= job.max_loss:
             return _judged(job, offer, tuple(offers.values()))
     return replace(_answer(job, tuple(offers.values())), met=False)
 
@@ -214,7 +246,7 @@ def _order(job: Job, offers: dict[int, Offer], allowed: list[int]) -> list[int]:
     first = allowed[-1]
     for blocks in reversed(allowed):
         offers[blocks] = offer = _cut(job, offers[blocks])
-        if (offer.cut_loss or 0.0) > REACH * job.max_loss:
+        if offer.cut_loss > REACH * job.max_loss:
             break
         first = blocks
     return [blocks for blocks in allowed if blocks >= first]
@@ -225,22 +257,38 @@ def _cut(job: Job, offer: Offer) -> Offer:
 
     Blocks are chosen by agreement with the full model, whose last blocks may know less of the task.
     """
-    source, depth = job.source, job.source.model.stack.depth
+    depth, blocks = job.source.model.stack.depth, len(offer.kept)
+    first = tuple(range(1, blocks + 1))
 
     def measured() -> dict[str, Any]:
-        full = job.full_values  # before blocks are left out
-        ways = []
-        for kept in {offer.kept, tuple(range(1, len(offer.kept) + 1))}:
-            dropped = set(range(1, depth + 1)) - set(kept)
-            with skipping(source.module, source.model.stack, dropped):
-                loss, error = paired(full, job.task.values(source.model, VALIDATION))
-            ways.append(replace(offer, kept=kept, cut_loss=loss, error=error))
-        better = min(ways, key=attrgetter("cut_loss"))
-        job.reporter.say(better.text)
-        return {name: getattr(better, name) for name in ("kept", "cut_loss", "error")}
+        ways = {first: job.first.values(blocks)}
+        if offer.kept != first:
+            dropped = set(range(1, depth + 1)) - set(offer.kept)
+            ways[offer.kept] = job.task.without(dropped, VALIDATION)
+        losses = {kept: paired(job.first.full, values) for kept, values in ways.items()}
+        kept = min(losses, key=lambda way: losses[way][0])
+        loss, error = losses[kept]
+        job.reporter.say(replace(offer, kept=kept, cut_loss=loss, error=error).text)
+        return {"kept": kept, "cut_loss": loss, "error": error}
 
     facts = job.phase(f"cut-{len(offer.kept)}", measured)
     return replace(offer, **facts | {"kept": tuple(facts["kept"])})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A model that was written into a folder, and how it does on the validation part.
+
+    `recall` is that of new vectors in an index of the full model's, where that is wanted.
+    """
+
+    path: str
+    loss: float
+    error: float
+    difference: float
+    healed: str = ""
+    mapped: bool = False
+    recall: float = 0.0
 
 
 def _room(job: Job, offer: Offer) -> Path:
@@ -249,41 +297,76 @@ def _room(job: Job, offer: Offer) -> Path:
 
 def _trial(job: Job, offer: Offer) -> Offer:
     """Write a model of some blocks, healed where that helps, and return it with its loss on the validation part."""
-    source, room, offer = job.source, _room(job, offer), _cut(job, offer)
-    kept = [block - 1 for block in offer.kept]
-
-    def plain() -> dict[str, Any]:
-        shutil.rmtree(room / CUT, ignore_errors=True)
-        made = write_cut(source, kept, room / CUT, job.format)
-        facts = {"path": CUT, "loss": offer.cut_loss, "error": offer.error}
-        return facts | {"healed": "", "difference": made.difference}
+    offer = _cut(job, offer)
 
     def tried() -> dict[str, Any]:
-        room.mkdir(exist_ok=True)
-        # healing leads towards the full model, which knows less of the task where the cut gains
-        if job.options.minutes == 0 or (offer.cut_loss or 0.0) <= 0:
-            return plain()
-        shutil.rmtree(room / MODEL, ignore_errors=True)
-        plan = Plan(job.options.minutes, seed=job.options.seed)
-        healing = Healing(_lessons(job), plan, room)
-        made, change = write_healed(
-            source, kept, room / MODEL, job.format, healing, job.reporter
-        )
-        model = open_cut(room / MODEL, source).model
-        values = job.task.values(model, VALIDATION)
-        loss, error = paired(job.full_values, values)
-        if loss > (offer.cut_loss or 0.0):
-            return plain()
-        facts = {"path": MODEL, "loss": loss, "error": error, "healed": change.text}
-        return facts | {"difference": made.difference}
+        _room(job, offer).mkdir(exist_ok=True)
+        return asdict(_best_trial(job, offer))
 
     facts = job.phase(f"trial-{len(offer.kept)}", tried)
-    return replace(
-        offer,
-        loss=facts["loss"],
-        error=facts["error"],
-        healed=facts["healed"] != "",
+    trial = Trial(**facts)
+    healed = trial.healed != "" or trial.mapped
+    return replace(offer, loss=trial.loss, error=trial.error, healed=healed)
+
+
+def _best_trial(job: Job, offer: Offer) -> Trial:
+    """Return the better one of a cut and a healed model; in the same space, that which finds more in the old index."""
+    same_space = job.options.same_space
+    # healing leads towards the full model, which knows less of the task where the cut gains
+    gains = offer.cut_loss <= 0 and not same_space
+    if job.options.minutes == 0 or gains:
+        best = _plain(job, offer)
+    else:
+        best = _healed(job, offer)
+        if not same_space and best.loss > offer.cut_loss:
+            best = _plain(job, offer)
+    served = job.source.model.loaded.served
+    if same_space and served is not None:
+        mapped = _mapped(job, offer, best)
+        best = max(best, mapped, key=attrgetter("recall"))
+    return best
+
+
+def _plain(job: Job, offer: Offer) -> Trial:
+    folder = _room(job, offer) / CUT
+    shutil.rmtree(folder, ignore_errors=True)
+    kept = [block - 1 for block in offer.kept]
+    made = write_cut(job.source, kept, folder, job.format)
+    return _tried(job, folder, made.difference)
+
+
+def _healed(job: Job, offer: Offer) -> Trial:
+    room = _room(job, offer)
+    shutil.rmtree(room / MODEL, ignore_errors=True)
+    kept = [block - 1 for block in offer.kept]
+    plan = Plan(job.options.minutes, seed=job.options.seed)
+    healing = Healing(_lessons(job), plan, room)
+    made, change = write_healed(
+        job.source, kept, room / MODEL, job.format, healing, job.reporter
     )
+    return _tried(job, room / MODEL, made.difference, change.text)
+
+
+def _mapped(job: Job, offer: Offer, trial: Trial) -> Trial:
+    room = _room(job, offer)
+    shutil.rmtree(room / MAPPED, ignore_errors=True)
+    small = open_cut(room / trial.path, job.source)
+    write_mapped(small, job.source, _lessons(job).learn, room / MAPPED)
+    mapped = _tried(job, room / MAPPED, trial.difference, trial.healed)
+    job.reporter.say(
+        f"a linear map takes the recall in the old index from {trial.recall:.1%} to {mapped.recall:.1%}"
+    )
+    return replace(mapped, mapped=True)
+
+
+def _tried(job: Job, folder: Path, difference: float, healed: str = "") -> Trial:
+    """Return the model of a folder with its values on the validation part."""
+    model = open_cut(folder, job.source).model
+    loss, error = paired(job.first.full, job.task.values(model, VALIDATION))
+    recall = 0.0
+    if job.options.same_space:
+        recall = job.task.recall(model, VALIDATION)
+    return Trial(folder.name, loss, error, difference, healed, recall=recall)
 
 
 def _lessons(job: Job) -> Lessons:
@@ -295,9 +378,9 @@ def _lessons(job: Job) -> Lessons:
     if more is None and reads_texts and len(learn) < FEW:
         more = "stdlib-docs"
     if more is not None:
-        others = open_corpus(more).samples
+        others = distinct_samples(open_corpus(more), job.source.model, job.options.seed)
         if encoder.modality == "text":
-            seen = {*learn, *apart[0], *apart[1]}
+            seen = {*learn, *(text for part in apart for text in part)}
             others = [text for text in others if text not in seen]
         learn += others
     return Lessons(learn, *apart)
@@ -307,22 +390,26 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     """Put the model into its folder, and judge what lies there on the samples held out."""
     source, path = job.source, job.folder / MODEL
     kept = [block - 1 for block in offer.kept]
-    facts = read_json(job.folder / WORK / f"trial-{len(kept)}.json")
+    trial = Trial(**read_json(job.folder / WORK / f"trial-{len(kept)}.json"))
     shutil.rmtree(path, ignore_errors=True)
     with folder_aside(path) as aside:
-        chosen = _room(job, offer) / facts["path"]
+        chosen = _room(job, offer) / trial.path
         shutil.copytree(chosen, aside, dirs_exist_ok=True)
         depth = depth_of(source.model, source.samples, kept)
-        made = Made(tuple(kept), depth, aside, facts["difference"])
-        entry = measure(source, made, job.format, facts["healed"])
+        made = Made(tuple(kept), depth, aside, trial.difference)
+        entry = measure(source, made, job.format, trial.healed)
         describe(source, entry, aside)
         copy_terms(source.beside, aside)
     small = open_cut(path, source).model
     full = job.task.values(source.model, HELD)
     loss, error = paired(full, job.task.values(small, HELD))
+    cut_loss = loss
+    if trial.healed or trial.mapped:
+        dropped = set(range(1, source.model.stack.depth + 1)) - set(offer.kept)
+        cut_loss, _ = paired(full, job.task.without(dropped, HELD))
     recall = None
     if not (reads_logits(source.model) or source.model.is_sparse):
-        recall = job.task.recall(small)
+        recall = job.task.recall(small, HELD)
     loader = f"{source.model.loaded.wrapper}({{}})"
     if job.format == "transformers":
         loader = f"{entry.auto}.from_pretrained({{}})"
@@ -331,13 +418,16 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
         kept=offer.kept,
         loss=loss,
         error=error,
+        cut_loss=cut_loss,
         full_score=float(full.mean()),
         samples=len(full),
         speedup=entry.speedup,
         megabytes=entry.megabytes,
         full_megabytes=entry.full_megabytes,
         measured=entry.measured,
-        healed=facts["healed"],
+        healed=trial.healed,
+        same_space=job.options.same_space,
+        mapped=trial.mapped,
         recall=recall,
         load=loader.format(repr(str(path))),
     )
@@ -351,6 +441,6 @@ def _answer(job: Job, offers: tuple[Offer, ...]) -> Shrunk:
         True,
         budget,
         job.task.measure,
-        str(job.options.data) if isinstance(job.options.data, (str, Path)) else "data",
+        job.data,
         offers,
     )

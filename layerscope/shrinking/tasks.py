@@ -4,8 +4,9 @@ Differences of these values are paired: each sample is its own control.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,8 +19,14 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.rank_correlation import spearman_by_sample
 from layerscope.evaluation.pair_scores import truth_of
-from layerscope.healing.lessons import distinct_samples
-from layerscope.healing.outputs import Outputs, outputs_of, reads_logits
+from layerscope.healing.lessons import check_enough, distinct_samples
+from layerscope.healing.outputs import (
+    Outputs,
+    Read,
+    outputs_by_layer,
+    outputs_of,
+    reads_logits,
+)
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import Judged, is_target
 from layerscope.inputs.pairs import paired
@@ -28,6 +35,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs
+from layerscope.models.lens import skipping
 from layerscope.probes.linear import APART, linearly_judged
 from layerscope.probes.ridge import explained, ridge_predictions
 from layerscope.probes.scores import stratified
@@ -35,8 +43,8 @@ from layerscope.probes.scores import stratified
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 PAIRS = ("text_a", "text_b", "score")
-FEWEST = 100
-"""Samples that are needed."""
+VERB, FEWEST = "shrink", 100
+"""Who needs samples, and how many."""
 FOLDS = 5
 LEARN, VALIDATION, HELD = 0, 1, 2
 """The parts of the data: what is learned from, what choices are made by, and what judges the result."""
@@ -58,36 +66,38 @@ def split(n: int, seed: int) -> Rows:
     return part
 
 
-Read = Callable[[Outputs, Inputs], Tensor]
+Reader = Callable[[int], Floats]
+"""Returns what a model gives on the samples of a part of the data."""
 
 
 @torch.no_grad()
-def read(model: LayeredModel, samples: Sequence[Any], pooling: str, of: Read) -> Floats:
-    """Return what a function reads of a model's outputs for each sample, `[n, …]`."""
+def _gathered(
+    model: LayeredModel, samples: Sequence[Any], give: Callable[[Inputs], Tensor]
+) -> Floats:
+    """Return what a function gives of batches, [K, B, …], for all samples in order, `[K, n, …]`."""
     values: list[Any] = [None] * len(samples)
     with evaluating(model.module):
         for rows in batches_of(model, model.encoder.lengths(samples)):
             batch = model.encoder.batch([samples[row] for row in rows])
-            inputs = batch.to(model.device)
-            given = of(outputs_of(model, inputs, pooling), inputs).double().cpu()
-            for row, value in zip(rows, given.numpy(), strict=True):
-                values[row] = value
-    return np.stack(values)
+            values_of_batch = give(batch.to(model.device)).double().cpu().numpy()
+            for number, row in enumerate(rows):
+                values[row] = values_of_batch[:, number]
+    return np.stack(values, axis=1)
 
 
-def given(outputs: Outputs, _: Inputs) -> Tensor:
-    """Return a model's vectors or logits."""
-    return outputs.given
+def read(model: LayeredModel, samples: Sequence[Any], pooling: str, of: Read) -> Floats:
+    """Return what is read of a model's outputs for each sample, `[n, …]`."""
+
+    def give(inputs: Inputs) -> Tensor:
+        return of(outputs_of(model, inputs, pooling), inputs)[None]
+
+    values: Floats = _gathered(model, samples, give)[0]
+    return values
 
 
-def next_token(outputs: Outputs, inputs: Inputs) -> Tensor:
-    """Return minus the mean loss of the next token of each sample [B]."""
-    ids, mask = inputs.named["input_ids"][:, 1:], outputs.mask
-    assert mask is not None
-    logits = outputs.given[:, :-1].transpose(1, 2)
-    real = mask[:, 1:].float()
-    losses = cross_entropy(logits, ids, reduction="none")
-    return -(losses * real).sum(1) / real.sum(1)
+def vectors_on(model: LayeredModel, texts: Sequence[Any]) -> Floats:
+    """Return the vectors that a SentenceTransformer serves for texts."""
+    return read(model, texts, "mean", lambda outputs, _: outputs.given)
 
 
 @dataclass(frozen=True)
@@ -102,8 +112,41 @@ class Task(ABC):
     max_loss: ClassVar[float] = 1.0
 
     @abstractmethod
+    def judged(self, reader: Reader, part: int) -> Floats:
+        """Return the value of each sample of a part, in points, of what is read of a model."""
+
+    def of(self, outputs: Outputs, inputs: Inputs) -> Tensor:
+        """Return what is read of a model: its vectors or logits."""
+        return outputs.given
+
     def values(self, model: LayeredModel, part: int) -> Floats:
-        """Return the value of each sample of a part, in points."""
+        """Return the value of each sample of a part, in points, of a model."""
+        return self.judged(partial(self.read, model), part)
+
+    def without(self, blocks: Collection[int], part: int) -> Floats:
+        """Return the values of the full model without some blocks, counted from 1."""
+
+        def reader(each: int) -> Floats:
+            with skipping(self.full.module, self.full.stack, blocks):
+                return self.read(self.full, each)
+
+        return self.judged(reader, part)
+
+    def by_layer(self) -> list[Reader]:
+        """Return what reads the full model's first 1, 2, … L blocks; a part is embedded once for all of them."""
+        parts: dict[int, Floats] = {}
+
+        def give(inputs: Inputs) -> Tensor:
+            return outputs_by_layer(self.full, inputs, self.pooling, self.of)
+
+        def layer_of(layer: int, part: int) -> Floats:
+            if part not in parts:
+                parts[part] = _gathered(self.full, self.texts(part), give)
+            values: Floats = parts[part][layer]
+            return values
+
+        layers = range(self.full.stack.depth)
+        return [partial(layer_of, layer) for layer in layers]
 
     def rows(self, part: int) -> Rows:
         """Return the rows of a part."""
@@ -113,23 +156,23 @@ class Task(ABC):
         """Return the samples of a part that a model can learn from, without labels."""
         return [self.samples[row] for row in self.rows(part)]
 
-    def read(self, model: LayeredModel, part: int, of: Read = given) -> Floats:
+    def read(self, model: LayeredModel, part: int) -> Floats:
         """Return what is read of a model on the samples of a part."""
-        return read(model, self.texts(part), self.pooling, of)
+        return read(model, self.texts(part), self.pooling, self.of)
 
-    def recall(self, small: LayeredModel) -> float:
+    def recall(self, small: LayeredModel, part: int) -> float:
         """Return how many of the ten nearest neighbours new vectors find in an index of the full model's vectors.
 
-        The index holds the samples that are not held out; the share is a mean over those that are.
+        Those of a part look for neighbours among the samples of the parts before it.
         """
-        others = [*self.texts(LEARN), *self.texts(VALIDATION)][:INDEXED]
-        queries = [_unit(self.read(model, HELD)) for model in (self.full, small)]
-        index = _unit(read(self.full, others, self.pooling, given))
-        nearest = [
+        others = [text for before in range(part) for text in self.texts(before)]
+        queries = [_unit(self.read(model, part)) for model in (self.full, small)]
+        index = _unit(read(self.full, others[:INDEXED], self.pooling, self.of))
+        old, new = (
             np.argsort(-(rows @ index.T), axis=1)[:, :NEIGHBOURS] for rows in queries
-        ]
-        shared = [np.isin(*pair).mean() for pair in zip(*nearest, strict=True)]
-        return float(np.mean(shared))
+        )
+        hits = (old[:, :, None] == new[:, None, :]).any(axis=2)
+        return float(hits.mean())
 
 
 def _unit(vectors: Floats) -> Floats:
@@ -141,9 +184,18 @@ class NextToken(Task):
 
     measure = "loss of the next token, in hundredths of a nat"
 
-    def values(self, model: LayeredModel, part: int) -> Floats:
+    def of(self, outputs: Outputs, inputs: Inputs) -> Tensor:
+        """Return minus the mean loss of the next token of each sample [B]."""
+        ids, mask = inputs.named["input_ids"][:, 1:], outputs.mask
+        assert mask is not None
+        logits = outputs.given[:, :-1].transpose(1, 2)
+        real = mask[:, 1:].float()
+        losses = cross_entropy(logits, ids, reduction="none")
+        return -(losses * real).sum(1) / real.sum(1)
+
+    def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values: minus the loss."""
-        return 100 * self.read(model, part, next_token)
+        return 100 * reader(part)
 
 
 @dataclass(frozen=True)
@@ -154,14 +206,14 @@ class Agreement(Task):
     measure = "agreement with the full model"
     max_loss = 5.0
 
-    def values(self, model: LayeredModel, part: int) -> Floats:
+    def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values; the first call is made while the full model is whole."""
         if part not in self.of_full:
             self.of_full[part] = self.read(self.full, part)
-        ours, theirs = self.read(model, part), self.of_full[part]
-        if model.scorer is not None:
+        ours, theirs = reader(part), self.of_full[part]
+        if self.full.scorer is not None:
             return 100 * spearman_by_sample(theirs[:, 0], ours[:, 0])
-        if reads_logits(model):
+        if reads_logits(self.full):
             return np.asarray(100.0 * (ours.argmax(-1) == theirs.argmax(-1)))
         vectors = torch.from_numpy(ours), torch.from_numpy(theirs)
         return np.asarray(100 * cosine_similarity(*vectors).numpy())
@@ -181,9 +233,9 @@ class Reranked(Task):
     scores: Floats = field(kw_only=True)
     measure = "Spearman's correlation of its scores"
 
-    def values(self, model: LayeredModel, part: int) -> Floats:
+    def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values, by the influence of each pair."""
-        scores = self.read(model, part)[:, 0]
+        scores = reader(part)[:, 0]
         return 100 * spearman_by_sample(self.scores[self.rows(part)], scores)
 
 
@@ -192,9 +244,9 @@ class Accuracy(Labelled):
 
     measure = "accuracy"
 
-    def values(self, model: LayeredModel, part: int) -> Floats:
+    def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values: which predictions are right."""
-        right = self.read(model, part).argmax(-1) == self.classes[self.rows(part)]
+        right = reader(part).argmax(-1) == self.classes[self.rows(part)]
         return np.asarray(100.0 * right)
 
 
@@ -203,9 +255,9 @@ class Probe(Labelled):
 
     measure = "accuracy of a linear probe"
 
-    def values(self, model: LayeredModel, part: int) -> Floats:
+    def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values: which predictions of the probe are right."""
-        vectors = [self.read(model, each) for each in (LEARN, part)]
+        vectors = [reader(each) for each in (LEARN, part)]
         rows = _unit(np.concatenate(vectors))
         learned, judged = (self.classes[self.rows(each)] for each in (LEARN, part))
         fold = np.full(len(rows), APART)
@@ -222,9 +274,9 @@ class Regression(Task):
     targets: Floats = field(kw_only=True)
     measure = "variance explained by a ridge probe, R²"
 
-    def values(self, model: LayeredModel, part: int) -> Floats:
+    def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values: what each sample contributes to R²."""
-        vectors = [self.read(model, each) for each in (LEARN, part)]
+        vectors = [reader(each) for each in (LEARN, part)]
         learned, judged = (self.targets[self.rows(each)] for each in (LEARN, part))
         fold = np.full(len(learned) + len(judged), APART)
         fold[: len(learned)] = np.arange(len(learned)) % FOLDS
@@ -248,11 +300,11 @@ class Pairs(Task):
         pairs = super().texts(part)
         return [*dict.fromkeys(text for pair in pairs for text in pair)]
 
-    def values(self, model: LayeredModel, part: int) -> Floats:
+    def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values, by the influence of each pair."""
         texts = self.texts(part)
-        vectors = self.read(model, part)
-        if not model.is_sparse:
+        vectors = reader(part)
+        if not self.full.is_sparse:
             vectors = _unit(vectors)
         number = {text: i for i, text in enumerate(texts)}
         pairs = np.array(
@@ -266,43 +318,40 @@ def task_of(
     data: Any,
     text_column: str | None,
     label_column: str | None,
+    most: int | None,
     full: LayeredModel,
     pooling: str,
     seed: int,
 ) -> Task:
-    """Return what a model is judged by on data of any kind; raises `LayerscopeError` for too little of it."""
+    """Return what a model is judged by on at most so many samples; raises `LayerscopeError` for too few."""
     frame = table_of(data)
     is_scored = frame is not None and set(PAIRS) <= set(frame.columns)
     if is_scored and not full.reads_pairs:
-        return _pairs(frame, full, pooling, seed)
+        return _pairs(frame, most, full, pooling, seed)
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
     if full.reads_pairs:
         corpus = paired(corpus, data, text_column)
     if corpus.labels is None or full.is_language_model:
-        samples = distinct_samples(corpus, full, seed)
-        _check(len(samples), corpus.name)
+        samples = distinct_samples(corpus, full, seed)[:most]
+        check_enough(len(samples), corpus.name, VERB, FEWEST)
         part = split(len(samples), seed)
         if full.is_language_model:
             return NextToken(full, pooling, samples, part)
         return Agreement(full, pooling, samples, part)
-    return _labelled(corpus, full, pooling, seed)
+    return _labelled(corpus, most, full, pooling, seed)
 
 
-def _check(n: int, name: str) -> None:
-    if n < FEWEST:
-        raise LayerscopeError(
-            f"{name} has {n} distinct samples, and shrink needs {FEWEST}: give more of them"
-        )
-
-
-def _pairs(frame: pd.DataFrame, full: LayeredModel, pooling: str, seed: int) -> Task:
+def _pairs(
+    frame: pd.DataFrame, most: int | None, full: LayeredModel, pooling: str, seed: int
+) -> Task:
     """Return the task on pairs; a pair that shares a text with a later part leaves the earlier one."""
     frame = frame.dropna(subset=list(PAIRS)).drop_duplicates(["text_a", "text_b"])
-    _check(len(frame), "the table of pairs")
+    frame = frame.iloc[_drawn(len(frame), most, seed)]
+    check_enough(len(frame), "the table of pairs", VERB, FEWEST)
     scores = pd.to_numeric(frame["score"], errors="coerce").to_numpy(np.float64)
     if np.isnan(scores).any() or np.ptp(scores) == 0:
         raise LayerscopeError("the column score needs numbers that differ: correct it")
-    pairs = list(zip(frame["text_a"], frame["text_b"], strict=True))
+    pairs = [*frame[["text_a", "text_b"]].itertuples(index=False, name=None)]
     part = split(len(pairs), seed)
     seen: set[str] = set()
     for number in (HELD, VALIDATION, LEARN):
@@ -313,10 +362,19 @@ def _pairs(frame: pd.DataFrame, full: LayeredModel, pooling: str, seed: int) -> 
     return Pairs(full, pooling, pairs, part, scores=scores)
 
 
-def _labelled(corpus: Corpus, full: LayeredModel, pooling: str, seed: int) -> Task:
+def _drawn(n: int, most: int | None, seed: int) -> Rows:
+    """Return the rows of at most so many of n samples."""
+    rows = np.random.default_rng(seed).permutation(n)
+    return np.sort(rows[:most])
+
+
+def _labelled(
+    corpus: Corpus, most: int | None, full: LayeredModel, pooling: str, seed: int
+) -> Task:
     """Return the task on labelled samples: of a classifier's own classes, or of a probe of the vectors."""
-    corpus = corpus.take(np.flatnonzero(~corpus.copies).tolist())
-    _check(len(corpus), corpus.name)
+    distinct = np.flatnonzero(~corpus.copies)
+    corpus = corpus.take(distinct[_drawn(len(distinct), most, seed)].tolist())
+    check_enough(len(corpus), corpus.name, VERB, FEWEST)
     labels = corpus.labels or ()
     part = split(len(corpus), seed)
     task: Any = (full, pooling, corpus.samples, part)

@@ -1,7 +1,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, Whole
 from layerscope.core.options import DATA, OUTPUT, Loading, checked
 from layerscope.shrinking.options import ShrinkOptions
 
@@ -22,8 +22,10 @@ def shrink(
     max_mb: Annotated[float | None, Number(above=0), BUDGET] = None,
     heal: Annotated[Any, HEALING] = None,
     minutes: Annotated[float, Number(0), HEALING] = 10.0,
+    same_space: Annotated[bool, HEALING] = False,
     text_column: Annotated[str | None, DATA] = None,
     label_column: Annotated[str | None, DATA] = None,
+    samples: Annotated[int | None, Whole(1), DATA] = None,
     seed: Annotated[int, SEED] = 0,
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[Loading],
@@ -53,8 +55,12 @@ def shrink(
         max_mb: largest size of the weights, in megabytes.
         heal: more samples without labels to learn from, beside those of the data.
         minutes: minutes of healing for each depth that is tried and loses something; 0 heals nothing.
+        same_space: keep an index of the full model's vectors usable: of what was healed, with and
+            without a linear map to the full model's vectors, the one is kept that finds more of a
+            sample's ten nearest neighbours in it.
         text_column: column of the texts; by default the one with a usual name, such as text.
         label_column: column of the labels; by default the one with a usual name, such as label.
+        samples: number of samples, drawn with the seed; by default all.
         seed: random seed.
         progress: show progress on standard error.
         **shared: how the model is loaded: `Loading`.

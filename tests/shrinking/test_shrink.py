@@ -16,7 +16,9 @@ import layerscope
 from layerscope import LayerscopeError
 from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override
+from layerscope.models.encode import TextEncoder
 from layerscope.shrinking import open_shrunk, pipeline
+from layerscope.shrinking.same_space import fitted_map
 from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, split, task_of
 from layerscope.truncation import costs
 from layerscope.truncation.source import open_source
@@ -80,6 +82,13 @@ def test_an_encoder(kind: str, encoder: Path, tmp_path: Path) -> None:
     assert len(small[0].auto_model.encoder.layer) == len(shrunk.kept)
     if kind == "numbers":
         assert "R²" in shrunk.measure and shrunk.full_score < 100
+    # what was measured by layer is an evaluation, in shares
+    scores = layerscope.open_evaluation(tmp_path / "out" / "evaluation")
+    assert scores.scores["layer"].max() == 3 and scores.origins
+    judged = (_task(DATA[kind](), encoder).part == VALIDATION).sum()
+    assert (scores.scores["n"] == judged).all()
+    if kind == "texts":
+        assert scores.table().loc[3].item() == pytest.approx(1)
     if kind == "texts":  # the loss and the recall again, by sentence-transformers alone
         full = SentenceTransformer(str(encoder), device="cpu")
         task = _task(DATA[kind](), encoder)
@@ -124,7 +133,7 @@ def test_blocks_are_kept_that_know_the_task(tmp_path: Path) -> None:
 
 def _task(data: object, folder: Path) -> object:
     source = open_source(folder, None, Override(), LoadOptions())
-    return task_of(data, None, None, source.model, source.pooled_by, 0)
+    return task_of(data, None, None, None, source.model, source.pooled_by, 0)
 
 
 def vision() -> object:
@@ -200,6 +209,40 @@ def test_nothing_that_is_held_out_is_learned_from(
         )
     assert learned and not {*learned} & (held | validation)
     assert judged[-1] == shrunk.samples == (task.part == HELD).sum()
+    assert shrunk.cut_loss > shrunk.loss > 0
+
+
+def test_a_large_budget_leaves_one_block_and_samples_can_be_fewer(
+    encoder: Path, tmp_path: Path
+) -> None:
+    options = QUIET | {"minutes": 0, "max_loss": 100}
+    shrunk = layerscope.shrink(
+        encoder, labelled(), out=tmp_path / "out", samples=120, **options
+    )
+    assert len(shrunk.kept) == 1 and shrunk.samples == 30
+    # nothing that the budget allows is tried with more blocks than that takes
+    assert not shrunk.healed and shrunk.cut_loss == shrunk.loss
+    assert len(shrunk.offers) == 2
+
+
+def test_the_whole_is_not_judged_again_for_each_depth(
+    encoder: Path, tmp_path: Path
+) -> None:
+    embedded: list[int] = []
+    batch = TextEncoder.batch
+
+    def counted(self: TextEncoder, samples: list[object]) -> object:
+        embedded.append(len(samples))
+        return batch(self, samples)
+
+    task = _task(labelled(), encoder)
+    with patch.object(TextEncoder, "batch", counted):
+        readers = task.by_layer()
+        values = [task.judged(reader, VALIDATION) for reader in readers]
+    parts = (task.part == LEARN).sum() + (task.part == VALIDATION).sum()
+    assert sum(embedded) == parts and len(values) == 3
+    np.testing.assert_array_equal(values[2], task.values(task.full, VALIDATION))
+    np.testing.assert_array_equal(values[0], task.without([2, 3], VALIDATION))
 
 
 def test_parts_share_no_sample() -> None:
@@ -251,14 +294,16 @@ def test_the_command_says_no_with_offers(cli, encoder: Path, tmp_path: Path) -> 
     assert "× as fast" in printed.out and not (tmp_path / "no" / "model").exists()
     printed = cli(*call, "--max-loss", "60", "--out", tmp_path / "yes")
     assert printed.status == 0, printed.err
-    for words in ("blocks are kept", "held out", "as fast", "SentenceTransformer("):
+    for words in ("of 3 blocks", "held out", "as fast", "SentenceTransformer("):
         assert words in printed.out
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (TEXTS[:10], "shrink needs 100|healing needs 50"),
+        (TEXTS[1:10], "9 distinct samples, and shrink needs 100"),
+        (["w1", "w1"], "1 distinct sample, and shrink needs 100"),
+        (labelled()[:99], "and shrink needs 100"),
         (labelled().assign(label="one"), "at least two classes"),
         (
             labelled().assign(label=[f"id{i}" for i in range(300)]),
@@ -284,6 +329,46 @@ def test_a_model_of_one_block_and_a_folder_with_something_in_it(
         layerscope.shrink(one, TEXTS, out=tmp_path / "out", **QUIET)
     with pytest.raises(LayerscopeError, match="holds no shrunk model"):
         layerscope.shrink(encoder, TEXTS, out=tmp_path / "one", **QUIET)
+
+
+def test_vectors_that_an_old_index_understands(
+    encoder: Path, cli, tmp_path: Path
+) -> None:
+    """The weights of a map are kept only where they help: here they do, as nothing is healed."""
+    (tmp_path / "data.txt").write_text("\n".join(TEXTS))
+    call = ["shrink", encoder, "--data", tmp_path / "data.txt", "--speed", "0.01"]
+    call += ["--max-loss", "90", "--minutes", "0"]
+    plain, mapped = tmp_path / "plain", tmp_path / "mapped"
+    assert cli(*call, "--out", plain).status == 0
+    printed = cli(*call, "--same-space", "--out", mapped)
+    assert printed.status == 0, printed.err
+    assert "recall@10" in printed.out and "by a linear map" in printed.out
+    before, after = open_shrunk(plain), open_shrunk(mapped)
+    assert after.mapped and not before.mapped and after.recall > before.recall
+    full, cut, small = (
+        SentenceTransformer(str(folder), device="cpu")
+        for folder in (encoder, plain / "model", mapped / "model")
+    )
+    held = _task(TEXTS, encoder).texts(HELD)
+    old, cut_only, new = (model.encode(held) for model in (full, cut, small))
+    np.testing.assert_allclose(np.linalg.norm(new, axis=1), 1, atol=1e-5)
+    assert (old * new).sum(1).mean() > (old * cut_only).sum(1).mean()
+    assert after.loss == pytest.approx(100 - 100 * (old * new).sum(1).mean(), abs=1e-3)
+
+
+def test_a_linear_relation_is_found() -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(500, 6)) + 3
+    weights, bias = generator.normal(size=(4, 6)), generator.normal(size=4)
+    fitted, constant = fitted_map(vectors, vectors @ weights.T + bias)
+    np.testing.assert_allclose(fitted, weights, atol=0.01)
+    np.testing.assert_allclose(constant, bias, atol=0.05)
+
+
+def test_predictions_have_no_space(tmp_path: Path) -> None:
+    folder = tiny.saved(tiny.classifier(), tmp_path / "full", special=True)
+    with pytest.raises(LayerscopeError, match="no dense vectors"):
+        layerscope.shrink(folder, TEXTS, out=tmp_path / "out", same_space=True, **QUIET)
 
 
 def test_a_process_that_is_killed_in_healing_goes_on(

@@ -1,0 +1,155 @@
+"""How much of the loss's rise healing takes back in language models without two of their blocks.
+
+    python benchmarks/shrink_lm.py --data DATA --models MODELS [--minutes 2] [--seeds 0 1 2]
+    [--steps 600] [--work FOLDER]
+
+Two models: MODELS/stories260K (5 blocks), on stories that it tells itself, and a GPT-2 shape of 12
+blocks, trained here for some steps on DATA/tiny_shakespeare, with the tokenizer of the other. Blocks
+are chosen by the loss without them on 128 windows, and healed, as `shrink` does it. Printed, on
+windows held out: the loss of the next token of the full, the cut and the healed model, and the
+share of the rise that was taken back, with its standard error over windows. Bar: half of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerBase,
+)
+
+from layerscope.core.margin import error_of
+from layerscope.core.progress import reporting
+from layerscope.healing.healing import Plan
+from layerscope.healing.lessons import Lessons
+from layerscope.inputs import open_corpus
+from layerscope.models import LoadOptions, Override
+from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, NextToken
+from layerscope.truncation.expected import kept_without
+from layerscope.truncation.healed import Healing, open_cut
+from layerscope.truncation.pipeline import write_healed
+from layerscope.truncation.removed_blocks import Meter, greedy_removal
+from layerscope.truncation.source import open_source
+
+WINDOW, HELD_OUT, BATCH, DROPPED = 128, 200, 16, 2
+
+
+def windows(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return running text in pieces of about a window."""
+    ids = tokenizer("\n".join(texts), add_special_tokens=False)["input_ids"]
+    starts = range(0, len(ids) - WINDOW, WINDOW - 1)
+    return [tokenizer.decode(ids[start : start + WINDOW - 1]) for start in starts]
+
+
+@torch.no_grad()
+def stories(folder: Path, n: int) -> list[str]:
+    """Return stories that a model tells, seeded."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    torch.manual_seed(0)
+    told: list[str] = []
+    while len(told) < n:
+        start = torch.full((100, 1), tokenizer.bos_token_id)
+        ids = model.generate(start, max_new_tokens=WINDOW, do_sample=True, top_k=0)
+        told += tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return list(dict.fromkeys(told))
+
+
+def trained(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, text: str, steps: int
+) -> None:
+    """Train a GPT-2 shape of 12 blocks on a text, and save it."""
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=WINDOW,
+        n_embd=96,
+        n_layer=12,
+        n_head=4,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    ids = torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"])
+    for step in range(steps):
+        starts = torch.randint(len(ids) - WINDOW, (BATCH,))
+        batch = torch.stack([ids[start : start + WINDOW] for start in starts])
+        loss = model(input_ids=batch, labels=batch).loss
+        optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, (step + 1) / 50)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % 100 == 0:
+            print(f"training, step {step}: loss {loss.item():.2f}", flush=True)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def measured(
+    name: str, folder: Path, texts: list[str], minutes: float, seed: int, work: Path
+) -> None:
+    """Print what a model without two blocks loses, before and after healing."""
+    source = open_source(folder, None, Override(), LoadOptions(device="cpu"))
+    texts = list(open_corpus(texts).samples)
+    rows = np.random.default_rng(0).permutation(len(texts))
+    part = np.full(len(texts), LEARN)
+    part[rows[:HELD_OUT]] = HELD
+    part[rows[HELD_OUT : 2 * HELD_OUT]] = VALIDATION
+    task = NextToken(source.model, source.pooled_by, texts, part)
+    learn = task.texts(LEARN)
+    depth = source.model.stack.depth
+    meter = Meter(source.model, learn[:128], source.pooled_by, lambda steps: None)
+    dropped = greedy_removal(meter, DROPPED)
+    full, cut = task.values(source.model, HELD), task.without(dropped, HELD)
+    room = work / f"{name}-{seed}"
+    room.mkdir(parents=True, exist_ok=True)
+    lessons = Lessons(learn, task.texts(VALIDATION), task.texts(HELD))
+    healing = Healing(lessons, Plan(minutes, seed=seed), room)
+    kept = kept_without(dropped, depth)
+    write_healed(source, kept, room / "model", "transformers", healing, reporting(True))
+    healed = task.values(open_cut(room / "model", source).model, HELD)
+    share = (healed - cut).mean() / (full - cut).mean()
+    error = error_of(healed - cut - share * (full - cut)) / (full - cut).mean()
+    losses = [-values.mean() / 100 for values in (full, cut, healed)]
+    print(
+        f"{name}, seed {seed}: without blocks {dropped} of {depth}: loss {losses[0]:.3f}, cut {losses[1]:.3f}, "
+        f"healed {losses[2]:.3f}: {share:.0%} ±{error:.0%} of the rise taken back",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Measure both models."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--work", type=Path, default=Path("shrink-lm-benchmark"))
+    options = parser.parse_args()
+    small = options.models / "stories260K"
+    tokenizer = AutoTokenizer.from_pretrained(small)
+    told = stories(small, 3000)
+    for seed in options.seeds:
+        measured("stories260K", small, told, options.minutes, seed, options.work)
+    text = (options.data / "tiny_shakespeare" / "input.txt").read_text("utf-8")
+    folder = options.work / "twelve"
+    if not folder.is_dir():
+        trained(folder, tokenizer, text, options.steps)
+    pieces = windows(text.splitlines(), tokenizer)
+    for seed in options.seeds:
+        measured("12 blocks", folder, pieces, options.minutes, seed, options.work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What the first 1, 2, … blocks of a model know of a task: one pass over the texts for all, kept as an evaluation."""
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+
+from layerscope.core.margin import error_of
+from layerscope.models.identity import revision_of
+from layerscope.scores.probe_results import ProbeScores, Slot, unpacked
+from layerscope.shrinking.tasks import VALIDATION, Floats, Reader, Task
+from layerscope.truncation.source import Source
+
+
+class FirstBlocks:
+    """The values of a model's first blocks on the validation samples, each computed when it is first needed.
+
+    What is computed lies in a folder as `evaluate` keeps its scores, and is not computed again.
+    """
+
+    def __init__(
+        self, source: Source, task: Task, data: str, digest: str, folder: Path
+    ) -> None:
+        self.task = task
+        self.source = source
+        about = repr((task.measure, digest, task.part.tolist()))
+        facts = {
+            "model": source.name,
+            "revision": revision_of(source.model.loaded),
+            "task": data,
+            "data": digest,
+            "digest": hashlib.sha256(about.encode()).hexdigest(),
+            "shifted_from": None,
+        }
+        self.scores = ProbeScores(folder, facts)
+
+    @cached_property
+    def _readers(self) -> list[Reader]:
+        return self.task.by_layer()
+
+    @property
+    def full(self) -> Floats:
+        """The values of all blocks, in points."""
+        return self.values(self.source.model.stack.depth)
+
+    def values(self, blocks: int) -> Floats:
+        """Return the value of each validation sample by the first so many blocks, in points."""
+        model = self.source.model
+        slot: Slot = (blocks, model.final, self.source.pooled_by)
+        if not self.scores.has("layer", slot):
+            self._judge(blocks, slot)
+        row = next(row for row in self.scores.rows if row["layer"] == blocks)
+        return 100 * unpacked(row["right"], row["n"])
+
+    def _judge(self, blocks: int, slot: Slot) -> None:
+        values = self.task.judged(self._readers[blocks - 1], VALIDATION) / 100
+        score = {
+            "score": float(values.mean()),
+            "stderr": error_of(values),
+            "low": None,
+            "high": None,
+            "n": len(values),
+            "strengths": None,
+            "right": values,
+        }
+        self.scores.add("layer", slot, score)
