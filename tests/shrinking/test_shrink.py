@@ -115,13 +115,14 @@ def test_blocks_are_kept_that_know_the_task(tmp_path: Path) -> None:
     vectors = SentenceTransformer(modules=parts, device="cpu").encode(TEXTS)
     labels = np.where(vectors[:, 0] > np.median(vectors[:, 0]), "yes", "no")
     data = {"texts": TEXTS, "labels": pd.DataFrame({"text": TEXTS, "label": labels})}
+    full_megabytes = sum(weight.nbytes for weight in module.parameters()) / 1e6
     shrunk = {
         name: layerscope.shrink(
             tmp_path / "full",
             samples,
             out=tmp_path / name,
             max_loss=100,
-            speed=1.01,
+            max_mb=0.99 * full_megabytes,
             **QUIET,
         )
         for name, samples in data.items()

@@ -73,8 +73,8 @@ def test_the_table_and_the_picture_are_on_the_page() -> None:
     assert (cut.x, cut.y) == ((5.5, 1.75), (-9.0, -4.0))
     assert (healed.x, healed.y, healed.marked) == ((1.75,), (-1.5,), (0,))
     page = render([SHRUNK.document()])
-    assert "By number of blocks" not in page  # it is packed; its section is not
     assert "Loss and speed" in page and 'id="shrink"' in page
+    assert 'href="#shrink-blocks">By number of blocks' in page
 
 
 def test_nothing_within_the_budget_names_the_offers() -> None:
