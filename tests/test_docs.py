@@ -39,6 +39,16 @@ def names_of(command):
     } | {*own.help_flags}
 
 
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+@pytest.mark.parametrize("page", HERE.glob("*.md"), ids=lambda page: page.name)
+def test_links_of_a_page_beside_the_readme_lead_to_files(page):
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    files = [target for target in targets if "://" not in target]
+    assert [name for name in files if not (page.parent / name).exists()] == []
+
+
 @pytest.mark.parametrize("command", NAMES)
 def test_every_command_has_a_page_with_every_option(command):
     page = (HERE / "docs" / "commands" / f"{command}.md").read_text(encoding="utf-8")

@@ -117,7 +117,7 @@ class Calibration:
         return f"{most} of predictions on new samples like these differ from the full model's, {sure} ({differ})"
 
 
-def path(classes: int, exits: Sequence[int]) -> tuple[float, ...]:
+def threshold_path(classes: int, exits: Sequence[int]) -> tuple[float, ...]:
     """Return the thresholds that are tested, the most careful first; no data decides them.
 
     Evenly spaced in the log-odds of the score, from 1 down to 1 / K, the least that K classes allow.
@@ -184,7 +184,7 @@ def calibrate_recorded(
         raise LayerscopeError(
             f"scores of {len(bad):,} samples, the first at row {bad[0]}, are not finite: check the model's logits"
         )
-    thresholds = (NEVER, *path(recorded.classes, exits))
+    thresholds = (NEVER, *threshold_path(recorded.classes, exits))
     errors = errors_along(recorded, exits, thresholds)
     p_values = p_value(errors, n, goal.max_disagreement)
     # never leaving has no errors, and the samples are enough to certify that
@@ -225,7 +225,7 @@ def thresholds_shown(
     recorded: Recorded, exits: Sequence[int], chosen: float
 ) -> tuple[float, ...]:
     """Return some thresholds, descending: evenly spaced in the depth that samples reach, with the chosen one."""
-    every = path(recorded.classes, exits)
+    every = threshold_path(recorded.classes, exits)
     if not every:
         return (chosen,)
     shape = (len(recorded), len(exits) + 1)

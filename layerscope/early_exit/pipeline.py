@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-import layerscope.early_exit.calibration as exact
 from layerscope.core import (
     LayerscopeError,
     Reporter,
@@ -20,6 +19,15 @@ from layerscope.core import (
     reporting,
 )
 from layerscope.core.folders import folder_aside
+from layerscope.early_exit.calibration import (
+    calibrate_recorded,
+    check_enough,
+    errors_along,
+    p_value,
+    split,
+    threshold_path,
+    thresholds_shown,
+)
 from layerscope.early_exit.cost_model import Costs, Exits, choose_exits
 from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
@@ -103,8 +111,8 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
     tested = np.arange(len(samples))
     if threshold is None:  # too few samples are refused before the long pass
         if options.exits is None:
-            design, tested = exact.split(len(samples), goal, options.seed)
-        exact.check_enough(len(tested), goal)
+            design, tested = split(len(samples), goal, options.seed)
+        check_enough(len(tested), goal)
     with reporter.bar("every layer", len(samples), "samples") as advance:
         recorded = record_all(model, samples, batch_size, advance, team.each)
 
@@ -115,7 +123,7 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
             chosen_on = recorded.take(design)
             exits = chosen_exits(chosen_on, costs, batch_size, len(tested), goal)
         if threshold is None:
-            calibration = exact.calibrate_recorded(
+            calibration = calibrate_recorded(
                 recorded.take(tested),
                 exits,
                 goal,
@@ -151,7 +159,7 @@ def _report(
     if not exits:
         raced_exits = tuple(range(1, model.depth))
         threshold = NEVER
-    thresholds = exact.thresholds_shown(recorded, raced_exits, threshold)
+    thresholds = thresholds_shown(recorded, raced_exits, threshold)
     plan = samples.plan(batch_size)
     raced = race_exits(model, samples, plan, raced_exits, thresholds, reporter)
     curve = curve_table(recorded, raced_exits, thresholds, threshold, raced)
@@ -275,12 +283,12 @@ def chosen_exits(
     It is the greediest with the share of errors that those may have.
     """
     errors = np.arange(tested + 1)
-    p_values = exact.p_value(errors, tested, goal.max_disagreement)
+    p_values = p_value(errors, tested, goal.max_disagreement)
     most = errors[p_values <= goal.delta].max() / tested
 
     def allowed(exits: Exits) -> float:
-        thresholds = (NEVER, *exact.path(recorded.classes, exits))
-        wrong = exact.errors_along(recorded, exits, thresholds)
+        thresholds = (NEVER, *threshold_path(recorded.classes, exits))
+        wrong = errors_along(recorded, exits, thresholds)
         meets = np.cumprod(wrong <= most * len(recorded)).sum()
         return thresholds[int(meets) - 1]
 

@@ -34,7 +34,7 @@ def sureness(logits: Tensor, source: str = "an exit") -> Tensor:
     """Return how sure logits `[..., K]` of a `source` are: the probability of their likeliest class, float64 `[...]`.
 
     It is the one criterion: the pass over the data, the model in use and the clock all call it, and
-    `calibration.path` takes its range, 1 / K … 1, for granted. A float32 softmax would be 1 for
+    `calibration.threshold_path` takes its range, 1 / K … 1, for granted. A float32 softmax would be 1 for
     everything beyond 1 − 6e-8.
     """
     log_p = logits.detach().to("cpu", torch.float64).log_softmax(-1)

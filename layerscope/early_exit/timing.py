@@ -24,7 +24,7 @@ from layerscope.core import LayerscopeError, Reporter, Stopwatch
 from layerscope.core.stopwatch import Clock, rounds_in
 from layerscope.early_exit.cost_model import Costs, Exits, Plan, Seconds
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.predictions import Floats, sureness
+from layerscope.early_exit.predictions import NEVER, Floats, sureness
 from layerscope.early_exit.validation import Validation
 from layerscope.models import Inputs, evaluating
 from layerscope.models.forward import forward
@@ -77,8 +77,8 @@ def _stages(model: ExitModel, inputs: Inputs, stay: int) -> tuple[float, float]:
     """Return the seconds of a block, and of a check with the rows that leave, where `stay` rows stay after layer 1."""
 
     def decide(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
-        # none, in the time that a check takes
-        leaves = sureness(logits) > 2
+        # computed for the time that it takes: no score reaches infinity
+        leaves = sureness(logits) >= NEVER
         leaves[stay:] = True
         return leaves
 

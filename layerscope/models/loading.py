@@ -102,7 +102,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         loaded = Loaded(module, processor, Path(name).name or type(module).__name__)
     else:
         raise LayerscopeError(
-            f"a model is a name, a folder or a torch.nn.Module, not a {type(model).__name__}"
+            f"a model is a name, a folder or a torch.nn.Module, not of type {type(model).__name__}"
         )
     if isinstance(processor, (str, Path)):
         loaded.processor = load_processor(str(processor), loaded.module, {})

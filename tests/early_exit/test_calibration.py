@@ -14,7 +14,7 @@ from layerscope.early_exit.calibration import (
     NEVER,
     Goal,
     calibrate_recorded,
-    path,
+    threshold_path,
 )
 
 # by hand: a loop over thresholds, rows and exits, and sums of exact fractions
@@ -47,7 +47,7 @@ def by_hand(data, exits, goal, thresholds):
 
 @pytest.mark.parametrize("classes", [2, 3, 1000])
 def test_the_path_goes_from_careful_to_greedy_in_even_log_odds(classes):
-    found = np.array(path(classes, [1, 2]))
+    found = np.array(threshold_path(classes, [1, 2]))
     assert found[0] == 1 and found[-1] == 1 / classes
     assert (np.diff(found) < 0).all()
     inner = found[1:-1]
@@ -57,7 +57,7 @@ def test_the_path_goes_from_careful_to_greedy_in_even_log_odds(classes):
     assert log_odds[0] == pytest.approx(32, abs=0.02) and log_odds[-1] < (
         -6.8 if classes == 1000 else 0.1
     )
-    assert path(classes, [4]) == tuple(found)
+    assert threshold_path(classes, [4]) == tuple(found)
 
 
 # the walk
@@ -73,7 +73,7 @@ def test_the_walk_equals_a_loop(goal, monkeypatch):
         data = replace(data, scores=data.scores.round(2))  # ties
         exits = ((1, 2, 3, 4), (3, 1), (2,), ())[seed % 4]
         ordered = tuple(sorted(exits))
-        threshold, errors = by_hand(data, ordered, goal, path(3, exits))
+        threshold, errors = by_hand(data, ordered, goal, threshold_path(3, exits))
         made = calibrate_recorded(data, exits, goal)
         assert (made.threshold, made.errors) == (threshold, errors)
         assert made.exits == ordered
@@ -85,7 +85,7 @@ def test_the_walk_stops_at_the_first_threshold_that_fails():
     # leaving at layer 2 is wrong, at layer 1 it is right again: a greedier threshold would pass
     data = recorded(np.tile([0.6, 0.9, 1.0], (299, 1)), np.tile([0, 1, 0], (299, 1)))
     made = calibrate_recorded(data, [1, 2], ONE_PERCENT)
-    above = [threshold for threshold in path(2, [1, 2]) if threshold > 0.9]
+    above = [threshold for threshold in threshold_path(2, [1, 2]) if threshold > 0.9]
     assert made.threshold == above[-1] and made.tested == len(above) + 1
     assert made.errors == 0 and made.mean_layer == 3
     alone = calibrate_recorded(data, [1], ONE_PERCENT)
@@ -123,7 +123,7 @@ def test_nothing_grows_with_rows_times_thresholds():
     calibrate_recorded(data, [1, 2, 3, 4], ONE_PERCENT)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 5 * data.scores.nbytes < 20_000 * len(path(3, [1])) / 2
+    assert peak < 5 * data.scores.nbytes < 20_000 * len(threshold_path(3, [1])) / 2
 
 
 # the guarantee
