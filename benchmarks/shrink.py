@@ -96,11 +96,12 @@ def wikitext(data: Path) -> list[str]:
 def tasks(data: Path, model: LayeredModel, rows: int | None, probed: int) -> Tasks:
     """Return the four tasks, with at most `rows` test samples each, and `probed` that a probe is fitted on."""
     made: Tasks = {}
+    validated = min(VALIDATED, rows or VALIDATED)
     for name in ("stsbenchmark", "sts12"):
         frames = [pd.read_csv(data / name / "test.csv").dropna()[:rows]]
         if name not in CHOSEN_BY:
             dev = pd.read_csv(data / name / "dev.csv").dropna()
-            frames.append(dev.sample(VALIDATED, random_state=0))
+            frames.append(dev.sample(validated, random_state=0))
         part = np.repeat([HELD, VALIDATION][: len(frames)], [*map(len, frames)])
         frame = pd.concat(frames)
         pairs = list(zip(frame["text_a"], frame["text_b"], strict=True))
@@ -108,10 +109,10 @@ def tasks(data: Path, model: LayeredModel, rows: int | None, probed: int) -> Tas
         made[name] = Pairs(model, "mean", pairs, part, scores=scores)
     for name in ("trec", "banking77"):
         train = pd.read_csv(data / name / "train.csv")
-        train = train.sample(probed + VALIDATED, random_state=0)
+        train = train.sample(probed + validated, random_state=0)
         test = pd.read_csv(data / name / "test.csv")[:rows]
         whole = pd.concat([train, test])
-        part = np.repeat([LEARN, VALIDATION, HELD], [probed, VALIDATED, len(test)])
+        part = np.repeat([LEARN, VALIDATION, HELD], [probed, validated, len(test)])
         classes = pd.factorize(whole["label"])[0]
         samples = whole["text"].tolist()
         made[name] = Probe(model, "mean", samples, part, classes=classes)
@@ -137,7 +138,9 @@ def lessons_of(data: Path, judges: Tasks, most: int, seed: int) -> Lessons:
         drawn += [texts[i] for i in generator.permutation(len(texts))[:most]]
     drawn = list(dict.fromkeys(drawn))
     order = generator.permutation(len(drawn))
-    learn, *others = np.split(order, [len(drawn) - 600, len(drawn) - 300])
+    apart_from_it = min(300, len(drawn) // 4)
+    ends = [len(drawn) - 2 * apart_from_it, len(drawn) - apart_from_it]
+    learn, *others = np.split(order, ends)
     return Lessons(*([drawn[i] for i in rows] for rows in (learn, *others)))
 
 
@@ -335,10 +338,12 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=20000, help="of each source")
     parser.add_argument("--rows", type=int, help="of a test set, by default all")
     parser.add_argument("--probed", type=int, default=2000)
+    parser.add_argument("--tasks", nargs="+", default=list(BARS))
     parser.add_argument("--work", type=Path, default=Path("shrink-benchmark"))
     options = parser.parse_args()
     source = open_source("minilm", None, Override(), LoadOptions(device="cpu"))
     judges = tasks(options.data, source.model, options.rows, options.probed)
+    judges = {name: judges[name] for name in options.tasks}
     seeds = [one_seed(source, judges, options, seed) for seed in options.seeds]
     table = pd.concat(seeds).groupby(["way", "task"], sort=False)[["loss", "error"]]
     mean = table.mean().round(1)

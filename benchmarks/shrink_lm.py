@@ -1,7 +1,7 @@
 """How much of the loss's rise healing takes back in language models without two of their blocks.
 
     python benchmarks/shrink_lm.py --data DATA --models MODELS [--minutes 2] [--seeds 0 1 2]
-    [--steps 600] [--work FOLDER]
+    [--stories 3000] [--steps 600] [--work FOLDER]
 
 Two models: MODELS/stories260K (5 blocks), on stories that it tells itself, and a GPT-2 shape of 12
 blocks, trained here for some steps on DATA/tiny_shakespeare, with the tokenizer of the other. Blocks
@@ -102,8 +102,9 @@ def measured(
     texts = list(open_corpus(texts).samples)
     rows = np.random.default_rng(0).permutation(len(texts))
     part = np.full(len(texts), LEARN)
-    part[rows[:HELD_OUT]] = HELD
-    part[rows[HELD_OUT : 2 * HELD_OUT]] = VALIDATION
+    held_out = min(HELD_OUT, len(texts) // 4)
+    part[rows[:held_out]] = HELD
+    part[rows[held_out : 2 * held_out]] = VALIDATION
     task = NextToken(source.model, source.pooled_by, texts, part)
     learn = task.texts(LEARN)
     depth = source.model.stack.depth
@@ -133,20 +134,21 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--stories", type=int, default=3000)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--work", type=Path, default=Path("shrink-lm-benchmark"))
     options = parser.parse_args()
     small = options.models / "stories260K"
     tokenizer = AutoTokenizer.from_pretrained(small)
-    told = stories(small, 3000)
+    told = stories(small, options.stories)
     for seed in options.seeds:
         measured("stories260K", small, told, options.minutes, seed, options.work)
     text = (options.data / "tiny_shakespeare" / "input.txt").read_text("utf-8")
     folder = options.work / "twelve"
     if not folder.is_dir():
         trained(folder, tokenizer, text, options.steps)
-    pieces = windows(text.splitlines(), tokenizer)
+    pieces = windows(text.splitlines(), tokenizer)[: options.stories]
     for seed in options.seeds:
         measured("12 blocks", folder, pieces, options.minutes, seed, options.work)
 

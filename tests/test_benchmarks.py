@@ -26,7 +26,8 @@ SMALL = {
     "scale": "--child 'profile --keep-states none' free texts.csv",
     "self_speculation": "--batch 1 --tokens 12 --repeats 1 --layers 8 --width 48",
     "sentence_losses": "--steps 1 --batch 2 --dev 8 --seeds 1",
-    "shrink": "--blocks 4 --minutes 0.01 --texts 60 --rows 60 --probed 200",
+    "shrink": "--blocks 4 --minutes 0.01 --texts 60 --rows 20 --seeds 0 --tasks stsbenchmark",
+    "shrink_lm": "--minutes 0.01 --steps 1 --seeds 0 --stories 60",
     "similarity": "--layers 3 --samples 60 --width 8 --naive 2 --threads 1",
     "start": "--repeats 1",
     "stated_gain": "--rows 120 --samples 120 --halves 2 --sets sst2",
@@ -35,7 +36,15 @@ SMALL = {
     "view_metrics": "--samples 40 --width 16 --threads 1",
 }
 DATA = dict.fromkeys(
-    ("all_layers", "processes", "sentence_losses", "shrink", "stated_gain"), "--data"
+    (
+        "all_layers",
+        "processes",
+        "sentence_losses",
+        "shrink",
+        "shrink_lm",
+        "stated_gain",
+    ),
+    "--data",
 )
 NEEDS_A_MODEL = {"exit_guarantee"}
 """Takes a classifier that was trained before; its parts are tested with the guarantee."""
@@ -51,6 +60,8 @@ def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
     if name in DATA:
         shared = request.getfixturevalue("shared")
         words += [DATA[name], str(shared / "data")]
+        if name == "shrink_lm":
+            words += ["--models", str(shared / "models")]
     if name == "page" and not (
         os.environ.get("LAYERSCOPE_CHROMIUM") or shutil.which("chromium")
     ):

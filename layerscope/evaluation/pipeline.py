@@ -34,6 +34,10 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     positions = options.positions
     reporter = reporting(options.progress and team.leads)
     out = _folder(options.out, team.size)
+    if positions.mixes and options.shift is not None:
+        raise LayerscopeError(
+            "`mixes` are not judged under a `shift`: leave one of them out"
+        )
     tasks, probes = open_tasks(
         options.tasks, options.samples, options.seed, options.shift
     )
@@ -98,10 +102,6 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
 def _refuse(options: EvaluateOptions, probes: Sequence[ProbeTask]) -> None:
     """Raise for options that a task cannot follow."""
     mixes, chat = options.positions.mixes, options.load.chat
-    if mixes and options.shift is not None:
-        raise LayerscopeError(
-            "`mixes` are not judged under a `shift`: leave one of them out"
-        )
     for probe in probes:
         if mixes and is_target(probe.data.labels):
             raise LayerscopeError(

@@ -26,6 +26,10 @@ class Valley:
     value, log min(tokens, D), 0 ... 1; `first_singular` is the largest of these shares.
     `first_norm` and `largest_norm` are the norms of the first and of the longest token over the
     median norm.
+
+    >>> alike = valley(np.ones((4, 3)))  # all tokens lie on one line
+    >>> round(alike.entropy.item(), 6), alike.largest_norm.item()
+    (0.0, 1.0)
     """
 
     entropy: Tensor

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from layerscope.runs.registry import about
+from layerscope.inputs.corpus import is_target
+from layerscope.runs.registry import METRICS, about
 from layerscope.show.document import Facts, Sentences
 
 if TYPE_CHECKING:
@@ -61,7 +62,13 @@ def unfinished(run: "Run") -> tuple[str, ...]:
     missing = len(shards) - sum(map(folder.is_finished, shards))
     if missing:
         lines.append(f"unfinished: {missing:,} of {len(shards):,} shards are missing")
-    metrics = [about(name) for name in run.info["options"]["metrics"]]
+    names = {*run.info["options"]["metrics"]}
+    # numbers to predict have another probe than classes
+    if is_target(folder.labels()):
+        names -= {"linear_probe", "knn_probe"}
+    else:
+        names -= {"ridge_probe"}
+    metrics = [about(name) for name in sorted(names, key=list(METRICS).index)]
     lacking = [m.title for m in metrics if not folder.has_table(m.needs)]
     if lacking:
         lines.append(

@@ -144,7 +144,7 @@ def test_what_is_shrunk_gives_the_scores_that_were_judged(
     loader = {"reranker": "CrossEncoder", "sparse": "SparseEncoder"}[name]
     assert shrunk.met and shrunk.load == f"{loader}({str(path)!r})"
     source = open_source(folder / name, None, Override(), LoadOptions())
-    task = task_of(data, None, None, source.model, "cls", 0)
+    task = task_of(data, None, None, None, source.model, "cls", 0)
     rows = task.rows(HELD)
     pairs = [tuple(task.samples[row]) for row in rows]
     full, small = read(folder / name, pairs=pairs), read(path, pairs=pairs)
@@ -169,7 +169,7 @@ def test_a_sparse_encoder_is_shrunk_by_agreement(folder, tmp_path):
     data = [*FIRST, *SECOND]
     shrunk = layerscope.shrink(folder / "sparse", data, out=tmp_path / "out", **QUIET)
     source = open_source(folder / "sparse", None, Override(), LoadOptions())
-    held = task_of(data, None, None, source.model, "mean", 0).texts(HELD)
+    held = task_of(data, None, None, None, source.model, "mean", 0).texts(HELD)
     paths = folder / "sparse", tmp_path / "out" / "model"
     agreement = torch.cosine_similarity(*(sparse(path, 3, held) for path in paths))
     assert shrunk.loss == pytest.approx(100 - 100 * agreement.mean().item(), abs=1e-3)
