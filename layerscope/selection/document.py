@@ -86,7 +86,7 @@ def _scored(selection: "Selection") -> Iterator[str]:
     yield score
     if not selection.as_shipped:
         expected = " expected" if selection.apart is not None else ""
-        gain = _difference(selection.apart or chosen, selection)
+        gain = _gain(selection)
         yield f"{gain}{expected} against {selection.baseline_name}"
     if first.layer == 0 and (first.score or 0) > (chosen.score or 0):
         shown = _score(first, selection)
@@ -102,9 +102,12 @@ def judged_on(selection: "Selection") -> str:
         return "its score comes from the same data that the layers were compared on"
     if apart is None:
         return "the same data chose the layer and judged it: expect a little less on new data"
+    luck = ""
+    if selection.gain != apart.difference:
+        luck = f" ({_difference(apart, selection)}, less what luck adds to a gain that is chosen)"
     return (
-        f"expected of such a choice, {_difference(apart, selection)}: each of {apart.blocks} {apart.unit}s is judged "
-        f"at the layer that the others choose; layer {selection.layer} itself has "
+        f"expected of such a choice, {_gain(selection)}: each of {apart.blocks} {apart.unit}s is judged "
+        f"at the layer that the others choose{luck}; layer {selection.layer} itself has "
         f"{_difference(selection.chosen, selection)} on the data that chose it"
     )
 
@@ -222,6 +225,12 @@ def _score(candidate: "Candidate", selection: "Selection") -> str:
     """Return a score with its standard error."""
     error = math.nan if candidate.stderr is None else candidate.stderr
     return _unit(selection).text(candidate.score or 0.0, error)
+
+
+def _gain(selection: "Selection") -> str:
+    """Return the gain to expect, with its standard error."""
+    error = math.nan if selection.gain_error is None else selection.gain_error
+    return _unit(selection).difference(selection.gain or 0.0, error)
 
 
 def _difference(judged: "Candidate | Apart", selection: "Selection") -> str:

@@ -52,7 +52,8 @@ class Selection(Stored):
     as shipped. `rule` names what chose it, `why` explains it in a sentence. `gain` is its score
     less that of the baseline, in the scores' own units, with the standard error `gain_error`; None
     without scores. Both are of `apart`, units that had no part in choosing, where there are enough
-    of them. `basis` says how much was judged, `lacking` what is missing where that is too little to
+    of them, a gain over folds less what luck adds to one that is chosen.
+    `basis` says how much was judged, `lacking` what is missing where that is too little to
     choose by. `layers` are all layers; `baseline`
     is the model as shipped, or what `baseline_name` says where that was not scored; `best` the
     layer of the highest score. `source` is what `truncate` takes, empty where there is no model,

@@ -61,6 +61,8 @@ def test_one_task_is_paired_over_its_samples():
         and not found.as_shipped
     )
     assert (found.apart.unit, found.apart.blocks) == ("fold", 5)
+    seen, error = found.apart.difference, found.apart.difference_error
+    assert 0 < found.gain < seen and found.gain == pytest.approx(seen - error**2 / seen)
     assert found.why.startswith("the best score, measurably above ")
 
 
