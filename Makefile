@@ -8,7 +8,7 @@ export HF_HUB_OFFLINE ?= 1
 .PHONY: demo test check docs dist floors newest bench campaign clean
 
 demo: $(VENV)/.demo  ## install, then make the embedded MiniLM smaller, judged on Python's own documentation
-	$(BIN)/layerscope shrink minilm --data stdlib-docs --samples 2000 --speed 1.7 --max-loss 20 --minutes 2 --out runs/small
+	$(BIN)/layerscope shrink minilm --data stdlib-docs --samples 1000 --speed 1.7 --max-loss 20 --minutes 1 --out runs/small
 
 # a thread a worker, as those of two would wait for each other; files in their order, as long ones have few tests
 test: $(VENV)/.dev  ## install everything, then run all tests
