@@ -1,8 +1,8 @@
 """Files that are written whole or not at all, and read with one clear line where they are damaged.
 
-A file is written beside its place and renamed, so that a reader never sees half of one. What was
-written can be told from what has changed since: objects carry a checksum of their members, tables
-one of every page, and of other files the sha256, or the faster sum of pages, is kept elsewhere.
+A file is written beside its place and renamed, so that a reader never sees half of one. Checksums
+show whether a file has changed since: objects carry one of their members, tables one of every page,
+and for other files the sha256, or the faster sum of pages, is kept elsewhere.
 """
 
 import errno

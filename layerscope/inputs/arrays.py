@@ -1,7 +1,7 @@
 """Data that lie in memory as a corpus: frames, data sets, arrays, and lists of texts, images, sounds or token ids.
 
-What a list holds is told by its first sample: a text, a path, an image, a sound with its rate. Where
-that leaves two readings, as of one-dimensional arrays, which may be sounds or features, nothing is
+The first sample decides what a list holds: texts, paths, images, or sounds with their rates. Where
+that is ambiguous, as for one-dimensional arrays, which may be sounds or features, nothing is
 guessed, and the error says how to name the one that is meant.
 """
 

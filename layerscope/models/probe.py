@@ -45,6 +45,7 @@ ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 BATCHED = {2: 5e-2, 4: 1e-4, 8: 1e-4}
 """The same where a batch of another size is computed in another order."""
 ALONE = "other samples in a batch change this model's states: every sample is run alone"
+BATCH_ON_AXIS_1 = "reads its batch on axis 1, [T, B, D], and gets [B, T, D]: build it with `batch_first=True`"
 UNPADDED = (
     "padding changes this model's states: batches hold only samples of equal length"
 )
@@ -279,6 +280,7 @@ def _tested_in_batches(model: LayeredModel, sample: Any, alone: States) -> Layer
     """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
     together = states_of(model, [sample, _mate(sample)])
     if not _agree(alone, together):
+        _refuse_batch_on_axis_1(model, sample, alone)
         return replace(model, batching=False, notes=(*model.notes, ALONE))
     short, other = (beginning(sample, share) for share in SHARES)
     if short is sample or model.rank != 3:
@@ -286,6 +288,19 @@ def _tested_in_batches(model: LayeredModel, sample: Any, alone: States) -> Layer
     if all(_stands_padding(model, each, sample) for each in (short, other)):
         return model
     return replace(model, padding=False, notes=(*model.notes, UNPADDED))
+
+
+def _refuse_batch_on_axis_1(model: LayeredModel, sample: Any, alone: States) -> None:
+    """Raise for a module that mixes samples but none of the tokens of one: it takes tokens for samples."""
+    if model.rank != 3 or model.encoder.modality != "tensor" or model.tokens < 2:
+        return
+    changed = torch.as_tensor(sample).clone()
+    changed[0] = changed[0].flip(-1)
+    # in a causal model, too, later tokens read the first one
+    before = {key: states[:, 1:] for key, states in alone.items()}
+    after = {key: states[:, 1:] for key, states in states_of(model, [changed]).items()}
+    if _agree(before, after):
+        raise LayerscopeError(f"{model.name} {BATCH_ON_AXIS_1}")
 
 
 def _mate(sample: Any) -> Any:

@@ -13,10 +13,8 @@ from layerscope.models.block_finder import NAME, BlockFinder
 from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory, setting
 from layerscope.models.trace import Call, Calls, is_norm, same, trace
 
-NO_STACK = (
-    "layers are states of tokens [B, T, D] or of samples [B, D] that one module hands to the next; name the module "
-    "that holds them with `blocks`, or give states that you pooled yourself to `profile(states=...)`"
-)
+LAYERS = "layers are states of tokens [B, T, D] or of samples [B, D] that one module hands to the next"
+POOLED = "give states that you pooled yourself to `profile(states=...)`"
 
 
 @dataclass(frozen=True)
@@ -100,9 +98,11 @@ def find_stacks(
             stacks.append(stack)
     if not stacks:
         fault = "no stack of blocks was found in this model"
+        mend = "name the module that holds them with `blocks`"
         if blocks:
             fault = f"blocks {blocks!r} does not name a stack of blocks"
-        why = next(iter(refused), NO_STACK)
+            mend = "name another module, which holds such a row"
+        why = next(iter(refused), f"{LAYERS}; {mend}, or {POOLED}")
         raise LayerscopeError(f"{fault}: {why}")
     return list(map(_named, stacks, _part_names(stacks)))
 

@@ -1,8 +1,8 @@
 """What a run is made of, and whether a run folder holds the same.
 
-The manifest of a run has its model, data and options, all that is needed to repeat it. A folder is
-gone on with only where weights, dtype, device, samples, tokens and options are those it was begun
-with: half a run of one model and half of another would look like a whole one.
+The manifest of a run has its model, data and options, all that is needed to repeat it. A run is
+resumed only with the weights, dtype, device, samples, tokens and options that it was started with:
+half a run of one model and half of another would look like a whole one.
 """
 
 import hashlib

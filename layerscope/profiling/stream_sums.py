@@ -170,7 +170,7 @@ class StreamSums:
         return lines
 
     def corpus(self, stream: Stream, most: int) -> Corpus:
-        """Return the kept samples in the order of the data: at most so many, those of the lowest priorities."""
+        """Return the kept samples in the order of the data, at most `most`, those of lowest priority."""
         chosen = sorted(self.kept[:most], key=itemgetter(1, 2))
         _, _, _, samples, names, labels = zip(*chosen, strict=True)
         if stream.label_column is None and stream.head.labels is None:

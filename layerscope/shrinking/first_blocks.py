@@ -43,7 +43,7 @@ class FirstBlocks:
         return self.values(self.source.model.stack.depth)
 
     def values(self, blocks: int) -> Floats:
-        """Return the value of each validation sample by the first so many blocks, in points."""
+        """Return the value of each validation sample in points, with only the first `blocks` blocks."""
         model = self.source.model
         slot: Slot = (blocks, model.final, self.source.pooled_by)
         if not self.scores.has("layer", slot):

@@ -240,3 +240,18 @@ def test_a_model_of_maps_is_refused_with_what_to_do():
     for named in ({}, {"blocks": "encoder.stages"}):
         with refused(match=r"pooled yourself to `profile\(states=...\)`$"):
             layerscope.inspect(model, **named)
+
+
+def test_a_batch_on_axis_1_is_refused():
+    def encoder(batch_first):
+        block = nn.TransformerEncoderLayer(D, 2, 32, batch_first=batch_first)
+        return drawn(
+            lambda: nn.TransformerEncoder(block, 3, enable_nested_tensor=False)
+        )
+
+    rows = torch.randn(4, 5, D, generator=torch.Generator().manual_seed(1))
+    with refused(
+        match=r"reads its batch on axis 1, \[T, B, D\], .* `batch_first=True`$"
+    ):
+        of_rows(encoder(False), rows)
+    assert of_rows(encoder(True), rows).batching

@@ -17,9 +17,10 @@ from layerscope import LayerscopeError
 from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override
 from layerscope.models.encode import TextEncoder
-from layerscope.shrinking import open_shrunk, pipeline
+from layerscope.shrinking import open_shrunk, pipeline, trials
+from layerscope.shrinking.opening import task_of
 from layerscope.shrinking.same_space import fitted_map
-from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, split, task_of
+from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, split
 from layerscope.truncation import costs
 from layerscope.truncation.source import open_source
 
@@ -182,7 +183,7 @@ def test_nothing_that_is_held_out_is_learned_from(
     """A version that learned from what judges, or judged by what it learned from, fails here."""
     learned: list[object] = []
     judged: list[object] = []
-    write, judge = pipeline.write_healed, pipeline.paired
+    write, judge = trials.write_healed, pipeline.paired
     task = _task(TEXTS, encoder)
     held, validation = set(task.texts(HELD)), set(task.texts(VALIDATION))
 
@@ -197,7 +198,8 @@ def test_nothing_that_is_held_out_is_learned_from(
         return judge(full, values)
 
     with (
-        patch.object(pipeline, "write_healed", spy),
+        patch.object(trials, "write_healed", spy),
+        patch.object(trials, "paired", spied),
         patch.object(pipeline, "paired", spied),
     ):
         # the file that is learned from holds the held-out texts, too

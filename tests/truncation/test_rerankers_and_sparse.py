@@ -12,7 +12,8 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LoadOptions, Override
 from layerscope.runs.states import Column
-from layerscope.shrinking.tasks import HELD, task_of
+from layerscope.shrinking.opening import task_of
+from layerscope.shrinking.tasks import HELD
 from layerscope.truncation.source import open_source
 
 FIRST, SECOND = tiny.texts(160, seed=1), tiny.texts(160, seed=2)

@@ -32,8 +32,8 @@ OPTIONS = {
     "--blocks bert.encoder.layr": BLOCKS,
     f"--blocks {DENSE}": (
         f"blocks '{DENSE}' does not name a stack of blocks: layers are states of "
-        "tokens [B, T, D] or of samples [B, D] that one module hands to the next; name the module that holds them with "
-        "--blocks, or give states that you pooled yourself to `profile(states=...)`"
+        "tokens [B, T, D] or of samples [B, D] that one module hands to the next; name another module, which holds "
+        "such a row, or give states that you pooled yourself to `profile(states=...)`"
     ),
     "--norm nome": NORM,
     "--norm ''": f"norm '' {NO_MODULE}",

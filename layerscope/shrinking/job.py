@@ -1,0 +1,83 @@
+"""One shrinking: what is shrunk, what judges it, where, within which budget; and what its phases keep."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.files import read_json, write_json
+from layerscope.core.margin import error_of
+from layerscope.core.progress import Reporter
+from layerscope.inputs.samples import content
+from layerscope.shrinking.first_blocks import FirstBlocks
+from layerscope.shrinking.options import ShrinkOptions
+from layerscope.shrinking.tasks import LEARN, Floats, Task
+from layerscope.truncation.budget import Budget
+from layerscope.truncation.source import Source
+
+WORK, EVALUATION = "work", "evaluation"
+"""The folder of what the phases made, and that of the scores by layer."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One shrinking: its model, what judges it, its folder, and its budget."""
+
+    source: Source
+    task: Task
+    folder: Path
+    budget: Budget
+    options: ShrinkOptions
+    reporter: Reporter
+
+    @property
+    def format(self) -> str:
+        """The format of the checkpoint."""
+        loaded = self.source.model.loaded
+        if loaded.served is None and loaded.reranker is None:
+            return "transformers"
+        return "sentence-transformers"
+
+    @property
+    def max_loss(self) -> float:
+        """The largest loss, in points."""
+        if self.budget.max_loss is None:
+            return self.task.max_loss
+        return self.budget.max_loss
+
+    @property
+    def data(self) -> str:
+        """The name of the data."""
+        if isinstance(self.options.data, (str, Path)):
+            return str(self.options.data)
+        return "data"
+
+    @cached_property
+    def first(self) -> FirstBlocks:
+        """The values of the model's first blocks, and of all, on the validation part."""
+        digest = digest_of(self.task.texts(LEARN))
+        folder = self.folder / EVALUATION
+        return FirstBlocks(self.source, self.task, self.data, digest, folder)
+
+    def phase(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what a phase found: as it was kept, or made now and kept."""
+        path = self.folder / WORK / f"{name}.json"
+        if not path.is_file():
+            write_json(path, make())
+        return read_json(path)
+
+
+def paired(full: Floats, values: Floats) -> tuple[float, float]:
+    """Return the mean loss and its standard error, paired by sample."""
+    lost = full - values
+    return float(lost.mean()), error_of(lost)
+
+
+def digest_of(samples: Sequence[Any]) -> str:
+    """Return what the content of samples is known by, 16 hex digits."""
+    digest = hashlib.sha256()
+    for index in range(len(samples)):
+        digest.update(content(samples, index))
+    return digest.hexdigest()[:16]

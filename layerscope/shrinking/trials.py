@@ -1,0 +1,162 @@
+"""Models of some of the blocks: what they lose as they are cut, healed, and with a map to the full model's vectors.
+
+Each is written into a folder and judged on the validation part as it lies there; the one that loses
+least, or in the same space finds most in the old index, is the trial of its number of blocks.
+"""
+
+import shutil
+from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from layerscope.healing.healing import Plan
+from layerscope.healing.lessons import Lessons, distinct_samples
+from layerscope.inputs import open_corpus
+from layerscope.inputs.pairs import Pair
+from layerscope.shrinking.job import WORK, Job, paired
+from layerscope.shrinking.same_space import write_mapped
+from layerscope.shrinking.shrunk import Offer
+from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION
+from layerscope.truncation.healed import Healing, open_cut
+from layerscope.truncation.pipeline import write_cut, write_healed
+
+MODEL, CUT, MAPPED = "model", "cut", "mapped"
+"""The folders of models: healed, not healed, and with a map to the full model's vectors."""
+FEW = 5000
+"""Texts of the user below which the built-in texts are learned from, too."""
+
+
+def cut_offer(job: Job, offer: Offer) -> Offer:
+    """Return an offer with what it loses before healing, by the better of two ways: its blocks, or as many first ones.
+
+    Blocks are chosen by agreement with the full model, whose last blocks may know less of the task.
+    """
+    depth, blocks = job.source.model.stack.depth, len(offer.kept)
+    first = tuple(range(1, blocks + 1))
+
+    def measured() -> dict[str, Any]:
+        ways = {first: job.first.values(blocks)}
+        if offer.kept != first:
+            dropped = set(range(1, depth + 1)) - set(offer.kept)
+            ways[offer.kept] = job.task.without(dropped, VALIDATION)
+        losses = {kept: paired(job.first.full, values) for kept, values in ways.items()}
+        kept = min(losses, key=lambda way: losses[way][0])
+        loss, error = losses[kept]
+        job.reporter.say(replace(offer, kept=kept, cut_loss=loss, error=error).text)
+        return {"kept": kept, "cut_loss": loss, "error": error}
+
+    facts = job.phase(f"cut-{len(offer.kept)}", measured)
+    return replace(offer, **facts | {"kept": tuple(facts["kept"])})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A model that was written into a folder, and how it does on the validation part.
+
+    `recall` is that of new vectors in an index of the full model's, where that is wanted.
+    """
+
+    path: str
+    loss: float
+    error: float
+    difference: float
+    healed: str = ""
+    mapped: bool = False
+    recall: float = 0.0
+
+
+def room_of(job: Job, offer: Offer) -> Path:
+    """Return the folder of the models of as many blocks."""
+    return job.folder / WORK / f"blocks-{len(offer.kept)}"
+
+
+def tried_offer(job: Job, offer: Offer) -> Offer:
+    """Write a model of some blocks, healed where that helps, and return it with its loss on the validation part."""
+    offer = cut_offer(job, offer)
+
+    def tried() -> dict[str, Any]:
+        room_of(job, offer).mkdir(exist_ok=True)
+        return asdict(_best_trial(job, offer))
+
+    facts = job.phase(f"trial-{len(offer.kept)}", tried)
+    trial = Trial(**facts)
+    healed = trial.healed != "" or trial.mapped
+    return replace(offer, loss=trial.loss, error=trial.error, healed=healed)
+
+
+def _best_trial(job: Job, offer: Offer) -> Trial:
+    """Return the better one of a cut and a healed model; in the same space, that which finds more in the old index."""
+    same_space = job.options.same_space
+    # healing leads towards the full model, which knows less of the task where the cut gains
+    gains = offer.cut_loss <= 0 and not same_space
+    if job.options.minutes == 0 or gains:
+        best = _plain(job, offer)
+    else:
+        best = _healed(job, offer)
+        if not same_space and best.loss > offer.cut_loss:
+            best = _plain(job, offer)
+    served = job.source.model.loaded.served
+    if same_space and served is not None:
+        mapped = _mapped(job, offer, best)
+        best = max(best, mapped, key=attrgetter("recall"))
+    return best
+
+
+def _plain(job: Job, offer: Offer) -> Trial:
+    folder = room_of(job, offer) / CUT
+    shutil.rmtree(folder, ignore_errors=True)
+    kept = [block - 1 for block in offer.kept]
+    made = write_cut(job.source, kept, folder, job.format)
+    return _tried(job, folder, made.difference)
+
+
+def _healed(job: Job, offer: Offer) -> Trial:
+    room = room_of(job, offer)
+    shutil.rmtree(room / MODEL, ignore_errors=True)
+    kept = [block - 1 for block in offer.kept]
+    plan = Plan(job.options.minutes, seed=job.options.seed)
+    healing = Healing(_lessons(job), plan, room)
+    made, change = write_healed(
+        job.source, kept, room / MODEL, job.format, healing, job.reporter
+    )
+    return _tried(job, room / MODEL, made.difference, change.text)
+
+
+def _mapped(job: Job, offer: Offer, trial: Trial) -> Trial:
+    room = room_of(job, offer)
+    shutil.rmtree(room / MAPPED, ignore_errors=True)
+    small = open_cut(room / trial.path, job.source)
+    write_mapped(small, job.source, _lessons(job).learn, room / MAPPED)
+    mapped = _tried(job, room / MAPPED, trial.difference, trial.healed)
+    job.reporter.say(
+        f"a linear map takes the recall in the old index from {trial.recall:.1%} to {mapped.recall:.1%}"
+    )
+    return replace(mapped, mapped=True)
+
+
+def _tried(job: Job, folder: Path, difference: float, healed: str = "") -> Trial:
+    """Return the model of a folder with its values on the validation part."""
+    model = open_cut(folder, job.source).model
+    loss, error = paired(job.first.full, job.task.values(model, VALIDATION))
+    recall = 0.0
+    if job.options.same_space:
+        recall = job.task.recall(model, VALIDATION)
+    return Trial(folder.name, loss, error, difference, healed, recall=recall)
+
+
+def _lessons(job: Job) -> Lessons:
+    """Return what is learned from: the user's own samples, with others; nothing of the parts that choose or judge."""
+    task, encoder = job.task, job.source.model.encoder
+    learn, more = task.texts(LEARN), job.options.heal
+    apart = [task.texts(part) for part in (VALIDATION, HELD)]
+    reads_texts = encoder.modality == "text" and not isinstance(learn[0], Pair)
+    if more is None and reads_texts and len(learn) < FEW:
+        more = "stdlib-docs"
+    if more is not None:
+        others = distinct_samples(open_corpus(more), job.source.model, job.options.seed)
+        if encoder.modality == "text":
+            seen = {*learn, *(text for part in apart for text in part)}
+            others = [text for text in others if text not in seen]
+        learn += others
+    return Lessons(learn, *apart)
