@@ -20,13 +20,11 @@ from layerscope.comparison.differences import (
 from layerscope.comparison.matching import Side, is_series, opened, sides_of
 from layerscope.comparison.options import CompareOptions
 from layerscope.core import LayerscopeError, Reporter, choices, reporting
-from layerscope.metrics.pairs import FromPairs
-from layerscope.runs.registry import measured as registered
+from layerscope.runs.registry import SIMILARITIES, Similarity
 
 Row = dict[str, Any]
-Form: TypeAlias = tuple[str, FromPairs]
+Form: TypeAlias = tuple[str, Similarity]
 """A similarity by name, in one of its forms."""
-SIMILARITIES = {metric.name: how for metric, how in registered(FromPairs)}
 
 
 def compare_runs(options: CompareOptions) -> Comparison:

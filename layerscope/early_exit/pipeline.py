@@ -44,7 +44,6 @@ from layerscope.early_exit.timing import Raced, measure_costs, race_exits
 from layerscope.early_exit.validation import Validation, read_validation, record_all
 from layerscope.generation import DraftReport, draft_report
 from layerscope.generation.language_model import language_model
-from layerscope.metrics import exit_speedup
 from layerscope.models import dtype_of, parameters
 
 STATED = "no guarantee: the threshold was fixed, not calibrated"
@@ -221,13 +220,13 @@ def curve_table(
     rows = []
     for threshold in thresholds:
         leaving = recorded.leaves(exits, threshold)
-        counts = np.bincount(leaving, minlength=recorded.depth + 1)[1:]
+        mean_layer = leaving.mean()
         measured, error = raced.speedups["threshold", threshold]
         row = {
             "threshold": threshold,
             "chosen": threshold == chosen,
-            "mean_layer": leaving.mean(),
-            "exit_speedup": exit_speedup(counts.astype(float)),
+            "mean_layer": mean_layer,
+            "exit_speedup": recorded.depth / mean_layer,
             "measured": measured,
             "error": error,
         }

@@ -14,7 +14,7 @@ from layerscope.evaluation.probe_states import Pass, Shared
 from layerscope.inputs import Corpus, draw, open_corpus
 from layerscope.inputs.pairs import Pair, paired
 from layerscope.models import LayeredModel, batches_of, evaluating
-from layerscope.models.layered import class_numbers
+from layerscope.models.layered import truth_of
 from layerscope.models.pooling import served
 from layerscope.probes.scores import ProbeScore, score_of, score_of_values
 from layerscope.scores.probe_results import Slot
@@ -32,27 +32,6 @@ def scored_pairs(data: Any, samples: int | None, seed: int) -> Corpus:
             f"{corpus.name} has no pairs with scores: give the columns text_a, text_b and score, or label"
         )
     return draw(corpus, samples, seed)
-
-
-def truth_of(corpus: Corpus, model: LayeredModel) -> NDArray[Any]:
-    """Return what is true of each sample: the number of its class, or where the model gives one number a number.
-
-    Raises `LayerscopeError` for labels that are no classes of the model, or no numbers that differ.
-    """
-    labels = corpus.labels or ()
-    if model.lens is not None and not model.is_sparse:
-        numbers = class_numbers(labels, model)
-        if None not in numbers:
-            return np.array(numbers)
-        label = labels[numbers.index(None)]
-        raise LayerscopeError(
-            f"label {label!r} is not a class of {model.loaded.name}: rename it, or leave the labels out"
-        )
-    if any(isinstance(label, str) for label in labels) or len({*labels}) < 2:
-        raise LayerscopeError(
-            f"the labels of {corpus.name} are no scores that differ: name a column of numbers with `label_column`"
-        )
-    return np.array(labels, dtype=np.float64)
 
 
 class PairScores(Shared):

@@ -10,6 +10,7 @@ from typing import Any
 
 from layerscope.core import LayerscopeError, own_folder, processes, reporting
 from layerscope.core.folder_lock import locked
+from layerscope.core.labels import is_target
 from layerscope.evaluation.encoders import encoders_of, last_of, reader_of, slots_of
 from layerscope.evaluation.judges import STATES, Judge
 from layerscope.evaluation.judging import quiet
@@ -18,9 +19,8 @@ from layerscope.evaluation.probe_tasks import ProbeTask
 from layerscope.evaluation.probing import Study, states_of
 from layerscope.evaluation.stored_texts import TextStates
 from layerscope.evaluation.tasks import open_tasks
-from layerscope.inputs.corpus import is_target
 from layerscope.models import LayeredModel, Loaded, Override, load, modalities_of
-from layerscope.models.of_run import check_unchanged, model_of
+from layerscope.models.of_run import as_in_run, check_unchanged
 from layerscope.runs.opening import run_of
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ORIGINS, ModelOrigin, add_origin
@@ -47,7 +47,8 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     load_options = options.load
     run = run_of(model_or_path)
     if run is not None:
-        model_or_path, override, load_options = model_of(run, override, load_options)
+        model_or_path = run.model_source()
+        override, load_options = as_in_run(run.info, override, load_options)
         if positions.pooling == "auto":
             pooling = run.info["options"].get("pooling", "auto")
             positions = replace(positions, pooling=pooling)
@@ -65,7 +66,7 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
         else:
             model = studies[0].model
         if run is not None:
-            check_unchanged(run, model)
+            check_unchanged(str(run.path), run.info, model)
         for task, data in _data_by_task(tasks, studies).items():
             refuse_other_data(folder, task, data)
         team.meet()  # all have looked at the folder before one writes to it

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError, Reporter, Team, count
+from layerscope.core.labels import WHOLE, is_target
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.inputs import Corpus, draw, open_corpus
-from layerscope.inputs.corpus import WHOLE, is_target
 from layerscope.inputs.tagged import Tagged, first_tokens, read_tagged
 from layerscope.models import Inputs, LayeredModel, accepts
 from layerscope.probes.mixes import Weights

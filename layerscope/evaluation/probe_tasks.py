@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from layerscope.core import LayerscopeError, listed
+from layerscope.core.labels import is_target
 from layerscope.evaluation.probe_states import Shared, labelled
 from layerscope.inputs import Corpus
-from layerscope.inputs.corpus import is_target
 from layerscope.inputs.tagged import Tagged
 from layerscope.probes import ProbeScore
 

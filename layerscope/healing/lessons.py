@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, count
-from layerscope.inputs import Corpus, pack
+from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.models import LayeredModel
 
 WINDOW = 128
@@ -52,8 +52,9 @@ def check_enough(n: int, name: str, verb: str, fewest: int) -> None:
         )
 
 
-def lessons_of(corpus: Corpus, model: LayeredModel, seed: int) -> Lessons:
-    """Return the samples of a corpus in three parts; raises `LayerscopeError` for too few."""
+def lessons_of(data: Any, model: LayeredModel, seed: int) -> Lessons:
+    """Return the samples of any data in three parts; raises `LayerscopeError` for too few."""
+    corpus = open_corpus(data)
     samples = distinct_samples(corpus, model, seed)
     check_enough(len(samples), corpus.name, "healing", FEWEST)
     part = min(MOST, len(samples) // SHARE)

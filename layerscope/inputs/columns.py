@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError, count, folder_name, listed, near
-from layerscope.inputs.corpus import WHOLE, Corpus, Labels, is_target
+from layerscope.core.labels import WHOLE, is_target
+from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.samples import Conversation
 from layerscope.inputs.text_files import without_surrogates
 

@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs.corpus import WHOLE, Corpus, Labels, is_target
+from layerscope.core.labels import WHOLE, is_target
+from layerscope.inputs.corpus import Corpus, Labels
 
 
 def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:

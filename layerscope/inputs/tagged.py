@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from layerscope.core import LayerscopeError, existing, folder_name, near
+from layerscope.core.labels import WHOLE
 from layerscope.inputs import Window
-from layerscope.inputs.corpus import WHOLE
 from layerscope.inputs.drawing import drawn_rows
 from layerscope.inputs.samples import Modality
 from layerscope.inputs.tables import is_frame, table_of, table_suffix

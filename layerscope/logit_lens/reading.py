@@ -17,7 +17,7 @@ import pandas as pd
 
 from layerscope.core import Store, count
 from layerscope.logit_lens import fidelity
-from layerscope.runs.registry import meaning_of
+from layerscope.metrics.saturation_layer import SATURATED
 from layerscope.show.document import (
     Column,
     Document,
@@ -31,7 +31,7 @@ from layerscope.show.document import (
 )
 from layerscope.show.numbers import chance
 from layerscope.show.plain import plain
-from layerscope.show.plots import Axis, Chart
+from layerscope.show.plots import Axis, Chart, Meaning
 from layerscope.show.pushed import Stored
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
@@ -274,7 +274,7 @@ def _curve(reading: Reading, total: str) -> Chart:
         ("share", Axis(f"% of {total}", range=(-3.0, 103.0), scale=100.0)),
         title="Settled by layer",
         summary=", ".join(f"{layer}: {chance(share)}" for layer, share in shares),
-        about=meaning_of("saturated"),
+        about=Meaning(SATURATED.meaning, SATURATED.direction, SATURATED.source),
         unit="%",
         name="lens_saturation",
         overlaid=True,

@@ -4,10 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layerscope.core import LayerscopeError
+from layerscope.inputs import Corpus
 from layerscope.models.capture import Visit, capture
 from layerscope.models.encode import Encoder, TextEncoder
 from layerscope.models.forward import Inputs, frame_mask, setting
@@ -139,6 +142,27 @@ def class_numbers(labels: Iterable[Any], model: LayeredModel) -> list[int | None
     for number, name in named.items():
         classes[str(name).lower()] = int(number)
     return [classes.get(str(label).lower()) for label in labels]
+
+
+def truth_of(corpus: Corpus, model: LayeredModel) -> NDArray[Any]:
+    """Return what is true of each sample: the number of its class, or where the model gives one number a number.
+
+    Raises `LayerscopeError` for labels that are no classes of the model, or no numbers that differ.
+    """
+    labels = corpus.labels or ()
+    if model.lens is not None and not model.is_sparse:
+        numbers = class_numbers(labels, model)
+        if None not in numbers:
+            return np.array(numbers)
+        label = labels[numbers.index(None)]
+        raise LayerscopeError(
+            f"label {label!r} is not a class of {model.loaded.name}: rename it, or leave the labels out"
+        )
+    if any(isinstance(label, str) for label in labels) or len({*labels}) < 2:
+        raise LayerscopeError(
+            f"the labels of {corpus.name} are no scores that differ: name a column of numbers with `label_column`"
+        )
+    return np.array(labels, dtype=np.float64)
 
 
 def vectors_for(model: LayeredModel, pooling: str, pairs: bool = True) -> Vectors:

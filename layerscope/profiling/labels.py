@@ -5,15 +5,20 @@ says of each whether it is right: with these hits two layers can be compared sam
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from layerscope.inputs.corpus import is_target
+from layerscope.core import Reporter, processes
+from layerscope.core.labels import is_target
 from layerscope.metrics.factors import BLOCK
 from layerscope.metrics.neural_collapse import ClassSums, FromCollapse
+from layerscope.probes.linear import linear_probe_hits
+from layerscope.probes.ridge import ridge_probe_values
 from layerscope.probes.scores import FromScore, usable_classes
 from layerscope.profiling.source import FOLDS, Part, Row, Source, can_be_probed
 from layerscope.runs.probed import HITS
@@ -92,3 +97,46 @@ def _probe_rows(
             "variant": None,
         }
         yield HITS, pd.DataFrame(hits)
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What a probe makes of each sample at each layer `[N, layers]`, and the fold of each `[N]`.
+
+    That is 1 or 0 for right or wrong, or of numbers to predict what a sample contributes to R².
+    """
+
+    values: np.ndarray
+    fold: np.ndarray
+
+
+def hits_by_layer(
+    source: Source, labels: np.ndarray, pooling: str, reporter: Reporter
+) -> Hits:
+    """Return the hits of a probe at every layer, cross-validated on the same folds.
+
+    `labels` are those of the probed samples. Layers are taken at the site that a truncated model
+    yields; processes share them.
+    """
+    run, rows, seed = source.run, source.probed, source.options.seed
+    name = "ridge probe"
+    probe: Any = ridge_probe_values
+    if not is_target(labels):
+        name = "linear probe"
+        probe = linear_probe_hits
+        usable, *_ = usable_classes(labels, len(rows), FOLDS)
+        rows = rows[usable]
+        labels = labels[usable]
+
+    def judge(layer: int) -> Any:
+        states = run.states(pooling, (Column(run.final, layer),), rows)
+        return probe(states[:][:, 0], labels, FOLDS, seed)
+
+    judgements = []
+    bar = reporter.bar(f"{name} at every layer", len(run.layers), "layers")
+    with bar as advance:
+        for judgement in processes.team().each(judge, run.layers):
+            judgements.append(judgement)
+            advance(1)
+    values = np.stack([hits for hits, *_ in judgements], 1)
+    return Hits(values.astype(np.float64), judgements[0][1])

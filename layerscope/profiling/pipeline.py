@@ -24,8 +24,8 @@ from layerscope.core import (
     reporting,
 )
 from layerscope.core.folder_lock import locked
+from layerscope.core.labels import MORE, is_target
 from layerscope.inputs import Corpus, open_corpus, open_stream
-from layerscope.inputs.corpus import MORE, is_target
 from layerscope.inputs.pairs import paired
 from layerscope.inputs.streams import Stream
 from layerscope.metrics.metric import How, Metric

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from layerscope.inputs.corpus import is_target
+from layerscope.core.labels import is_target
 from layerscope.metrics.metric import How, Metric
 from layerscope.probes.scores import FromLabels, FromTarget
 from layerscope.profiling.options import PassOptions

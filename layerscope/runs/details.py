@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from layerscope.inputs.corpus import is_target
+from layerscope.core.labels import is_target
 from layerscope.runs.registry import METRICS, about
 from layerscope.show.document import Facts, Sentences
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core import capital, count
+from layerscope.core.labels import WHOLE, Judged, is_target
 from layerscope.core.margin import INTERVAL, differs, error_of, named, tied
-from layerscope.inputs.corpus import WHOLE, Judged, is_target
 from layerscope.runs.curves import Curve, value_text
 from layerscope.show.plain import pooling_name
 

@@ -12,6 +12,7 @@ import pandas as pd
 from layerscope import metrics, probes
 from layerscope.core import LayerscopeError, choices
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
+from layerscope.metrics.pairs import FromPairs
 from layerscope.metrics.readings import FromReadings
 from layerscope.show.plots import Meaning
 
@@ -107,6 +108,11 @@ def measured(kind: type[H]) -> Iterator[tuple[Metric, H]]:
     for metric in KNOWN.values():
         if isinstance(metric.how, kind):
             yield metric, metric.how
+
+
+Similarity = FromPairs
+"""A metric of two layers, which may be of different runs."""
+SIMILARITIES = {metric.name: how for metric, how in measured(Similarity)}
 
 
 def named(metric: str, variant: str | None = None) -> str:

@@ -119,6 +119,26 @@ class Run(Saved):
             "CrossEncoder",
         )
 
+    def model_source(self) -> str:
+        """Return where the run's model is.
+
+        Raises `LayerscopeError` for a model that was in memory, and for the history of a training.
+        """
+        if self.is_history:
+            self.need_states()
+        run = f"run {str(self.path)!r}"
+        if not self.has_model:
+            states = self.info["model"]["states_from"]
+            raise LayerscopeError(
+                f"{run} was made from states of {states!r}, without a model: give the model itself"
+            )
+        source = str(self.info["model"]["source"])
+        if not self.names_model:
+            raise LayerscopeError(
+                f"{run} was made from a model in memory ({source}): give the model itself"
+            )
+        return source
+
     @property
     def is_history(self) -> bool:
         """Whether this is the history of a training, which has only its rows."""

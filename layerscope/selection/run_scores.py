@@ -1,22 +1,19 @@
 """Scores of a run's layers: which samples a linear probe gets right, or what each adds to a ridge probe's R²."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from layerscope.core import LayerscopeError, Reporter, processes
+from layerscope.core import LayerscopeError, Reporter
+from layerscope.core.labels import Judged, is_target
 from layerscope.inputs.columns import needed_labels
-from layerscope.inputs.corpus import Judged, is_target
-from layerscope.probes.linear import linear_probe_hits
-from layerscope.probes.ridge import ridge_probe_values
-from layerscope.probes.scores import usable_classes
+from layerscope.profiling.labels import hits_by_layer
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.source import FOLDS, Source, can_be_probed
 from layerscope.runs.probed import drawn_from
 from layerscope.runs.run import Run
-from layerscope.runs.states import Column
 from layerscope.selection.scored import LAST, SHIPPED, Scored, of_samples
 
 
@@ -36,42 +33,22 @@ def probed(
     The layers are taken at the site that a truncated model yields; the baseline is the last of
     them. `labels`, one a sample in their order, stand in for the run's own.
     """
-    options = PassOptions.of_run(run.info["options"])
-    rows = Source(run, options).probed
-    classes = _labels(run, labels)[rows]
+    source = Source(run, PassOptions.of_run(run.info["options"]))
+    classes = _labels(run, labels)[source.probed]
     if not can_be_probed(classes):
         raise LayerscopeError(
             f"a probe needs two classes with {FOLDS} samples each: label more, or leave them out"
         )
     judged = Judged.of(classes, drawn_from(run) is not None)
-    name = "linear probe"
-    what = f"{judged.classes} labels"
-    probe: Callable[..., Any] = linear_probe_hits
+    what = f"linear probe of {judged.classes} labels"
     if is_target(classes):
-        name = "ridge probe"
-        what = "numbers (R²)"
-        probe = ridge_probe_values
-    else:
-        common = usable_classes(classes, len(rows), FOLDS)[0]
-        rows = rows[common]
-        classes = classes[common]
-
-    def judge(layer: int) -> Any:
-        states = run.states(pooling, (Column(run.final, layer),), rows)
-        return probe(states[:][:, 0], classes, FOLDS, options.seed)
-
-    judgements = []
-    bar = reporter.bar(f"{name} at every layer", len(run.layers), "layers")
-    with bar as advance:
-        for judgement in processes.team().each(judge, run.layers):
-            judgements.append(judgement)
-            advance(1)
-    columns = [hits for hits, *_ in judgements]
-    values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
-    title = f"{name} of {what}, {FOLDS}-fold, {judged.n:,} samples of {run.info['data']['name']}"
+        what = "ridge probe of numbers (R²)"
+    hits = hits_by_layer(source, classes, pooling, reporter)
+    values = np.hstack([hits.values, hits.values[:, -1:]])
+    title = f"{what}, {FOLDS}-fold, {judged.n:,} samples of {run.info['data']['name']}"
     return replace(
         of_samples(values, title, layers=run.layers),
-        blocks=judgements[0][1],
+        blocks=hits.fold,
         baseline_name=SHIPPED if run.has_model else LAST,
         basis=judged.text,
         lacking=judged.lacking,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core import LayerscopeError, choices, count
-from layerscope.inputs.corpus import LEAST
+from layerscope.core.labels import LEAST
 from layerscope.profiling.source import FOLDS
 from layerscope.scores import Evaluation
 from layerscope.scores.grids import Grid, grids, where

@@ -6,16 +6,16 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.pair_scores import truth_of
+from layerscope.core.labels import Judged, is_target
 from layerscope.healing.lessons import check_enough, distinct_samples
 from layerscope.healing.outputs import (
     reads_logits,
 )
 from layerscope.inputs import Corpus, open_corpus
-from layerscope.inputs.corpus import Judged, is_target
 from layerscope.inputs.pairs import paired
 from layerscope.inputs.tables import table_of
 from layerscope.models import LayeredModel
+from layerscope.models.layered import truth_of
 from layerscope.shrinking.tasks import (
     FOLDS,
     HELD,

@@ -12,9 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from layerscope.core import LayerscopeError, count, existing, listed, near
+from layerscope.core.labels import is_target
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.columns import missing
-from layerscope.inputs.corpus import Digests, is_target, kept_digests
+from layerscope.inputs.corpus import Digests, kept_digests
 from layerscope.inputs.pairs import SECOND, Pair, encoded, paired
 from layerscope.inputs.tables import table_of
 from layerscope.inputs.tagged import first_tokens, tagged_rows

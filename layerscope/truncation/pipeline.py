@@ -16,7 +16,6 @@ from layerscope.core.folders import folder_aside
 from layerscope.core.option_kinds import Weights
 from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import lessons_of
-from layerscope.inputs import open_corpus
 from layerscope.models import without_bars
 from layerscope.truncation.card import describe
 from layerscope.truncation.checkpoint import (
@@ -157,7 +156,7 @@ def _healing(
         raise LayerscopeError(
             "a model is healed in transformers or sentence-transformers: leave `format` out"
         )
-    lessons = lessons_of(open_corpus(options.heal), source.model, seed=0)
+    lessons = lessons_of(options.heal, source.model, seed=0)
     room = folder.with_name(f"{folder.name}.healing")
     return Healing(lessons, Plan(options.minutes), room)
 

@@ -21,7 +21,7 @@ from layerscope.models import (
     made_up_samples,
     modalities_of,
 )
-from layerscope.models.of_run import check_unchanged, model_of
+from layerscope.models.of_run import as_in_run, check_unchanged
 from layerscope.models.weights import (
     dtype_name,
     exit_heads,
@@ -108,7 +108,8 @@ def open_source(
     """
     run = run_of(model_or_run)
     if run is not None:
-        model_or_run, override, options = model_of(run, override, options)
+        model_or_run = run.model_source()
+        override, options = as_in_run(run.info, override, options)
     named = isinstance(model_or_run, (str, Path))
     loaded = load(model_or_run, replace(options, as_stored=True), processor)
     _check_module(loaded)
@@ -123,7 +124,9 @@ def open_source(
         )
     model, samples = _found(loaded, override)
     if run is not None:
-        check_unchanged(run, model, as_stored=options.dtype == "auto")
+        check_unchanged(
+            str(run.path), run.info, model, as_stored=options.dtype == "auto"
+        )
     path = str(model_or_run)
     if not named:
         path = str(getattr(loaded.module.config, "_name_or_path", ""))

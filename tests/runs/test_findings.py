@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import layerscope
-from layerscope.inputs.corpus import WHOLE
+from layerscope.core.labels import WHOLE
 from layerscope.profiling.source import FOLDS
 from layerscope.runs.findings import findings
 

@@ -14,8 +14,8 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 import layerscope
 from layerscope import LayerscopeError
+from layerscope.core.labels import Judged
 from layerscope.core.progress import Reporter
-from layerscope.inputs.corpus import Judged
 from layerscope.scores import Evaluation
 from layerscope.selection import cost_model, pipeline
 from layerscope.selection.document import ship

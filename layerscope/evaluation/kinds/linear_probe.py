@@ -5,9 +5,9 @@ Their C is chosen inside each fold.
 
 from typing import Any
 
+from layerscope.core.labels import is_target
 from layerscope.evaluation.probe_states import Pooled
 from layerscope.evaluation.probe_tasks import ProbeKind
-from layerscope.inputs.corpus import is_target
 from layerscope.probes import ProbeScore, linear_probe, ridge_probe
 
 
