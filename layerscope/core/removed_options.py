@@ -32,6 +32,7 @@ GONE = {
     ("exits", "figures"): FIGURES,
     ("generate", "figures"): FIGURES,
     ("lens", "figures"): FIGURES,
+    ("lens", "tokens"): "it is called generate",
     ("lens", "page"): "with --out, a page lies beside the numbers",
     ("profile", "figures"): FIGURES,
     (

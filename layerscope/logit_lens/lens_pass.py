@@ -6,6 +6,7 @@ layer and position the likeliest are kept, so that a reading does not grow with 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from torch import Tensor
 from layerscope.core import LayerscopeError, count, reporting
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.pairs import paired
+from layerscope.logit_lens.along_text import thirds
 from layerscope.logit_lens.options import LensOptions
 from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading
 from layerscope.logit_lens.subjects import Subject, Subjects
@@ -37,8 +39,17 @@ WHOLE = 1 << 26
 """Logits of a sample up to which it is read in one go, as the model's own forward does: to the bit the same."""
 SEED = 0
 """Of the samples that are drawn."""
-Tops = tuple[NDArray[np.int64], NDArray[np.float32]]
-"""The ids [L+1, P, k] of the likeliest predictions at P positions, best first, and their probabilities."""
+
+
+class Tops(NamedTuple):
+    """Of layers 0 … L at P positions: the likeliest predictions, best first, and how unsure each layer is.
+
+    `ids` and `probabilities` are [L+1, P, k], `entropy` [L+1, P] is that of all classes, in nats.
+    """
+
+    ids: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+    entropy: NDArray[np.float32]
 
 
 def run_lens(options: LensOptions) -> Reading:
@@ -63,7 +74,7 @@ def run_lens(options: LensOptions) -> Reading:
         )
     for note in notes:
         reporter.say(note)
-    subjects = Subjects(model, shown, options.tokens)
+    subjects = Subjects(model, shown, options.generate)
     top = min(options.top, lens.classes)
     read, grids, settled, apart = [], [], [], []
     with (
@@ -150,7 +161,7 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: LensOptions) -> Corpu
     if _lens_of(model).kind == "pooled" and corpus.modality == "text":
         return paired(corpus, options.data, options.text_column)
     window = window_of(None, "", corpus, model)
-    if window is None or options.tokens:
+    if window is None or options.generate:
         return corpus
     return pack(corpus, model.loaded.processor_for("text"), window)
 
@@ -170,7 +181,7 @@ def read_layers(
     With translators states go through them first. Raises `LayerscopeError` where a layer's logits
     are not finite.
     """
-    ids, logs = [], []
+    ids, logs, entropies = [], [], []
     for layer, state in enumerate(states):
         if translators is not None:
             state = translators.translated(layer, state)
@@ -183,9 +194,13 @@ def read_layers(
             best = logits.topk(top, dim=-1)
             ids.append(best.indices)
             logs.append(best.values - total)
+            entropies.append(torch.special.entr(logits.softmax(-1)).sum(-1))
     shape = (len(states), -1, top)
-    best_ids = torch.cat(ids).view(shape).cpu().numpy()
-    return best_ids, torch.cat(logs).view(shape).cpu().exp().numpy()
+    return Tops(
+        torch.cat(ids).view(shape).cpu().numpy(),
+        torch.cat(logs).view(shape).cpu().exp().numpy(),
+        torch.cat(entropies).view(shape[:2]).cpu().numpy(),
+    )
 
 
 def _logits(
@@ -211,11 +226,14 @@ def _chosen(rows: Tensor, positions: Sequence[int] | None) -> Tensor:
 def _columns(subject: Subject) -> pd.DataFrame:
     """Return a row for each position that is read of a sample."""
     n = len(subject.tokens)
+    read = [None] * (n - subject.generated)
     columns = {
         "sample": subject.name,
         "position": subject.positions or range(n),
         "token": pd.Series(subject.tokens, dtype=object),
         "generated": np.arange(n) >= n - subject.generated,
+        "third": pd.Series([*read, *thirds(subject.generated)], dtype=object),
+        "phase": pd.Series([*read, *subject.phases], dtype=object),
     }
     return pd.DataFrame(columns)
 
@@ -224,14 +242,15 @@ def _grid(
     columns: pd.DataFrame, tops: Tops, name: Callable[[int], str]
 ) -> pd.DataFrame:
     """Return the predictions of one sample: a row for each layer, position and rank."""
-    ids, probabilities = tops
+    ids = tops.ids
     layer, column, rank = (axis.ravel() for axis in np.indices(ids.shape))
     return columns.iloc[column].assign(
         layer=layer,
         rank=rank + 1,
         prediction=[*map(name, ids.ravel().tolist())],
         id=ids.ravel(),
-        probability=probabilities.ravel().astype(np.float64),
+        probability=tops.probabilities.ravel().astype(np.float64),
+        entropy=tops.entropy[layer, column].astype(np.float64),
     )
 
 
@@ -239,13 +258,13 @@ def _saturation(
     columns: pd.DataFrame, subject: Subject, tops: Tops, name: Callable[[int], str]
 ) -> pd.DataFrame:
     """Return a row for each position: from which layer on its likeliest prediction stays, and the right one."""
-    ids, probabilities = tops
+    ids = tops.ids
     final = ids[-1, :, 0]
     return columns.assign(
         counted=columns["generated"] if subject.generated else True,
         layer=saturation_layer(ids[1:, :, 0].T).numpy(),
         prediction=[*map(name, final.tolist())],
         id=final,
-        probability=probabilities[-1, :, 0].astype(np.float64),
+        probability=tops.probabilities[-1, :, 0].astype(np.float64),
         truth=pd.Series(subject.truths, dtype=object),
     )

@@ -29,7 +29,7 @@ class LensOptions(Options):
     label_column: str | None
     max_length: int | None
     samples: int
-    tokens: int
+    generate: int
     top: int
     out: Path | None
     progress: bool

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core import Store, count
-from layerscope.logit_lens import fidelity
+from layerscope.logit_lens import along_text, fidelity
 from layerscope.metrics.saturation_layer import SATURATED
 from layerscope.show.document import (
     Column,
@@ -38,18 +38,25 @@ Kind = Literal["next", "masked", "itself", "tag", "class"]
 NOUNS = {"masked": "masked token", "class": "sample"}
 GRID = {
     "sample": "object", "position": "int64", "token": "object", "generated": "bool", "layer": "int64", "rank": "int64",
-    "prediction": "object", "id": "int64", "probability": "float64",
+    "prediction": "object", "id": "int64", "probability": "float64", "entropy": "float64",
 }  # fmt: skip
 SATURATION = {
-    "sample": "object", "position": "int64", "token": "object", "generated": "bool", "counted": "bool",
-    "layer": "int64", "prediction": "object", "id": "int64", "probability": "float64", "truth": "object",
+    "sample": "object", "position": "int64", "token": "object", "generated": "bool", "third": "object",
+    "phase": "object", "counted": "bool", "layer": "int64", "prediction": "object", "id": "int64",
+    "probability": "float64", "truth": "object",
 }  # fmt: skip
 CUMULATIVE = {"layer": "int64", "settled": "int64", "share": "float64"}
 STORE = Store(
     "reading of the lens",
     "lens.json",
     "run layerscope lens again",
-    {"cumulative": CUMULATIVE, "saturation": SATURATION, "grid": GRID},
+    {
+        "cumulative": CUMULATIVE,
+        "parts": along_text.PARTS,
+        "entropy": along_text.ENTROPY,
+        "saturation": SATURATION,
+        "grid": GRID,
+    },
     "csv",
 )
 
@@ -86,10 +93,14 @@ class Reading(Stored):
 
     `grid` has a row for each sample, position, layer and rank (1 is the likeliest): the `token`
     read at the position (None of a class), whether it was `generated`, and the `prediction` with
-    its `id` and `probability`. `saturation` has a row for each sample and position: `layer` is the
+    its `id` and `probability`, beside the `entropy` of all that this layer predicts there, in nats.
+    `saturation` has a row for each sample and position: `layer` is the
     smallest from which the top prediction never changes again (1 … L; layer 0 does not count),
     `prediction` that of the last layer, `truth` the known token or label, if any; `cumulative` and
-    `summary` are about the `counted`: the new tokens where a text was continued, else all.
+    `summary` are about the `counted`: the new tokens where a text was continued, else all. Of a new
+    token, `third` says where in its text it is (start, middle, end), and `phase` whether it belongs
+    to the thinking or the answer, where the chat template's marks are there. `parts` has the mean
+    layer of each part of the text, `entropy` the mean entropy by part and layer.
 
     Where it was read through translators, `tuned` has a row for each layer before the last, over
     all predictions: the divergence from the last layer's (nats) by the plain lens and by the tuned
@@ -157,12 +168,17 @@ class Reading(Stored):
 
         It is NaN for one.
         """
-        by_sample = self.counted.groupby("sample", sort=False)["layer"]
-        sums, sizes = by_sample.sum(), by_sample.size()
-        if (n := len(sums)) < 2:
-            return math.nan
-        residuals = sums - sums.sum() / sizes.sum() * sizes
-        return float(math.sqrt(n / (n - 1) * (residuals**2).sum()) / sizes.sum())
+        return along_text.error_by_text(self.counted, "layer")
+
+    @property
+    def parts(self) -> pd.DataFrame:
+        """Where tokens settle by part of the text: columns `part`, `n`, mean `layer`, its `stderr`, share `early`."""
+        return along_text.settling(self.counted, self.depth)
+
+    @property
+    def entropy(self) -> pd.DataFrame:
+        """The mean entropy of predictions, in nats, by `part` and `layer` (0 … L), with its `stderr` and `n`."""
+        return along_text.entropies(self.counted, self.grid)
 
     def document(self) -> Document:
         """Return the reading as it is shown: a grid of predictions for each sample, and where they settle."""
@@ -172,22 +188,26 @@ class Reading(Stored):
         what = "new tokens" if self.continuations else "predictions"
         total = f"{len(self.counted):,} {what}"
         drawn, settled = tuple(grids(self)), self._settled(total)
-        reasons, sections, tables = list[str](), list[Section](), [settled]
+        along = along_text.section(self.parts, self.entropy, self.depth)
+        reasons = [*along_text.findings(self.counted)]
+        sections = list[Section]()
+        tables = [*along_text.tables(self.parts, self.entropy), settled]
         if self.tuned is not None:
             facts.append("tuned lens")
             reasons.append(fidelity.verdict(self.tuned))
             sections.append(fidelity.section(self.tuned))
             tables.insert(0, fidelity.table(self.tuned))
+        curve = (_curve(self, total), settled)
+        averages = Section("settled", "Where predictions settle", SETTLED, curve), along
+        predictions = Section("lens", "What each layer would predict", "", drawn)
         lead: tuple[Part, ...] = drawn
-        if self.data is not None:
+        if self.data is None:
+            sections += (predictions, *averages)
+        else:
             title.append(self.data)
             facts.append(f"{len(self.samples):,} samples of {self.data}")
             lead = (*tables,)
-        curve = (_curve(self, total), settled)
-        sections += (
-            Section("lens", "What each layer would predict", "", drawn),
-            Section("settled", "Where predictions settle", SETTLED, curve),
-        )
+            sections += (*averages, predictions)
         notes = Sentences("Noted on the way:", self.notes), Sentences("", (HEAD,))
         return Document(
             self.summary,

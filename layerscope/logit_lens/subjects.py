@@ -21,6 +21,7 @@ import torch
 from layerscope.core import LayerscopeError, count
 from layerscope.inputs import Corpus
 from layerscope.inputs.pairs import Ids, Pair, encoded
+from layerscope.logit_lens.along_text import phases
 from layerscope.logit_lens.reading import Kind
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder, positions
@@ -46,6 +47,8 @@ class Subject:
     truths: Sequence[str | None]
     generated: int = 0
     continuation: str = ""
+    phases: Sequence[str | None] = ()
+    """Of each token that was generated: thinking or answer, None in a text without their marks."""
 
 
 class Subjects:
@@ -54,9 +57,9 @@ class Subjects:
     `new` tokens continue each text.
     """
 
-    def __init__(self, model: LayeredModel, corpus: Corpus, tokens: int) -> None:
+    def __init__(self, model: LayeredModel, corpus: Corpus, new: int) -> None:
         assert model.lens is not None
-        self.model, self.corpus, self.new = model, corpus, tokens
+        self.model, self.corpus, self.new = model, corpus, new
         self.encoder = model.encoder if isinstance(model.encoder, TextEncoder) else None
         self.tokenizer = self.encoder and self.encoder.tokenizer
         self.notes: list[str] = []
@@ -70,9 +73,9 @@ class Subjects:
             two_texts = "decoder_input_ids" in first.named
             self.kind = "next" if model.causal or two_texts else "itself"
             continues = self.kind == "next" and not two_texts
-        if tokens and not (continues and hasattr(model.module, "generate")):
+        if new and not (continues and hasattr(model.module, "generate")):
             raise LayerscopeError(
-                f"`tokens={tokens}` needs a language model that continues texts: leave it out"
+                f"`generate={new}` needs a language model that continues texts: leave it out"
             )
         self.token = token_names(self.tokenizer)
         self.mask = getattr(self.tokenizer, "mask_token_id", None)
@@ -150,7 +153,7 @@ class Subjects:
         room = min(window - max(0, self.new - 1), encoder.max_length)
         if room < 1:
             raise LayerscopeError(
-                f"{self.new} new tokens are beyond the model's {window:,.0f} positions: give fewer `tokens`"
+                f"{self.new} new tokens are beyond the model's {window:,.0f} positions: `generate` fewer"
             )
         return int(min(room, longest))
 
@@ -159,12 +162,13 @@ class Subjects:
         device = self.model.device
         encoder = replace(self.encoder, max_length=len(ids) + self.new)
         inputs = encoder.batch([Ids(ids)]).to(device)
-        new, continuation = list[int](), ""
+        new, continuation, named = list[int](), "", list[str | None]()
         if self.new:
             new = continued(self.model.module, inputs, self.new)
         if new:  # nothing follows the last token
             inputs = encoder.batch([Ids((*ids, *new[:-1]))]).to(device)
             continuation = following(self.tokenizer, ids, new)
+            named = phases([*map(self.token, (*ids, *new))])[len(ids) :]
         after, tokens = ids[1:], inputs.named["input_ids"]
         if "decoder_input_ids" in inputs.named:
             after, tokens = ids, inputs.named["decoder_input_ids"]
@@ -182,6 +186,7 @@ class Subjects:
             truths=[truths[p] for p in chosen],
             generated=len(new),
             continuation=continuation,
+            phases=named,
         )
 
     def _truths(

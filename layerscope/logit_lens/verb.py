@@ -17,7 +17,7 @@ def lens(
     data: Annotated[Any, DATA] = None,
     *,
     samples: Annotated[int, Whole(1), DATA] = 8,
-    tokens: Annotated[int, Whole(0)] = 0,
+    generate: Annotated[int, Whole(0)] = 0,
     top: Annotated[int, Whole(1)] = 5,
     tuned: Annotated[str | Path | None, Folder(), TUNED] = None,
     train: Annotated[Any, TUNED] = None,
@@ -40,7 +40,8 @@ def lens(
         data: samples to read instead of a prompt: CSV, TSV, JSONL, Parquet or text file; folder of
             images or sounds; hf:name/config:split; stdlib-docs; digits.
         samples: number of samples, drawn with seed 0.
-        tokens: number of tokens that a language model appends to each text before it is read.
+        generate: number of new tokens, the likeliest, that a language model appends to each text before
+            it is read; the result is about these, by thirds of the text, and by thinking and answer.
         top: number of predictions kept at each layer.
         tuned: folder of translators through which each layer is read, from an earlier `lens`.
         train: text to train translators on, if the folder has none yet; a killed training is

@@ -64,7 +64,7 @@ class Continued(Asset):
             model,
             data=data,
             samples=len(data),
-            tokens=TOKENS,
+            generate=TOKENS,
             max_length=TOKENS,
             top=1,
             out=out,

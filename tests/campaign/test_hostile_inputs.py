@@ -77,7 +77,7 @@ SUBJECTS = [
     ),
     Subject("cls", ["inspect cls", "truncate cls --layer 2 --out out"]),
     Subject("vit", ["inspect vit", f"profile vit --data images {' '.join(RUN)}"]),
-    Subject("gpt2", ["inspect gpt2", "lens gpt2 --prompt w1 --tokens 2"]),
+    Subject("gpt2", ["inspect gpt2", "lens gpt2 --prompt w1 --generate 2"]),
     Subject("scores.csv", ["scores scores.csv --metrics metrics.csv"]),
 ]
 

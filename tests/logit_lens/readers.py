@@ -23,8 +23,10 @@ def odd_reading() -> Reading:
         "prediction": TEXTS[::-1],
     }
     at |= {"id": range(len(TEXTS)), "probability": 0.25}
-    rows = [pd.DataFrame({**at, "layer": layer, "rank": 1}) for layer in range(3)]
-    saturation = pd.DataFrame({**at, "counted": True, "layer": 1, "truth": None})
+    each = at | {"rank": 1, "entropy": 1.5}
+    rows = [pd.DataFrame({**each, "layer": layer}) for layer in range(3)]
+    at |= {"third": None, "phase": None, "counted": True, "layer": 1, "truth": None}
+    saturation = pd.DataFrame(at)
     grid = pd.concat(rows, ignore_index=True)
     return Reading(
         "tiny",

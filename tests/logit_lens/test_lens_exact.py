@@ -1,5 +1,6 @@
 """At the last layer the lens is the model itself, of every architecture that has a head."""
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -22,7 +23,8 @@ def check(model, inputs, positions=None):
     )
     own = own if positions is None else own[positions]
     states = layer_states(model, inputs)
-    ids, probabilities = read_layers(model, *states, positions, model.lens.classes)
+    tops = read_layers(model, *states, positions, model.lens.classes)
+    ids, probabilities = tops.ids, tops.probabilities
     assert ids.shape == (model.stack.depth + 1, len(own), model.lens.classes)
     best, logs = own.topk(own.shape[-1]), own.logsumexp(-1, keepdim=True)
     assert torch.equal(torch.from_numpy(ids[-1]), best.indices)
@@ -74,11 +76,12 @@ def test_a_text_with_more_logits_than_are_held_at_once_is_read_in_chunks(monkeyp
     model = layered(next(case for case in TEXT if case.name == "llama").make())
     inputs = model.encoder.batch(TEXTS[:1])
     states = layer_states(model, inputs)
-    ids, probabilities = read_layers(model, *states, None, 3)
+    whole = read_layers(model, *states, None, 3)
     monkeypatch.setattr(lens_pass, "WHOLE", 99)
-    chunked_ids, chunked = read_layers(model, *states, None, 3)
-    assert (chunked_ids == ids).all()
-    torch.testing.assert_close(torch.tensor(chunked), torch.tensor(probabilities))
+    chunked = read_layers(model, *states, None, 3)
+    assert (chunked.ids == whole.ids).all()
+    np.testing.assert_allclose(chunked.probabilities, whole.probabilities, rtol=1e-5)
+    np.testing.assert_allclose(chunked.entropy, whole.entropy, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,7 @@ def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_pre
     own = model.generate(ids, do_sample=False, max_new_tokens=5, pad_token_id=0)[
         0, ids.shape[1] :
     ].tolist()
-    reading = read(model, words(IDS[0]), processor=word_tokenizer(), tokens=5)
+    reading = read(model, words(IDS[0]), processor=word_tokenizer(), generate=5)
     new = reading.saturation[reading.saturation["generated"]]
     assert new["id"].tolist() == own and reading.kind == "next"
     assert (
@@ -108,7 +111,7 @@ def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_
     own = model.generation_config
     own.repetition_penalty, own.no_repeat_ngram_size = 1.8, 1
     own.forced_eos_token_id, own.do_sample = 2, True
-    reading = read(model, words(IDS[0]), processor=word_tokenizer(), tokens=6)
+    reading = read(model, words(IDS[0]), processor=word_tokenizer(), generate=6)
     new = reading.saturation[reading.saturation["generated"]]["prediction"].tolist()
     # a token that is no word has no text
     assert [token for token in new if token.startswith("w")] == reading.continuations[

@@ -18,7 +18,7 @@ def reading():
     tokenizer = tiny.tokenizer(special=False)
     model = tiny.llama()
     found = read(
-        model, data=[f"w1 w2 {HOSTILE}", "w3 w4"], tokens=6, processor=tokenizer
+        model, data=[f"w1 w2 {HOSTILE}", "w3 w4"], generate=6, processor=tokenizer
     )
     renamed = {
         "prediction": {"w1": HOSTILE},

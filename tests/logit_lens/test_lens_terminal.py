@@ -8,7 +8,7 @@ from layerscope.logit_lens.reading import grids, open_reading, visible
 
 
 def test_cells_of_a_grid_settle_where_the_table_says():
-    reading = read(tiny.llama(), "w1 w2 w3", tokens=20, processor=PLAIN, top=2)
+    reading = read(tiny.llama(), "w1 w2 w3", generate=20, processor=PLAIN, top=2)
     (grid,) = grids(reading)
     for x, row in enumerate(reading.saturation.itertuples()):
         column = [cells[x] for _, cells in grid.rows]

@@ -32,7 +32,7 @@ def written():
         tiny.llama(),
         "w1 w2 w3",
         processor=PLAIN,
-        tokens=4,
+        generate=4,
         top=3,
     )
 
@@ -193,7 +193,7 @@ def test_long_samples_are_cut_and_empty_ones_left_out():
     reading = read(
         tiny.gpt2(),
         data=["w1 " * 90, "", "w2 w3"],
-        tokens=3,
+        generate=3,
         processor=PLAIN,
     )
     assert len(reading.samples) == 2 and len(reading.continuations) == 2
@@ -214,12 +214,12 @@ def bare():
         (tiny.gpt2, {"prompt": " "}, "the prompt is empty"),
         (
             tiny.gpt2,
-            {"prompt": "w1", "tokens": 65},
-            "65 new tokens are beyond the model's 64 positions: give fewer `tokens`",
+            {"prompt": "w1", "generate": 65},
+            "65 new tokens are beyond the model's 64 positions: `generate` fewer",
         ),
         (
             t5,
-            {"prompt": "w1", "part": "decoder", "tokens": 2},
+            {"prompt": "w1", "part": "decoder", "generate": 2},
             "needs a language model that",
         ),
         (tiny.bert, {"prompt": "w1 [MASK]"}, "has no mask token"),
@@ -257,7 +257,7 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):
         model,
         "--prompt",
         "Once upon a time",
-        "--tokens",
+        "--generate",
         24,
         "--out",
         out,
