@@ -96,7 +96,9 @@ class Assets:
     """
 
     def __init__(self, folder: Path, settings: Any, data: Path | None = None) -> None:
-        self.folder, self.settings, self.data = folder, settings, data
+        self.folder = folder
+        self.settings = settings
+        self.data = data
 
     def path(self, asset: Asset) -> Path:
         """Return the folder of an asset, whether or not it is there."""

@@ -108,7 +108,8 @@ class Reproduction(Shown):
 
     def document(self) -> Document:
         """Return the verdict, each claim with its interval and threshold, and ours beside the printed numbers."""
-        verdicts, table = claims(self.named()), numbers(self.numbers())
+        verdicts = claims(self.named())
+        table = numbers(self.numbers())
         remarks = (in_sentences(self.named()), *_notes(self))
         return Document(
             answer=f"{self.recipe.name}: {self.summary}.",
@@ -163,9 +164,11 @@ class Reproduction(Shown):
         for plot in (
             self.evidence.plots
         ):  # each under its own title, as a figure stands alone in a paper
-            name, title = "layers-and-tokens", ""
+            name = "layers-and-tokens"
+            title = ""
             if not isinstance(plot, TokenGrid):
-                name, title = plot.name, f": {plot.title}"
+                name = plot.name
+                title = f": {plot.title}"
             alone = replace(
                 document, sections=(Section(name, "Layers and tokens", "", (plot,)),)
             )
@@ -217,7 +220,8 @@ class Board(Shown):
             f"Not run at this scale, which lacks {what}: {', '.join(names)}."
             for what, names in wanting.items()
         )
-        lacking, verdicts = Sentences("Not run", tuple(lines)), claims(self.named())
+        lacking = Sentences("Not run", tuple(lines))
+        verdicts = claims(self.named())
         others = by_paper(self.named(), but="held")
         overview = tuple(map(_of_paper, groupby(self.reproductions, _paper)))
         return Document(

@@ -205,10 +205,12 @@ def digit_canvases(
     """
     from sklearn.datasets import load_digits
 
-    data, rng = load_digits(), np.random.default_rng((seed, held_out))
+    data = load_digits()
+    rng = np.random.default_rng((seed, held_out))
     everyone = np.arange(len(data.images))
     pool = everyone[(everyone % 5 == 0) == held_out]
-    canvases, labels = np.abs(rng.normal(0, 0.05, (n, size, size))), []
+    canvases = np.abs(rng.normal(0, 0.05, (n, size, size)))
+    labels = []
     for canvas in canvases:
         placed: list[tuple[int, int, int]] = []
         taken = np.zeros_like(canvas, dtype=bool)
@@ -226,10 +228,8 @@ def digit_canvases(
             taken[square] = True
             placed.append((x, y, side))
         boxes = torch.tensor(placed, dtype=torch.float32)
-        centres, sides = (
-            (boxes[:, :2] + boxes[:, 2:] / 2) / size,
-            boxes[:, 2:].expand(-1, 2) / size,
-        )
+        centres = (boxes[:, :2] + boxes[:, 2:] / 2) / size
+        sides = boxes[:, 2:].expand(-1, 2) / size
         no_class = torch.zeros(len(placed), dtype=torch.long)
         labels.append(
             {"class_labels": no_class, "boxes": torch.cat([centres, sides], 1)}

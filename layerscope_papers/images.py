@@ -110,7 +110,9 @@ def noisy(image: Pixels, number: int, share: float) -> Pixels:
 
 def shifted(corpus: Corpus) -> Corpus:
     """Return images at their place and moved by a pixel in eight directions; what enters is black."""
-    samples, labels, names = [], [], []
+    samples = []
+    labels = []
+    names = []
     for image, label, name in zip(
         corpus.samples, corpus.labels or (), corpus.names, strict=True
     ):

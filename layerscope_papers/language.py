@@ -107,7 +107,8 @@ def texts(setup: Language) -> tuple[Corpus, Corpus]:
         return open_corpus(f"{setup.data}:train"), open_corpus(f"{setup.data}:test")
     whole = replace(open_corpus(setup.data), labels=None)
     order = np.random.default_rng(0).permutation(len(whole))
-    held, rest = sorted(order[:HELD].tolist()), sorted(order[HELD:].tolist())
+    held = sorted(order[:HELD].tolist())
+    rest = sorted(order[HELD:].tolist())
     return whole.take(rest), replace(whole.take(held), name=f"{whole.name}-held")
 
 
@@ -134,8 +135,10 @@ class Speaker(Asset):
         """Make the vocabulary and train the model, from its last checkpoint where there is one."""
         from layerscope import train
 
-        setup, (training, held) = self.setup, texts(self.setup)
-        config, start = out.parent / f"{out.name}.json", {}
+        setup = self.setup
+        (training, held) = texts(self.setup)
+        config = out.parent / f"{out.name}.json"
+        start = {}
         if not setup.hub:
             out.parent.mkdir(parents=True, exist_ok=True)
             config.write_text(json.dumps(setup.config()), encoding="utf-8")
@@ -172,7 +175,8 @@ class Spoken(Asset):
         """Generate and measure them."""
         from layerscope.generation import generate, open_generation
 
-        setup, (_, held) = self.model.setup, texts(self.model.setup)
+        setup = self.model.setup
+        (_, held) = texts(self.model.setup)
         generate(
             str(assets.get(self.model)),
             data=held,

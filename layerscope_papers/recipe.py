@@ -248,7 +248,8 @@ def mean(values: Sequence[float]) -> Interval:
     known = known[np.isfinite(known)]
     if not len(known):
         return Interval(math.nan, math.nan, math.nan, 0)
-    value, n = float(known.mean()), len(known)
+    value = float(known.mean())
+    n = len(known)
     if n < FEWEST:
         return Interval(value, math.nan, math.nan, n)
     error = float(known.std(ddof=1)) / math.sqrt(n)

@@ -53,7 +53,8 @@ def in_words(found: Iterable[tuple[str, Verdict]]) -> Table:
 def _table(found: Iterable[tuple[str, Verdict]], columns: tuple[Column, ...]) -> Table:
     rows = []
     for recipe, verdict in found:
-        claim, interval = verdict.claim, verdict.interval
+        claim = verdict.claim
+        interval = verdict.interval
         statistic = f"{claim.statistic}; {over(verdict)}"
         rows.append(
             vars(claim)
@@ -95,7 +96,8 @@ def in_sentences(found: Iterable[tuple[str, Verdict]]) -> Sentences:
 
 def _sentence(recipe: str, verdict: Verdict) -> str:
     """Return a claim with its verdict, its value in its unit, and what would decide it."""
-    claim, value = verdict.claim, _digits(verdict.interval.value)
+    claim = verdict.claim
+    value = _digits(verdict.interval.value)
     before = "It applies to" if verdict.word == "not applicable" else "Would decide it"
     wants = f" {before}: {verdict.wants}." if verdict.wants else ""
     return (

@@ -79,7 +79,8 @@ def reproduce(
     from layerscope_papers.board import Board, judged
     from layerscope_papers.catalogue import chosen, lacking, on_yours
 
-    folder, images = options.out, options.data_dir
+    folder = options.out
+    images = options.data_dir
     if images is not None and not images.is_dir():
         raise LayerscopeError(
             f"`data_dir` {str(images)!r} is not a folder: name the one that holds the data sets"
@@ -96,7 +97,8 @@ def reproduce(
         options.refuse(
             ["scale", "data_dir"], "is that of the paper's models, and `model` is given"
         )
-        where, found = YOURS, on_yours(named, options.model, options.data)
+        where = YOURS
+        found = on_yours(named, options.model, options.data)
     else:
         found = chosen(named, options.scale, options.data_dir)
     reporter = reporting(options.progress)

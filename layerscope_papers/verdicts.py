@@ -40,7 +40,8 @@ def decide(claim: Claim, interval: Interval, inapplicable: str = "") -> Verdict:
     """
     if inapplicable:
         return Verdict(claim, interval, "not applicable", inapplicable)
-    beyond, short = interval.low > claim.threshold, interval.high < claim.threshold
+    beyond = interval.low > claim.threshold
+    short = interval.high < claim.threshold
     if claim.direction == "below":
         beyond, short = short, beyond
     word: Word = "held" if beyond else "did not hold" if short else "not decided"
@@ -67,10 +68,8 @@ def _wants(claim: Claim, interval: Interval) -> str:
         return claim.decided_by
     if interval.n < FEWEST:
         return f"at least {FEWEST} {claim.over}"
-    reach, gap = (
-        (interval.high - interval.low) / 2,
-        abs(interval.value - claim.threshold),
-    )
+    reach = (interval.high - interval.low) / 2
+    gap = abs(interval.value - claim.threshold)
     needed = (
         math.ceil(interval.n * (reach / gap) ** 2) + 1
         if gap > 0 and math.isfinite(reach)

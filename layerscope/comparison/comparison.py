@@ -115,7 +115,8 @@ class Comparison(Stored):
         be the same. `metric` and `variant` are by default the first.
         """
         metric, variant = self._form(metric, variant)
-        first, second = self.member(a).name, self.member(b).name
+        first = self.member(a).name
+        second = self.member(b).name
         rows = self.named[self.named["kind"].isin(("similarity", "within"))]
         rows = rows[(rows["metric"] == metric) & (rows["variant"] == variant)]
         straight = rows[(rows["run"] == first) & (rows["run_b"] == second)]

@@ -93,7 +93,8 @@ def curves_of(side: Side) -> Curves:
         pooled = rows[rows["pooling"].isna() | (rows["pooling"] == side.pooling)]
         if pooled.empty:
             pooled = rows[rows["pooling"] == rows["pooling"].iloc[0]]
-        entry, sites = about(str(metric)), set(pooled["site"])
+        entry = about(str(metric))
+        sites = set(pooled["site"])
         if entry.setting or sites.isdisjoint(("raw", run.final, PROJECTED)):
             continue
         site = next(s for s in ("raw", run.final, PROJECTED) if s in sites)
@@ -138,7 +139,8 @@ def difference_rows(
     of_a, *of_others = curves
     samples_a = per_sample(a)
     for b, of_b in zip(others, of_others, strict=True):
-        samples_b, pairs = per_sample(b), partners(a, b)
+        samples_b = per_sample(b)
+        pairs = partners(a, b)
         for key in keys:
             rows = pairs.merge(of_a[key], on="place")
             rows = rows.merge(of_b[key].add_suffix("_b"), on="place_b")

@@ -154,7 +154,8 @@ def _course(metric: str, title: str, values: pd.DataFrame) -> Table:
 
 def _differences(pair: Pair) -> Table:
     """Return a row for each layer, or pair of layers, and a column for each metric."""
-    titles, cells = [], defaultdict[str, dict[str, Cell]](dict)
+    titles = []
+    cells = defaultdict[str, dict[str, Cell]](dict)
     for metric, title, rows in by_metric(pair.differences):
         titles.append(title)
         most = largest(rows)

@@ -91,10 +91,12 @@ def headline(pair: Pair) -> str:
     metric, variant = pair.comparison.forms[0]
     square = pair.square(metric, variant)
     nearest = pd.Series(most_alike(square, metric), dtype="Int64").dropna()
-    a, b = plain(pair.a.name), plain(pair.b.name)
+    a = plain(pair.a.name)
+    b = plain(pair.b.name)
     if nearest.empty:
         return f"No similarity of layers is defined: the states of {b} do not vary."
-    rows, columns = nearest.index, nearest.to_numpy(dtype=int)
+    rows = nearest.index
+    columns = nearest.to_numpy(dtype=int)
     values = square.to_numpy()[rows, columns]
     depths = _depths(square.index, pair.a)[rows]
     depths_b = _depths(square.columns, pair.b)[columns]

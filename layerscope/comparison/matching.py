@@ -170,7 +170,8 @@ def _refuse_unpaired(runs: Sequence[Run]) -> None:
 
 def _refuse_other_samples(first: Run, other: Run) -> None:
     """Raise where two runs are not of the same samples."""
-    a, b = first.info["data"], other.info["data"]
+    a = first.info["data"]
+    b = other.info["data"]
     if (a["samples"], a["fingerprint"]) != (b["samples"], b["fingerprint"]):
         raise LayerscopeError(
             f"the samples of {str(first.path)!r} and {str(other.path)!r} do not match ({a['samples']:,} of "

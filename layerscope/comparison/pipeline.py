@@ -60,7 +60,8 @@ def compare_runs(options: CompareOptions) -> Comparison:
 
 
 def _member(side: Side) -> Member:
-    run, model = side.run, side.run.info["model"]
+    run = side.run
+    model = side.run.info["model"]
     return Member(
         side.name,
         str(run.path),

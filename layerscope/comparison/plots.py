@@ -43,7 +43,8 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
 
 def checkpoint_map(metric: str, title: str, values: pd.DataFrame) -> HeatMap:
     """Return a map of layers by checkpoints."""
-    entry, numbers = about(metric), values.to_numpy(dtype=np.float64)
+    entry = about(metric)
+    numbers = values.to_numpy(dtype=np.float64)
     finite = numbers[np.isfinite(numbers)]
     note = ""
     if not len(finite):

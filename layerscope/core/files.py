@@ -53,9 +53,11 @@ def aside(path: Path, write: Any, writer: str = "") -> None:
 def unwritable(path: Path, error: Exception) -> LayerscopeError:
     """Return the line on a file that cannot be written, and how to go on."""
     reason = getattr(error, "strerror", None) or str(error)
-    mend, number = "make it writable", getattr(error, "errno", None)
+    mend = "make it writable"
+    number = getattr(error, "errno", None)
     if number in (errno.ENOSPC, errno.EDQUOT) or "No space left" in reason:
-        mend, reason = "make room", "no space left on the disk"
+        mend = "make room"
+        reason = "no space left on the disk"
     return LayerscopeError(
         f"{str(path)!r} cannot be written ({reason}): {mend}, then run the same command to resume"
     )
@@ -224,7 +226,8 @@ def existing(path: str | Path, what: str, alternatives: Collection[str] = ()) ->
         raise LayerscopeError(
             f"{what} {str(path)[:40]!r}… is not a path: {mend}"
         ) from error
-    hint, also = near(there.name, names) or ": check the path", ""
+    hint = near(there.name, names) or ": check the path"
+    also = ""
     if alternatives:
         also = f" (without a path: {', '.join(alternatives)})"
     raise LayerscopeError(f"{what} {str(path)!r} does not exist{hint}{also}")

@@ -74,7 +74,8 @@ def folder_aside(folder: Path) -> Iterator[Path]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _drop_abandoned(folder)
-        prefix, parent = f".{folder.name}.", folder.parent
+        prefix = f".{folder.name}."
+        parent = folder.parent
         aside = Path(tempfile.mkdtemp(prefix=prefix, suffix=".part", dir=parent))
         lock = FileLock(aside / HELD, timeout=0)
         lock.acquire()

@@ -80,7 +80,8 @@ def push_to_hub(
         raise LayerscopeError(
             f"{str(path)!r} holds no model: give its folder; a result has its own push_to_hub"
         )
-    text, card = None, path / CARD
+    text = None
+    card = path / CARD
     if card.is_file():
         text = card.read_text(encoding="utf-8")
     return push(path, files_in(path), text, name, "model", private, token)
@@ -178,7 +179,8 @@ def _one_line(what: str) -> Iterator[None]:
 
 def _fault(error: Exception) -> str:
     """Return what went wrong between here and the hub, and how to go on; what is saved here is whole in any case."""
-    names, status = set[str](), None
+    names = set[str]()
+    status = None
     cause: Any = error
     while cause is not None:
         names.add(type(cause).__name__)

@@ -59,7 +59,8 @@ def error_of(values: NDArray[Any], groups: NDArray[Any] | None = None) -> float:
     Source: Cochran 1977, Sampling techniques, section 6.3, for the error of a ratio.
     """
     groups = np.arange(len(values)) if groups is None else groups
-    sizes, sums = np.bincount(groups), np.bincount(groups, weights=values)
+    sizes = np.bincount(groups)
+    sums = np.bincount(groups, weights=values)
     m = len(sizes)
     return float(
         np.sqrt(m / (m - 1) * np.square(sums - values.mean() * sizes).sum())

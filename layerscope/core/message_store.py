@@ -36,8 +36,12 @@ class MessageStore:
     """One process's access to the store."""
 
     def __init__(self, rank: int, size: int, store: Any) -> None:
-        self.rank, self.everyone, self.store = rank, range(size), store
-        self.sent, self.dead, self.ending = deque[Key](), set[int](), Event()
+        self.rank = rank
+        self.everyone = range(size)
+        self.store = store
+        self.sent = deque[Key]()
+        self.dead = set[int]()
+        self.ending = Event()
         store.set(f"beat {rank}", "0")
         store.set(f"host {rank}", socket.gethostname())
         self.names = [
@@ -135,7 +139,8 @@ class MessageStore:
     def _beat(self, store: Any) -> None:
         """Beat and watch the others until this process ends, or until all have ended if it keeps the store."""
         keys = [f"beat {other}" for other in self.everyone]
-        last, missed = [b""] * len(keys), [0] * len(keys)
+        last = [b""] * len(keys)
+        missed = [0] * len(keys)
 
         def look() -> None:
             """Count the heartbeats that each process has missed in a row; an empty one says that it has ended."""

@@ -226,7 +226,8 @@ class Weights(Kind):
         """Return the weight of each name."""
         if isinstance(value, Mapping):
             return value
-        taken, parts = {}, Names().take(name, value)
+        taken = {}
+        parts = Names().take(name, value)
         if self.together and 0 < sum("=" in str(part) for part in parts) < len(parts):
             raise LayerscopeError(
                 f"{name} gives some a weight and others none: give all of them one, or none"

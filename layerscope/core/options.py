@@ -159,7 +159,8 @@ def _filled(kind: type[T], values: Mapping[str, Any]) -> T:
 
 def every(verb: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of every option of a verb; one that is not given has its default."""
-    options, flat = declared(verb), dict(arguments)
+    options = declared(verb)
+    flat = dict(arguments)
     for name, parameter in inspect.signature(verb).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             flat |= flat.pop(name, {})

@@ -41,7 +41,8 @@ class Team:
 
     def begin(self) -> None:
         """Begin a verb; every process must call this."""
-        self.verb, self.step = self.verb + 1, 0
+        self.verb = self.verb + 1
+        self.step = 0
 
     def meet(self, value: Any = None) -> list[Any]:
         """Wait for all processes and return the value of each, by rank; an error in one is raised in all."""
@@ -93,7 +94,9 @@ class Team:
         if self.messages is None:
             yield from map(call, items)
             return
-        every, done, free = list(items), 0, True
+        every = list(items)
+        done = 0
+        free = True
         key = (self.verb, self.step, about) if about else self._next()
         self.messages.sent.append(key)  # the counter, which is deleted with the results
         while done < len(every):

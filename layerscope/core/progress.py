@@ -30,7 +30,8 @@ def heed_interrupts(after: Any = None) -> Iterator[None]:
     `after` handles the signal from then on, by default what did before.
     """
     global _interrupted
-    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    before = signal.getsignal(signal.SIGINT)
+    hook = sys.unraisablehook
     # else it is ignored, or another's
     is_default = before is signal.default_int_handler
     if is_default:
@@ -115,7 +116,8 @@ class Screen(Reporter):
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        rate_column, outer = TextColumn("{task.fields[rate]}"), self._shown
+        rate_column = TextColumn("{task.fields[rate]}")
+        outer = self._shown
         progress = outer or Progress(
             *columns,
             rate_column,
@@ -147,7 +149,8 @@ class Screen(Reporter):
                 self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
         with nullcontext() if outer else progress:
-            self._shown, task = progress, progress.add_task(title, total=total, rate="")
+            self._shown = progress
+            task = progress.add_task(title, total=total, rate="")
             try:
                 yield advance
             finally:

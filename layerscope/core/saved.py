@@ -103,7 +103,8 @@ class Store:
             )
         facts = read_facts(path / self.manifest, self.what, self.again)
         try:
-            sums, frames = facts.pop("sha256"), {}
+            sums = facts.pop("sha256")
+            frames = {}
             for name, columns in self.frames.items():
                 file = path / f"{name}.{self.suffix}"
                 frames[name] = typed(self._read(columns, file, sums[name]), columns)

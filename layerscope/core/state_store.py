@@ -47,8 +47,12 @@ class StateStore:
         digits: int = 5,
         checksum: str = PAGE_SUMS,
     ) -> None:
-        self.owner, self.item, self.suffix, self.digits = owner, item, suffix, digits
-        self.checksum, self.files = checksum, owner / place
+        self.owner = owner
+        self.item = item
+        self.suffix = suffix
+        self.digits = digits
+        self.checksum = checksum
+        self.files = owner / place
         self.marks = self.files if marks is None else owner / marks
         self.writer = f".{uuid.uuid4().hex[:12]}"
 
@@ -96,7 +100,8 @@ class StateStore:
 
     def is_damaged(self, number: int) -> bool:
         """Return whether a file is there and not what was written; one that is gone is only not finished."""
-        path, mark = self.path(number), self.mark(number)
+        path = self.path(number)
+        mark = self.mark(number)
         try:
             version = _version(path, mark)
         except OSError:

@@ -119,7 +119,8 @@ def machine(device: torch.device) -> str:
     """Return in words what the speed was measured on."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    processor, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    processor = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
     if info.is_file():
         text = info.read_text(encoding="utf-8", errors="replace")
         for name in re.findall(r"^model name\s*: (.+)$", text, re.M)[:1]:

@@ -102,7 +102,8 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
 
 def _refuse(options: EvaluateOptions, probes: Sequence[ProbeTask]) -> None:
     """Raise for options that a task cannot follow."""
-    mixes, chat = options.positions.mixes, options.load.chat
+    mixes = options.positions.mixes
+    chat = options.load.chat
     for probe in probes:
         if mixes and is_target(probe.data.labels):
             raise LayerscopeError(

@@ -72,7 +72,8 @@ def _from_list(data: Any, labels: Labels, modality: Modality | None) -> Corpus:
         )
     if len(data) == 0:
         raise LayerscopeError("the list of samples is empty: give at least one")
-    first, samples = data[0], list(data)
+    first = data[0]
+    samples = list(data)
     if isinstance(first, Path):
         return _files(samples, labels)
     if isinstance(first, str):

@@ -136,7 +136,8 @@ def text_corpus(
     Notes say which. Labels that are no classes are refused where they were named, else left out.
     """
     cells = [*map(conversation_of, cells)]
-    lines, filled = list(notes), ~missing(cells)
+    lines = list(notes)
+    filled = ~missing(cells)
     texts = f"{where}: column {columns.text!r}" if columns.text else where
     for row in np.flatnonzero(filled).tolist():
         if not isinstance(cells[row], str):
@@ -147,7 +148,8 @@ def text_corpus(
             )
     if not filled.any():
         raise LayerscopeError(f"{texts} holds no text: every row is empty")
-    kept, classes = filled, None
+    kept = filled
+    classes = None
     if labels is not None:
         labelled = filled & ~missing_labels(labels)
         classes = labels_of([labels[row] for row in np.flatnonzero(labelled).tolist()])
@@ -209,7 +211,8 @@ def labels_of(cells: Sequence[Any]) -> Labels | None:
         return _numbers(cells)
     if any(isinstance(label, str) for label in classes):
         return classes
-    different, n = len({*classes}), len(classes)
+    different = len({*classes})
+    n = len(classes)
     if different <= SEVERAL or n >= WHOLE * different or n == different:
         return classes
     return _numbers(classes)

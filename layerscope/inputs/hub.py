@@ -146,7 +146,8 @@ class _DatasetFiles(Sequence[Any]):
     """The undecoded files in one column of a `datasets.Dataset`."""
 
     def __init__(self, data: Any, column: str) -> None:
-        self._data, self._column = data, column
+        self._data = data
+        self._column = column
 
     def __len__(self) -> int:
         return int(self._data.num_rows)

@@ -94,7 +94,8 @@ def media_corpus(
                 soundfile().info(str(file))
     names, paths = zip(*files, strict=True)
     samples = Files(modality, paths, names)
-    labels, notes = None, []
+    labels = None
+    notes = []
     if label_by_folder:
         labels = folder_labels(names)
     if labels is not None:

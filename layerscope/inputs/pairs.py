@@ -49,7 +49,8 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
     if pair_columns is None or any(name in named for name in TEXT_COLUMNS):
         return corpus
     second = frame[named[pair_columns[1]]].tolist()
-    empty, rows = missing(second), map(int, corpus.names)
+    empty = missing(second)
+    rows = map(int, corpus.names)
     others = ("" if empty[row] else str(second[row]) for row in rows)
     samples = tuple(
         Pair(first, other) for first, other in zip(corpus.samples, others, strict=True)

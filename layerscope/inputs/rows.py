@@ -66,7 +66,8 @@ class Rows:
         self, names: Sequence[str], rows: int, wanted: Wanted
     ) -> Iterator[tuple[int, list[list[Any]] | None]]:
         """Yield how many rows part after part has, `rows` in all but the last, with their cells where it is wanted."""
-        remaining, number = self.read(names), 0
+        remaining = self.read(names)
+        number = 0
         while part := list(islice(remaining, rows)):
             cells = None
             if wanted(number):
@@ -203,7 +204,8 @@ def iterable_rows(data: Any, where: str) -> Rows:
             classes[column] = kind.names
 
     def records(names: Sequence[str] | None = None) -> Records:
-        remaining, number = iter(data), 0
+        remaining = iter(data)
+        number = 0
         while True:
             try:
                 record = next(remaining)

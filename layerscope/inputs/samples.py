@@ -90,7 +90,8 @@ class Lines(tuple[str, ...]):
             if line.strip()
         ]
         lines = cls(line for _, line in filled)
-        lines.text, lines.numbers = text, tuple(number for number, _ in filled)
+        lines.text = text
+        lines.numbers = tuple(number for number, _ in filled)
         return lines
 
 

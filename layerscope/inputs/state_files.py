@@ -63,7 +63,8 @@ def _numbered(
 
 def requests(where: Path, files: Sequence[Path], named: Layers) -> States:
     """Open what vLLM's hidden state connectors write: `token_ids` [T] and `hidden_states` [T, layers, D] a request."""
-    tokens, shapes = list[Any](), list[list[int]]()
+    tokens = list[Any]()
+    shapes = list[list[int]]()
     for path in files:
         with _whole(path), safe_open(path, framework="pt") as file:
             if not {"token_ids", "hidden_states"} <= (keys := set(file.keys())):
@@ -118,7 +119,8 @@ def arrays(where: Path, files: Sequence[Path], named: Layers) -> States:
 def extracted(where: Path, layers: Layers, pooling: str) -> States:
     """Open the safetensors that `layerscope extract` wrote: chunks of pooled states, or of every token's."""
     folder = StatesFolder(where)
-    manifest, model = folder.manifest, folder.manifest["model"]
+    manifest = folder.manifest
+    model = folder.manifest["model"]
     if "whole" not in manifest:
         raise LayerscopeError(f"{where} is not finished: run layerscope extract again")
     if manifest["file_format"] == "parquet":
@@ -139,7 +141,8 @@ def extracted(where: Path, layers: Layers, pooling: str) -> States:
         "causal": model["language_model"],
         "pooling": pooling,
     }
-    data, whole = manifest["data"], manifest["whole"]
+    data = manifest["data"]
+    whole = manifest["whole"]
     # texts may have become windows
     if whole["samples"] == whole["rows"] and data["modality"] != "text":
         about["fingerprint"] = data["fingerprint"]
@@ -148,12 +151,15 @@ def extracted(where: Path, layers: Layers, pooling: str) -> States:
 
 def _chunks(folder: StatesFolder, pooling: str, layers: Layers) -> States:
     """Open safetensors chunks: of a pooling, or of every token."""
-    manifest, store = folder.manifest, folder.store
+    manifest = folder.manifest
+    store = folder.store
     poolings = manifest["poolings"]
     key = "states"
     if len(poolings) > 1:
         key = f"states.{pooling}"
-    names, labels, tokens = list[str](), list[str](), list[Any]()
+    names = list[str]()
+    labels = list[str]()
+    tokens = list[Any]()
     spans = []
     for number in range(len(manifest["whole"]["chunks"])):
         with store.open(number) as file:
@@ -177,7 +183,8 @@ def _chunks(folder: StatesFolder, pooling: str, layers: Layers) -> States:
             states.append(vectors)
         return states
 
-    stated, where = manifest["layers"], folder.path
+    stated = manifest["layers"]
+    where = folder.path
     numbers = _numbered(layers, stated, len(stated), where)
     table = None
     if labels:

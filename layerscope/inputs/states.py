@@ -65,13 +65,17 @@ class StoredSamples(Sequence[Any]):
     def __init__(
         self, states: States, numbers: Sequence[int], texts: Sequence[str] | None
     ) -> None:
-        self.states, self.numbers, self.texts = states, numbers, texts
+        self.states = states
+        self.numbers = numbers
+        self.texts = texts
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __getitem__(self, index: Any) -> Any:
-        number, ids, text = self.numbers[index], (), ""
+        number = self.numbers[index]
+        ids = ()
+        text = ""
         if self.states.tokens is not None:
             ids = tuple(self.states.tokens[number].tolist())
         if self.texts is not None:
@@ -98,14 +102,18 @@ def corpus_of(
     are left out. Raises `LayerscopeError` for data that are no table, and for rows or labels of
     another number.
     """
-    where, total = str(states.path), len(states.names)
+    where = str(states.path)
+    total = len(states.names)
     if labels is not None and len(labels) != total:
         raise LayerscopeError(
             f"{len(labels):,} labels for the states of {count(total, 'sample')}: give one each"
         )
     path, frame = _table(states, data)
     notes = []
-    text, label, cells, texts = None, None, labels, None
+    text = None
+    label = None
+    cells = labels
+    texts = None
     numbers = list(range(total))
     if frame is None:
         columns.refuse(where)

@@ -215,7 +215,8 @@ def _files(data: str | Path) -> list[Path]:
         return [path] * (not is_read_whole)
     if not path.is_dir() or is_dataset(path):
         return []
-    tables, suffixes = [], set()
+    tables = []
+    suffixes = set()
     for file in sorted(path.rglob("*")):
         if file.is_dir() or is_hidden(file.name):
             continue
@@ -239,9 +240,11 @@ def _is_iterable(data: Any) -> bool:
 
 def _text_stream(path: Path, name: str, rows: int) -> Stream:
     def read(wanted: Wanted) -> Iterator[Chunk]:
-        lines, number = enumerate(read_lines(path), 1), 0
+        lines = enumerate(read_lines(path), 1)
+        number = 0
         while part := list(islice(lines, rows)):
-            samples, names = [], []
+            samples = []
+            names = []
             for i, line in part:
                 if line.strip():
                     samples.append(line.rstrip("\n"))
@@ -312,7 +315,8 @@ def _texts(
         return Chunk(number, len(texts))
     where = f"{where} from row {first:,} on"
     samples = text_corpus([texts[row] for row in rows], "chunk", where).samples
-    names, classes = [ids[row] for row in rows], None
+    names = [ids[row] for row in rows]
+    classes = None
     for cells in labels:
         of_kept = [cells[row] for row in rows]
         classes = class_labels(of_kept) or tuple(map(str, of_kept))

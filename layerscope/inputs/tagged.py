@@ -65,9 +65,11 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
 
 def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
     """Return every tagged sentence of a table file or a pandas frame, for `reader`, which its errors name."""
-    path, name = "the data frame", "frame"
+    path = "the data frame"
+    name = "frame"
     if not is_frame(data):
-        path, file = str(data), existing(data, "task file").name
+        path = str(data)
+        file = existing(data, "task file").name
         name = file[: file.lower().rfind(table_suffix(data) or ".")]
     frame = table_of(data)
     if frame is None:
@@ -143,9 +145,11 @@ def _starts(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[in
     >>> _starts(["good", "food"], [(0, 0), (0, 2), (2, 4), (5, 9), (0, 0)])
     [1, 3]
     """
-    first, start = [], 0
+    first = []
+    start = 0
     for word in words:
-        end, token = start + len(word), -1
+        end = start + len(word)
+        token = -1
         for i, (left, right) in enumerate(offsets):
             if left < end and right > max(start, left):
                 token = i

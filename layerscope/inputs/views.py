@@ -128,16 +128,12 @@ def _crop(image: Any, random: np.random.Generator) -> Any:
     from PIL import Image
 
     width, height = image.size
-    area, ratio = (
-        random.uniform(0.6, 1.0),
-        float(np.exp(random.uniform(np.log(3 / 4), np.log(4 / 3)))),
-    )
+    area = random.uniform(0.6, 1.0)
+    ratio = float(np.exp(random.uniform(np.log(3 / 4), np.log(4 / 3))))
     part_width = min(width * (area * ratio) ** 0.5, width)
     part_height = min(height * (area / ratio) ** 0.5, height)
-    left, top = (
-        random.uniform(0, width - part_width),
-        random.uniform(0, height - part_height),
-    )
+    left = random.uniform(0, width - part_width)
+    top = random.uniform(0, height - part_height)
     box = (left, top, left + part_width, top + part_height)
     return image.resize(image.size, Image.Resampling.BICUBIC, box=box)
 

@@ -27,8 +27,10 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     2
     """
     rows = Rows.of(Z)
-    values, there = rows.centred_spectrum, min(rows.count - 1, rows.width)
-    first, last = fit[0], min(fit[1], there)
+    values = rows.centred_spectrum
+    there = min(rows.count - 1, rows.width)
+    first = fit[0]
+    last = min(fit[1], there)
     if first < 1 or last <= first:
         raise LayerscopeError(
             f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {there}: give more"
@@ -39,7 +41,8 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     above = chosen > rounding
     ranks = torch.arange(first, last + 1, dtype=values.dtype, device=values.device)
     weights = above / ranks
-    x, y = ranks.log().expand_as(chosen), 2.0 * chosen.masked_fill(~above, 1.0).log()
+    x = ranks.log().expand_as(chosen)
+    y = 2.0 * chosen.masked_fill(~above, 1.0).log()
     dx = x - (weights * x).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
     # Below two ranks the line has no slope: 0 / 0.
     slope = -(weights * dx * y).sum(-1) / (weights * dx.square()).sum(-1)

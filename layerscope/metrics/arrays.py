@@ -78,7 +78,8 @@ def as_pair64(
     a: Array, b: Array, names: tuple[str, str], widths: str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return two finite float64 tensors `[..., N, D]` of the same N, and of the same D where `widths` is the mend."""
-    first, second = as_finite64(a, names[0]), as_finite64(b, names[1])
+    first = as_finite64(a, names[0])
+    second = as_finite64(b, names[1])
     check_equal("rows", first.shape[-2], second.shape[-2], names)
     if widths is not None:
         check_equal("features", first.shape[-1], second.shape[-1], names, widths)

@@ -77,7 +77,8 @@ class Blocks:
         |x|² = |x − f|² + 2 f (x − f) + |f|².
         """
         first = self._origin = self.read(slice(0, 1)).clone()
-        total, squares = torch.zeros_like(first), torch.zeros_like(first[..., :1])
+        total = torch.zeros_like(first)
+        squares = torch.zeros_like(first[..., :1])
         for rows in self:
             total += rows.sum(1, keepdim=True)
             norms = torch.linalg.vector_norm(rows, dim=(1, 2), keepdim=True)

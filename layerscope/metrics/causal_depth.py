@@ -38,10 +38,8 @@ def contribution_change(
     >>> contribution_change(np.array([[3.0, 4.0]]), np.array([[3.0, 3.0]])).item()
     0.2
     """
-    before, after = (
-        as_tensor(contributions, "contributions", 2),
-        as_tensor(changed, "changed", 2),
-    )
+    before = as_tensor(contributions, "contributions", 2)
+    after = as_tensor(changed, "changed", 2)
     size = before.double().norm(dim=-1)
     moved = (before.double() - after.double()).norm(dim=-1)
     counted = real_mask(before, mask) & (size > 0)
@@ -56,7 +54,8 @@ def prediction_change(logits: Array, changed: Array) -> Tensor:
     >>> round(prediction_change(np.array([50.0, 0.0]), np.array([0.0, 50.0])).item(), 3)
     1.414
     """
-    before, after = as_tensor(logits, "logits", 1), as_tensor(changed, "changed", 1)
+    before = as_tensor(logits, "logits", 1)
+    after = as_tensor(changed, "changed", 1)
     moved = before.softmax(-1) - after.softmax(-1)
     distance: Tensor = moved.norm(dim=-1)
     return distance
@@ -91,7 +90,8 @@ def branch_contribution(
     added = as_tensor(branch, "branch", 2).double()
     base = as_tensor(stream, "stream", 2).double()
     real = real_mask(base, mask)
-    sizes, lengths = added.norm(dim=-1), base.norm(dim=-1)
+    sizes = added.norm(dim=-1)
+    lengths = base.norm(dim=-1)
     has_stream = real & (lengths > 0)
     cosine = (added * base).sum(-1) / (sizes * lengths)
     return Branch(

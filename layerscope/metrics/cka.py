@@ -71,7 +71,8 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
     1.0
     """
     first, second = as_pair64(X, Y, ("X", "Y"))
-    count, smallest = first.shape[-2], 0
+    count = first.shape[-2]
+    smallest = 0
     if batch_size > 0:
         smallest = min(count, batch_size, count % batch_size or batch_size)
     if smallest < 4:
@@ -81,7 +82,8 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
     cross = own_x = own_y = torch.zeros((), dtype=torch.float64, device=first.device)
     for start in range(0, count, batch_size):
         batch = slice(start, start + batch_size)
-        x, y = centred(first[..., batch, :]), centred(second[..., batch, :])
+        x = centred(first[..., batch, :])
+        y = centred(second[..., batch, :])
         cross = cross + _linear_hsic(x, y, True)
         own_x = own_x + _linear_hsic(x, x, True)
         own_y = own_y + _linear_hsic(y, y, True)
@@ -109,7 +111,8 @@ def _measure(
         return prepared, inner(prepared, prepared, debiased)
 
     def between(first: Prepared, second: Prepared) -> Tensor:
-        (k, own_k), (m, own_m) = first, second
+        (k, own_k) = first
+        (m, own_m) = second
         return inner(k, m, debiased) / (own_k * own_m).sqrt()
 
     return Measure("CKA", 4, prepare, between)
@@ -126,7 +129,8 @@ def _linear_hsic(x: Tensor, y: Tensor, debiased: bool) -> Tensor:
     inner = (x.mT @ y).square().sum((-2, -1))
     if not debiased:
         return inner
-    diagonal_x, diagonal_y = x.square().sum(-1), y.square().sum(-1)
+    diagonal_x = x.square().sum(-1)
+    diagonal_y = y.square().sum(-1)
     return _unbiased(inner, diagonal_x, diagonal_y)
 
 
@@ -205,7 +209,8 @@ def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor
             y = right.squared_norms().to(x.device)
         traces = x.sum(1)[:, None], y.sum(1)
         cross = hsic(cross, x @ y.mT, *traces, left.count)
-        own_left, own_right = _unbiased(own_left, x, x), _unbiased(own_right, y, y)
+        own_left = _unbiased(own_left, x, x)
+        own_right = _unbiased(own_right, y, y)
     return cross / (own_left[:, None] * own_right).sqrt()
 
 
@@ -241,7 +246,8 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
     for i, span in enumerate(left.spans):
         rows = [*map(Blocks.read, sides, repeat(span), row_memory)]
         for other in left.spans[i:]:
-            columns, weight = rows, 1.0
+            columns = rows
+            weight = 1.0
             if other is not span:
                 columns = [*map(Blocks.read, sides, repeat(other), column_memory)]
                 weight = 2.0

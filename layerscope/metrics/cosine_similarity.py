@@ -90,9 +90,11 @@ def moments(
     """Return mean, standard error and number of a function of each sample's cosine, as `cosine_pairs` does."""
     left, right = opened(states, others, center, WIDTHS)
     total = left.scale.new_zeros(left.layers, right.layers)
-    squares, counts = total.clone(), total.clone()
+    squares = total.clone()
+    counts = total.clone()
     for rows, columns in in_pairs(left, right):
-        (a, has_a), (b, has_b) = left.directions(rows), right.directions(columns)
+        (a, has_a) = left.directions(rows)
+        (b, has_b) = right.directions(columns)
         # A sample without a direction must not add what its zeros give.
         has_both = has_a.mT[:, :, None] * has_b.mT[:, None, :]
         values = seen(a.transpose(0, 1) @ b.permute(1, 2, 0)) * has_both

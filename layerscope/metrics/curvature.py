@@ -44,7 +44,8 @@ def _angles_and_zeros(tokens: Tokens) -> tuple[Tensor, Tensor]:
     shape = states.shape[:-2]
     samples = states.reshape(-1, *states.shape[-2:])
     size = max(1, _CACHED // max(1, samples[:1].numel()))
-    means, zeros = [], []
+    means = []
+    zeros = []
     for start in range(0, len(samples), size):
         part = slice(start, start + size)
         mean, zero = _angles(samples[part], lengths.reshape(-1)[part])

@@ -227,7 +227,8 @@ class StoredRows(Rows):
     @cached_property
     def _mean(self) -> tuple[Tensor, Tensor]:
         """The first row and the mean of all less it: equal rows are exactly zero, and so is their mean."""
-        first, total = self._read(slice(0, 1)), torch.zeros(1)
+        first = self._read(slice(0, 1))
+        total = torch.zeros(1)
         for block in self._blocks():
             total = total + (block - first).sum(0)
         return first, total / self.count
@@ -286,7 +287,9 @@ class Views:
     """
 
     def __init__(self, first: Tensor, second: Tensor, seed: int = 0) -> None:
-        self.first, self.second, self.seed = first, second, seed
+        self.first = first
+        self.second = second
+        self.seed = seed
 
     @cached_property
     def units(self) -> tuple[Tensor, Tensor]:

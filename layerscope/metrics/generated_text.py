@@ -21,10 +21,8 @@ def coherence(prefix_embeddings: Array, text_embeddings: Array) -> Tensor:
     >>> coherence(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]))
     tensor([0.7071], dtype=torch.float64)
     """
-    names, mend = (
-        ("prefix_embeddings", "text_embeddings"),
-        "give embeddings by one encoder",
-    )
+    names = ("prefix_embeddings", "text_embeddings")
+    mend = "give embeddings by one encoder"
     first, second = as_pair64(prefix_embeddings, text_embeddings, names, mend)
     return torch.nn.functional.cosine_similarity(first, second, dim=-1)
 

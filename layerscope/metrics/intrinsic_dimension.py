@@ -63,7 +63,8 @@ def _ratios(states: Tensor) -> Tensor:
         return rows.new_empty(0)
     # Far from zero, products of rows would lose the distances between them.
     rows = rows - rows.mean(0)
-    norms, ratios = rows.square().sum(1), []
+    norms = rows.square().sum(1)
+    ratios = []
     for start in range(0, len(rows), TILE):
         part = rows[start : start + TILE]
         squared = norms - 2.0 * (part @ rows.mT)  # the row's own norm changes no order

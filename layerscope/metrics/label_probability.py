@@ -31,7 +31,8 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
         truth.numel()
         and not 0 <= int(truth.min()) <= int(truth.max()) < scores.shape[-1]
     ):
-        span, classes = f"{int(truth.min())} to {int(truth.max())}", scores.shape[-1]
+        span = f"{int(truth.min())} to {int(truth.max())}"
+        classes = scores.shape[-1]
         raise LayerscopeError(
             f"labels are {span}: logits of {classes} classes need 0 to {classes - 1}"
         )

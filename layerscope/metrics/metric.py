@@ -73,7 +73,8 @@ class Metric:
     """The metrics and options that bring it along: it cannot be chosen by itself."""
 
     def __post_init__(self) -> None:
-        name, source = self.name, self.source
+        name = self.name
+        source = self.source
         if self.function is not None:
             name = name or self.function.__name__
             documented = SOURCE.search(getdoc(self.function) or "")

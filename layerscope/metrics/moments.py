@@ -51,7 +51,8 @@ class ValueSums(Sums):
         3.0
         """
         valid = ~values.isnan()
-        count, held = valid.sum(-1).double(), values.double().masked_fill(~valid, 0.0)
+        count = valid.sum(-1).double()
+        held = values.double().masked_fill(~valid, 0.0)
         first = held.sum(-1, keepdim=True)
         if values.shape[-1]:  # around the first value equal ones have no deviation
             first = held.gather(-1, valid.int().argmax(-1, keepdim=True))
@@ -128,11 +129,16 @@ class SummedRows(Rows):
     """What metrics share of one layer's rows, from their sums: all but the rows themselves."""
 
     def __init__(self, sums: RowSums, layer: int | None = None) -> None:
-        mean, spread, units = sums.mean, sums.spread, sums.units
+        mean = sums.mean
+        spread = sums.spread
+        units = sums.units
         if layer is not None:
-            mean, spread, units = mean[layer], spread[layer], units[layer]
+            mean = mean[layer]
+            spread = spread[layer]
+            units = units[layer]
         self._sums = RowSums(sums.count, mean, spread, units)
-        self.count, self.width = int(sums.count), mean.shape[-1]
+        self.count = int(sums.count)
+        self.width = mean.shape[-1]
 
     def factor(self, rows: str) -> Tensor:
         """Return a matrix with the singular values of the rows "raw", at "unit" norm, or "around" their mean."""

@@ -63,9 +63,11 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
 
 def _shared(first: Prepared, second: Prepared) -> Tensor:
     """Return the share of neighbours `[..., N, k]`, ascending, that two layers have in common, averaged over rows."""
-    (ours,), (theirs,) = first, second
+    (ours,) = first
+    (theirs,) = second
     shape = np.broadcast_shapes(ours.shape, theirs.shape)
-    ours, theirs = ours.expand(shape).contiguous(), theirs.expand(shape).contiguous()
+    ours = ours.expand(shape).contiguous()
+    theirs = theirs.expand(shape).contiguous()
     places = torch.searchsorted(theirs, ours).clamp(max=ours.shape[-1] - 1)
     shared = (theirs.gather(-1, places) == ours).double().mean((-2, -1))
     is_equal = (ours[..., 0, 0] < 0) | (theirs[..., 0, 0] < 0)
@@ -85,7 +87,8 @@ def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
     # a sample is no neighbour of itself
     closeness.diagonal(rows.start, -2, -1).fill_(-torch.inf)
     least = closeness.topk(k, dim=-1).values[..., -1:]
-    nearer, level = closeness > least, closeness == least
+    nearer = closeness > least
+    level = closeness == least
     # Those at the same distance as the last neighbour fill up in order.
     free = k - nearer.sum(-1, keepdim=True)
     chosen = nearer | (level & (level.cumsum(-1) <= free))

@@ -153,7 +153,8 @@ class ClassSums:
         """Add finite states `[..., n, D]` with their classes `[n]`."""
         if states.device.type != "mps":  # which knows no float64
             self.to(states.device)
-        rows, labels = states.to(self.moment.device), labels.to(self.moment.device)
+        rows = states.to(self.moment.device)
+        labels = labels.to(self.moment.device)
         rows = rows.double()
         counts = torch.bincount(labels, minlength=len(self.counts))
         first = (self.counts == 0) & (counts > 0)
@@ -191,8 +192,10 @@ class ClassSums:
             return None
         if classifier is not None and len(classifier) == len(there):
             classifier = torch.as_tensor(classifier).to(there.device)[there]
-        counts, total = self.counts[there, None], self.counts.sum()
-        shifts, off = self.shifts[..., there, :], self.sums[..., there, :] / counts
+        counts = self.counts[there, None]
+        total = self.counts.sum()
+        shifts = self.shifts[..., there, :]
+        off = self.sums[..., there, :] / counts
         means = shifts - shifts[..., :1, :] + off
         weights = counts / total
         if global_mean == "classes":

@@ -137,7 +137,8 @@ class FromPairs(How):
             return
         for name in getattr(options, self.choice.option):
             how = {self.choice.argument: self.choice.values[name]}
-            compute, variant = partial(self.compute, **how), self.variant.format(name)
+            compute = partial(self.compute, **how)
+            variant = self.variant.format(name)
             yield replace(self, compute=compute, variant=variant, choice=None)
 
     def rows(self, rows: Numbers) -> Numbers:

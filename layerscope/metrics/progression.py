@@ -49,10 +49,12 @@ def monotone_triples(states: Array) -> Tensor:
     """
     layers = _layers(states, 3)
     unit = directions(layers, torch.zeros(()))
-    cosines, shares = unit @ unit.mT, []
+    cosines = unit @ unit.mT
+    shares = []
     for layer in range(2, layers.shape[-2]):
         first, second = torch.triu_indices(layer, layer, 1, device=layers.device)
-        earlier, later = cosines[..., first, layer], cosines[..., second, layer]
+        earlier = cosines[..., first, layer]
+        later = cosines[..., second, layer]
         rises = (earlier <= later + _TIE).double()
         # neither where one is NaN
         shares.append(rises.masked_fill((earlier + later).isnan(), torch.nan))

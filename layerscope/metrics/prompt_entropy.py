@@ -84,7 +84,8 @@ def _by_length(
     states: Tensor, lengths: Tensor, alpha: float, rows: str, normalization: str | None
 ) -> Tensor:
     """Group samples by length: a padded Gram adds eigenvalues of +-1e-8 that are no part of the sample."""
-    flat, counts = states.reshape(-1, *states.shape[-2:]), lengths.reshape(-1)
+    flat = states.reshape(-1, *states.shape[-2:])
+    counts = lengths.reshape(-1)
     values = flat.new_full(counts.shape, torch.nan)
     for length in filter(None, torch.unique(counts).tolist()):
         chosen = counts == length
@@ -156,7 +157,8 @@ def entropy_of_grams(
         raise LayerscopeError(
             f"alpha={alpha} needs singular values: call prompt_entropy with the tokens"
         )
-    flat, sizes = grams.flatten(0, -3), lengths.flatten().to(grams.device)
+    flat = grams.flatten(0, -3)
+    sizes = lengths.flatten().to(grams.device)
     # LAPACK may not return from a matrix with NaN in it.
     fine = torch.isfinite(flat.diagonal(dim1=-2, dim2=-1)).all(-1)
     sizes = torch.where(fine, sizes, 0)

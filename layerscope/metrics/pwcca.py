@@ -29,9 +29,11 @@ def _measure(weights_from: str = "first") -> Measure:
     check_choice(weights_from, "weights_from", ("first", "second"))
 
     def between(first: Principal, second: Principal) -> Tensor:
-        weighing, other = first, second
+        weighing = first
+        other = second
         if weights_from == "second":
-            weighing, other = second, first
+            weighing = second
+            other = first
         products = weighing.basis.mT @ other.basis
         turned, correlations, _ = torch.linalg.svd(products, full_matrices=False)
         # The variates' products with the columns, without the variates: basis^T X = values * axes.

@@ -156,7 +156,8 @@ def singular_values(rows: Tensor) -> Tensor:
     Unlike the root of a Gram's eigenvalues they keep the small end of the spectrum, which matters
     below alpha 1.
     """
-    long, wide = max(rows.shape[-2:]), min(rows.shape[-2:])
+    long = max(rows.shape[-2:])
+    wide = min(rows.shape[-2:])
     if long > 2 * wide:
         tall = rows if rows.shape[-2] == long else rows.mT
         rows = torch.linalg.qr(tall, mode="r").R

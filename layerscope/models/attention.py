@@ -55,7 +55,8 @@ def find_attention(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Tap
     """Return where blocks give their attention weights, one tap for each layer that has them, by a small forward."""
     taps: dict[int, Tap] = {}
     calls: dict[str, int] = defaultdict(int)
-    layer, length = 0, 0
+    layer = 0
+    length = 0
 
     def enter(_: nn.Module, args: Args, kwargs: Kwargs) -> None:
         nonlocal layer, length

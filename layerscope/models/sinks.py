@@ -50,7 +50,8 @@ class _Ablation:
     """Follows one forward; `layer` is that of the block which runs, `removed` what its MLP must not add to."""
 
     def __init__(self, stack: Stack, taps: Iterable[Tap], sinks: Sinks) -> None:
-        self.stack, self.sinks = stack, sinks
+        self.stack = stack
+        self.sinks = sinks
         self.paths = {tap.layer: tap.spot.path for tap in taps if tap.site == "mlp"}
         self.layer = 0
         self.removed: Tensor | None = None

@@ -64,7 +64,8 @@ class Recorded:
 
     def without(self, block: int, where: Tensor) -> Iterator[Tensor]:
         """Yield the stream of layers `block`..L where that block, counted from 1, is skipped at the tokens `where`."""
-        before, after = self.stream[block - 1], self.stream[block]
+        before = self.stream[block - 1]
+        after = self.stream[block]
         state = torch.where(where[..., None], before, after)
         yield state
         for call in self.calls[block:]:
@@ -91,7 +92,8 @@ def record(
         if site not in model.sites:
             see(layer, site, state)
 
-    module, stack = model.module, model.stack
+    module = model.module
+    stack = model.stack
     blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
     with hooked((block, enter, leave) for block in blocks):
         capture(module, stack, inputs, visit, None, taps)

@@ -113,7 +113,8 @@ def shifted_probe(
     judged = np.array(
         [numbers.get(str(label), -1) for label in np.asarray(target_labels)]
     )
-    kept, n = judged >= 0, len(rows)
+    kept = judged >= 0
+    n = len(rows)
     if not kept.any():
         raise LayerscopeError(
             f"no target sample has a label for which the source has {folds} samples: label more"
@@ -146,7 +147,8 @@ def linearly_judged(
     `right` is False elsewhere.
     """
     count = int(classes.max()) + 1
-    right, inside = np.zeros(len(classes), dtype=bool), fold != APART
+    right = np.zeros(len(classes), dtype=bool)
+    inside = fold != APART
     held = range(int(fold.max()) + 1) if only is None else only
     threads = None if inside.sum() * rows.shape[1] * count >= LARGE else 1
     with threadpool_limits(threads):
@@ -157,7 +159,8 @@ def linearly_judged(
         if not inside.all():
             strengths[APART] = STRENGTHS[int(_strongest(losses.sum(1)))]
         for number, strength in strengths.items():
-            test, train = fold == number, inside & (fold != number)
+            test = fold == number
+            train = inside & (fold != number)
             probe = _Probe(rows[train], classes[train])
             probe.fit(strength, min(CONVERGED[0], CONVERGED[1] / count))
             right[test] = (
@@ -193,8 +196,11 @@ def _losses(
     last weights.
     """
     few = thinned(classes, fold, seed)
-    rows, classes, fold = rows[few], classes[few], fold[few]
-    folds, count = int(fold.max()) + 1, int(classes.max()) + 1
+    rows = rows[few]
+    classes = classes[few]
+    fold = fold[few]
+    folds = int(fold.max()) + 1
+    count = int(classes.max()) + 1
     probes = {}
     for one in range(folds):
         pair = one, (one + 1) % folds
@@ -238,7 +244,8 @@ class _Probe:
         from sklearn.preprocessing import StandardScaler
 
         self.scaler: Any = StandardScaler().fit(rows)
-        self.rows, self.classes = self._scaled(rows), classes
+        self.rows = self._scaled(rows)
+        self.classes = classes
         self.model: Any = LogisticRegression(max_iter=1000, warm_start=True)
         self.only = int(classes[0]) if (classes == classes[0]).all() else None
 

@@ -150,7 +150,10 @@ class _Data:
     def __init__(
         self, read: Read, layers: Sequence[int], folds: int, seed: int
     ) -> None:
-        self.read, self.layers, self.folds, self.seed = read, tuple(layers), folds, seed
+        self.read = read
+        self.layers = tuple(layers)
+        self.folds = folds
+        self.seed = seed
         _, labels = read({self.layers[0]: 1.0}, False)
         self.kept, self.classes, self.skipped = usable_classes(
             labels, len(labels), folds, least=3

@@ -78,10 +78,12 @@ def score_of(
     """Return the score of independent held-out samples, each `right` or not in its fold."""
     from scipy.stats import binomtest
 
-    mean, n = float(right.mean()), len(right)
+    mean = float(right.mean())
+    n = len(right)
     interval = binomtest(int(right.sum()), n).proportion_ci(0.95, method="wilson")
     stderr = float(np.sqrt(mean * (1 - mean) / n))
-    low, high = float(interval.low), float(interval.high)
+    low = float(interval.low)
+    high = float(interval.high)
     return ProbeScore(
         mean,
         stderr,

@@ -45,7 +45,8 @@ def token_probe(
         states[np.flatnonzero(kept)], np.asarray(labels)[kept], folds, least=3
     )[0]
     right, strengths, losses = linearly_judged(rows, classes, fold, seed)
-    mean, stderr = float(right.mean()), error_of(right, groups)
+    mean = float(right.mean())
+    stderr = error_of(right, groups)
     low, high = _interval(mean, stderr, len(right), int(groups.max()) + 1)
     return ProbeScore(
         mean,
@@ -65,7 +66,8 @@ def _split(
     labels: npt.ArrayLike, sentences: npt.ArrayLike, folds: int, seed: int
 ) -> tuple[Bools, Numbers, Numbers, Numbers]:
     """Return which words are judged `[N]`, and of these `[n]` their classes, folds and sentences, each from 0 on."""
-    names, groups = np.asarray(labels), np.asarray(sentences)
+    names = np.asarray(labels)
+    groups = np.asarray(sentences)
     if names.ndim != 1 or groups.shape != names.shape:
         raise LayerscopeError(
             f"labels has shape {names.shape} and sentences {groups.shape}: give both for each word"

@@ -51,7 +51,8 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
 
     Of 1,000 samples at 13 layers of width 768, one vector each in float32, that is 40 MB.
     """
-    model, rows = job.model, len(plan)
+    model = job.model
+    rows = len(plan)
     originals = int((plan["view"] == 0).sum())
     vectors = rows * len(job.vectors.poolings) + originals * len(job.vectors.pairs)
     layers = len(model.layers) * len(model.sites) + len(model.sublayers.taps)
@@ -135,11 +136,14 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
 
     Texts are cut, samples are empty, copies are kept from probes, labels are not the model's classes.
     """
-    lines, total = [], len(job.corpus)
+    lines = []
+    total = len(job.corpus)
     if plan.attrs["cut"]:
-        what, unit = "sounds", "second"
+        what = "sounds"
+        unit = "second"
         if job.model.encoder.modality == "text":
-            what, unit = "texts", "token"
+            what = "texts"
+            unit = "token"
         most = count(job.model.max_length or 0, unit)
         lines.append(f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {most}")
     if plan.attrs["empty"]:
@@ -173,11 +177,13 @@ def _report_broken(run: Run, reporter: Reporter) -> None:
 
     Raises `LayerscopeError` for all of them.
     """
-    plan, layers = run.folder.plan, run.folder.broken()
+    plan = run.folder.plan
+    layers = run.folder.broken()
     broken = np.flatnonzero(layers >= 0)
     if not len(broken):
         return
-    model, original = run.info["model"]["name"], plan["view"] == 0
+    model = run.info["model"]["name"]
+    original = plan["view"] == 0
     refuse_hopeless(model, plan["name"][original], layers[original])
     first = f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}"
     mend = "; `dtype='float32'` may help" if run.has_model else ""

@@ -64,7 +64,10 @@ def describe(
     label_column: str | None = None,
 ) -> dict[str, Any]:
     """Return a run's manifest, to repeat it and know it again; model, data and columns as the user named them."""
-    model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
+    model = job.model
+    corpus = job.corpus
+    options = job.options
+    vectors = job.vectors
     described = about_model(model, source)
     fingerprint = None
     if isinstance(model, StatesModel):
@@ -98,7 +101,8 @@ def about_states(model: StatesModel) -> dict[str, Any]:
 
     They have no weights: a hash of some of them tells them from others.
     """
-    states, weights = model.states, weights_fingerprint(model.module)
+    states = model.states
+    weights = weights_fingerprint(model.module)
     facts = (states.layers, states.width, states.names, weights)
     digest = hashlib.sha256(repr(facts).encode())
     some = np.linspace(0, len(states.names) - 1, DIGESTED).astype(int)

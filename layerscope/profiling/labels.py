@@ -118,7 +118,9 @@ def hits_by_layer(
     `labels` are those of the probed samples. Layers are taken at the site that a truncated model
     yields; processes share them.
     """
-    run, rows, seed = source.run, source.probed, source.options.seed
+    run = source.run
+    rows = source.probed
+    seed = source.options.seed
     name = "ridge probe"
     probe: Any = ridge_probe_values
     if not is_target(labels):

@@ -50,8 +50,11 @@ class BatchMeasure:
     """
 
     def __init__(self, job: Job, inputs: Inputs, rows: pd.DataFrame) -> None:
-        self.job, self.model, self.options = job, job.model, job.options
-        self.inputs, self.rows = inputs, rows
+        self.job = job
+        self.model = job.model
+        self.options = job.options
+        self.inputs = inputs
+        self.rows = rows
         self.original = bool((rows["view"] == 0).all())
         self.poolings = job.vectors.poolings
         self.token_metrics = []
@@ -93,7 +96,8 @@ class BatchMeasure:
             self.has_mask = True
         used = self.mask
         if tokens.ndim == 3:
-            sinkless, scalings = self.options.exclude_sinks, self.options.rows
+            sinkless = self.options.exclude_sinks
+            scalings = self.options.rows
             factors = Tokens(tokens, self.mask, sinkless, scalings)
             used = factors.used
             self._measure(layer, site, factors)
@@ -185,7 +189,8 @@ class BatchMeasure:
         """
         lens = self.model.lens
         assert lens is not None
-        out, target = dict[str, Tensor](), None
+        out = dict[str, Tensor]()
+        target = None
         logits: Iterable[Tensor] = ()
         inputs = replace(self.inputs, mask=None)
         if lens.kind == "pooled":

@@ -110,14 +110,16 @@ def lens_rows(source: Source, _: None) -> Iterator[Row]:
     The head reads every sample, or some of its tokens; those of samples that are not finite are
     left out and counted.
     """
-    folder, layers = source.folder, source.run.layers
+    folder = source.folder
+    layers = source.run.layers
     samples = folder.plan[source.view == 0]
     finite = source.fine[samples.index]
     if "lens" in samples:  # the positions of the tokens that are read
         finite = np.repeat(finite, samples["lens"].map(len))
     tensors: dict[str, Tensor | None] = {}
     for name in ("prediction", "target", "nll"):
-        key, tensors[name] = f"lens.{name}", None
+        key = f"lens.{name}"
+        tensors[name] = None
         if key in folder.sample_keys():
             tensors[name] = folder.sample_values(key)[..., finite]
     predictions = tensors["prediction"]

@@ -58,7 +58,8 @@ DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 
 def run_profile(options: ProfileOptions) -> Run:
     """Measure every layer of a model, or states that were read, and return the run."""
-    measuring, team = options.measuring, processes.team()
+    measuring = options.measuring
+    team = processes.team()
     reporter = reporting(options.progress and team.leads)
     _check(options)
     if options.states is None:
@@ -67,7 +68,8 @@ def run_profile(options: ProfileOptions) -> Run:
         for line in check_available(first.options, job.model, job.corpus):
             reporter.say(line)
     else:
-        job, stream = of_states(options), None
+        job = of_states(options)
+        stream = None
         data = options.states if options.data is None else options.data
         lines = check_available(job.options, job.model, job.corpus)
         # what the run does not hold is noted in it
@@ -161,7 +163,8 @@ def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
     # wrong data is reported before the model is loaded
     source = None if options.data is None else opened(options.data)
     loaded = load(options.model, options.load, options.processor)
-    data, reads = options.data, modality_of(loaded.module)
+    data = options.data
+    reads = modality_of(loaded.module)
     if source is None:
         data = DEFAULT_DATA.get(reads)
         if data is None:
@@ -171,7 +174,8 @@ def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
         source = opened(data)
     stream = None
     if isinstance(source, Stream):
-        stream, source = source, text_head(source)
+        stream = source
+        source = text_head(source)
     model = find_layers(
         loaded,
         source.modality,
@@ -242,7 +246,8 @@ def _lack(
     metric: Metric, options: PassOptions, model: LayeredModel, corpus: Corpus
 ) -> str | None:
     """Return why a metric is not available, and the mend; None where it is."""
-    needs, how = metric.needs, metric.how
+    needs = metric.needs
+    how = metric.how
     if needs == "labels":
         return _lack_of_labels(how, corpus, is_stream=options.reservoir is not None)
     if isinstance(model, StatesModel) and (reason := lack_of_states(needs, model)):
@@ -265,9 +270,11 @@ def _lack_of_labels(how: How, corpus: Corpus, is_stream: bool) -> str | None:
         return "the data have no labels (name their column with `label_column`)"
     is_number = is_target(corpus.labels)
     if is_number != isinstance(how, FromTarget):
-        kind, probe = "classes", "linear_probe"
+        kind = "classes"
+        probe = "linear_probe"
         if is_number:
-            kind, probe = "numbers to predict", "ridge_probe"
+            kind = "numbers to predict"
+            probe = "ridge_probe"
         return f"the labels are {kind} (take {probe})"
     if isinstance(how, FromCollapse):
         if len({*corpus.labels}) < 2:

@@ -82,7 +82,9 @@ def make_plan(job: Job) -> pd.DataFrame:
     `attrs["cut"]` is the number of samples cut at the maximal length, `attrs["empty"]` that of
     samples without a token, which have no row.
     """
-    model, corpus, options = job.model, job.corpus, job.options
+    model = job.model
+    corpus = job.corpus
+    options = job.options
     lengths = np.array(model.encoder.lengths(corpus.samples))
     cut = getattr(model.encoder, "cut", 0)
     kept = np.flatnonzero(lengths > 0)
@@ -114,7 +116,8 @@ def make_plan(job: Job) -> pd.DataFrame:
 
 def _describe(plan: pd.DataFrame, job: Job) -> None:
     """Add what is known of each sample: name, label, key, and whether it is a copy."""
-    corpus, encoder = job.corpus, job.model.encoder
+    corpus = job.corpus
+    encoder = job.model.encoder
     samples = plan["sample"]
     plan["name"] = samples.map(dict(enumerate(corpus.names)))
     if corpus.labels is not None:
@@ -133,7 +136,8 @@ def _describe(plan: pd.DataFrame, job: Job) -> None:
 
 def _views(job: Job, samples: npt.NDArray[np.int64]) -> pd.DataFrame:
     """Return a row for every view of some seeded samples."""
-    options, frames = job.options, []
+    options = job.options
+    frames = []
     chosen = seeded(samples, options.view_samples, options.seed)
     for view in range(1, options.views + 1):
         views = (view_of(job, int(sample), view) for sample in chosen)
@@ -144,7 +148,8 @@ def _views(job: Job, samples: npt.NDArray[np.int64]) -> pd.DataFrame:
 
 def view_of(job: Job, sample: int, view: int) -> Any:
     """Return a sample, or one of its seeded augmentations."""
-    original, options = job.corpus.samples[sample], job.options
+    original = job.corpus.samples[sample]
+    options = job.options
     if view == 0:
         return original
     # by its name: the same views whatever else is drawn
@@ -166,7 +171,8 @@ def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
 
 def _draw_positions(plan: pd.DataFrame, job: Job) -> None:
     """Draw the token positions that are looked at one by one, apart from everything else that is drawn."""
-    model, options = job.model, job.options
+    model = job.model
+    options = job.options
     lengths = np.where(plan["view"] == 0, plan["length"], 0)
     if "position" in job.vectors.pairs:
         plan["position"] = (_shares(plan["sample"].tolist(), job) * lengths).astype(int)
@@ -213,7 +219,8 @@ def _shares(samples: Sequence[int], job: Job) -> npt.NDArray[np.float64]:
 
     Of a text that is the token ids, which may as well be given themselves.
     """
-    encoder, contents = job.model.encoder, job.corpus.samples
+    encoder = job.model.encoder
+    contents = job.corpus.samples
     if isinstance(encoder, TextEncoder):
         rows = encoder.ids([contents[sample] for sample in samples])
         read = (np.array(ids, dtype="<i8").tobytes() for ids in rows)

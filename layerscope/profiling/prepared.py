@@ -63,7 +63,8 @@ def runs(job: Job) -> bool:
 
 def _inner(job: Job, inputs: Inputs) -> Sublayers:
     """Return the sub-layers, found here where they are not measured themselves; none where nobody needs them."""
-    model, options = job.model, job.options
+    model = job.model
+    options = job.options
     is_needed = "causal_depth" in options.metrics or options.ablate is not None
     if options.sublayers or not is_needed:
         return model.sublayers
@@ -90,7 +91,8 @@ def _without_weights(job: Job, layers: set[int]) -> list[str]:
 
 def _need_tokens(job: Job) -> None:
     """Raise where all texts have one token: there is nothing to attend to, and nothing that follows."""
-    model, samples = job.model, job.corpus.samples
+    model = job.model
+    samples = job.corpus.samples
     if model.encoder.modality != "text":
         return
     some = model.encoder.lengths([samples[0]])

@@ -47,7 +47,9 @@ class Source:
     """
 
     def __init__(self, run: Run, options: PassOptions) -> None:
-        self.run, self.options, self.folder = run, options, run.folder
+        self.run = run
+        self.options = options
+        self.folder = run.folder
         self.sample: Numbers = run.folder.plan["sample"].to_numpy()
         self.view: Numbers = run.folder.plan["view"].to_numpy()
         self.fine = self.folder.finite()

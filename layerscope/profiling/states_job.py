@@ -73,7 +73,8 @@ def _vectors(model: StatesModel, measuring: PassOptions) -> Vectors:
 
 def _lines_on(model: StatesModel) -> list[str]:
     """Return a line on each way in which states are less than those of a whole model."""
-    states, lines = model.states, list[str]()
+    states = model.states
+    lines = list[str]()
     last = states.layers[-1]
     if states.about.get("site") == "normed":
         lines.append(

@@ -42,13 +42,15 @@ def pair_rows(source: Source, item: tuple[str, str, FromPairs]) -> Iterator[Row]
     may have millions of rows, and is written in parts as they are made.
     """
     pooling, name, how = item
-    columns, rows = source.run.columns, how.rows(source.rows)
+    columns = source.run.columns
+    rows = how.rows(source.rows)
     states = source.run.states(pooling, columns, rows)
     if how.lack(len(rows), states.width) is None:
         values, errors, counts = how.measured(states)
     else:
         values = torch.full([len(columns)] * 2, math.nan, dtype=torch.float64)
-        errors, counts = values, torch.full_like(values, len(rows))
+        errors = values
+        counts = torch.full_like(values, len(rows))
 
     cells: Row = {"variant": how.variant, "pooling": pooling}
     for a, first in enumerate(columns):

@@ -39,7 +39,8 @@ class ValleyMeasure:
     """Sees one forward of a batch, and runs a second one where sinks are to be ablated."""
 
     def __init__(self, job: Job, inputs: Inputs, rows: pd.DataFrame) -> None:
-        self.job, self.inputs = job, inputs
+        self.job = job
+        self.inputs = inputs
         # on a GPU eigenvalues are the cost: they are taken of a seeded share of the samples
         chosen = np.ones(len(rows), dtype=bool)
         if "entropy" in rows:

@@ -92,10 +92,12 @@ def _values(
     They are by metric and what its variant adds to the size of the block, such as `,alpha=1`.
     """
     values = defaultdict(list)
-    orders, seed = source.options.alpha, source.options.seed
+    orders = source.options.alpha
+    seed = source.options.seed
     for block in blocks:
         # one at a time: what its metrics share takes memory
-        first, second = states[block, 0].double(), states[block, 1].double()
+        first = states[block, 0].double()
+        second = states[block, 1].double()
         views = Views(first, second, seed)
         for metric, how in source.wanted(FromViews):
             for variant, value in how.measured(views, orders, is_rough):

@@ -62,7 +62,9 @@ def _rendered(
     from layerscope.show.page.page import render
 
     named = [Named(entry.document()) for entry in (*others, *evaluations)]
-    title, notes, percent = "", [], None
+    title = ""
+    notes = []
+    percent = None
     if len(runs) == 1:
         named.append(Named(runs[0].document()))
         title = " on ".join(map(plain, named[-1].document.title))

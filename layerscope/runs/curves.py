@@ -126,7 +126,8 @@ def inside(run: "Run") -> list[Curve]:
     of_sites = [_curve(part, run) for _, part in _by(rows, [*KEYS, "site"])]
 
     def position(curve: Curve) -> tuple[int, str, str, int]:
-        variant, pooling = curve.variant or "", curve.pooling or ""
+        variant = curve.variant or ""
+        pooling = curve.pooling or ""
         return rank(curve.metric), variant, pooling, order.index(curve.site)
 
     return sorted(of_sites, key=position)
@@ -183,10 +184,13 @@ def counted(curve: Curve, run: "Run") -> str:
 def _curve(rows: pd.DataFrame, run: "Run") -> Curve:
     """Return the curve of the rows of a metric: those at the site raw, else the final one, else whichever there is."""
     rows = rows.sort_values("layer")
-    first, sites = rows.iloc[0], [*rows["site"]]
+    first = rows.iloc[0]
+    sites = [*rows["site"]]
     site = next((site for site in ("raw", run.final) if site in sites), sites[0])
-    body, reference = rows[rows["site"] == site], None
-    final, final_stderr = None, math.nan
+    body = rows[rows["site"] == site]
+    reference = None
+    final = None
+    final_stderr = math.nan
     if site == run.final:
         reference = run.depth
     elif site == "raw" and run.final in sites:
@@ -258,9 +262,11 @@ def value_text(of: Curve | Metric, value: float, stderr: float = math.nan) -> st
     >>> value_text(about("linear_probe"), 0.8125, 0.034), value_text(about("prompt_entropy"), 1.5)
     ('81.2 ±3.4 %', '1.50 nats')
     """
-    text, beside = number(value), error(stderr)
+    text = number(value)
+    beside = error(stderr)
     if of.unit == "%" and math.isfinite(value):
-        text, beside = f"{100 * value:.1f}", ""
+        text = f"{100 * value:.1f}"
+        beside = ""
         if stderr >= NIL:
             beside = f"±{100 * stderr:.1f}"
     return " ".join(filter(None, (text, beside, of.unit)))

@@ -23,7 +23,8 @@ LONG = ("model blocks", "data examples")
 
 def details(run: "Run") -> tuple[Facts | Sentences, ...]:
     """Return how a run was made: its folder and command, its notes, and model, data and options by name."""
-    info, settings = run.info, dict[str, object]()
+    info = run.info
+    settings = dict[str, object]()
     made = {"run folder": str(run.path), "command": info.get("command")}
     for event in run.folder.events("started")[:1]:
         time = dt.datetime.fromtimestamp(event["time"], dt.UTC)
@@ -57,7 +58,8 @@ def _shown(facts: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 def unfinished(run: "Run") -> tuple[str, ...]:
     """Return what a run that was stopped still lacks, one line each."""
-    folder, lines = run.folder, []
+    folder = run.folder
+    lines = []
     shards = folder.shards
     missing = len(shards) - sum(map(folder.is_finished, shards))
     if missing:
@@ -89,13 +91,15 @@ def run_names(runs: "Sequence[Run]") -> list[str]:
     objectives = {info["options"].get("objective") or "" for info in infos}
     short = []
     for info in infos:
-        name, objective = str(info["model"]["name"]), info["options"].get("objective")
+        name = str(info["model"]["name"])
+        objective = info["options"].get("objective")
         if len(data) > 1:
             name += f" on {info['data']['name']}"
         if len(objectives) > 1 and objective:
             name += f", {objective}"
         short.append(name)
-    names, folders = [*short], [run.path.resolve() for run in runs]
+    names = [*short]
+    folders = [run.path.resolve() for run in runs]
     for paths in ([folder.name for folder in folders], folders):
         times = Counter(names)
         for i, path in enumerate(paths):

@@ -32,7 +32,8 @@ def as_dict(run: "Run") -> dict[str, Any]:
     """
     measured = curves(run)
     sentences = findings(run, measured)
-    stands_out, findings_made = [], []
+    stands_out = []
+    findings_made = []
     for curve in measured:
         entry = {name: getattr(curve, name) for name in KEYS}
         stands_out.append(entry | {"layer": curve.stands_out})
@@ -97,7 +98,8 @@ def document(run: "Run") -> Document:
 
 def _facts(run: "Run") -> tuple[str, ...]:
     """Return the layers of a run, the size of its model, its samples and its poolings."""
-    model, first = run.info["model"], run.layers[0]
+    model = run.info["model"]
+    first = run.layers[0]
     layers = spans(run.layers, "layer")
     if 1 < len(run.layers) == run.depth + 1 - first:
         layers = f"layers {first} to {run.depth}"
@@ -115,7 +117,8 @@ def _facts(run: "Run") -> tuple[str, ...]:
 
 def _samples(run: "Run") -> str:
     """Return how many samples a run is about, of how many they were drawn, or which of a stream were kept."""
-    kept, total = run.info["data"]["samples"], drawn_from(run)
+    kept = run.info["data"]["samples"]
+    total = drawn_from(run)
     if run.info.get("stream"):
         return f"{count(total or 0, 'sample')}, of which {kept:,} were kept"
     if total:

@@ -59,7 +59,8 @@ def _valley(curve: Curve, title: str) -> Iterator[Finding]:
     lowest = curve.stands_out
     if lowest is None:
         return
-    point, ends = curve.at(lowest), (curve.at(curve.layers[0]), curve.last())
+    point = curve.at(lowest)
+    ends = (curve.at(curve.layers[0]), curve.last())
     interior = all(point[0] < end[0] and not is_within(point, end) for end in ends)
     words = "a valley inside the stack" if interior else "no valley inside the stack"
     answer = f"{title} is lowest at layer {lowest}"
@@ -70,7 +71,8 @@ def _valley(curve: Curve, title: str) -> Iterator[Finding]:
 
 def _similar(curve: Curve, title: str) -> Iterator[Finding]:
     """Yield from which layer on the cosine to the last layer is high, and stays so."""
-    start, end = curve.stands_out, curve.layers[-1]
+    start = curve.stands_out
+    end = curve.layers[-1]
     numbers: Numbers = {"layer": start, "value": None}
     answer = "no layer is close to the last"
     text = f"no other layer has a {title} above {SIMILAR} to the last layer."

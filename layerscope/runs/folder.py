@@ -70,7 +70,8 @@ class RunFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.store = path, StateStore(path, "shards", "shard")
+        self.path = path
+        self.store = StateStore(path, "shards", "shard")
         self.manifest: dict[str, Any] = read_json(path / "run.json")
         written = self.manifest.get("format")
         parts = map(self.manifest.get, ("model", "data", "options"))
@@ -242,7 +243,8 @@ class RunFolder:
 
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return the log's lines, or those of one kind; half a line is no line."""
-        path, entries = self.path / "log.jsonl", []
+        path = self.path / "log.jsonl"
+        entries = []
         if path.is_file():
             for line in path.read_text("utf-8", "replace").splitlines():
                 with suppress(ValueError):

@@ -64,7 +64,8 @@ def _scores_by_step(run: "Run") -> Iterator[HeatMap]:
     names = table["metric"].unique()
     measured = [name for name in SCORES if name in names]
     for name in measured[:1]:
-        rows, record = table[table["metric"] == name], about(name)
+        rows = table[table["metric"] == name]
+        record = about(name)
         values = rows.pivot_table(index="layer", columns="step", values="value")
         yield HeatMap.of(
             values * record.scale,

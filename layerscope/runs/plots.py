@@ -105,7 +105,8 @@ def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
 
 def by_layer(measured: Sequence[Curve], run: "Run") -> Iterator[Chart]:
     """Yield a chart for each metric and variant: a line for each pooling, with errors and the value after the norm."""
-    groups, table = panels(measured), run.at()
+    groups = panels(measured)
+    table = run.at()
     names = [metric for metric, _ in groups]
     for (metric, variant), curves in groups.items():
         name = f"curve-{metric}"
@@ -144,7 +145,8 @@ def axis_of(curves: Sequence[Curve]) -> Axis:
     """
     values = np.abs(np.concatenate([curve.values for curve in curves]))
     errors = np.concatenate([curve.stderr for curve in curves])
-    values, errors = values[np.isfinite(values)], errors[errors > NIL]
+    values = values[np.isfinite(values)]
+    errors = errors[errors > NIL]
     least = 0.0
     if len(errors):
         least = 4 * float(np.median(errors))
@@ -159,7 +161,8 @@ def series(curve: Curve, run: "Run") -> Series:
     columns = {"layer": curve.layers, "value": curve.values, "error": curve.stderr}
     points = pd.DataFrame(columns)
     points["chosen"] = points["layer"] == curve.stands_out
-    after, name = tuple[int, ...](), ""
+    after = tuple[int, ...]()
+    name = ""
     if curve.final is not None:
         after = (len(points),)
         points.loc[len(points)] = run.depth, curve.final, curve.final_stderr, False
@@ -222,7 +225,8 @@ def _of_first_pooling(curves: list[Curve]) -> list[Curve]:
 
 def _inside_chart(panel: list[Curve], run: "Run") -> Chart:
     """Return one metric at every site of the blocks: a line for each site."""
-    first, lines = panel[0], []
+    first = panel[0]
+    lines = []
     title = first.title
     if first.variant not in (None, "alpha=1"):
         title += f" ({first.variant})"
@@ -246,7 +250,8 @@ def layer_table(
     title: str, section: str, members: Sequence[Curve], names: Sequence[str], run: "Run"
 ) -> Table:
     """Return a column for each curve, and a row for each layer and after the final norm."""
-    columns, rows = [Column("layer")], []
+    columns = [Column("layer")]
+    rows = []
     for name, curve in zip(names, members, strict=True):
         columns.append(Column(name, "decimal", unit=curve.unit))
     for layer in sorted({layer for curve in members for layer in curve.layers}):
@@ -270,12 +275,15 @@ def layer_table(
 
 def cell(curve: Curve, value: float, stderr: float) -> Cell:
     """Return a point of a curve as a cell in its unit: shares in percent, similarities with three decimals."""
-    value, stderr = curve.scale * value, curve.scale * stderr
-    text, detail = number(value), error(stderr)
+    value = curve.scale * value
+    stderr = curve.scale * stderr
+    text = number(value)
+    detail = error(stderr)
     if not math.isfinite(value):
         detail = ""
     elif curve.unit == "%":
-        text, detail = f"{value:.1f}", "%"
+        text = f"{value:.1f}"
+        detail = "%"
         if stderr >= NIL:
             detail = f"±{stderr:.1f} %"
     elif curve.about.needs == "pairs":

@@ -117,9 +117,11 @@ class Probe:
     """
 
     def __init__(self, run: "Run", curve: Curve) -> None:
-        self.curve, self.end = curve, curve.layers[-1]
+        self.curve = curve
+        self.end = curve.layers[-1]
         self.hits = hits_of(run, curve)
-        labels, total = run.folder.labels(), drawn_from(run)
+        labels = run.folder.labels()
+        total = drawn_from(run)
         self.chance = _share_of_largest(labels)
         self.judged: Judged | None = None
         if labels is not None:
@@ -179,9 +181,12 @@ class Probe:
         if self.curve.metric == "ridge_probe":
             guess = "the mean"
         chance = f"always guessing {guess} gives {100 * self.chance:.1f} %"
-        answer, text, is_named = self._answer(), "", not self.is_flat
+        answer = self._answer()
+        text = ""
+        is_named = not self.is_flat
         if self.judged is not None and self.judged.lacking:
-            answer, is_named = f"no layer is named: {self.judged.lacking}", False
+            answer = f"no layer is named: {self.judged.lacking}"
+            is_named = False
         elif above is False:
             highest = f"the highest has {self.text(layer)}, and {chance}"
             answer = f"no layer reads the labels above chance: {highest}"
@@ -222,7 +227,8 @@ class Probe:
 
     def _answer(self) -> str:
         """Return which layer to take."""
-        top, best = f"layer {self.tops[0]} of {self.end}", self.text(self.tops[0])
+        top = f"layer {self.tops[0]} of {self.end}"
+        best = self.text(self.tops[0])
         if self.is_flat:
             return f"every layer from 1 on reads {self.labels} alike, at {best}"
         within = self._within()

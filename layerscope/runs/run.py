@@ -52,7 +52,8 @@ class Run(Saved):
         self.info: dict[str, Any] = self.folder.manifest
 
     def __repr__(self) -> str:
-        model, data = self.info["model"], self.info["data"]
+        model = self.info["model"]
+        data = self.info["data"]
         return f"Run({str(self.path)!r}: {model['name']}, {self.depth} layers, {data['name']})"
 
     @property
@@ -256,8 +257,10 @@ class Run(Saved):
         self.need_states()
         layer %= self.depth + 1
         if site == "final":
-            site, layer = self.final, self.depth
-        sites, inside = self.info["model"]["sites"], sublayers_in(self.info)
+            site = self.final
+            layer = self.depth
+        sites = self.info["model"]["sites"]
+        inside = sublayers_in(self.info)
         poolings = self.info["pooling"]
         _need("layer", layer, self.layers)
         if site == PROJECTED and self.projected:
@@ -322,7 +325,8 @@ class Run(Saved):
         frames = []
         for key in filter(is_scalar, self.folder.sample_keys()):
             metric, variant, site = parse_key(key)
-            values, layers = self.folder.sample_values(key), self.layers_at(site)
+            values = self.folder.sample_values(key)
+            layers = self.layers_at(site)
             frame = alone.loc[alone.index.repeat(len(layers))]
             frame = frame.assign(
                 metric=metric,
@@ -360,7 +364,8 @@ def _chosen(
         if default in values:
             wanted = default
     if wanted not in values:
-        metric, named = rows["metric"].iloc[0], ", ".join(map(str, values)) or "none"
+        metric = rows["metric"].iloc[0]
+        named = ", ".join(map(str, values)) or "none"
         raise LayerscopeError(
             f"{column} {wanted!r} is not there for {metric}: it has {named}"
         )

@@ -76,7 +76,8 @@ def gather(
     every = folder.manifest["model"].get("layers")
     at = []
     for column in columns:
-        layers, row = inside.get(column.site, every), column.layer
+        layers = inside.get(column.site, every)
+        row = column.layer
         if layers is not None:
             row = layers.index(column.layer)
         at.append((f"{column.site}.{pooling}", row))

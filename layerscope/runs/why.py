@@ -114,7 +114,8 @@ def _valley(curves: Curves) -> Finding:
 
 def _sink(curves: Curves, numbers: Numbers) -> str:
     """Return how long the first and the longest token get, and the attention to the first; put it into the numbers."""
-    first, longest = curves["first_norm", None], curves["largest_norm", None]
+    first = curves["first_norm", None]
+    longest = curves["largest_norm", None]
     numbers["token"] = "token 1"
     if first.values.max() <= SINK < longest.values.max():
         numbers["token"] = "a massive token that is not the first"

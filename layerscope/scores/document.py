@@ -50,7 +50,8 @@ def document(
     """
     grids = evaluation.grids()
     best = _best(grids)
-    tables, findings = [summary_table(grids)], tuple[str, ...]()
+    tables = [summary_table(grids)]
+    findings = tuple[str, ...]()
     lead = tables
     if _one_model(grids):
         lead = [*chain.from_iterable(map(_tables, grids))]
@@ -61,9 +62,11 @@ def document(
         related.append(correlation_table(correlations))
     if rules is not None:
         related.append(rule_table(rules, best.unit))
-    page, members = Document(""), tuple(map(_of_grid, grids))
+    page = Document("")
+    members = tuple(map(_of_grid, grids))
     if len(members) == 1:
-        page, members = members[0], ()
+        page = members[0]
+        members = ()
     models = [str(grid.about["model"]) for grid in grids]
     tasks = [*chain.from_iterable(grid.tasks for grid in grids)]
     missing = f"{evaluation.missing:,}" if evaluation.missing else "none"
@@ -164,7 +167,8 @@ def _best(grids: Sequence[Grid]) -> Grid:
 
 def score_findings(grid: Grid) -> tuple[str, ...]:
     """Return what mixes of layers gain, and what shifted test sets show, in sentences."""
-    sentences, gains = [], grid.gains_of_mixes
+    sentences = []
+    gains = grid.gains_of_mixes
     if len(gains):
         most = gains.loc[gains["gain"].idxmax()]
         rival = "the single layer of the lowest log-loss"
@@ -179,13 +183,17 @@ def score_findings(grid: Grid) -> tuple[str, ...]:
 
 def best_in_words(grid: Grid) -> str:
     """Return in one line which layer of a model, at which of several sites, scores best, and by how much."""
-    average, best, unit = grid.average, grid.best, grid.unit
+    average = grid.average
+    best = grid.best
+    unit = grid.unit
     if best is None:
         return f"{grid.name}: no layer has scores on enough tasks for an average"
     shifts = list(shifts_of(grid))
     if len(shifts) == 1:
         return shifts[0].in_words(unit)
-    tasks, where, others = grid.complete.columns, "", ""
+    tasks = grid.complete.columns
+    where = ""
+    others = ""
     on = f"on {tasks[0]}"
     if len(tasks) > 1:
         on = f"on the average of {len(tasks):,} tasks"
@@ -194,9 +202,12 @@ def best_in_words(grid: Grid) -> str:
     score = unit.text(average[best], grid.error(best))
     if average.get(0, -math.inf) > average[best]:
         others = f"; layer 0, the embedding output, has {unit.text(average[0])} and is not a candidate"
-    rival, rival_score, name = None, grid.shipped, "the model as shipped"
+    rival = None
+    rival_score = grid.shipped
+    name = "the model as shipped"
     if not math.isfinite(rival_score):
-        rival, name = grid.depth, "the last layer"
+        rival = grid.depth
+        name = "the last layer"
         rival_score = average.get(grid.depth, math.nan)
     gain = float(average[best] - rival_score)
     if rival == best or not math.isfinite(gain):

@@ -56,7 +56,8 @@ def read_csv(
         raise LayerscopeError(
             f"{path} has no {number} at all: every row of that column is empty"
         )
-    texts["layer"], texts[number] = layers.astype("Int64"), numbers
+    texts["layer"] = layers.astype("Int64")
+    texts[number] = numbers
     for name in optional:
         texts[name] = texts[name].where(texts[name] != "", None)
     return texts

@@ -246,7 +246,8 @@ def grids(scores: pd.DataFrame, depths: Mapping[str, int] | None = None) -> list
     many do not stand beside each other. `depths` are last layers by model; one that is not there
     has the last layer it has a score of.
     """
-    layers, mixes = scores[scores["kind"] == "layer"], scores[scores["kind"] == "mix"]
+    layers = scores[scores["kind"] == "layer"]
+    mixes = scores[scores["kind"] == "mix"]
     shipped = scores[scores["kind"] == "baseline"]
     unit = Unit(bool(scores["score"].abs().max() <= 1))
     scored = layers[layers["score"].notna()].groupby(list(VARIANT), dropna=False)
@@ -276,7 +277,8 @@ def grids(scores: pd.DataFrame, depths: Mapping[str, int] | None = None) -> list
 
 def _names(about: Mapping[str, Any], layers: pd.DataFrame) -> tuple[str, str]:
     """Return a model's name, and site and pooling: what tells it from the others among these rows."""
-    model, revision = str(about["model"]), str(about["revision"])
+    model = str(about["model"])
+    revision = str(about["revision"])
     if layers.loc[layers["model"] == model, "revision"].nunique() > 1:
         # a commit is known by its first digits
         if re.fullmatch("[0-9a-f]{40}", revision):
@@ -318,7 +320,8 @@ def summary(entries: list[Grid]) -> pd.DataFrame:
 
 def summary_row(grid: Grid) -> dict[str, Any]:
     """Return what the scores of one model come to, without its numbers where no layer is complete."""
-    average, best = grid.average, grid.best
+    average = grid.average
+    best = grid.best
     row = grid.about | {
         "missing": grid.missing,
         "left_out": list(grid.left_out),

@@ -151,7 +151,8 @@ def curves(metrics: "Metrics") -> pd.DataFrame:
 def _of_run(run: "Run") -> pd.DataFrame:
     table = run.at()
     rows = table[table["layer"].notna() & table["layer_b"].isna()]
-    model, data = run.info["model"], str(run.info["data"]["name"])
+    model = run.info["model"]
+    data = str(run.info["data"]["name"])
     about = {
         "model": str(model["name"]),
         "revision": str(model.get("revision") or ""),

@@ -89,7 +89,8 @@ def measured_name(about: Mapping[Any, Any]) -> str:
     >>> measured_name({"metric": "lidar", "variant": "q=3", "site": "raw", "pooling": "mean"})
     'lidar (q=3, mean)'
     """
-    name, details = str(about["metric"]), []
+    name = str(about["metric"])
+    details = []
     for key in ("variant", "site", "pooling"):
         detail = about[key]
         if not pd.isna(detail) and detail != "raw":

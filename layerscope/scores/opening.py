@@ -142,7 +142,8 @@ def _about(path: Path) -> dict[str, Any]:
     """Return what the results beside a `model_meta.json` are of."""
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
-        name, revision = meta["name"], meta.get("revision") or ""
+        name = meta["name"]
+        revision = meta.get("revision") or ""
         options = dict(meta.get("experiment_kwargs") or {})
     except OSError as error:
         raise unreadable(path, error) from error
@@ -191,7 +192,8 @@ def _by_sample(
 
     All sets count alike in the score: the samples of a large one count less than those of a small one.
     """
-    sets, apart = [], []
+    sets = []
+    apart = []
     for entry in chain.from_iterable(scores.values()):
         if BY_SAMPLE not in entry:
             return {}

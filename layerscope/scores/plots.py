@@ -19,11 +19,14 @@ BEYOND = 95
 
 def average_chart(grid: Grid) -> Chart:
     """Return the average score by layer, the best layer marked, and that of the model as shipped across it."""
-    average, tasks, unit = grid.average, grid.complete.shape[1], grid.unit
+    average = grid.average
+    tasks = grid.complete.shape[1]
+    unit = grid.unit
     frame = average.rename("score").rename_axis("layer").reset_index()
     frame["chosen"] = frame["layer"] == grid.best
     note = f"mean of {tasks:,} tasks" if tasks > 1 else "1 task"
-    series, depth = [Series.of(frame, "layer", "score", note=note)], max(1, grid.depth)
+    series = [Series.of(frame, "layer", "score", note=note)]
+    depth = max(1, grid.depth)
     if math.isfinite(grid.shipped):
         text = f"as shipped: {unit.text(grid.shipped)}"
         ends = (0.0, float(depth)), (grid.shipped,) * 2
@@ -54,7 +57,8 @@ def task_map(grid: Grid) -> HeatMap:
     gains = grid.unit.scale * grid.gains
     # 1 where no layer differs
     end = float(np.nanpercentile(np.abs(gains), BEYOND)) or 1.0
-    rings, texts = list[int | None](), []
+    rings = list[int | None]()
+    texts = []
     for task, line in gains.iterrows():
         best = grid.best_on(str(task))
         rings.append(None if best is None else grid.layers.index(best))

@@ -45,7 +45,8 @@ class ProbeScores:
         model = f"{facts['model']}-{str(facts['revision'])[:20]}"
         file = f"{folder_name(str(facts['task']))}.json"
         self.path = folder / FOLDER / folder_name(model) / file
-        self.about, self.writes = dict(facts), writes
+        self.about = dict(facts)
+        self.writes = writes
         self.rows: list[dict[str, Any]] = self._there()
 
     def has(self, kind: str, slot: Slot | MixSlot) -> bool:

@@ -141,7 +141,8 @@ def _shares(grid: Grid) -> Iterator[dict[str, Any]]:
 
 def _outcome(grid: Grid, averages: pd.Series, layer: int) -> dict[str, Any]:
     """Return a layer that was chosen, its score, gain and regret."""
-    model, score = str(grid.about["model"]), float(averages[layer])
+    model = str(grid.about["model"])
+    score = float(averages[layer])
     return {
         "family": family_of(model),
         "model": model,

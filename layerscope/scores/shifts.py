@@ -43,7 +43,8 @@ class Shift:
 
     def in_words(self, unit: Unit) -> str:
         """Return which layers but 0 are best on source and target, and what the one of the target wins and loses."""
-        one, two = self._best(self.on_source), self._best(self.on_target)
+        one = self._best(self.on_source)
+        two = self._best(self.on_target)
         here = unit.text(self.on_source[:, one].mean())
         there = unit.text(self.on_target[:, two].mean())
         if one == two:
@@ -93,7 +94,8 @@ def hits_of(
     A column is a layer, or None for the model as shipped. A task whose items were not drawn one by
     one, such as words of sentences, has another error than its items give: it has no hits here.
     """
-    right, hits_by_task = rights_of(grid), list[Floats]()
+    right = rights_of(grid)
+    hits_by_task = list[Floats]()
     for task in tasks:
         of_task = right.get(task, {})
         if not all(column in of_task for column in columns):
@@ -131,7 +133,8 @@ def shifts_of(grid: Grid) -> Iterator[Shift]:
     right = rights_of(grid)
     sources = dict(zip(grid.rows["task"], grid.rows["shifted_from"], strict=True))
     for target, source in sources.items():
-        of_target, of_source = right.get(target, {}), right.get(source, {})
+        of_target = right.get(target, {})
+        of_source = right.get(source, {})
         shared = of_source.keys() & of_target.keys()
         layers = sorted(shared, key=lambda layer: (layer is None, layer))
         if len(layers) > 1 and layers[-1] is None:

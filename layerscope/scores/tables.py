@@ -62,7 +62,8 @@ def summary_table(grids: Sequence[Grid]) -> Table:
     unit = grids[0].unit
     summaries = pd.DataFrame(map(summary_row, grids)).reindex(columns=SHOWN)
     summaries = summaries.dropna(axis=1, how="all")
-    rows, legend = [], [SUMMARY]
+    rows = []
+    legend = [SUMMARY]
     for grid, (_, values) in zip(grids, summaries.iterrows(), strict=True):
         cells = []
         for name, value in values.items():
@@ -70,7 +71,8 @@ def summary_table(grids: Sequence[Grid]) -> Table:
             cells.append(unit.cell(value, detail=detail))
         rows.append(row(words(grid.name), *cells))
         if grid.left_out:
-            needed, left_out = count(grid.needed, "task"), spans(grid.left_out, "layer")
+            needed = count(grid.needed, "task")
+            left_out = spans(grid.left_out, "layer")
             legend.append(
                 f"{grid.name}: left out with scores on fewer than {needed}: {left_out}."
             )
@@ -84,9 +86,11 @@ def by_layer(grid: Grid) -> Table:
 
     Of several tasks the first column is the average over those that every layer has.
     """
-    unit, tasks = grid.unit, grid.tasks
+    unit = grid.unit
+    tasks = grid.tasks
     has_average = len(tasks) > 1
-    best, best_on = grid.best, {task: grid.best_on(task) for task in tasks}
+    best = grid.best
+    best_on = {task: grid.best_on(task) for task in tasks}
     rows = []
     for layer in grid.layers:
         cells = []

@@ -70,7 +70,8 @@ def run_select(options: SelectOptions) -> Selection | Removal:
 
 def _opened(options: SelectOptions, reporter: Reporter) -> Any:
     """Return the run or the scores to choose by; of a model with data the run that is made of these first."""
-    given, data = options.given, options.data
+    given = options.given
+    data = options.data
     is_result = isinstance(given, (Run, Evaluation))
     if isinstance(given, (str, Path)):
         path = Path(given).expanduser()

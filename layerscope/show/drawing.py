@@ -109,7 +109,8 @@ def _owned(named: Named) -> list[Owned]:
     owned = []
     for number, (name, document) in enumerate(named):
         kind = document.kind
-        rank, alone = kinds[:number].count(kind), kinds.count(kind) == 1
+        rank = kinds[:number].count(kind)
+        alone = kinds.count(kind) == 1
         for section in document.sections:
             for part in section.parts:
                 if isinstance(part, TokenGrid):

@@ -84,7 +84,8 @@ def chart(
     values = [row for row in shown if row["mark"] != "guide" and row["y"] is not None]
     if not values:
         return nothing("no value")
-    x, y = _across(owned), _upright(first, values)
+    x = _across(owned)
+    y = _upright(first, values)
     layers = []
     for drawn in _layers(x, y, owned, _hues(rivals, names, room.legend)):
         if first.x.range or first.y.range:
@@ -126,9 +127,11 @@ def _hues(owned: Sequence[Owned], names: list[str], width: float) -> Json:
         for each in one.plot.series:
             if each.mark != "guide":
                 series.setdefault(plain(each.name), look(one, each, names))
-    field, looks = "series", series
+    field = "series"
+    looks = series
     if by_run:
-        field, looks = "run", {one.name: numbered(one.number) for one in owned}
+        field = "run"
+        looks = {one.name: numbered(one.number) for one in owned}
     unnamed = "" in names and overlaid
     colors = {name: each.color for name, each in looks.items()}
     shapes = {name: each.shape for name, each in looks.items()}

@@ -46,10 +46,8 @@ class Saved(Shown, ABC):
 
     def _card(self) -> str:
         """Return the repository's card in Markdown, with a head that keeps the hub from reading frames as one table."""
-        shown, kind = (
-            self.document(),
-            re.sub("(?<!^)(?=[A-Z])", "_", type(self).__name__).lower(),
-        )
+        shown = self.document()
+        kind = re.sub("(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
         said = "\n\n".join(map(escape, (*shown.warnings, shown.answer, *shown.reasons)))
         return f"""---
 pretty_name: layerscope {kind.replace("_", " ")}

@@ -29,7 +29,8 @@ def rows(one: Owned) -> list[Row]:
 def titles(plot: Plot) -> Mapping[str, str]:
     """Return what the columns of the table behind a plot are called; the others are for drawing alone."""
     if isinstance(plot, Chart):
-        x, y = plot.x.title, plot.y.title or "value"
+        x = plot.x.title
+        y = plot.y.title or "value"
         return {
             "series": "series",
             "x": x,
@@ -38,7 +39,8 @@ def titles(plot: Plot) -> Mapping[str, str]:
             "marked": plot.marked,
         }
     if isinstance(plot, HeatMap):
-        down, across = plot.down or "row", plot.across or "column"
+        down = plot.down or "row"
+        across = plot.across or "column"
         column = f"{across}_b" if across == down else across
         return {"row": down, "column": column, "value": "value"}
     assert isinstance(plot, Bars)

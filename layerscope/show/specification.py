@@ -120,8 +120,10 @@ def _scale_of(maps: Sequence[HeatMap]) -> tuple[float, float]:
     """Return the one scale of heat maps: what they ask for, else their least and their most number."""
     values = np.concatenate([np.ravel(part.values) for part in maps])
     values = values[np.isfinite(values)]
-    least, most = float(values.min()), float(values.max())
-    lows, highs = [], []
+    least = float(values.min())
+    most = float(values.max())
+    lows = []
+    highs = []
     for part in maps:
         high = part.high
         if high is None:
@@ -131,7 +133,8 @@ def _scale_of(maps: Sequence[HeatMap]) -> tuple[float, float]:
             low = min(least, high - part.least)
         lows.append(low)
         highs.append(high)
-    low, high = min(lows), max(highs)
+    low = min(lows)
+    high = max(highs)
     if high > low:
         return low, high
     return low - NOTHING, high + NOTHING
@@ -154,9 +157,12 @@ def digits(part: HeatMap) -> int:
 
 def _fits(part: HeatMap, named: bool, width: float) -> bool:
     """Return whether there is room for the values in the cells."""
-    columns, most, names = len(part.columns), PRINTED, 50.0
+    columns = len(part.columns)
+    most = PRINTED
+    names = 50.0
     if named:
-        most, names = NAMED, width / 3
+        most = NAMED
+        names = width / 3
     cell = (width - names) / columns
     few = columns <= PRINTED and len(part.rows) <= most
     return few and cell > 1.15 * DIGIT * digits(part)

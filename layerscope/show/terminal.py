@@ -142,11 +142,13 @@ def _groups(
     name: Printed, columns: Sequence[Printed], width: int
 ) -> Iterator[list[Printed]]:
     """Yield columns in groups that fit a width, the name of the rows with each."""
-    group, used = [name], name.width
+    group = [name]
+    used = name.width
     for column in columns:
         if len(group) > 1 and used + GAP + column.width > width:
             yield group
-            group, used = [name], name.width
+            group = [name]
+            used = name.width
         group.append(column)
         used += GAP + column.width
     yield group
@@ -229,7 +231,8 @@ def _print_predictions(grid: doc.TokenGrid, console: Console) -> None:
         key = KEY + CONTINUES * bool(grid.continuation)
         console.print(Text(f"{grid.legend} {key}.", style="dim"))
     console.print()
-    text, new = _shortened(grid.text), _shortened(grid.continuation)
+    text = _shortened(grid.text)
+    new = _shortened(grid.continuation)
     title = grid.title
     if title and text:
         title += ": "

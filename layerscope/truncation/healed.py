@@ -66,7 +66,8 @@ def heal_cut(
 ) -> Healed:
     """Heal the model of a cut source in place, and return what that changed."""
     pupil = Pupil(cut.model, source.model, source.pooled_by)
-    lessons, dtype = healing.lessons, cut.dtype
+    lessons = healing.lessons
+    dtype = cut.dtype
     before = distances_on(lessons.held, pupil)
     samples = lessons.learn, lessons.validation
     progress = heal(pupil, *samples, healing.plan, healing.room, reporter)

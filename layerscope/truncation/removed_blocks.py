@@ -60,7 +60,8 @@ class Meter:
             encoder.batch([samples[i] for i in rows]).to(model.device)
             for rows in batches_of(model, encoder.lengths(samples))
         ]
-        self.cost, self.full = cache(self._cost), self._outputs(())
+        self.cost = cache(self._cost)
+        self.full = self._outputs(())
 
     def _cost(self, blocks: Blocks) -> tuple[float, float, float]:
         """Return what the model loses without these blocks, with its standard error, and what is left."""

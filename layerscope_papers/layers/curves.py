@@ -132,7 +132,9 @@ def changed_by_training(assets: Assets) -> Evidence:
     """
     frame = released.metrics(assets)
     tables = {metric: by_step(frame, metric) for metric in OVER_TRAINING}
-    middle, early, numbers = [], [], []
+    middle = []
+    early = []
+    numbers = []
     for metric, table in tables.items():
         changes = table.diff().abs() / np.ptp(table.to_numpy())
         total = released.thirds(changes.sum())
@@ -196,7 +198,9 @@ def larger_models(assets: Assets) -> Evidence:
         "smoothness": _by_model(frame, "curvature", _level, "raw"),
         "invariance": _by_model(frame, "lidar", _level),
     }
-    intervals, numbers, inapplicable = {}, [], {}
+    intervals = {}
+    numbers = []
+    inapplicable = {}
     for claim, values in measured.items():
         quantity = QUANTITIES[claim]
         printed = values.reindex(PRINTED_SIZES).dropna()

@@ -81,7 +81,10 @@ def middle_layers(assets: Assets) -> Evidence:
     of the averages, which is what the paper prints.
     """
     evaluation = released.scores(assets)
-    averages, intervals, numbers, notes = {}, {}, [], []
+    averages = {}
+    intervals = {}
+    numbers = []
+    notes = []
     best = []
     for name, model in released.SCORED.items():
         table = _table(evaluation, model)
@@ -149,7 +152,8 @@ def metrics_that_follow(assets: Assets) -> Evidence:
     layers = curves.dropna().index.intersection(scores.index)
     values = curves.loc[layers].to_numpy().T
     tasks = scores.loc[layers].to_numpy().T
-    plots, numbers = [], []
+    plots = []
+    numbers = []
     for label, statistic in STATISTICS.items():
         found = {}
         for name, curve in zip(METRICS, values, strict=True):

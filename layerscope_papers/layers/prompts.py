@@ -67,7 +67,8 @@ def changed_texts(assets: Assets) -> Evidence:
     """
     plain = entropy(assets)["raw"]
     early, middle, _ = np.array_split(plain.columns[1:], 3)
-    found, plots = {}, []
+    found = {}
+    plots = []
     for claim, option, layers in (
         ("repeated", "repeat_tokens", middle),
         ("random", "random_tokens", early),

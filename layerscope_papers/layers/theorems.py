@@ -32,7 +32,8 @@ def effective_rank(assets: Assets) -> Evidence:
     contradicts it most: as printed (an upper bound of the effective rank) and in reverse (a lower
     one). Spectra fall as powers from 0, where all directions are alike, to 2.
     """
-    draws, ratios = np.random.default_rng(0), []
+    draws = np.random.default_rng(0)
+    ratios = []
     for _ in range(TRIALS):
         rows, columns = draws.integers(2, 40, size=2)
         spectrum = np.arange(1, columns + 1) ** -draws.uniform(0, 2)
@@ -64,7 +65,9 @@ def shared_information(assets: Assets) -> Evidence:
     - entropy: the information less the matrix-based entropy of states, at most. States are axes, one
       for each symbol, or random directions, which are not at right angles.
     """
-    draws, gaps, beyond = np.random.default_rng(0), [], []
+    draws = np.random.default_rng(0)
+    gaps = []
+    beyond = []
     found = {}
     for count in SYMBOLS:
         batches = [draws.integers(count, size=N) for _ in range(BATCHES)]

@@ -65,11 +65,10 @@ class Detector(Asset):
             train_detector,
         )
 
-        shape, model = self.shape, detector(self.shape, self.seed)
-        learnt, held = (
-            digit_canvases(shape.images, shape.size),
-            digit_canvases(TEST, shape.size, held_out=True),
-        )
+        shape = self.shape
+        model = detector(self.shape, self.seed)
+        learnt = digit_canvases(shape.images, shape.size)
+        held = digit_canvases(TEST, shape.size, held_out=True)
         train_detector(
             model,
             *learnt,

@@ -58,7 +58,8 @@ def needed(asset: Callable[[Speaker], Asset]) -> Callable[[Language], list[Asset
 @recipe("T-fig9", scales={"small": SMALL, "paper": PAPER}, needs=needed(Spoken))
 def generated(assets: Assets) -> Evidence:
     """Compare each measure seed by seed, on average over the layers before the last."""
-    found, plots = {}, []
+    found = {}
+    plots = []
     for name, unit in UNITS.items():
         curves = {}
         for objective, of in models(assets.settings).items():

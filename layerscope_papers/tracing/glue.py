@@ -61,7 +61,8 @@ class Tuned(Asset):
         """Tune it, from its last checkpoint where there is one."""
         from layerscope import train
 
-        setup, folder = self.setup, (assets.data or Path()) / self.task
+        setup = self.setup
+        folder = (assets.data or Path()) / self.task
         train(
             setup.model,
             texts(folder / "train.csv", setup.most),

@@ -50,7 +50,10 @@ LINES = (
 def shared_parameters(assets: Assets) -> Evidence:
     """Compute totals and savings from widths, depths and classes, and compare them with print."""
     printed = {p["quantity"]: p["value"] for p in WRITTEN["T-tab1"]["printed"]}
-    totals, savings, columns, numbers = [], [], {}, []
+    totals = []
+    savings = []
+    columns = {}
+    numbers = []
     saved: dict[str, Interval] = {}
     for line in LINES:
         total = Number(f"{line.model}, a classifier per layer", line.base + line.heads)

@@ -57,7 +57,8 @@ class Perceptron(Asset):
         from layerscope import train
         from layerscope.profiling import profile
 
-        shape, (rows, labels) = self.shape, load_digits(return_X_y=True)
+        shape = self.shape
+        (rows, labels) = load_digits(return_X_y=True)
         parts = train_test_split(
             (rows / 16).astype("float32"),
             labels,
@@ -135,10 +136,8 @@ def misled(assets: Assets) -> Evidence:
             "CKA, biased": [to_last(run, "cka") for run in runs],
             "accuracy": [run.metric("layer_accuracy").loc[1:] for run in runs],
         }
-    (cosine, cka, _), plain = (
-        curves["with residual connections"].values(),
-        curves["without residual connections"],
-    )
+    (cosine, cka, _) = curves["with residual connections"].values()
+    plain = curves["without residual connections"]
     found = {
         "agree": mean(
             [

@@ -86,7 +86,8 @@ def cosine_against_cka(bench: Bench) -> Evidence:
     - plateau: how much more alike neighbouring layers are in the last third than in the first.
     """
     runs = bench.runs(STANDARD)
-    cosine, cka = [to_last(run) for run in runs], [to_last(run, "cka") for run in runs]
+    cosine = [to_last(run) for run in runs]
+    cka = [to_last(run, "cka") for run in runs]
     accuracy = bench.curves(STANDARD, ACCURACY)
     pairs = [run.metric("cosine_similarity") for run in runs]
     found = {
@@ -177,7 +178,8 @@ def neighbours(bench: Bench) -> Evidence:
     """Count samples and blocks whose input and output are alike, and whose skip connection outweighs the branch."""
     states = [found[:, 1:] for found in bench.states(STANDARD)]
     measured = {"cosine": map(_of_neighbours, states), "ratio": map(norm_ratio, states)}
-    found, plots = {}, []
+    found = {}
+    plots = []
     for name, values in measured.items():
         of_seed = list(values)
         above, title, unit = SHOWN[name]
@@ -203,7 +205,9 @@ def similarity_rises(bench: Bench) -> Evidence:
     falls. How far trained states are from a straight line (assumption 1) stands beside the share of
     triples in order, and so does that share without centring.
     """
-    intervals, numbers, curves = {"derivative": exact(derivative_error())}, [], {}
+    intervals = {"derivative": exact(derivative_error())}
+    numbers = []
+    curves = {}
     for name, kind in BOTH.items():
         states = [each[:, 1:] for each in bench.states(kind)]
         centred = [each - each.mean(axis=0) for each in states]
@@ -263,7 +267,8 @@ def label_probability_rises(bench: Bench) -> Evidence:
     the cosine to the last state rises; the others are not counted. It assumes collapse of the last
     layer, and its proof states of about the same norm: both are numbers.
     """
-    found, numbers = {}, []
+    found = {}
+    numbers = []
     for name, kind in BOTH.items():
         states = bench.states(kind)
         shares = map(_rises_with_similarity, states, bench.label_probabilities(kind))

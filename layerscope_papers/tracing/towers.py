@@ -102,10 +102,8 @@ class Towers(Asset):
             if self.shape.trained
             else (self.model, None)
         )
-        data, runs = (
-            {"images": test.samples, "captions": captions(test, TEMPLATES[0])},
-            [],
-        )
+        data = {"images": test.samples, "captions": captions(test, TEMPLATES[0])}
+        runs = []
         for name, samples in data.items():
             tokenizer = (
                 {"processor": processor}
@@ -150,7 +148,8 @@ def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
     from layerscope.models import encoder_for
 
     torch.manual_seed(seed)
-    model, draws = CLIPModel(CLIPConfig(**shape.config())), np.random.default_rng(seed)
+    model = CLIPModel(CLIPConfig(**shape.config()))
+    draws = np.random.default_rng(seed)
     texts = [captions(training, template) for template in TEMPLATES]
     setup = replace(language.SMALL, vocabulary=512, context=shape.context)
     tokenizer = language.byte_pairs([text for some in texts for text in some], setup)

@@ -65,7 +65,8 @@ def saturation_by_similarity(bench: Bench) -> Evidence:
     Two models of one seed, each trained on a data set of its own, are one sample of the claim. Which
     of the two data sets has the higher similarity is not claimed, and may differ between seeds.
     """
-    means, curves = {}, {}
+    means = {}
+    curves = {}
     for data, models in _data_sets(bench.setup).items():
         histories = list(map(bench.history, models))
         cosines = [at_end(history, "cosine_similarity") for history in histories]
@@ -218,7 +219,8 @@ def saturation_layers(bench: Bench) -> Evidence:
         "vision": {name: kind.seeds(bench.setup) for name, kind in BOTH.items()},
         "language": _speakers(bench.setup),
     }
-    intervals, numbers = {}, []
+    intervals = {}
+    numbers = []
     for what, by_training in models.items():
         layers = {}
         for name, of in by_training.items():

@@ -102,7 +102,9 @@ def _kinds(setup: Vision) -> list[str]:
 )
 def transfer(bench: Bench) -> Evidence:
     """Compare aligned and standard training seed by seed, before the last layer; show the last one beside it."""
-    found, plots, numbers = {}, [], []
+    found = {}
+    plots = []
+    numbers = []
     kinds = _kinds(bench.setup)
     for kind in kinds:
         curves = {

@@ -189,7 +189,8 @@ def _printed_width(plot: Plot) -> int:
 def anchor(taken: set[str], name: str) -> str:
     """Return what a part is linked by: its name, with a number where that is taken."""
     base = "-".join(re.findall(r"[\w.]+", name.lower())) or "part"
-    free, number = base, 1
+    free = base
+    number = 1
     while free in taken:
         number += 1
         free = f"{base}-{number}"
