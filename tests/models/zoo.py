@@ -98,22 +98,25 @@ def build(make: Callable[[], nn.Module]) -> nn.Module:
     return randomise_norms(make())
 
 
-def config(kind: Any, **more: Any) -> Any:
+def config(kind: Any, depth: int = L, **more: Any) -> Any:
     """Return a small config of a kind: of all sizes those that it has."""
     known = kind()
+    depths = {"num_hidden_layers": depth, "num_layers": depth}
     fixed = {
         name for name in SIZES if getattr(getattr(kind, name, None), "fset", 0) is None
     }
-    sizes = {name: size for name, size in SIZES.items() if hasattr(known, name)}
+    sizes = {
+        name: size for name, size in (SIZES | depths).items() if hasattr(known, name)
+    }
     return kind(
         **{name: size for name, size in sizes.items() if name not in fixed} | more
     )
 
 
-def of_class(kind: str, **more: Any) -> Any:
+def of_class(kind: str, depth: int = L, **more: Any) -> Any:
     """Return a small model of a class of transformers."""
     made = getattr(hf, kind)
-    return build(lambda: made(config(made.config_class, **more)))
+    return build(lambda: made(config(made.config_class, depth, **more)))
 
 
 def of_family(name: str) -> Any:

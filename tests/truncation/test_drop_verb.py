@@ -1,12 +1,13 @@
 """Blocks dropped by the verb: other modalities and formats, the card, and what cannot be dropped."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 import transformers as hf
 from models import zoo
 from models.tokenizer import word_tokenizer
-from models.zoo import build
 from truncation.cutting import (
     TEXTS,
     close,
@@ -16,7 +17,7 @@ from truncation.cutting import (
     serve,
     truncated,
 )
-from truncation.droppable import GROUPED, IDS, MODELS, N, bypass, case, logits
+from truncation.droppable import IDS, MODELS, bypass, logits, strong
 
 from layerscope import LayerscopeError
 
@@ -28,14 +29,8 @@ def skip(*blocks: torch.nn.Module):
 
 @torch.no_grad()
 def test_a_vision_model(tmp_path):
-    size = {
-        "hidden_size": 32,
-        "num_hidden_layers": N,
-        "num_attention_heads": 4,
-        "image_size": 16,
-    }
-    config = hf.ViTConfig(**size, intermediate_size=64, patch_size=4, num_labels=5)
-    model = build(lambda: hf.ViTForImageClassification(config))
+    images = {"image_size": 16, "patch_size": 4, "num_labels": 5}
+    model = strong("ViTForImageClassification", **images)
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
     out = cut(
         saved(model, tmp_path / "full", processor), drop=[1, 4], out=tmp_path / "cut"
@@ -93,34 +88,19 @@ def test_a_sentence_transformer_and_an_onnx_file(embedder, tmp_path):
     )
 
 
-GPT2 = {"vocab_size": 99, "n_embd": 32, "n_layer": N, "n_head": 4, "n_positions": 64}
-T5 = {
-    "vocab_size": 99,
-    "d_model": 32,
-    "num_layers": N,
-    "num_heads": 4,
-    "d_ff": 64,
-    "d_kv": 8,
-}
-JAMBA = {"attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
-         "expert_layer_offset": 1, "num_experts": 2, "mamba_d_state": 4, "mamba_dt_rank": 4}  # fmt: skip
+JAMBA = {"attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1,
+         "mamba_d_state": 4, "mamba_dt_rank": 4}  # fmt: skip
 LFM2 = {"full_attn_idxs": [2, 4], "conv_L_cache": 3, "block_multiple_of": 8}
-
-
-def made(model, config, **options: object):
-    return case(model, config, "", **options)[0]
-
-
 CASES = {
     "shared": (zoo.albert, [1], "albert_layers.0 is run as 3 blocks: none of them can be dropped alone, cut the model"),
     "parts": (zoo.t5, [1], "this model has several stacks of blocks: choose one with `part='encoder'`"),
-    "index": (made("GPT2LMHeadModel", "GPT2Config", **GPT2, scale_attn_by_inverse_layer_idx=True), [2],
+    "index": (partial(strong, "GPT2LMHeadModel", scale_attn_by_inverse_layer_idx=True), [2],
               "GPT2LMHeadModel cannot drop block 2 as a .*: its blocks compute something else"),
-    "period": (made("JambaForCausalLM", "JambaConfig", **GROUPED, **JAMBA), [2, 3],
+    "period": (partial(strong, "JambaForCausalLM", **JAMBA), [2, 3],
                "drop blocks 2-3 as a .*: its blocks differ .*; drop others, or cut it with `layer`"),
-    "no attention": (made("Lfm2ForCausalLM", "Lfm2Config", **GROUPED, **LFM2), [3, 5],
+    "no attention": (partial(strong, "Lfm2ForCausalLM", **LFM2), [3, 5],
                      "does not load and run .*Attention layers.*: nothing was written"),
-    "first": (made("T5ForConditionalGeneration", "T5Config", **T5, decoder_start_token_id=0), [1],
+    "first": (partial(strong, "T5ForConditionalGeneration", d_ff=64, d_kv=8, decoder_start_token_id=0), [1],
               "drop block 1 as a .*: its blocks differ in their weights .*relative_attention_bias"),
 }  # fmt: skip
 
