@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import transformers as hf
+from models import zoo
 from tiny import seeded, texts, tokenizer
 from torch import Tensor, nn
 
@@ -17,81 +19,52 @@ from layerscope.inputs import Waveform
 from layerscope.models.forward import Inputs
 from layerscope.models.stack import module_at
 
-D, L, HEADS, CLASSES = 32, 4, 4, 5
-SIZES = {
-    "hidden_size": D,
-    "num_hidden_layers": L,
-    "num_attention_heads": HEADS,
-    "intermediate_size": 48,
-}
-ENDS = {
-    "vocab_size": 94,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "num_labels": CLASSES,
-}
-TEXT = SIZES | ENDS
-IMAGE = SIZES | {"image_size": 16, "patch_size": 4, "num_labels": CLASSES}
-SOUND = SIZES | {
+D, L, CLASSES = zoo.D, 4, 5
+SOUND = {
     "conv_dim": (16, 16),
     "conv_kernel": (10, 8),
     "conv_stride": (8, 8),
     "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4,
-    "num_labels": CLASSES,
     "num_feat_extract_layers": 2,
 }
 STABLE = {"do_stable_layer_norm": True, "feat_extract_norm": "layer"}
 Made = tuple[nn.Module, Any]
 
 
-def _case(
-    name: str, task: str, options: dict[str, Any], processor: Any
-) -> Callable[[], Made]:
-    model, config = getattr(hf, f"{name}For{task}"), getattr(hf, f"{name}Config")
-    return lambda: (seeded(model, config(**options)), processor)
+def _made(kind: str, processor: Any, **options: Any) -> Made:
+    model = getattr(hf, kind)
+    config = zoo.config(model.config_class, L, num_labels=CLASSES, **options)
+    return seeded(model, config), processor
 
 
 def _text(name: str, **options: Any) -> Callable[[], Made]:
-    return _case(
-        name, "SequenceClassification", TEXT | options, tokenizer(special=True)
-    )
+    words = tokenizer(special=True)
+    return partial(_made, f"{name}ForSequenceClassification", words, **options)
 
 
 def _image(name: str, **options: Any) -> Callable[[], Made]:
-    return _case(name, "ImageClassification", IMAGE | options, None)
+    pixels = {"image_size": 16, "patch_size": 4}
+    return partial(_made, f"{name}ForImageClassification", None, **pixels, **options)
 
 
 def _sound(name: str, **options: Any) -> Callable[[], Made]:
     extractor = hf.Wav2Vec2FeatureExtractor(return_attention_mask=True)
-    return _case(name, "SequenceClassification", SOUND | options, extractor)
+    kind = f"{name}ForSequenceClassification"
+    return partial(_made, kind, extractor, **SOUND, **options)
 
 
-POSITIONS = {"max_position_embeddings": 64}
 CASES: dict[str, Callable[[], Made]] = {
-    "bert": _text("Bert", **POSITIONS),
-    "roberta": _text(
-        "Roberta",
-        pad_token_id=0,
-        max_position_embeddings=66,
-    ),
-    "distilbert": _text(
-        "DistilBert",
-        dim=D,
-        n_layers=L,
-        n_heads=HEADS,
-        hidden_dim=48,
-        max_position_embeddings=64,
-    ),
-    "electra": _text("Electra", embedding_size=16, **POSITIONS),
-    "albert": _text("Albert", embedding_size=16, **POSITIONS),
+    "bert": _text("Bert"),
+    "roberta": _text("Roberta", max_position_embeddings=66),
+    "distilbert": _text("DistilBert", hidden_dim=48),
+    "electra": _text("Electra", embedding_size=16),
+    "albert": _text("Albert", embedding_size=16),
     "deberta": _text(
         "DebertaV2",
         relative_attention=True,
         position_buckets=8,
         pos_att_type=["p2c", "c2p"],
-        **POSITIONS,
     ),
     "mpnet": _text("MPNet", max_position_embeddings=66),
     "modernbert": _text(
@@ -102,39 +75,15 @@ CASES: dict[str, Callable[[], Made]] = {
         local_attention=8,
         classifier_pooling="mean",
     ),
-    "gpt2": _text(
-        "GPT2",
-        n_embd=D,
-        n_layer=L,
-        n_head=HEADS,
-        n_positions=64,
-    ),
-    "gpt_neox": _text("GPTNeoX", **POSITIONS),
-    "opt": _text(
-        "OPT",
-        ffn_dim=48,
-        word_embed_proj_dim=D,
-        **POSITIONS,
-    ),
-    "bloom": _text("Bloom", n_layer=L, n_head=HEADS),
-    "llama": _text("Llama", num_key_value_heads=2),
-    "qwen3": _text("Qwen3", num_key_value_heads=2, head_dim=8),
-    "mistral": _text(
-        "Mistral",
-        num_key_value_heads=2,
-        sliding_window=8,
-    ),
-    "gemma2": _text(
-        "Gemma2",
-        num_key_value_heads=2,
-        head_dim=8,
-        sliding_window=8,
-    ),
-    "mixtral": _text(
-        "Mixtral",
-        num_key_value_heads=2,
-        num_local_experts=3,
-    ),
+    "gpt2": _text("GPT2"),
+    "gpt_neox": _text("GPTNeoX"),
+    "opt": _text("OPT", word_embed_proj_dim=D),
+    "bloom": _text("Bloom"),
+    "llama": _text("Llama"),
+    "qwen3": _text("Qwen3"),
+    "mistral": _text("Mistral", sliding_window=8),
+    "gemma2": _text("Gemma2", sliding_window=8),
+    "mixtral": _text("Mixtral"),
     "vit": _image("ViT"),
     "deit": _image("DeiT"),
     "beit": _image("Beit", use_relative_position_bias=True),
@@ -143,33 +92,25 @@ CASES: dict[str, Callable[[], Made]] = {
     "hubert": _sound("Hubert", **STABLE),
     "wavlm": _sound("WavLM", **STABLE),
     "wav2vec2-group": _sound("Wav2Vec2"),
-    "whisper": _case(
-        "Whisper",
-        "AudioClassification",
-        ENDS
-        | {
-            "d_model": D,
-            "encoder_layers": L,
-            "encoder_attention_heads": HEADS,
-            "encoder_ffn_dim": 48,
-            "num_mel_bins": 80,
-            "max_source_positions": 100,
-            "decoder_layers": 1,
-            "decoder_start_token_id": 1,
-        },
+    "whisper": partial(
+        _made,
+        "WhisperForAudioClassification",
         hf.WhisperFeatureExtractor(chunk_length=2),
+        d_model=D,
+        encoder_layers=L,
+        encoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        max_source_positions=100,
+        decoder_layers=1,
+        decoder_start_token_id=1,
     ),
-    "ast": _case(
-        "AST",
-        "AudioClassification",
-        SIZES
-        | {
-            "num_labels": CLASSES,
-            "max_length": 64,
-            "num_mel_bins": 32,
-            "patch_size": 8,
-        },
+    "ast": partial(
+        _made,
+        "ASTForAudioClassification",
         hf.ASTFeatureExtractor(max_length=64, num_mel_bins=32),
+        max_length=64,
+        num_mel_bins=32,
+        patch_size=8,
     ),
 }
 

@@ -7,10 +7,8 @@ from functools import partial
 from typing import Any
 
 import torch
-import transformers as hf
 from models import zoo
 from models.tokenizer import word_tokenizer, words
-from models.zoo import COMMON, L
 from torch import nn
 
 from layerscope.core.progress import Reporter
@@ -22,7 +20,6 @@ from layerscope.models import LoadOptions, Override
 NEW = 24
 GREEDY: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
 TOKENIZER = word_tokenizer()
-GROUPED = COMMON | {"num_key_value_heads": 2, "head_dim": 8}
 
 
 def prompts(lengths: tuple[int, ...] = (3, 12, 5, 20), seed: int = 0) -> list[str]:
@@ -30,18 +27,9 @@ def prompts(lengths: tuple[int, ...] = (3, 12, 5, 20), seed: int = 0) -> list[st
     return [words([rng.randrange(3, 90) for _ in range(n)]) for n in lengths]
 
 
-def family(name: str, config: str = "", **options: Any) -> Callable[[], nn.Module]:
+def family(name: str, **options: Any) -> Callable[[], nn.Module]:
     """Return what makes a small model of a family of transformers."""
-    model, settings = (
-        getattr(hf, f"{name}ForCausalLM"),
-        getattr(hf, config or f"{name}Config"),
-    )
-
-    def make() -> nn.Module:
-        return zoo.build(lambda: model(settings(**options)))
-
-    make.__name__ = name.lower()
-    return make
+    return partial(zoo.of_class, f"{name}ForCausalLM", **options)
 
 
 def name_of(make: Any) -> str:
@@ -55,38 +43,21 @@ def name_of(make: Any) -> str:
 gpt_neox, qwen3, phi3 = (
     partial(zoo.of_family, name) for name in ("gpt_neox", "qwen3", "phi3")
 )
-PLAIN = {name: value for name, value in GROUPED.items() if name != "head_dim"}
-SMALL = {"vocab_size": zoo.V, "hidden_size": zoo.D, "num_hidden_layers": L}
-ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-mistral = family("Mistral", **GROUPED, sliding_window=8)
+mistral = family("Mistral", sliding_window=8)
 gemma3 = family(
     "Gemma3",
-    "Gemma3TextConfig",
-    **GROUPED,
     sliding_window=8,
     layer_types=["sliding_attention", "full_attention", "sliding_attention"],
 )
-mamba2 = family(
-    "Mamba2",
-    **SMALL,
-    **ENDS,
-    state_size=8,
-    num_heads=8,
-    head_dim=8,
-    n_groups=1,
-    chunk_size=8,
-)
-lfm2 = family("Lfm2", **PLAIN, layer_types=["conv", "full_attention", "conv"])
+mamba2 = family("Mamba2", num_heads=8, n_groups=1, chunk_size=8)
 bamba = family(
     "Bamba",
-    **PLAIN,
     attn_layer_indices=[0],
     mamba_n_heads=8,
     mamba_d_head=8,
     mamba_d_state=8,
     mamba_chunk_size=8,
 )
-rwkv = family("Rwkv", **SMALL, attention_hidden_size=zoo.D, context_length=64)
 
 
 def loud(model: nn.Module) -> nn.Module:

@@ -1,17 +1,17 @@
 """Language models at every depth against the truncated checkpoint in transformers' own hands."""
 
+from functools import partial
+
 import pytest
 import torch
 import transformers as hf
 from generation.talkers import (
     NEW,
     TOKENIZER,
-    lfm2,
     loud,
     name_of,
     of_transformers,
     prompts,
-    rwkv,
     score,
     told,
 )
@@ -97,7 +97,13 @@ def test_a_text_stops_at_each_of_its_ends_and_the_others_go_on():
     assert len(found[0].ids) <= 5 and max(len(one.ids) for one in found) > 8
 
 
-@pytest.mark.parametrize(("make", "layer"), [(rwkv, 2), (lfm2, 1)])
+RWKV = partial(zoo.of_class, "RwkvForCausalLM", context_length=64)
+LFM2 = partial(
+    zoo.of_class, "Lfm2ForCausalLM", layer_types=["conv", "full_attention", "conv"]
+)
+
+
+@pytest.mark.parametrize(("make", "layer"), [(RWKV, 2), (LFM2, 1)])
 @torch.no_grad()
 def test_a_cache_that_does_not_hold_is_found_out(make, layer, tmp_path):
     """RWKV's mixes the texts of a batch, and a hybrid cut to convolutions cannot tell how long its text is."""

@@ -8,7 +8,7 @@ import transformers as hf
 from generation import talkers
 from generation.talkers import GREEDY, family, loud
 from models import zoo
-from models.zoo import COMMON, D, V
+from models.zoo import D, V
 from scipy import stats
 from torch import nn
 
@@ -32,51 +32,21 @@ OUTPUTS = (
 )
 
 
-gptj = family(
-    "GPTJ",
-    vocab_size=V,
-    n_embd=D,
-    n_layer=zoo.L,
-    n_head=4,
-    rotary_dim=4,
-    n_positions=256,
-)
-bloom = family("Bloom", vocab_size=V, hidden_size=D, n_layer=zoo.L, n_head=4)
-falcon = family("Falcon", **talkers.SMALL, num_attention_heads=4)
-olmo2 = family(
-    "Olmo2", **{name: value for name, value in COMMON.items() if name != "head_dim"}
-)
-stablelm = family("StableLm", **COMMON, num_key_value_heads=4)
 gpt_neo = family(
     "GPTNeo",
-    vocab_size=V,
-    hidden_size=D,
-    num_layers=zoo.L,
-    num_heads=4,
     attention_types=[[["local", "global", "local"], 1]],
     window_size=WINDOW,
     max_position_embeddings=PROMPT + NEW,
-    bos_token_id=1,
-    eos_token_id=2,
 )
-mpt = family(
-    "Mpt", vocab_size=V, d_model=D, n_layers=zoo.L, n_heads=4, max_seq_len=PROMPT + NEW
-)
+mpt = family("Mpt", max_seq_len=PROMPT + NEW)
 
 
 def windowed(name, kind="sliding_attention", **options: Any):
     """Return what makes a model whose first and last layer see a few tokens only."""
     kinds = {"sliding_window": WINDOW, "layer_types": [kind, "full_attention", kind]}
-    config = options.pop("config", "")
-    return family(name, config, **talkers.GROUPED | kinds | options)
+    return family(name, **kinds | options)
 
 
-MOE = {"num_local_experts": 4, "num_experts_per_tok": 2}
-CHUNKS = {
-    "attention_chunk_size": WINDOW,
-    "intermediate_size_mlp": 64,
-    "num_local_experts": 2,
-}
 FAMILIES = [
     zoo.gpt2,
     talkers.gpt_neox,
@@ -86,11 +56,7 @@ FAMILIES = [
     zoo.mixtral,
     talkers.phi3,
     zoo.gemma2,
-    gptj,
-    bloom,
-    falcon,
-    olmo2,
-    stablelm,
+    *map(family, ("GPTJ", "Bloom", "Falcon", "Olmo2", "StableLm")),
     talkers.mistral,
     talkers.gemma3,
     gpt_neo,
@@ -99,8 +65,13 @@ FAMILIES = [
     windowed("Phi3", layer_types=None),
     windowed("Gemma2"),
     windowed("Qwen2", use_sliding_window=True),
-    windowed("GptOss", **MOE),
-    windowed("Llama4", "chunked_attention", config="Llama4TextConfig", **CHUNKS),
+    windowed("GptOss"),
+    windowed(
+        "Llama4",
+        "chunked_attention",
+        attention_chunk_size=WINDOW,
+        intermediate_size_mlp=64,
+    ),
 ]
 """Those with a window, a length of positions or both fill them: prompts and new tokens are longer than the window."""
 
@@ -325,13 +296,12 @@ def test_layers_that_cannot_draft(layer):
 
 recurrent_gemma = family(
     "RecurrentGemma",
-    **talkers.PLAIN,
     lru_width=D,
     attention_window_size=8,
     block_types=["recurrent", "recurrent", "attention"],
 )
 REFUSED = [
-    (talkers.rwkv, "RwkvForCausalLM, which has no cache that can be cut back"),
+    (family("Rwkv"), "RwkvForCausalLM, which has no cache that can be cut back"),
     (zoo.mamba, "MambaForCausalLM, which has no cache that can be cut back"),
     (talkers.bamba, "BambaForCausalLM, whose caches cannot be cut back"),
     (recurrent_gemma, "RecurrentGemmaForCausalLM, whose caches cannot be cut back"),
@@ -359,8 +329,7 @@ def test_what_is_no_loaded_language_model(model):
 
 
 def test_a_vocabulary_smaller_than_the_texts_that_models_are_tried_on():
-    config = hf.LlamaConfig(**COMMON | {"vocab_size": 6}, num_key_value_heads=2)
-    model = loud(zoo.build(lambda: hf.LlamaForCausalLM(config)))
+    model = loud(zoo.of_class("LlamaForCausalLM", vocab_size=6))
     ids = torch.tensor([[3, 4, 5]])
     speculation = SelfSpeculation(model, 2, 3, fall_back=False)
     assert torch.equal(
