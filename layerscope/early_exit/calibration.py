@@ -164,6 +164,19 @@ def errors_along(
     return along(recorded, exits, thresholds, wrong)
 
 
+def affordable_threshold(
+    recorded: Recorded, exits: Sequence[int], tested: int, goal: Goal
+) -> float:
+    """Return the greediest threshold with the share of errors that as many samples as are `tested` may have."""
+    errors = np.arange(tested + 1)
+    p_values = p_value(errors, tested, goal.max_disagreement)
+    most = errors[p_values <= goal.delta].max() / tested
+    thresholds = (NEVER, *threshold_path(recorded.classes, exits))
+    wrong = errors_along(recorded, exits, thresholds)
+    meets = np.cumprod(wrong <= most * len(recorded)).sum()
+    return thresholds[int(meets) - 1]
+
+
 def calibrate_recorded(
     recorded: Recorded, exits: Sequence[int], goal: Goal, **weights: str
 ) -> Calibration:

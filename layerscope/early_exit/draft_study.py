@@ -16,22 +16,35 @@ from layerscope.core import (
     LayerscopeError,
     Reporter,
     Stopwatch,
+    jsonable,
     machine,
     processes,
     reporting,
 )
 from layerscope.core.saved import typed
+from layerscope.early_exit.calibration import (
+    Calibration,
+    affordable_threshold,
+    calibrate_recorded,
+    split,
+)
 from layerscope.early_exit.findings import judged
+from layerscope.early_exit.next_token import NextTokenExits, record_tokens
 from layerscope.early_exit.options import ExitsOptions
+from layerscope.early_exit.predictions import NEVER
 from layerscope.early_exit.timing import speedup
 from layerscope.generation import DraftReport, SelfSpeculation, Speculated
-from layerscope.generation.draft_report import AUTO, PLAIN, STORE, WAYS
+from layerscope.generation.draft_report import AUTO, EXIT, PLAIN, STORE, WAYS
 from layerscope.generation.language_model import check_room, ends_of, until_end
 from layerscope.generation.pipeline import from_data, open_texts
+from layerscope.generation.split_model import SplitModel
+from layerscope.inputs import Corpus
 from layerscope.models import LayeredModel, dtype_of, evaluating
 
 PROMPTS = 16
 """Number of prompts where none is given."""
+CERTIFYING = 1000
+"""Most texts that certify an exit for next tokens, one token of each."""
 BATCH = 1
 """Prompts in a batch where no number is given."""
 SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2)
@@ -48,7 +61,7 @@ class Writer:
     model: LayeredModel
     batches: Sequence[Sequence[list[int]]]
     new: int
-    drafts: Mapping[str, SelfSpeculation]
+    drafts: Mapping[str, SelfSpeculation | NextTokenExits]
 
     def __call__(self, way: str, batch: int) -> Texts:
         """Return the new tokens of each text of a batch."""
@@ -98,10 +111,17 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
     size = options.batch_size or BATCH
     starts = range(0, len(texts.prompts), size)
     batches = [texts.prompts[start : start + size] for start in starts]
-    writer = Writer(model, batches, options.max_new_tokens, drafts)
+    reporter = reporting(options.progress)
 
     def measured() -> DraftReport:
-        table, same = _measured(writer, reporting(options.progress))
+        ways: dict[str, Any] = {**drafts}
+        calibration, note = _certified(options, model, corpus, reporter)
+        if calibration is not None and calibration.threshold != NEVER:
+            (layer,) = calibration.exits
+            leave = NextTokenExits(module, layer, calibration.threshold)
+            ways[f"{EXIT}{layer}"] = leave
+        writer = Writer(model, batches, options.max_new_tokens, ways)
+        table, same = _measured(writer, reporter)
         best = table[table["chosen"]].iloc[0]
         pays, verdict = judged(best["measured"], best["error"], options.min_speedup)
         if not pays:
@@ -121,7 +141,9 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
             draft_layer=str(best["draft_layer"]),
             same=same,
             ways=table,
-            notes=texts.notes,
+            guarantee=str(calibration or ""),
+            calibration=jsonable(calibration),
+            notes=(*texts.notes, *note),
         )
         if out is None:
             return report
@@ -129,6 +151,38 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
 
     with evaluating(module):
         return processes.team().lead(measured)
+
+
+def _certified(
+    options: ExitsOptions,
+    model: LayeredModel,
+    corpus: Corpus,
+    reporter: Reporter,
+) -> tuple[Calibration | None, tuple[str, ...]]:
+    """Return the exit and threshold that meet the goal on texts of the data; none if they are too few, with a note."""
+    seed, prefix = options.seed, options.prefix
+    longest = options.reading.get("max_length")
+    texts = from_data(model, corpus, CERTIFYING, seed, prefix, longest)
+    rows = [row for row in texts.rows if len(row) > prefix]
+    try:
+        design, tested = split(len(rows), options.goal, seed)
+    except LayerscopeError as error:
+        if options.changed & {"max_disagreement", "confidence"}:
+            raise
+        return None, (f"no exit for next tokens is certified: {error}",)
+    new = options.max_new_tokens
+    recorded = record_tokens(model, rows, prefix, new, seed, reporter)
+    chosen_on = recorded.take(design)
+    head = SplitModel(model.module).head_work
+
+    def work(layer: int) -> float:
+        threshold = affordable_threshold(chosen_on, (layer,), len(tested), options.goal)
+        leaving = chosen_on.leaves((layer,), threshold)
+        # the head runs once more where a token goes on, in the time of so many blocks
+        return float((leaving + head * (leaving > layer)).mean())
+
+    exits = (min(options.exits or range(1, model.depth), key=work),)
+    return calibrate_recorded(recorded.take(tested), exits, options.goal), ()
 
 
 def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
@@ -161,7 +215,8 @@ def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
         rate = rounds * tokens / took.sum()
         rows.append((way, False, reports[way].acceptance, rate, measured, error))
     table = typed(pd.DataFrame(rows, columns=[*WAYS]), WAYS)
-    best = int(table["measured"][1:].idxmax())
+    lossless = ~table["draft_layer"].str.startswith(EXIT)
+    best = int(table["measured"][lossless][1:].idxmax())
     table["chosen"] = table.index == best
     plain = texts[PLAIN].values()
     drafted = texts[ways[best]].values()

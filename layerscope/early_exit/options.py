@@ -10,11 +10,7 @@ from layerscope.models import LoadOptions, Override
 GOAL = "Guarantee"
 LEAVING = "Leaving"
 DRAFTS = "Language models"
-FOR_CLASSIFIERS = (
-    "max_disagreement",
-    "confidence",
-    "threshold",
-)
+FOR_CLASSIFIERS = ("threshold",)
 FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens")
 Disagreement = Annotated[float, Number(above=0, below=1, such_as="0.01"), GOAL]
 Confidence = Annotated[float, Number(above=0, below=1, such_as="0.95"), GOAL]

@@ -20,12 +20,10 @@ from layerscope.core import (
 )
 from layerscope.core.folders import folder_aside
 from layerscope.early_exit.calibration import (
+    affordable_threshold,
     calibrate_recorded,
     check_enough,
-    errors_along,
-    p_value,
     split,
-    threshold_path,
     thresholds_shown,
 )
 from layerscope.early_exit.cost_model import Costs, Exits, choose_exits
@@ -277,18 +275,9 @@ def _truncated(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFra
 def chosen_exits(
     recorded: Recorded, costs: Costs, batch_size: int, tested: int, goal: Goal
 ) -> Exits:
-    """Return the exits worth their cost by some samples, at a threshold that as many as are `tested` could certify.
-
-    It is the greediest with the share of errors that those may have.
-    """
-    errors = np.arange(tested + 1)
-    p_values = p_value(errors, tested, goal.max_disagreement)
-    most = errors[p_values <= goal.delta].max() / tested
+    """Return the exits worth their cost by some samples, at a threshold that as many as are `tested` could certify."""
 
     def allowed(exits: Exits) -> float:
-        thresholds = (NEVER, *threshold_path(recorded.classes, exits))
-        wrong = errors_along(recorded, exits, thresholds)
-        meets = np.cumprod(wrong <= most * len(recorded)).sum()
-        return thresholds[int(meets) - 1]
+        return affordable_threshold(recorded, exits, tested, goal)
 
     return choose_exits(recorded, costs, batch_size, allowed)

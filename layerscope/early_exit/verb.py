@@ -63,7 +63,9 @@ def exits(
     A language model drafts at its exits instead, and all layers verify
     (`layerscope.generation.SelfSpeculation`), so the text stays the same. Plain decoding, drafts of
     some layers and of one that is chosen on the way write the prompts in turns; the fastest, and
-    the command that writes with it, are reported.
+    the command that writes with it, are reported. Beside them, tokens leave unverified at one exit
+    (`NextTokenExits`) whose threshold is certified on one token of each of up to 1,000 texts, if
+    there are enough; texts are the evidence, as the tokens of one are alike.
 
     Args:
         model: hub name, local folder or PEFT adapter folder of a classifier or language model; in

@@ -1,8 +1,10 @@
 """What drafts by a language model's early layers are worth: facts, a row for each way to decode, how both are shown."""
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -27,6 +29,8 @@ from layerscope.show.plain import plain
 
 PLAIN = "none"
 """What stands for a layer where none drafts."""
+EXIT = "exit "
+"""What stands before the layer at which tokens leave unverified."""
 AUTO = "auto"
 """What stands for a layer that is chosen while the text is written."""
 WAYS = {
@@ -58,6 +62,10 @@ class DraftReport(Stored):
     `chosen`. `draft_tokens` is auto or the number of tokens in a draft. `same` of the `prompts` got
     the text of plain decoding.
 
+    Where the texts were enough to certify an exit for next tokens, `guarantee` says in a line what
+    holds of it, `calibration` has the evidence, and its row of `ways` begins with "exit": tokens
+    leave unverified, and `acceptance` is the share that does.
+
     >>> report = layerscope.open_draft_report("tiny-drafts")
     >>> report.depth, report.prompts, report.ways["draft_layer"].tolist()
     (3, 4, ['none', '1', '2', 'auto'])
@@ -79,6 +87,8 @@ class DraftReport(Stored):
     draft_layer: str
     same: int
     ways: pd.DataFrame = field(repr=False)
+    guarantee: str = ""
+    calibration: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
     folder: Path | None = None
 
@@ -91,13 +101,24 @@ class DraftReport(Stored):
         write = f"layerscope generate {shlex.quote(self.model)}"
         return f'{write} --draft-layer {self.draft_layer}{tokens} --prompt "…"'
 
+    def _exit(self) -> Iterator[str]:
+        """Yield what is certified of tokens that leave unverified, and how fast they are written."""
+        if self.guarantee:
+            yield f"Exits for next tokens, one token of each text: {self.guarantee}."
+        for way in self.ways.to_dict(orient="records"):
+            if self.calibration and way["draft_layer"].startswith(EXIT):
+                layer = way["draft_layer"].removeprefix(EXIT)
+                faster = f"{times(way['measured'])} {error(way['error'])}".rstrip()
+                yield (
+                    f"A token leaves at layer {layer} with a probability of {self.calibration['threshold']:.6g} or "
+                    f"more: {percent(way['acceptance'])} did, {faster} as fast as plain decoding; the text may differ."
+                )
+
     def document(self) -> Document:
         """Return the report as it is shown."""
         columns = [
             Column("drafts", field="draft_layer"),
-            Column(
-                "accepted", field="acceptance", form=percent, unit="% of draft tokens"
-            ),
+            Column("accepted", field="acceptance", form=percent, unit="% of tokens"),
             Column("tokens per s", field="tokens_per_second", form=number),
             Column("speed", field="measured", form=times, unit="× plain decoding"),
             Column("±", field="error", form=error),
@@ -130,7 +151,7 @@ class DraftReport(Stored):
             self.verdict,
             title=(plain(self.model), plain(self.data)),
             facts=(f"{self.depth} layers", count(self.prompts, "prompt")),
-            parts=(Sentences("", (f"{same}.",)), table),
+            parts=(Sentences("", (f"{same}.", *self._exit())), table),
             notes=self.notes,
             commands=(self.command,) if self.pays else (),
             sections=(Section("drafts", "Self-speculation", LEAD, (chart, table)),),
