@@ -17,8 +17,6 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import ModelOutput
 
 from layerscope.core import LayerscopeError, Loading, checked
-from layerscope.core.hub import CARD
-from layerscope.core.saved import write_facts
 from layerscope.early_exit.batch_compaction import Decide, Outcome, Watch, run
 from layerscope.early_exit.calibration import Calibration, check_exits
 from layerscope.early_exit.exit_report import ExitReport
@@ -26,12 +24,10 @@ from layerscope.early_exit.head_probe import find_head
 from layerscope.early_exit.options import ModelOptions
 from layerscope.early_exit.predictions import NEVER, check_threshold, sureness
 from layerscope.early_exit.saving import (
-    FILE,
-    STORE,
     class_like,
     fingerprint,
     load_exits,
-    write_exit_card,
+    save_exits,
 )
 from layerscope.models import (
     ExitHeads,
@@ -47,7 +43,6 @@ from layerscope.models import (
     load,
     logits_of,
     made_up_samples,
-    without_bars,
 )
 from layerscope.models.forward import fitted
 from layerscope.models.weights import exit_heads, heads_of, input_device
@@ -232,36 +227,7 @@ class ExitModel(nn.Module):
         self, folder: str | Path, report: ExitReport | None = None
     ) -> Path:
         """Write the model with card, processor, heads and `early_exit.json`; transformers loads the plain model."""
-        out = Path(folder).expanduser()
-        if out.is_file():
-            raise LayerscopeError(f"{str(out)!r} is a file: name a folder")
-        if not hasattr(self.model, "save_pretrained"):
-            raise LayerscopeError(
-                f"{type(self.model).__name__} is a plain torch module: save its weights yourself"
-            )
-        try:
-            with without_bars():
-                self.model.save_pretrained(out)
-                if self.processor is not None:
-                    self.processor.save_pretrained(out)
-                if (heads := self.own_heads()) is not None:
-                    heads.save(out)
-                if not (out / CARD).exists():
-                    write_exit_card(self, out, report)
-        except OSError as error:
-            raise LayerscopeError(
-                f"{str(out)!r} cannot be written ({error.strerror}): name another folder"
-            ) from error
-        # torch, of a weight without a storage that could be written
-        except RuntimeError as error:
-            raise LayerscopeError(
-                f"the weights of {type(self.model).__name__} cannot be written again, as quantised ones"
-            ) from error
-        names = ("exits", "threshold", "override", "calibration")
-        facts = {name: getattr(self, name) for name in names}
-        facts |= {"fingerprint": self.fingerprint(), "sha256": {}}
-        write_facts(out / FILE, STORE.what, facts)
-        return out
+        return save_exits(self, Path(folder).expanduser(), report)
 
     @classmethod
     def from_pretrained(

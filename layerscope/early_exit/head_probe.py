@@ -24,8 +24,9 @@ from layerscope.models import (
     made_up_samples,
     setting,
 )
+from layerscope.models.batch_probe import beginning
 from layerscope.models.forward import FAILURES, forward
-from layerscope.models.probe import beginning, probe_sample
+from layerscope.models.probe import probe_sample
 from layerscope.models.trace import same, trace
 from layerscope.truncation.expected import states_at
 

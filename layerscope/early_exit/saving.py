@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscope.core import Store
-from layerscope.core.hub import HERE
+from layerscope.core import LayerscopeError, Store
+from layerscope.core.hub import CARD, HERE
+from layerscope.core.saved import write_facts
 from layerscope.early_exit.calibration import Calibration
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.early_exit.options import Goal
-from layerscope.models import is_mean_head
+from layerscope.models import is_mean_head, without_bars
 from layerscope.models.weights import numbers_of
 from layerscope.models.whereabouts import whereabouts
 from layerscope.truncation.card import head, pipeline_of, write_card
@@ -51,7 +52,40 @@ def fingerprint(classifier: nn.Module, heads: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def write_exit_card(model: Any, out: Path, report: ExitReport | None) -> None:
+def save_exits(model: Any, out: Path, report: ExitReport | None) -> Path:
+    """Write an `ExitModel`: card, processor, heads and `early_exit.json` beside the classifier's own files."""
+    if out.is_file():
+        raise LayerscopeError(f"{str(out)!r} is a file: name a folder")
+    if not hasattr(model.model, "save_pretrained"):
+        raise LayerscopeError(
+            f"{type(model.model).__name__} is a plain torch module: save its weights yourself"
+        )
+    try:
+        with without_bars():
+            model.model.save_pretrained(out)
+            if model.processor is not None:
+                model.processor.save_pretrained(out)
+            if (heads := model.own_heads()) is not None:
+                heads.save(out)
+            if not (out / CARD).exists():
+                _write_card(model, out, report)
+    except OSError as error:
+        raise LayerscopeError(
+            f"{str(out)!r} cannot be written ({error.strerror}): name another folder"
+        ) from error
+    # torch, of a weight without a storage that could be written
+    except RuntimeError as error:
+        raise LayerscopeError(
+            f"the weights of {type(model.model).__name__} cannot be written again, as quantised ones"
+        ) from error
+    names = ("exits", "threshold", "override", "calibration")
+    facts = {name: getattr(model, name) for name in names}
+    facts |= {"fingerprint": model.fingerprint(), "sha256": {}}
+    write_facts(out / FILE, STORE.what, facts)
+    return out
+
+
+def _write_card(model: Any, out: Path, report: ExitReport | None) -> None:
     """Write the card of an `ExitModel`, with what a report measured of it; the licence of its source comes too."""
     path = getattr(model.config, "_name_or_path", "")
     source = whereabouts(path, model.layered.loaded.revision)

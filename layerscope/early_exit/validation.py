@@ -18,8 +18,9 @@ from layerscope.inputs.corpus import seen_of
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
 from layerscope.models import Inputs, batches_of, encoder_for, setting
-from layerscope.models.encode import Encoder, read_as
+from layerscope.models.encode import Encoder
 from layerscope.models.layered import class_numbers
+from layerscope.models.modality import read_as
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from layerscope.models import (
     made_up_samples,
     setting,
 )
-from layerscope.models.encode import modality_of, positions
+from layerscope.models.modality import modality_of, positions
 from layerscope.truncation.depth import depth_of
 from layerscope.truncation.pipeline import checked_layers
 

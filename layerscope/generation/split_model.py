@@ -22,8 +22,8 @@ from layerscope.models import (
     replaced,
 )
 from layerscope.models.capture import Enough
-from layerscope.models.encode import positions
 from layerscope.models.forward import FAILURES, hidden_in, hidden_of, is_out_of_memory
+from layerscope.models.modality import positions
 from layerscope.models.stack import choose, find_stacks
 
 CACHES = ("past_key_values", "cache")

@@ -24,7 +24,8 @@ from layerscope.healing.outputs import Pupil, distances_on, loss_of
 from layerscope.models import LayeredModel
 from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
-from layerscope.models.encode import TextEncoder, embeddings
+from layerscope.models.encode import TextEncoder
+from layerscope.models.modality import embeddings
 
 STATE = "healing.pt"
 """The file of a healing that goes on."""

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from layerscope.core.errors import LayerscopeError, count
-from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.models import LayeredModel
+from layerscope.models.texts import distinct
 
 WINDOW = 128
 """Tokens of a window of running text, of which a language model learns."""
@@ -27,21 +25,11 @@ class Lessons:
     held: Sequence[Any]
 
 
-def distinct_samples(corpus: Corpus, model: LayeredModel, seed: int) -> list[Any]:
-    """Return each sample of a corpus that gives the model something to learn from once, in a seeded order.
-
-    A language model reads running text in windows.
-    """
-    if corpus.running and model.is_language_model:
-        tokenizer, longest = model.encoder.tokenizer, model.max_length or WINDOW  # type: ignore[attr-defined]  # it reads texts
-        corpus = pack(corpus, tokenizer, min(WINDOW, longest))
-    rows = np.random.default_rng(seed).permutation(np.flatnonzero(~corpus.copies))
-    samples = [corpus.samples[row] for row in rows]
-    least = 1
+def window_for(model: LayeredModel) -> int | None:
+    """Return how many tokens of running text a model learns from at once, None where that is not packed."""
     if model.is_language_model:
-        least = 2
-    lengths = np.array(model.encoder.lengths(samples))
-    return [samples[row] for row in np.flatnonzero(lengths >= least)]
+        return WINDOW
+    return None
 
 
 def check_enough(n: int, name: str, verb: str, fewest: int) -> None:
@@ -54,8 +42,8 @@ def check_enough(n: int, name: str, verb: str, fewest: int) -> None:
 
 def lessons_of(data: Any, model: LayeredModel, seed: int) -> Lessons:
     """Return the samples of any data in three parts; raises `LayerscopeError` for too few."""
-    corpus = open_corpus(data)
-    samples = distinct_samples(corpus, model, seed)
+    corpus = distinct(data, model, seed, window_for(model))
+    samples = [*corpus.samples]
     check_enough(len(samples), corpus.name, "healing", FEWEST)
     part = min(MOST, len(samples) // SHARE)
     return Lessons(samples[2 * part :], samples[:part], samples[part : 2 * part])

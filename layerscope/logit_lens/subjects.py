@@ -24,9 +24,10 @@ from layerscope.inputs.pairs import Ids, Pair, encoded
 from layerscope.logit_lens.along_text import phases
 from layerscope.logit_lens.reading import Kind
 from layerscope.models import LayeredModel
-from layerscope.models.encode import TextEncoder, positions
+from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
+from layerscope.models.modality import positions
 from layerscope.models.texts import following
 
 MASK = "[MASK]"

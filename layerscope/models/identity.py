@@ -13,7 +13,7 @@ from torch import nn
 from layerscope.inputs import Corpus
 from layerscope.models.encode import AudioEncoder, ImageEncoder, TextEncoder
 from layerscope.models.layered import LayeredModel
-from layerscope.models.loading import Loaded
+from layerscope.models.loaded import Loaded
 from layerscope.models.weights import dtype_of, numbers_of, parameters
 
 VALUES_PER_WEIGHT = 64

@@ -12,8 +12,8 @@ from layerscope.inputs import Waveform
 from layerscope.models import LayeredModel, Loaded, Override, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.checks import clear_inputs
-from layerscope.models.encode import modalities_of, modality_of, vocabulary
 from layerscope.models.forward import FAILURES, setting
+from layerscope.models.modality import modalities_of, modality_of, vocabulary
 from layerscope.models.options import InspectOptions
 from layerscope.models.probe import probe_sample
 from layerscope.models.stack import SeveralParts

@@ -15,7 +15,7 @@ from layerscope.models.capture import Visit, capture
 from layerscope.models.encode import Encoder, TextEncoder
 from layerscope.models.forward import Inputs, frame_mask, setting
 from layerscope.models.lens import Lens
-from layerscope.models.loading import Loaded
+from layerscope.models.loaded import Loaded
 from layerscope.models.pooling import Projection, Vectors, parse
 from layerscope.models.stack import Stack
 from layerscope.models.sublayers.watch import Sublayers, Tap

@@ -3,14 +3,14 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from logging import ERROR, LogRecord
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from layerscope.core import LayerscopeError, first_line, go_offline_without_hub
+from layerscope.core import LayerscopeError, go_offline_without_hub
 from layerscope.core.errors import needs
 from layerscope.models.checks import (
     EMBEDDED,
@@ -19,61 +19,17 @@ from layerscope.models.checks import (
     clear_errors,
     embedded,
 )
-from layerscope.models.encode import modalities_of, modality_of
 from layerscope.models.forward import setting
+from layerscope.models.loaded import SERVED, Loaded, eager
 from layerscope.models.mean_head import as_configured
+from layerscope.models.modality import modality_of
 from layerscope.models.options import LoadOptions
 from layerscope.models.placing import placing, torch_device, torch_dtype
+from layerscope.models.processors import load_processor
 from layerscope.models.weights import is_parallel, is_quantised
 
-SERVED = ("SentenceTransformer", "CrossEncoder", "SparseEncoder")
-"""The classes of sentence-transformers whose models are read."""
 POOLINGS = {"mean": ("mean",), "cls": ("cls",), "lasttoken": ("last",)}
 """What a SentenceTransformer calls the poolings that are ours too."""
-
-
-@dataclass
-class Loaded:
-    """A model as loaded: the module, its processor, and what its makers say about how it is served."""
-
-    module: nn.Module
-    processor: Any = None
-    name: str = ""
-    revision: str | None = None
-    pooling: tuple[str, ...] | None = None  # a SentenceTransformer's own
-    max_length: int | None = None
-    prompt: str = ""
-    notes: list[str] = field(default_factory=list)
-    lack: str = ""  # why a text model has no tokenizer, where it has none
-    served: Any = None  # the SentenceTransformer or SparseEncoder around the module, where there is one
-    chat: bool = False  # whether the chat template is around every text
-    reranker: Any = None  # the CrossEncoder around the module, where there is one
-
-    @property
-    def wrapper(self) -> str:
-        """The class of sentence-transformers that serves the model."""
-        around = self.served or self.reranker
-        for kind in type(around).__mro__:
-            if kind.__name__ in SERVED:
-                return kind.__name__
-        return SERVED[0]
-
-    def processor_for(self, modality: str) -> Any:
-        """Return what turns samples of this modality into inputs: of the processor of two towers, the part for it."""
-        parts = {
-            "text": "tokenizer",
-            "image": "image_processor",
-            "audio": "feature_extractor",
-        }
-        processor = getattr(self.processor, parts.get(modality, ""), self.processor)
-        if modality == "image" and hasattr(processor, "convert_tokens_to_ids"):
-            return None
-        return processor
-
-
-def eager(model: Any) -> Any:
-    """Return the model inside one that `torch.compile` gave: layers are read by hooks, and compiled code has none."""
-    return getattr(model, "_modules", {}).get("_orig_mod", model)
 
 
 def is_cross_encoder(model: Any) -> bool:
@@ -268,45 +224,6 @@ def _leave_head_out(loaded: Loaded, source: str, missing: list[str]) -> None:
         f"the checkpoint has no weights for its head ({missing[0]}): the head is left out"
     )
     loaded.module = getattr(loaded.module, base, loaded.module)
-
-
-def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any:
-    """Return the tokenizer, image processor (None where there is none) or feature extractor beside a model."""
-    import transformers
-
-    if modalities_of(module) == ["text", "image"]:
-        with suppress(Exception):  # what is there may be damaged
-            both = transformers.AutoProcessor.from_pretrained(source, **trust)
-            if hasattr(both, "tokenizer") and hasattr(both, "image_processor"):
-                return both
-    kind = getattr(module, "main_input_name", "input_ids")
-    if kind == "pixel_values":
-        with suppress(Exception):
-            return transformers.AutoImageProcessor.from_pretrained(
-                source, backend="pil", **trust
-            )
-        return None
-    what = "feature extractor"
-    auto = transformers.AutoFeatureExtractor
-    if kind == "input_ids":
-        what = "tokenizer"
-        auto = transformers.AutoTokenizer
-    try:
-        processor = auto.from_pretrained(source, **trust)
-        if what == "tokenizer":
-            _check_tokenizer(processor)
-        return processor
-    except Exception as error:  # a damaged tokenizer.json raises a bare one
-        raise LayerscopeError(
-            f"{source!r} has no {what} that can be loaded ({first_line(error, 120)}): save one with the model"
-        ) from error
-
-
-def _check_tokenizer(tokenizer: Any) -> None:
-    if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
-        raise ValueError("there is none")  # transformers makes up an empty one
-    if not isinstance(tokenizer.model_max_length, (int, float)):
-        raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}")
 
 
 def _class_of(config: Any, options: LoadOptions) -> Any:

@@ -6,7 +6,7 @@ what depends on it: a changed token, whether the model is causal; another sample
 samples may share a batch; a longer one beside it, whether padding is harmless.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +15,20 @@ from torch import Tensor, nn
 
 from layerscope.core import LayerscopeError
 from layerscope.inputs.pairs import Ids
+from layerscope.models.batch_probe import (
+    ROUNDING,
+    States,
+    agree,
+    states_of,
+    tested_in_batches,
+)
 from layerscope.models.capture import evaluating
-from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
+from layerscope.models.encode import Encoder, TextEncoder, encoder_for
 from layerscope.models.forward import Inputs, setting
 from layerscope.models.layered import LayeredModel
 from layerscope.models.lens import find_lens, token_read
-from layerscope.models.loading import Loaded
+from layerscope.models.loaded import Loaded
+from layerscope.models.modality import read_as
 from layerscope.models.options import Override
 from layerscope.models.pooling import find_projection
 from layerscope.models.stack import (
@@ -38,19 +46,6 @@ from layerscope.models.weights import input_device
 PROBED = 8
 """A model is probed with this many of the samples."""
 PROBE_TOKENS = 24
-SHARES = (0.5, 0.81)
-"""How much of a sample is put beside the whole: convolutions end differently on lengths that nothing divides."""
-ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
-"""Bytes of a number to the share of a state that rounding may change: some of its last places."""
-BATCHED = {2: 5e-2, 4: 1e-4, 8: 1e-4}
-"""The same where a batch of another size is computed in another order."""
-ALONE = "other samples in a batch change this model's states: every sample is run alone"
-BATCH_ON_AXIS_1 = "reads its batch on axis 1, [T, B, D], and gets [B, T, D]: build it with `batch_first=True`"
-UNPADDED = (
-    "padding changes this model's states: batches hold only samples of equal length"
-)
-States = dict[str, Tensor]
-"""Of one small batch, by site and layer, such as `raw.3`."""
 
 
 def find_layers(
@@ -104,7 +99,7 @@ def find_layers(
             causal=_is_causal(model, sample),
             pooling=_auto_pooling(model, inputs, last, samples),
         )
-        model = _tested_in_batches(model, sample, states)
+        model = tested_in_batches(model, sample, states)
         if sublayers:
             return _with_sublayers(model, inputs)
         return model
@@ -129,31 +124,6 @@ def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
             "the sounds are too short for this model: give longer ones"
         )
     return samples[lengths.index(max(lengths))]
-
-
-def beginning(sample: Any, share: float) -> Any:
-    """Return the first part of a probe's text or of a sound; of what has one size the whole."""
-    if isinstance(sample, Ids):
-        length = max(1, int(share * len(sample.ids)))
-        return Ids(sample.ids[:length])
-    wave = getattr(sample, "samples", None)
-    if wave is None:
-        return sample
-    length = max(1, int(share * len(wave)))
-    return replace(sample, samples=wave[:length])
-
-
-def states_of(model: LayeredModel, batch: Inputs | list[Any]) -> States:
-    """Return all states of a small batch, or of samples."""
-    states: States = {}
-
-    def keep(layer: int, site: str, tokens: Tensor) -> None:
-        states[f"{site}.{layer}"] = tokens.clone()
-
-    if not isinstance(batch, Inputs):
-        batch = model.encoder.batch(batch)
-    model.run(batch.to(model.device), keep)
-    return states
 
 
 def _find_stack(
@@ -240,7 +210,7 @@ def _is_causal(model: LayeredModel, sample: Any) -> bool:
     changed[0, middle] = others[0]
     before = _with_ids(model, inputs, name, ids)
     after = _with_ids(model, inputs, name, changed)
-    return _agree(before, after, middle, ROUNDING)
+    return agree(before, after, middle, ROUNDING)
 
 
 def _with_ids(model: LayeredModel, inputs: Inputs, name: str, ids: Tensor) -> States:
@@ -274,84 +244,3 @@ def _with_sublayers(model: LayeredModel, inputs: Inputs) -> LayeredModel:
             f"no sub-layers were found in the blocks of {model.name}: leave `sublayers` out"
         )
     return replace(model, sublayers=sublayers, notes=(*model.notes, *sublayers.notes))
-
-
-def _tested_in_batches(model: LayeredModel, sample: Any, alone: States) -> LayeredModel:
-    """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
-    together = states_of(model, [sample, _mate(sample)])
-    if not _agree(alone, together):
-        _refuse_batch_on_axis_1(model, sample, alone)
-        return replace(model, batching=False, notes=(*model.notes, ALONE))
-    short, other = (beginning(sample, share) for share in SHARES)
-    if short is sample or model.rank != 3:
-        return model
-    if all(_stands_padding(model, each, sample) for each in (short, other)):
-        return model
-    return replace(model, padding=False, notes=(*model.notes, UNPADDED))
-
-
-def _refuse_batch_on_axis_1(model: LayeredModel, sample: Any, alone: States) -> None:
-    """Raise for a module that mixes samples but none of the tokens of one: it takes tokens for samples."""
-    if model.rank != 3 or model.encoder.modality != "tensor" or model.tokens < 2:
-        return
-    changed = torch.as_tensor(sample).clone()
-    changed[0] = changed[0].flip(-1)
-    # in a causal model, too, later tokens read the first one
-    before = {key: states[:, 1:] for key, states in alone.items()}
-    after = {key: states[:, 1:] for key, states in states_of(model, [changed]).items()}
-    if _agree(before, after):
-        raise LayerscopeError(f"{model.name} {BATCH_ON_AXIS_1}")
-
-
-def _mate(sample: Any) -> Any:
-    """Return another sample of the same size: the first backwards, or upside down."""
-    if isinstance(sample, Ids):
-        return Ids(sample.ids[::-1])
-    if hasattr(sample, "rotate"):
-        return sample.rotate(180)
-    if hasattr(sample, "samples"):
-        return replace(sample, samples=sample.samples[::-1].copy())
-    return torch.as_tensor(sample).flip(-1)
-
-
-def _stands_padding(model: LayeredModel, short: Any, long: Any) -> bool:
-    """Return whether a sample beside a longer one keeps its states, and as many of them as it has alone."""
-    single = model.encoder.batch([short]).to(model.device)
-    pair = model.encoder.batch([short, long]).to(model.device)
-    alone = states_of(model, single)
-    both = states_of(model, pair)
-    length = _real(model, single, alone)
-    return _real(model, pair, both) == length and _agree(alone, both, length)
-
-
-def _real(model: LayeredModel, inputs: Inputs, states: States) -> int:
-    """Return how many states of the first sample are real."""
-    tokens = states["raw.0"]
-    mask = model.mask(inputs, tokens)
-    if mask is None:
-        return tokens.shape[1]
-    return int(mask[0].sum())
-
-
-def _agree(
-    one: States,
-    two: States,
-    length: int | None = None,
-    tolerances: Mapping[int, float] = BATCHED,
-) -> bool:
-    """Return whether the first states of the first sample are the same."""
-    for key, states in one.items():
-        if states.ndim != two[key].ndim:
-            return False
-        a = states[0, :length].float()
-        b = two[key][0, :length].float()
-        if a.shape != b.shape:
-            return False
-        if not bool(torch.isfinite(a).all()):
-            continue  # reported by the pass, with its sample
-        tolerance = tolerances[states.dtype.itemsize]
-        # token by token: next to one massive activation any other difference would look small
-        apart = (a - b).norm(dim=-1)
-        if bool((apart > tolerance * a.norm(dim=-1)).any()):
-            return False
-    return True

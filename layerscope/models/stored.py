@@ -14,7 +14,7 @@ from layerscope.models.capture import Visit
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import LayeredModel
-from layerscope.models.loading import Loaded
+from layerscope.models.loaded import Loaded
 from layerscope.models.stack import Stack
 
 NUMBER = "sample"

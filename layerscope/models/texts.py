@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from layerscope.core import LayerscopeError
-from layerscope.inputs import Corpus
+from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.windows import WINDOW
 from layerscope.models.layered import LayeredModel
 
@@ -26,6 +28,33 @@ def window_of(
             "`prompt` goes before texts, and these are packed into windows: leave one of the two out"
         )
     return min(chunk or WINDOW, model.max_length or WINDOW)
+
+
+def distinct(
+    data: Any,
+    model: LayeredModel,
+    seed: int,
+    window: int | None,
+    most: int | None = None,
+) -> Corpus:
+    """Return each sample of any data that a model makes something of, once, in a seeded order.
+
+    Running text is packed into windows of at most so many tokens, None for none. A language model
+    needs two tokens, to predict the second. At most `most` samples are looked at.
+    """
+    corpus = open_corpus(data)
+    if corpus.running and window is not None:
+        encoder: Any = model.encoder
+        tokens = min(window, model.max_length or window)
+        corpus = pack(corpus, encoder.tokenizer, tokens)
+    rows = np.random.default_rng(seed).permutation(np.flatnonzero(~corpus.copies))
+    rows = rows[:most]
+    least = 1
+    if model.is_language_model:
+        least = 2
+    samples = [corpus.samples[row] for row in rows]
+    lengths = np.array(model.encoder.lengths(samples))
+    return corpus.take(rows[lengths >= least].tolist())
 
 
 def refuse_chat(model: LayeredModel) -> None:

@@ -32,8 +32,8 @@ from layerscope.metrics.metric import How, Metric
 from layerscope.metrics.neural_collapse import FromCollapse
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, find_layers, load, vectors_for
-from layerscope.models.encode import modality_of
 from layerscope.models.identity import as_named
+from layerscope.models.modality import modality_of
 from layerscope.models.pooling import parse
 from layerscope.models.stored import StatesModel
 from layerscope.probes.scores import FromTarget

@@ -5,7 +5,6 @@ the states only what is looked at, layer by layer. Nothing here needs the model.
 """
 
 import shutil
-from collections.abc import Collection
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +18,7 @@ from layerscope.core import LayerscopeError, near, own_folder
 from layerscope.core.hub import page_folder
 from layerscope.core.saved import typed
 from layerscope.runs.folder import COLUMNS, RunFolder
+from layerscope.runs.lookup import chosen, need, square
 from layerscope.runs.registry import is_scalar, parse_key
 from layerscope.runs.states import (
     OWN,
@@ -191,7 +191,7 @@ class Run(Saved):
             return self.table()
         if step is None:
             step = steps[-1]
-        _need("step", step, steps)
+        need("step", step, steps)
         return self._long[self._long["step"] == step]
 
     def metric(
@@ -218,29 +218,12 @@ class Run(Saved):
             )
         if site == PROJECTED and self.projected:
             pooling = pooling or OWN
-        rows = _chosen(_chosen(rows, "variant", variant), "pooling", pooling)
+        rows = chosen(chosen(rows, "variant", variant), "pooling", pooling)
         if rows["layer_b"].notna().any():
-            return self._square(rows, site)
-        rows = _chosen(rows, "site", site, "raw")
+            return square(rows, site, self.layers, self.columns[0].site)
+        rows = chosen(rows, "site", site, "raw")
         layers = pd.Index(rows["layer"].astype(int), name="layer")
         return pd.Series(rows["value"].to_numpy(), index=layers, name=name)
-
-    def _square(self, rows: pd.DataFrame, site: str | None) -> pd.DataFrame:
-        """Return a metric of every two layers, the one after the final norm called `final`."""
-        if site is not None:
-            rows = _chosen(_chosen(rows, "site", site), "site_b", site)
-        first = self.columns[0].site
-        for name in ("layer", "layer_b"):
-            sites = rows[name.replace("layer", "site")]
-            names = rows[name].astype(object).where(sites == first, "final")
-            rows = rows.assign(**{name: names})
-        square = rows.pivot(index="layer", columns="layer_b", values="value")
-        order = pd.Index([*self.layers, "final"], dtype=object)
-        square = square.reindex(
-            index=order.intersection(square.index, sort=False),
-            columns=order.intersection(square.columns, sort=False),
-        )
-        return square.rename_axis(index="a", columns="b")
 
     def pooled(
         self, layer: int, site: str = "raw", pooling: str | None = None
@@ -262,11 +245,11 @@ class Run(Saved):
         sites = self.info["model"]["sites"]
         inside = sublayers_in(self.info)
         poolings = self.info["pooling"]
-        _need("layer", layer, self.layers)
+        need("layer", layer, self.layers)
         if site == PROJECTED and self.projected:
             poolings = [OWN]
         else:
-            _need("site", site, [*sites, *inside])
+            need("site", site, [*sites, *inside])
         if site in inside and layer not in inside[site]:
             raise LayerscopeError(
                 f"layer {layer} has no {site}: layers {', '.join(map(str, inside[site]))} have it"
@@ -274,7 +257,7 @@ class Run(Saved):
         pooling = pooling or poolings[0]
         if site in sites:
             poolings = [*poolings, *self.info["pair_pooling"]]
-        _need("pooling", pooling, poolings)
+        need("pooling", pooling, poolings)
         plan = self.folder.plan
         order = plan.loc[plan["view"] == 0, "sample"].sort_values().index
         return gather(self.folder, pooling, [Column(site, layer)], order)[:, 0].numpy()
@@ -343,30 +326,3 @@ class Run(Saved):
         if not frames:
             return alone
         return pd.concat(frames, ignore_index=True)
-
-
-def _need(what: str, name: object, available: Collection[object]) -> None:
-    """Raise `LayerscopeError` where a run has no layer, site, pooling or step of a name."""
-    if name not in available:
-        has = ", ".join(map(str, available)) or "none"
-        raise LayerscopeError(f"{what} {name!r} is not in this run: it has {has}")
-
-
-def _chosen(
-    rows: pd.DataFrame, column: str, wanted: str | None, default: str | None = None
-) -> pd.DataFrame:
-    """Return the rows of one variant, pooling or site: the one wanted, else the default or the first there is."""
-    values = list(rows[column].dropna().unique())
-    if wanted is None:
-        if not values:
-            return rows
-        wanted = values[0]
-        if default in values:
-            wanted = default
-    if wanted not in values:
-        metric = rows["metric"].iloc[0]
-        named = ", ".join(map(str, values)) or "none"
-        raise LayerscopeError(
-            f"{column} {wanted!r} is not there for {metric}: it has {named}"
-        )
-    return rows[rows[column] == wanted]

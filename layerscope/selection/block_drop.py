@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from layerscope.core import LayerscopeError, Reporter
-from layerscope.inputs import Corpus, open_corpus, pack
+from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.built_in import BUILT_IN
 from layerscope.models import (
-    LayeredModel,
     TextEncoder,
     evaluating,
 )
+from layerscope.models.texts import distinct
 from layerscope.runs.run import Run
 from layerscope.selection.removal import Choice, Removal
 from layerscope.truncation.depth import find_depth
@@ -48,7 +48,9 @@ def remove(
             f"drop {n} leaves none of the {depth} blocks of {source.name}: give 1 to {depth - 1}"
         )
     model.stack.check_single(range(1, depth + 1))  # before the long part
+    window = None
     if isinstance(model.encoder, TextEncoder):
+        window = WINDOW
         options = run.info["options"]
         reading = {
             name: options[name]
@@ -56,7 +58,12 @@ def remove(
             if options.get(name)
         }
         model = replace(model, encoder=replace(model.encoder, **reading))
-    samples, name = _samples(_corpus(run, data), model, seed)
+    corpus = distinct(_corpus(run, data), model, seed, window, CHOOSE + JUDGE)
+    samples = [*corpus.samples]
+    if len(samples) < FEWEST:
+        raise LayerscopeError(
+            f"{corpus.name} has {len(samples)} distinct samples: give {FEWEST} or more as `data`"
+        )
     half = min(CHOOSE, len(samples) // 2)
     models = n * depth - n * (n - 1) // 2 + 6
     with evaluating(model.module), reporter.bar("blocks", models, "models") as advance:
@@ -80,33 +87,13 @@ def remove(
         source.name,
         depth,
         judging.kind,
-        name,
+        corpus.name,
         half,
         len(samples) - half,
         tuple(sorted(choices, key=lambda each: (each.fault != "", each.chosen_on))),
         tuple(influence.tolist()),
         str(run.path),
     )
-
-
-def _samples(corpus: Corpus, model: LayeredModel, seed: int) -> tuple[list[Any], str]:
-    """Return distinct samples that give the model something to say, in a seeded order, and the name of their data."""
-    if corpus.running and isinstance(model.encoder, TextEncoder):
-        corpus = pack(
-            corpus, model.encoder.tokenizer, min(WINDOW, model.encoder.max_length)
-        )
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(~corpus.copies))
-    drawn = [corpus.samples[i] for i in order[: CHOOSE + JUDGE]]
-    least = 2 if model.is_language_model else 1
-    lengths = model.encoder.lengths(drawn)
-    samples = [
-        one for one, length in zip(drawn, lengths, strict=True) if length >= least
-    ]
-    if len(samples) < FEWEST:
-        raise LayerscopeError(
-            f"{corpus.name} has {len(samples)} distinct samples: give {FEWEST} or more as `data`"
-        )
-    return samples, corpus.name
 
 
 def _corpus(run: Run, data: Any) -> Corpus:

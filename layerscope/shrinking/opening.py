@@ -7,7 +7,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.labels import Judged, is_target
-from layerscope.healing.lessons import check_enough, distinct_samples
+from layerscope.healing.lessons import check_enough, window_for
 from layerscope.healing.outputs import (
     reads_logits,
 )
@@ -16,6 +16,7 @@ from layerscope.inputs.pairs import paired
 from layerscope.inputs.tables import table_of
 from layerscope.models import LayeredModel
 from layerscope.models.layered import truth_of
+from layerscope.models.texts import distinct
 from layerscope.shrinking.tasks import (
     FOLDS,
     HELD,
@@ -56,7 +57,8 @@ def task_of(
     if full.reads_pairs:
         corpus = paired(corpus, data, text_column)
     if corpus.labels is None or full.is_language_model:
-        samples = distinct_samples(corpus, full, seed)[:most]
+        every = distinct(corpus, full, seed, window_for(full))
+        samples = [*every.samples][:most]
         check_enough(len(samples), corpus.name, VERB, FEWEST)
         part = split(len(samples), seed)
         if full.is_language_model:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.healing.healing import Plan
-from layerscope.healing.lessons import Lessons, distinct_samples
-from layerscope.inputs import open_corpus
+from layerscope.healing.lessons import Lessons, window_for
 from layerscope.inputs.pairs import Pair
+from layerscope.models.texts import distinct
 from layerscope.shrinking.job import WORK, Job, paired
 from layerscope.shrinking.same_space import write_mapped
 from layerscope.shrinking.shrunk import Offer
@@ -154,7 +154,9 @@ def _lessons(job: Job) -> Lessons:
     if more is None and reads_texts and len(learn) < FEW:
         more = "stdlib-docs"
     if more is not None:
-        others = distinct_samples(open_corpus(more), job.source.model, job.options.seed)
+        model = job.source.model
+        corpus = distinct(more, model, job.options.seed, window_for(model))
+        others = [*corpus.samples]
         if encoder.modality == "text":
             seen = {*learn, *(text for part in apart for text in part)}
             others = [text for text in others if text not in seen]

@@ -4,20 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
-from layerscope.core import LayerscopeError, count, existing, listed, near
+from layerscope.core import LayerscopeError, count, listed
 from layerscope.core.labels import is_target
 from layerscope.inputs import Corpus, open_corpus, pack
-from layerscope.inputs.columns import missing
 from layerscope.inputs.corpus import Digests, kept_digests
-from layerscope.inputs.pairs import SECOND, Pair, encoded, paired
-from layerscope.inputs.tables import table_of
+from layerscope.inputs.pair_tables import SCORE, pair_corpus, row_numbers
+from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.tagged import first_tokens, tagged_rows
 from layerscope.training.examples import (
     Examples,
@@ -31,8 +27,6 @@ from layerscope.training.options import MODALITIES, SENTENCES, TAGGING, Settings
 HELD_OUT = 0.1
 """Share of the training data that is held out where no other data are given to evaluate on."""
 LANGUAGE = "causal-lm"
-PAIRS = (*SECOND.items(), ("anchor", "positive"))
-SCORE = "score"
 
 
 def read(
@@ -43,12 +37,18 @@ def read(
 ) -> Corpus:
     """Return data as the task reads them; raises `LayerscopeError` for what is not there or of another kind."""
     if task == SENTENCES:
-        return read_pairs(data, label_column)
+        corpus = pair_corpus(data, label_column, SENTENCES)
+        note = "no scores: a pair's second text is to be found among those of its batch (in-batch negatives)"
+        if corpus.labels is not None:
+            note = (
+                f"scores: column {label_column or SCORE!r}, learnt as an order (CoSENT)"
+            )
+        return replace(corpus, notes=(note,))
     if task == TAGGING:
         tagged = tagged_rows(data, TAGGING)
         labels: Any = tagged.labels
         return Corpus(
-            tagged.name, "text", tagged.sentences, _numbers(len(labels)), labels
+            tagged.name, "text", tagged.sentences, row_numbers(len(labels)), labels
         )
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
     modality = MODALITIES.get(task, "text")
@@ -59,69 +59,6 @@ def read(
     if task in ("auto", "classification"):
         return paired(corpus, data, text_column)
     return corpus
-
-
-def read_pairs(data: Any, score_column: str | None) -> Corpus:
-    """Return the pairs of texts of a table; their labels are scores, None where it has no such column.
-
-    Raises `LayerscopeError` for data that are no table, without columns of pairs, and with empty or
-    odd cells.
-    """
-    source = "the data frame"
-    name = "frame"
-    if isinstance(data, (str, Path)):
-        path = existing(data, "data")
-        source = str(path)
-        name = path.name.partition(".")[0]
-    frame = table_of(data)
-    if frame is None:
-        raise LayerscopeError(
-            f"{data} is no table: {SENTENCES} reads pairs of texts from CSV, TSV, JSONL or Parquet"
-        )
-    frame = frame.rename(columns=str.strip)
-    pairs = [pair for pair in PAIRS if {*pair} <= {*frame}]
-    if not pairs:
-        raise LayerscopeError(
-            f"{source} has no pairs of texts: it needs text_a and text_b, or anchor and positive, and has "
-            f"{', '.join(frame)}"
-        )
-    pair = pairs[0]
-    for side in pair:
-        _refuse_rows(missing(frame[side].tolist()), side, source)
-    texts = frame[[*pair]].astype(str).itertuples(index=False)
-    samples = tuple(map(Pair._make, texts))
-    numbers = _numbers(len(frame))
-    column = score_column or SCORE
-    if column in frame:
-        note = f"scores: column {column!r}, learnt as an order (CoSENT)"
-        scores = _scores(frame[column], source)
-        return Corpus(name, "text", samples, numbers, scores, (note,))
-    if score_column is not None:
-        hint = near(score_column, list(frame)) or ":"
-        raise LayerscopeError(
-            f"{source} has no column {score_column!r}{hint} it has {', '.join(frame)}"
-        )
-    note = "no scores: a pair's second text is to be found among those of its batch (in-batch negatives)"
-    return Corpus(name, "text", samples, numbers, None, (note,))
-
-
-def _scores(column: pd.Series, source: str) -> Any:
-    """Return the scores of pairs as numbers, of which two must differ."""
-    scores = pd.to_numeric(column, errors="coerce").astype("float64")
-    _refuse_rows(~np.isfinite(scores.to_numpy()), "number as its score", source)
-    if scores.nunique() < 2:
-        raise LayerscopeError(
-            f"every score of {source} is {scores.iloc[0]:g}: give two different ones"
-        )
-    return tuple(scores.tolist())
-
-
-def _refuse_rows(wrong: NDArray[np.bool_], lacks: str, source: str) -> None:
-    """Raise where a row of a table lacks something."""
-    if wrong.any():
-        raise LayerscopeError(
-            f"{source}: row {wrong.argmax()} has no {lacks}: fill it in, or leave the row out"
-        )
 
 
 def choose_task(data: Corpus) -> str:
@@ -212,11 +149,6 @@ def _classes(corpus: Corpus, task: str) -> tuple[str, ...]:
         )
     ordered = sorted(labels, key=lambda label: (isinstance(label, str), label))
     return tuple(map(str, ordered))
-
-
-def _numbers(n: int) -> tuple[str, ...]:
-    """Return names of samples that have none: their numbers."""
-    return tuple(map(str, range(n)))
 
 
 def describe(corpus: Corpus) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from layerscope.models.checks import (
     embedded,
     near_folder,
 )
-from layerscope.models.loading import eager, is_cross_encoder
+from layerscope.models.loaded import eager
+from layerscope.models.loading import is_cross_encoder
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.models.whereabouts import Whence, whereabouts
 

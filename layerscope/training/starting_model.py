@@ -14,11 +14,9 @@ from layerscope.models.checks import (
     clear_errors,
     embedded,
 )
-from layerscope.models.loading import (
-    load_processor,
-    sentence_transformer,
-)
+from layerscope.models.loading import sentence_transformer
 from layerscope.models.mean_head import as_configured, mean_headed
+from layerscope.models.processors import load_processor
 from layerscope.training.options import SENTENCES, TAGGING, TASKS, Settings
 from layerscope.training.origin import Origin
 

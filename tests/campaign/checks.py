@@ -15,7 +15,7 @@ from tiny import tokenizer
 from torch import Tensor, nn
 
 import layerscope
-from layerscope.models.encode import modality_of
+from layerscope.models.modality import modality_of
 
 CLOSE = 2e-4
 METRICS = "effective_rank,curvature,prompt_entropy"

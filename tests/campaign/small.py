@@ -13,7 +13,7 @@ from campaign.feeding import feed, run, samples
 from models.zoo import randomise_norms
 from torch import nn
 
-from layerscope.models.encode import modality_of
+from layerscope.models.modality import modality_of
 
 LAYERS, HEADS, VOCABULARY = 3, 4, 99
 MOST = 40_000_000

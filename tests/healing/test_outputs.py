@@ -12,7 +12,7 @@ import torch
 from layerscope import LayerscopeError
 from layerscope.healing import healing
 from layerscope.healing.healing import Plan, Progress, _batches, _share, _steps
-from layerscope.healing.lessons import FEWEST, distinct_samples, lessons_of
+from layerscope.healing.lessons import FEWEST, lessons_of, window_for
 from layerscope.healing.outputs import (
     Outputs,
     Pupil,
@@ -24,6 +24,7 @@ from layerscope.healing.outputs import (
 from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override
 from layerscope.models.lens import skipping
+from layerscope.models.texts import distinct
 from layerscope.truncation.source import Source, open_source
 
 one_thread = tiny.one_thread
@@ -194,9 +195,10 @@ def test_lessons_are_distinct_and_apart(tmp_path: Path) -> None:
 def test_a_language_model_reads_running_text_in_windows(tmp_path: Path) -> None:
     model = opened(tiny.gpt2, tmp_path, special=False).model
     (tmp_path / "text.txt").write_text("\n".join(tiny.texts(60)))
-    windows = distinct_samples(open_corpus(tmp_path / "text.txt"), model, seed=0)
+    window = window_for(model)
+    windows = distinct(tmp_path / "text.txt", model, 0, window).samples
     lengths = model.encoder.lengths(windows)
     assert len(windows) > 3 and min(lengths) >= 2 and max(lengths) == 64
     # one token has no next one, two have
-    lines = distinct_samples(open_corpus(["w1", "w1 w2", "w3 w4 w5"]), model, seed=0)
+    lines = distinct(["w1", "w1 w2", "w3 w4 w5"], model, 0, window).samples
     assert sorted(lines) == ["w1 w2", "w3 w4 w5"]
