@@ -160,7 +160,8 @@ def test_a_text_classifier_is_tuned_on_a_folder_of_tables(
     folder.mkdir(parents=True)
     for name in ("train.csv", "dev.csv"):
         (folder / name).write_text("\n".join(rows))
-    setup = glue.Glue("minilm", ("rte",), 2e-5, 16, 8, seeds=1)
+    model = encoder(tmp_path / "encoder")
+    setup = glue.Glue(model, ("rte",), 2e-5, 16, 8, seeds=1)
     options = {"data_dir": tmp_path / "data"}
     board = run(["T-fig8"], {"T-fig8": setup}, tmp_path / "out", monkeypatch, **options)
     (command,) = board["T-fig8"].commands

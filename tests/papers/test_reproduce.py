@@ -185,7 +185,7 @@ def test_the_list(cli):
 
 
 def test_a_claim_about_training_from_nothing_and_again(tmp_path, monkeypatch):
-    small = replace(vision.SMALL, depth=3, width=16, heads=2, epochs=0.5, seeds=3)
+    small = replace(vision.SMALL, depth=2, width=16, heads=2, epochs=0.05, seeds=3)
     recipe = replace(catalogue.recipes()["T-fig16"], scales={"small": small})
     monkeypatch.setattr(catalogue, "recipes", lambda: {"T-fig16": recipe})
     made = []
@@ -218,9 +218,9 @@ def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path):
     longer = GPT2Config(**tiny.gpt2().config.to_diff_dict() | {"n_positions": 128})
     model = tiny.saved(GPT2LMHeadModel(longer), tmp_path / "mine", special=False)
     data = tmp_path / "mine.txt"
-    data.write_text("\n".join(text for text in tiny.texts(200) if " " in text))
+    data.write_text("\n".join(text for text in tiny.texts(120) if " " in text))
     yours = ("--model", model, "--data", data, "--out", tmp_path / "board")
-    printed = cli("reproduce", "L-rows", *yours)
+    printed = cli("reproduce", "L-rows", "--jobs", 1, *yours)
     assert printed.status == 0, printed.err
     result = json.loads(
         (tmp_path / "board" / "L-rows-yours" / "result.json").read_text()
