@@ -1,10 +1,6 @@
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from small_runs import bare, by_layer, labelled, pairs, rows, written
@@ -22,9 +18,6 @@ __all__ = [
     "unread",
     "written",
 ]
-if TYPE_CHECKING:
-    from chromium import Browser
-    from commands import Forks
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a job started in the background hears no Ctrl-C, nor would the processes that tests start and
@@ -33,22 +26,20 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collect_file(
-    file_path: Path,
-) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+def pytest_collect_file(file_path):
     """Examples are in the package: a test file is not searched for them, nor a helper beside it imported for that."""
     return [found for found in (yield) if type(found) is pytest.Module]
 
 
 @pytest.fixture(autouse=True, scope="session")
-def timed_once() -> None:
+def timed_once():
     from commands import time_once
 
     time_once()
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
+def shared():
     """Return the folder of reference values and models that lies beside the checkout."""
     beside = Path(__file__).resolve().parents[2] / "shared"
     folder = Path(os.environ.get("LAYERSCOPE_SHARED", beside))
@@ -58,7 +49,7 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def published(shared: Path) -> Path:
+def published(shared):
     """Return what the authors of Layer by Layer published for two models."""
     folder = shared / "data" / "published_layerwise"
     if not folder.is_dir():
@@ -67,7 +58,7 @@ def published(shared: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser():
     """One Chromium for all tests of a session: no second one starts beside it."""
     from chromium import started
 
@@ -76,7 +67,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+def forks(tmp_path_factory):
     """One warm process for all tests of a session, of which every command that needs a process is a fork."""
     from commands import Forks
 

@@ -10,7 +10,7 @@ from layerscope.core.prefetch import ahead
 def test_the_next_one_is_made_while_this_one_is_worked_on():
     second_begun, seen = threading.Event(), []
 
-    def make(item: int) -> int:
+    def make(item):
         if item == 1:
             second_begun.set()
         return 10 * item

@@ -90,7 +90,7 @@ def test_the_packages_of_an_extra_are_those_that_it_installs():
     )["project"]
     extras = project["optional-dependencies"]
 
-    def installed_by(extra: str) -> set[str]:
+    def installed_by(extra):
         brought = set[str]()
         for requirement in extras[extra]:
             name, _, others = re.split(r"[<>=]", requirement)[0].partition("[")

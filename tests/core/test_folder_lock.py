@@ -14,7 +14,7 @@ BUSY = "another process is writing to"
 
 
 def test_without_locks_jobs_go_on(tmp_path, monkeypatch):
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)

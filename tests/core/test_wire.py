@@ -9,8 +9,6 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +51,7 @@ def teams(monkeypatch):
         timeout=timedelta(seconds=60),
     )
 
-    def join(rank: int) -> Team:
+    def join(rank):
         own = TCPStore(
             "127.0.0.1", store.port, is_master=False, timeout=timedelta(seconds=60)
         )
@@ -70,7 +68,7 @@ def test_values_of_any_size_arrive_and_none_stays_in_the_store(teams):
     found, threads, store = teams
     sizes = [[], [], []]
 
-    def share(team: Team) -> None:
+    def share(team):
         for turn in range(6):
             team.begin()
             # 20 MB
@@ -110,10 +108,10 @@ def test_the_first_of_those_that_end_together_is_the_first_process(teams):
 class Harm:
     """Whose pickle, read, makes a file."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file):
         self.file = file
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.mkdir, (str(self.file),)
 
 
@@ -161,7 +159,7 @@ def test_a_message_names_no_class_but_dataclasses_of_layerscope(tree):
 def test_all_raise_the_first_error_of_the_verb_and_go_on_with_the_next(teams):
     found, threads, _ = teams
 
-    def fail(team: Team) -> str:
+    def fail(team):
         team.begin()
         if team.rank == 1:
             team.fail(ValueError("of process 1"))

@@ -5,6 +5,6 @@ from layerscope.early_exit import ExitModel
 
 
 @pytest.fixture(scope="module")
-def bert() -> ExitModel:
+def bert():
     model, processor = CASES["bert"]()
     return ExitModel(model, processor=processor)

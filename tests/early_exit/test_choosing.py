@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from populations import recorded
 
-from layerscope.early_exit.cost_model import Costs, Exits, choose_exits
+from layerscope.early_exit.cost_model import Costs, choose_exits
 from layerscope.early_exit.findings import judged
 from layerscope.early_exit.timing import speedup
 
@@ -59,7 +59,7 @@ def test_a_model_of_one_layer_has_nothing_to_choose():
 def greediest(samples, goal):
     """Return the least threshold of a grid with which so few disagree."""
 
-    def allowed(exits: Exits) -> float:
+    def allowed(exits):
         for threshold in np.linspace(0.3, 1, 50):
             if samples.disagrees(samples.leaves(exits, threshold)).mean() <= goal:
                 return float(threshold)

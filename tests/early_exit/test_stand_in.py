@@ -18,7 +18,7 @@ from classifiers import (
     state_of,
     truncated,
 )
-from torch import Tensor, nn
+from torch import nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
@@ -74,7 +74,7 @@ def test_an_exception_leaves_the_model_as_it_was():
     model = ExitModel(module, processor=processor, exits=(1, 2), threshold=0.3)
     inputs, before = batch_for(model, 4), state_of(module)
 
-    def breaks(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
+    def breaks(layer, logits, rows):
         if layer == 2:
             raise KeyError("broken")
         return torch.arange(len(rows)) == 0
@@ -106,7 +106,7 @@ def test_threads_wait_for_each_other(bert):
     wanted += [plain(bert.model, inputs) for inputs in batches]
     found = {}
 
-    def work(i: int) -> None:
+    def work(i):
         for _ in range(5):
             found[i] = (off if i > 3 else model if i % 2 else other)(
                 **batches[i % 4].named

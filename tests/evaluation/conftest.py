@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import tiny
@@ -9,12 +7,12 @@ from layerscope.profiling import forward_pass
 
 
 @pytest.fixture(scope="module")
-def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
+def vit(tmp_path_factory):
     return str(tiny.vit(tmp_path_factory.mktemp("models") / "tiny-vit"))
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
+def llama(tmp_path_factory):
     return str(
         tiny.saved(
             tiny.llama(),
@@ -25,7 +23,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> str:
+def texts(tmp_path):
     """A table of 60 texts that are of class a where they begin with an even word."""
     rows = tiny.texts(60)
     labels = ["ab"[int(text.split()[0][1:]) % 2] for text in rows]
@@ -36,12 +34,12 @@ def texts(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def counted(monkeypatch):
     """Every sample of a task of mteb that goes through a model, in order."""
     seen: list[object] = []
     batch = TextStates._batch
 
-    def counting(self: TextStates, samples: list[object], longest: int) -> dict:
+    def counting(self, samples, longest):
         seen.extend(samples)
         return batch(self, samples, longest)
 
@@ -50,12 +48,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.fixture
-def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def forwards(monkeypatch):
     """How many samples each forward of the pass held."""
     seen: list[int] = []
     forward = forward_pass._forward
 
-    def counting(job: object, rows: pd.DataFrame, *more: object) -> dict:
+    def counting(job, rows, *more):
         seen.append(len(rows))
         return forward(job, rows, *more)
 

@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -65,7 +64,7 @@ def test_failed_in_the_second_task_nothing_is_embedded_twice(
 ):
     judged = []
 
-    def stopping(task: object, encoder: object) -> object:
+    def stopping(task, encoder):
         judged.append(encoder)
         if len(judged) == 8:
             encoder.encode(
@@ -124,7 +123,7 @@ def test_a_model_and_a_truncated_one_score_as_mteb_scores_them(tasks, tmp_path):
     modules = [body, Pooling(32, pooling_mode="mean")]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "whole"))
 
-    def scores_of(model: Path) -> dict[str, float]:
+    def scores_of(model):
         plain = SentenceTransformer(str(model), device="cpu")
         how = {"cache": None, "co2_tracker": False, "show_progress_bar": False}
         results = mteb.evaluate(plain, open_tasks(tasks)[0], **how).task_results
@@ -143,7 +142,7 @@ def test_a_model_and_a_truncated_one_score_as_mteb_scores_them(tasks, tmp_path):
     assert found.table().loc[2].to_dict() == reference
 
 
-def written(folder, **columns: list[object]):
+def written(folder, **columns):
     path = folder / "rows.csv"
     pd.DataFrame(columns).to_csv(path, index=False)
     return str(path)
@@ -296,7 +295,7 @@ def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(
 ):
     import mteb
 
-    def unreachable(self: object, **options: object) -> None:
+    def unreachable(self, **options):
         raise ConnectionError("no hub")
 
     monkeypatch.setattr(type(mteb.get_task("STSBenchmark")), "load_data", unreachable)
@@ -361,7 +360,7 @@ def test_a_cls_pooled_encoder_keeps_its_sts_tasks(tasks, tmp_path, capsys):
 def test_what_a_judge_raises_is_one_line_with_task_and_layer(
     model, tasks, monkeypatch, tmp_path, kind
 ):
-    def broken(*args: object, **options: object) -> object:
+    def broken(*args, **options):
         raise ValueError("no such thing\nand more")
 
     if kind == "sts":

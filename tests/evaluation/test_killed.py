@@ -62,7 +62,7 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
     ].to_csv(tmp_path / "few.csv", index=False)
     rows.to_csv(tmp_path / "many.csv", index=False)
 
-    def far_enough() -> bool:
+    def far_enough():
         # the states of the first task go while we look
         with suppress(FileNotFoundError):
             return (

@@ -4,7 +4,6 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import lm_eval
 import pytest
@@ -61,12 +60,7 @@ def documents(n=12, longest=90):
 def write(tmp_path):
     """Write a task and its documents, and return the path of its file."""
 
-    def written(
-        name: str,
-        config: dict[str, Any],
-        rows: list[dict[str, Any]] | None = None,
-        **more: Any,
-    ) -> str:
+    def written(name, config, rows=None, **more):
         data, path = tmp_path / f"{name}.json", tmp_path / f"{name}.yaml"
         data.write_text(
             "\n".join(map(json.dumps, documents() if rows is None else rows)),
@@ -100,7 +94,7 @@ def gpt2(tmp_path):
     return str(tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False))
 
 
-def judged(lm, *paths: str):
+def judged(lm, *paths):
     """Return the harness's results of each task by itself, and the answers to its requests."""
     results, answers = {}, {}
     for path in paths:
@@ -122,7 +116,7 @@ def judged(lm, *paths: str):
     return results, answers
 
 
-def backend(folder, **how: Any):
+def backend(folder, **how):
     own = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return HFLM(
         own, tokenizer=hf.AutoTokenizer.from_pretrained(folder), batch_size=4, **how

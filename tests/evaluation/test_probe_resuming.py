@@ -4,7 +4,6 @@ import json
 import signal
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 import layerscope
@@ -30,7 +29,7 @@ def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
 ):
     computed = probed("linear-probe", monkeypatch)
 
-    def evaluate(**options: object) -> layerscope.scores.Evaluation:
+    def evaluate(**options):
         computed.clear()
         return layerscope.evaluate(
             vit,
@@ -99,7 +98,7 @@ def test_killed_between_layers_it_keeps_what_is_done(forks, vit, tmp_path, monke
 
 
 def test_a_damaged_file_of_scores_is_refused_and_judged_again(vit, tmp_path):
-    def evaluate() -> pd.DataFrame:
+    def evaluate():
         return layerscope.evaluate(
             vit,
             "knn-probe:digits",

@@ -51,7 +51,7 @@ def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers):
     assert found.table().loc[0, "answers"] < found.table().loc[6, "answers"]
 
 
-def written(folder, **columns: list[object]):
+def written(folder, **columns):
     pd.DataFrame(columns).to_csv(folder / "rows.csv", index=False)
     return str(folder / "rows.csv")
 

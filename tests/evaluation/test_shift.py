@@ -116,7 +116,7 @@ def texts_like(later):
 
 
 def test_what_is_no_shift_is_one_line(cli, texts, later, tmp_path):
-    def line(shift: str, *tasks: str) -> str:
+    def line(shift, *tasks):
         given = [
             word
             for task in tasks or (f"linear-probe:{texts}",)
@@ -128,7 +128,7 @@ def test_what_is_no_shift_is_one_line(cli, texts, later, tmp_path):
         assert done.status == 2 and not (tmp_path / "out").exists()
         return done.line
 
-    def written(name: str, **columns: list[str]) -> str:
+    def written(name, **columns):
         pd.DataFrame(columns).to_csv(tmp_path / name, index=False)
         return str(tmp_path / name)
 

@@ -7,7 +7,7 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 
 
-def wrong(tmp_path, kind, **columns: list[object]):
+def wrong(tmp_path, kind, **columns):
     path = tmp_path / "rows.csv"
     pd.DataFrame(columns).to_csv(path, index=False)
     return f"{kind}:{path}"
@@ -54,7 +54,7 @@ def test_wrong_data_are_refused_in_one_line(cli, tmp_path, kind, columns, line):
 
 
 def test_models_that_do_not_fit_are_refused_in_one_line(vit, llama, texts, tmp_path):
-    def line(model: object, tasks: object, **options: object) -> str:
+    def line(model, tasks, **options):
         with pytest.raises(LayerscopeError) as caught:
             layerscope.evaluate(
                 model, tasks, tmp_path / "out", progress=False, **options

@@ -9,9 +9,7 @@ from layerscope.truncation import truncate
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=name_of)
-def family(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Family:
+def family(request, tmp_path_factory):
     model, out = loud(request.param()), tmp_path_factory.mktemp("cuts")
     cuts = {L: model}
     for k in (1, 2):

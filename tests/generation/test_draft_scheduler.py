@@ -1,7 +1,6 @@
 """Which layer drafts and how much follows acceptance and cost; layers are compared again while a text is written."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +71,7 @@ def test_layers_are_compared_where_the_text_is_kept(monkeypatch, sample):
     monkeypatch.setattr(DraftScheduler, "compared", lambda self: [1])
     observe = DraftScheduler.observe
 
-    def noted(self: DraftScheduler, layer: int, accepted: Any) -> None:
+    def noted(self, layer, accepted):
         found = [*accepted]
         seen.append((layer, found))
         observe(self, layer, found)

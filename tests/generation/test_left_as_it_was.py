@@ -43,13 +43,13 @@ def test_the_model_is_left_as_it_was_whatever_happens(call):
     model.model.layers[0].eval()
     calls, last = 0, 10**9
 
-    def count(*_: object) -> None:
+    def count(*_):
         nonlocal calls
         calls += 1
         if calls == last:
             raise Stop
 
-    def work() -> None:
+    def work():
         if call == "score":
             score(model, prompts())
         else:

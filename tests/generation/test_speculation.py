@@ -1,7 +1,5 @@
 """Self-speculative decoding: the text of `model.generate`, with drafts accepted and rejected, in every family."""
 
-from typing import Any
-
 import pytest
 import torch
 import transformers as hf
@@ -41,7 +39,7 @@ gpt_neo = family(
 mpt = family("Mpt", max_seq_len=PROMPT + NEW)
 
 
-def windowed(name, kind="sliding_attention", **options: Any):
+def windowed(name, kind="sliding_attention", **options):
     """Return what makes a model whose first and last layer see a few tokens only."""
     kinds = {"sliding_window": WINDOW, "layer_types": [kind, "full_attention", kind]}
     return family(name, **kinds | options)
@@ -229,18 +227,16 @@ def test_a_stop_of_the_caller_and_a_streamer():
     full = model.generate(**options)[0, 12:].tolist()
 
     class After(hf.StoppingCriteria):
-        def __call__(
-            self, input_ids: torch.Tensor, scores: Any, **_: Any
-        ) -> torch.Tensor:
+        def __call__(self, input_ids, scores, **_):
             return input_ids[:, -1] == full[9]
 
     seen = []
 
     class Keeps(hf.TextStreamer):
-        def put(self, value: torch.Tensor) -> None:
+        def put(self, value):
             seen.extend(value.view(-1).tolist())
 
-        def end(self) -> None:
+        def end(self):
             seen.append(-1)
 
     speculation = SelfSpeculation(model, LAYER, DRAFTED)
@@ -343,9 +339,7 @@ def test_a_model_whose_attention_sees_padding_cannot_draft():
     model = made(zoo.llama)
     forward = type(model).forward
 
-    def blind(
-        self: Any, input_ids: torch.Tensor, attention_mask: Any = None, **how: Any
-    ) -> Any:
+    def blind(self, input_ids, attention_mask=None, **how):
         return forward(self, input_ids, **how)
 
     model.forward = blind.__get__(model)

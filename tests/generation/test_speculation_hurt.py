@@ -1,7 +1,5 @@
 """Self-speculation that is interrupted or fails: one line, and the model is left as it was."""
 
-from typing import Any
-
 import pytest
 import torch
 import transformers as hf
@@ -18,11 +16,11 @@ OPTIONS = talkers.GREEDY | {"max_new_tokens": 16}
 class Breaks(hf.TextStreamer):
     """Raises at the fifth token."""
 
-    def __init__(self, error: type[BaseException]) -> None:
+    def __init__(self, error):
         super().__init__(talkers.TOKENIZER)
         self.error, self.left = error, 5
 
-    def put(self, value: torch.Tensor) -> None:
+    def put(self, value):
         self.left -= 1
         if not self.left:
             raise self.error
@@ -53,7 +51,7 @@ def test_logits_that_are_nan(sample, where):
     model, options = made(zoo.llama), OPTIONS | {"do_sample": sample}
     calls = []
 
-    def spoiled(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
+    def spoiled(_, __, output):
         calls.append(1)
         return output * (
             torch.nan if len(calls) > (0 if where == "prompt" else 6) else 1

@@ -1,6 +1,5 @@
 """Healing: closer to the full model on samples held out, the same after a kill, and never worse than the cut."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -45,12 +44,12 @@ def pupil(name, folder):
 class Interrupting(Reporter):
     """Ends a healing after some steps, as Ctrl-C does."""
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, after):
         self.left = after
 
     @contextmanager
-    def bar(self, *_: object) -> Iterator[object]:
-        def advance(steps: int, note: str = "") -> None:
+    def bar(self, *_):
+        def advance(steps, note=""):
             self.left -= steps
             if self.left < 0:
                 raise KeyboardInterrupt

@@ -1,7 +1,6 @@
 """What is compared of two models, against formulas written out, and the schedule of a healing."""
 
 from itertools import count
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -25,22 +24,22 @@ from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override
 from layerscope.models.lens import skipping
 from layerscope.models.texts import distinct
-from layerscope.truncation.source import Source, open_source
+from layerscope.truncation.source import open_source
 
 one_thread = tiny.one_thread
 TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9"]
 
 
-def encoder() -> object:
+def encoder():
     return tiny.bert().base_model
 
 
-def opened(make: object, folder: Path, special: bool = True) -> Source:
+def opened(make, folder, special=True):
     tiny.saved(make(), folder / "full", special=special)
     return open_source(folder / "full", None, Override(), LoadOptions())
 
 
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -49,8 +48,8 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     [(encoder, True), (tiny.bert, True), (tiny.gpt2, False), (tiny.classifier, True)],
 )
 def test_one_pass_gives_what_models_without_the_later_blocks_give(
-    make: object, special: bool, tmp_path: Path
-) -> None:
+    make, special, tmp_path
+):
     model = opened(make, tmp_path, special).model
     inputs = model.encoder.batch(TEXTS).to(model.device)
     with torch.no_grad():
@@ -67,22 +66,22 @@ def test_one_pass_gives_what_models_without_the_later_blocks_give(
     assert cut.are_logits == (make is not encoder)
 
 
-def vectors(values: torch.Tensor) -> Outputs:
+def vectors(values):
     return Outputs(values[:, None], None, values, are_logits=False)
 
 
-def logits(values: torch.Tensor, mask: torch.Tensor | None = None) -> Outputs:
+def logits(values, mask=None):
     return Outputs(values, mask, values, are_logits=True)
 
 
-def test_the_distance_of_vectors_is_one_minus_their_cosine() -> None:
+def test_the_distance_of_vectors_is_one_minus_their_cosine():
     ours = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [2.0, 0.0, 0.0]])
     theirs = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [-3.0, 0.0, 0.0]])
     apart = distances(vectors(ours), vectors(theirs))
     torch.testing.assert_close(apart, torch.tensor([1.0, 1 - 0.5**0.5, 2.0]))
 
 
-def test_the_distance_of_predictions_is_the_divergence_from_the_teacher() -> None:
+def test_the_distance_of_predictions_is_the_divergence_from_the_teacher():
     ours, theirs = normal(2, 3, 5), normal(2, 3, 5, seed=1)
     p, q = (tensor.double().softmax(-1) for tensor in (theirs, ours))
     wanted = (p * (p / q).log()).sum(-1)
@@ -97,14 +96,14 @@ def test_the_distance_of_predictions_is_the_divergence_from_the_teacher() -> Non
     torch.testing.assert_close(pooled, wanted[0], rtol=1e-5, atol=1e-6)
 
 
-def test_states_are_compared_by_the_variance_that_is_not_explained() -> None:
+def test_states_are_compared_by_the_variance_that_is_not_explained():
     theirs = normal(2, 3, 4) + 10
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
     real = mask.bool()
     means = theirs[real].mean(0).expand_as(theirs)
     ours = normal(2, 3, 4, seed=1)
 
-    def measured(states: torch.Tensor, mask: torch.Tensor | None) -> float:
+    def measured(states, mask):
         pair = (Outputs(each, mask, each[:, 0], False) for each in (states, theirs))
         return float(unexplained(*pair))
 
@@ -116,7 +115,7 @@ def test_states_are_compared_by_the_variance_that_is_not_explained() -> None:
     assert measured(ours, None) == pytest.approx(float(error / spread), rel=1e-5)
 
 
-def test_the_learning_rate_rises_and_falls_to_nothing() -> None:
+def test_the_learning_rate_rises_and_falls_to_nothing():
     shares = [_share(Progress(100, step, [])) for step in range(101)]
     assert shares[:3] == pytest.approx([0.1, 0.2, 0.3])
     assert int(np.argmax(shares)) in (9, 10) and max(shares) == pytest.approx(1.0)
@@ -134,13 +133,11 @@ def test_the_learning_rate_rises_and_falls_to_nothing() -> None:
         (Progress(10, 5, [0.5, 0.3, 0.4, 0.4, 0.4]), True),
     ],
 )
-def test_when_a_healing_ends(progress: Progress, finished: bool) -> None:
+def test_when_a_healing_ends(progress, finished):
     assert progress.finished is finished
 
 
-def test_batches_hold_every_sample_once_a_pass_and_go_on_from_a_step(
-    tmp_path: Path,
-) -> None:
+def test_batches_hold_every_sample_once_a_pass_and_go_on_from_a_step(tmp_path):
     model = opened(tiny.bert, tmp_path).model
     samples = tiny.texts(45)
     plan = Plan(batch_size=4)
@@ -156,15 +153,13 @@ def test_batches_hold_every_sample_once_a_pass_and_go_on_from_a_step(
     assert [next(later) for _ in range(7)] == first[5:]
 
 
-def test_the_steps_fit_into_the_minutes_and_pass_ten_times_at_most(
-    tmp_path: Path,
-) -> None:
+def test_the_steps_fit_into_the_minutes_and_pass_ten_times_at_most(tmp_path):
     model = opened(encoder, tmp_path).model
     samples = [f"w{i} w{i + 1} w{i + 2}" for i in range(64)]
     weights = [*model.module.parameters()]
     pupil = Pupil(model, model, "mean")
 
-    def steps(minutes: float) -> int:
+    def steps(minutes):
         # each step takes a second by both clocks
         with (
             patch.object(healing.time, "perf_counter", count().__next__),
@@ -177,7 +172,7 @@ def test_the_steps_fit_into_the_minutes_and_pass_ten_times_at_most(
     assert steps(0.5) in (29, 30)
 
 
-def test_lessons_are_distinct_and_apart(tmp_path: Path) -> None:
+def test_lessons_are_distinct_and_apart(tmp_path):
     model = opened(tiny.bert, tmp_path).model
     samples = [f"w{i} w{j}" for i in range(10) for j in range(10)]
     lessons = lessons_of(open_corpus([*samples, *samples]), model, seed=0)
@@ -192,7 +187,7 @@ def test_lessons_are_distinct_and_apart(tmp_path: Path) -> None:
         lessons_of(open_corpus(["w1", "w1"]), model, seed=0)
 
 
-def test_a_language_model_reads_running_text_in_windows(tmp_path: Path) -> None:
+def test_a_language_model_reads_running_text_in_windows(tmp_path):
     model = opened(tiny.gpt2, tmp_path, special=False).model
     (tmp_path / "text.txt").write_text("\n".join(tiny.texts(60)))
     window = window_for(model)

@@ -1,7 +1,5 @@
 """What the tests of inputs share."""
 
-from collections.abc import Callable
-
 import pytest
 
 from layerscope.core.errors import LayerscopeError
@@ -9,10 +7,10 @@ from layerscope.inputs import open_corpus
 
 
 @pytest.fixture
-def refusal() -> Callable[..., str]:
+def refusal():
     """Return the line with which data are refused."""
 
-    def refuse(data: object, **options: object) -> str:
+    def refuse(data, **options):
         with pytest.raises(LayerscopeError) as caught:
             open_corpus(data, **options)
         assert "\n" not in str(caught.value)

@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def in_template(folder, messages: list[dict[str, str]]):
+def in_template(folder, messages):
     tokenizer = hf.AutoTokenizer.from_pretrained(folder)
     answers = messages[-1]["role"] != "assistant"
     return tokenizer.apply_chat_template(

@@ -189,7 +189,7 @@ def test_stages_of_a_hierarchical_model_are_named_with_blocks():
 class Timm(torch.nn.Module):
     """A vision transformer as timm shapes them: `forward(x)`, blocks, norm and head, and no config."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.patch, self.norm = torch.nn.Conv2d(3, D, 8, 8), torch.nn.LayerNorm(D)

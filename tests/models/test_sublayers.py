@@ -21,7 +21,7 @@ from models.zoo import (
     refused,
     t5,
 )
-from torch import Tensor, nn
+from torch import nn
 
 opened = partial(layered, sublayers=True)
 
@@ -41,7 +41,7 @@ def named(sites):
 
 
 def pre_norm(first, second, mlp_path, scale=1.0):
-    def formula(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
+    def formula(b, x, mix):
         attn_norm = b.get_submodule(first)(x)
         attn = mix(attn_norm)
         attn_residual = x + scale * attn
@@ -138,7 +138,7 @@ def by_hand(scope, samples, case, raw):
     given = []
     handles = []
 
-    def keep(module: nn.Module, _: object, kwargs: dict[str, Any]) -> None:
+    def keep(module, _, kwargs):
         given.append(
             (
                 module,
@@ -161,7 +161,7 @@ def by_hand(scope, samples, case, raw):
         zip(scope.stack.blocks, list(given), strict=True), 1
     ):
 
-        def mix(x: Tensor, mixer=mixer, kwargs=kwargs) -> Tensor:
+        def mix(x, mixer=mixer, kwargs=kwargs):
             out = mixer(x, **kwargs)
             return out[0] if isinstance(out, tuple) else out
 
@@ -200,20 +200,20 @@ def test_the_cross_attention_of_a_decoder():
 class Odd(nn.Module):
     """A block whose branch is multiplied to the stream: no addition to be found."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.norm, self.linear = nn.LayerNorm(D), nn.Linear(D, D)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x * self.linear(self.norm(x)).sigmoid()
 
 
 class Stacked(nn.Module):
-    def __init__(self, *blocks: nn.Module) -> None:
+    def __init__(self, *blocks):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         for block in self.blocks:
             x = block(x)
         return x
@@ -233,14 +233,14 @@ def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line():
 class Plain(nn.Module):
     """A block of one position-wise branch, after a norm that it may share."""
 
-    def __init__(self, norm: nn.Module | None = None) -> None:
+    def __init__(self, norm=None):
         super().__init__()
         self.norm, self.inner = (
             norm or nn.LayerNorm(D),
             nn.Sequential(nn.Linear(D, D), nn.Tanh()),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x + self.inner(self.norm(x))
 
 

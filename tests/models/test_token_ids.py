@@ -6,7 +6,7 @@ import tiny
 import torch
 import transformers as hf
 from models.zoo import refused
-from torch import Tensor, nn
+from torch import nn
 
 import layerscope
 
@@ -18,13 +18,13 @@ IDS = [TOKENIZER(text)["input_ids"] for text in tiny.texts(24, longest=12)]
 class Tokens(nn.Module):
     """An embedding, blocks and a head, whose input has a name of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.embed, self.head = nn.Embedding(94, 16), nn.Linear(16, 94)
         self.blocks = nn.ModuleList(tiny.Block(16) for _ in range(3))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.embed(x)
         for block in self.blocks:
             x = block(x)

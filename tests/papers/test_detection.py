@@ -1,7 +1,5 @@
 """The aligned loss of DETR, held to the losses of decoders that are cut after each layer."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -20,7 +18,7 @@ from layerscope_papers.detection import (
 )
 
 
-def detr(**options: Any):
+def detr(**options):
     backbone = hf.ResNetConfig(
         num_channels=3,
         embedding_size=8,
@@ -125,7 +123,7 @@ def test_a_layer_that_finds_everything_has_an_average_precision_of_one():
     pixels, labels = digit_canvases(4, size=40, held_out=True)
     model = detr()
 
-    def objects(*, found: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    def objects(*, found):
         logits, boxes = torch.zeros(4, 7, 5), torch.rand(4, 7, 4) * 0.01
         logits[..., 4] = 9.0
         for i, label in enumerate(labels):

@@ -1,7 +1,6 @@
 """The scale paper from its models to its verdicts, with small local models and data in the place of the hub's."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import tiny
@@ -25,20 +24,20 @@ SMALL = {"depth": 3, "width": 16, "heads": 2, "size": 8, "patch": 4, "seeds": 1}
 SMALL_VIT = replace(vision.SMALL, **SMALL)
 
 
-def spoken(folder: Path, seed: int) -> str:
+def spoken(folder, seed):
     """Return the folder of a language model of 128 positions."""
     config = GPT2Config(**tiny.gpt2().config.to_diff_dict() | {"n_positions": 128})
     tiny.saved(tiny.seeded(GPT2LMHeadModel, config, seed), folder, special=False)
     return str(folder)
 
 
-def encoder(folder: Path) -> str:
+def encoder(folder):
     """Return the folder of a small BERT with its tokenizer."""
     tiny.saved(tiny.bert(), folder, special=True)
     return str(folder)
 
 
-def run(names, settings, out: Path, monkeypatch, **options):
+def run(names, settings, out, monkeypatch, **options):
     """Return the board of recipes whose settings at the scale paper are others."""
     known = catalogue.recipes()
     small = {
@@ -50,7 +49,7 @@ def run(names, settings, out: Path, monkeypatch, **options):
     )
 
 
-def test_language_models(tmp_path: Path, monkeypatch) -> None:
+def test_language_models(tmp_path, monkeypatch):
     monkeypatch.setattr(language, "HELD", 16)
     data = tmp_path / "texts.txt"
     data.write_text("\n".join(text for text in tiny.texts(60) if " " in text))
@@ -88,7 +87,7 @@ def test_language_models(tmp_path: Path, monkeypatch) -> None:
     assert of_tuned["entropy supervised"].n == higher.interval.n
 
 
-def pictures(folder: Path, count: int) -> None:
+def pictures(folder, count):
     """Write random images of two classes."""
     draws = np.random.default_rng(0)
     for number in range(count):
@@ -98,7 +97,7 @@ def pictures(folder: Path, count: int) -> None:
         Image.fromarray(pixels).save(path)
 
 
-def test_image_models_by_objective(tmp_path: Path, monkeypatch) -> None:
+def test_image_models_by_objective(tmp_path, monkeypatch):
     for part in ("train", "val"):
         pictures(tmp_path / "data" / "imagenet" / part, 24)
     config = ViTConfig(**SMALL_VIT.config(4), num_labels=2)
@@ -123,7 +122,7 @@ def test_image_models_by_objective(tmp_path: Path, monkeypatch) -> None:
     assert np.isfinite(values).all()
 
 
-def test_images_of_another_source_are_a_folder_of_their_own(tmp_path: Path) -> None:
+def test_images_of_another_source_are_a_folder_of_their_own(tmp_path):
     pictures(tmp_path / "cifar10.2", 6)
     (need, *_) = catalogue.recipes()["T-fig17"].local(vision.PAPER)
     model = vision.STANDARD.seeds(vision.PAPER)[0]
@@ -134,9 +133,7 @@ def test_images_of_another_source_are_a_folder_of_their_own(tmp_path: Path) -> N
     assert sorted(found.labels) == ["cat"] * 3 + ["dog"] * 3
 
 
-def test_a_model_of_the_hub_is_tuned_on_a_folder_of_images(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_a_model_of_the_hub_is_tuned_on_a_folder_of_images(tmp_path, monkeypatch):
     pictures(tmp_path / "data" / "cifar10" / "train", 8)
     pictures(tmp_path / "data" / "cifar10" / "test", 6)
     how = {"epochs": 1, "batch_size": 4, "device": "cpu"}
@@ -152,9 +149,7 @@ def test_a_model_of_the_hub_is_tuned_on_a_folder_of_images(
     assert all(np.isfinite(v.interval.value) for v in board["T-fig1"].verdicts)
 
 
-def test_a_text_classifier_is_tuned_on_a_folder_of_tables(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_a_text_classifier_is_tuned_on_a_folder_of_tables(tmp_path, monkeypatch):
     rows = ["text_a,text_b,label", *(f"a {i},b {i % 3},{i % 2}" for i in range(24))]
     folder = tmp_path / "data" / "rte"
     folder.mkdir(parents=True)

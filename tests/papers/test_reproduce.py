@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import layerscope_papers
 from layerscope_papers import catalogue, images, vision
-from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.assets import Assets
 from layerscope_papers.catalogue import UNRUN
 from layerscope_papers.layers import curves, prompts, theorems
 from layerscope_papers.recipe import WRITTEN
@@ -191,7 +190,7 @@ def test_a_claim_about_training_from_nothing_and_again(tmp_path, monkeypatch):
     made = []
     write = Assets.get
 
-    def stopped(assets: Assets, asset: Asset) -> Path:
+    def stopped(assets, asset):
         made.append(asset)
         if len(made) == 3:
             raise KeyboardInterrupt

@@ -24,7 +24,7 @@ def layers_of(n, seed=0, depth=4, width=16):
     ] + bits[1]
 
 
-def reader(states, *about: np.ndarray):
+def reader(states, *about):
     return lambda weights, finished: (
         sum(weight * states[layer] for layer, weight in weights.items()),
         *about,

@@ -20,7 +20,7 @@ def planted():
     rng = np.random.default_rng(0)
     labels, others = rng.integers(0, 2, (2, N))
 
-    def states(classes: np.ndarray, true: float, shortcut: float) -> np.ndarray:
+    def states(classes, true, shortcut):
         sign = 2.0 * classes[:, None] - 1
         return np.hstack(
             [true * sign * np.eye(6)[0], shortcut * sign * np.eye(6)[1]]

@@ -1,7 +1,6 @@
 """The pass: memory that runs out, states that are not finite, and batches that must not matter."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from layerscope import LayerscopeError
 ROWS = tiny.rows(40)
 
 
-def profile(model, data, out, **options: Any):
+def profile(model, data, out, **options):
     return layerscope.profile(
         model, data, out=out, **{"views": 0, "progress": False} | options
     )
@@ -46,7 +45,7 @@ def test_out_of_memory_halves_the_batch(tmp_path, capfd):
 def bounded(model, tokens):
     """Return a GPT-2 on a device with room for this many tokens a batch."""
 
-    def refuse(_: object, args: tuple[torch.Tensor]) -> None:
+    def refuse(_, args):
         if args[0].numel() > tokens:
             raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
@@ -77,7 +76,7 @@ def test_a_text_model_with_one_broken_sample(tmp_path, options, value):
     texts[11] = "w1 w2 w89 w3 w4"
     model = tiny.gpt2()
 
-    def breaks(_: object, __: object, out: Any) -> Any:
+    def breaks(_, __, out):
         ids = model.seen
         hidden = out[0] if isinstance(out, tuple) else out
         hidden = torch.where(
@@ -145,9 +144,7 @@ def test_batch_size_order_and_padding_side_do_not_matter(make, special, tmp_path
     metrics = "prompt_entropy,curvature,cosine_similarity"
     pools = ["mean", "last", "first", *(["position"] if make is not tiny.bert else [])]
 
-    def values(
-        name: str, data: list[str], side: str, batch: int
-    ) -> tuple[pd.Series, np.ndarray]:
+    def values(name, data, side, batch):
         processor = tiny.tokenizer(special=special, side=side)
         options = {
             "metrics": metrics,

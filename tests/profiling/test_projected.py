@@ -69,7 +69,7 @@ def features(model, modality, depth):
     return torch.cat(found).numpy()
 
 
-def profiled(model, modality, out, **options: object):
+def profiled(model, modality, out, **options):
     processor = word_tokenizer(size=99) if modality == "text" else None
     asked = {
         "metrics": METRICS,

@@ -1,7 +1,5 @@
 """A run of states from files is that of the model they came from; the files are written from transformers alone."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -63,7 +61,7 @@ def gpt2(tmp_path_factory):
     return folder
 
 
-def profiled(folder, name, out, **options: Any):
+def profiled(folder, name, out, **options):
     options = {
         "layers": range(4),
         "data": str(folder / "texts.csv"),
@@ -72,7 +70,7 @@ def profiled(folder, name, out, **options: Any):
     return layerscope.profile(states=folder / name, out=out, **options)
 
 
-def direct(folder, out, **options: Any):
+def direct(folder, out, **options):
     return layerscope.profile(
         str(folder / "model"),
         str(folder / "texts.csv"),

@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def command(folder, out, *more: str):
+def command(folder, out, *more):
     return [
         "profile",
         str(folder / "llama"),

@@ -85,7 +85,7 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured):
     run, model, tokenizer, corpus = measured
     names = list(corpus.names)
 
-    def view(i: int, v: int) -> str:
+    def view(i, v):
         own = zlib.crc32(names[i].encode())
         return (
             corpus.samples[i]
@@ -93,7 +93,7 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured):
             else augment(corpus.samples[i], "text", seed=0, sample_id=own, view=v)
         )
 
-    def vectors(text: str) -> torch.Tensor:
+    def vectors(text):
         return torch.stack([x.mean(0) for x in tokens_by_layer(model, tokenizer, text)])
 
     pooled = torch.stack(
@@ -129,7 +129,7 @@ def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path):
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
     model = find_layers(loaded, "text", corpus.samples[:3], Override())
 
-    def views(corpus, seed: int = 0) -> dict[str, str]:
+    def views(corpus, seed=0):
         options = PassOptions(samples=None, seed=seed)
         job = Job(model, corpus, options, vectors_for(model, "auto"))
         return {corpus.names[i]: view_of(job, i, 1) for i in range(len(corpus))}
@@ -141,11 +141,11 @@ def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path):
 
 def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(tmp_path):
     class InPlace(torch.nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.linear = torch.nn.Linear(8, 8)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return self.linear(x.relu_())
 
     torch.manual_seed(0)

@@ -2,11 +2,9 @@ import pytest
 import tiny
 from text_runs import LABELS, TEXTS, profile
 
-import layerscope
-
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
+def run(tmp_path_factory):
     """A language model with everything at once."""
     out = tmp_path_factory.mktemp("run") / "lm"
     options = {

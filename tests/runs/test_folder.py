@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import subprocess
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,7 +34,7 @@ def run(finished, tmp_path):
     return layerscope.open_run(tmp_path / "run")
 
 
-def again(run, model=None, data=ROWS, **changed: Any):
+def again(run, model=None, data=ROWS, **changed):
     return layerscope.profile(
         model or tiny.Plain(), data, out=run.path, **OPTIONS | changed
     )

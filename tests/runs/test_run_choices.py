@@ -68,14 +68,14 @@ def test_orders_of_entropy(tmp_path, run):
 class Sinks(torch.nn.Module):
     """Adds a massive activation to the first token."""
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden):
         out = hidden.clone()
         out[:, 0, 3] += 1e5
         return out
 
 
 def test_sinks_are_left_out_and_counted(tmp_path):
-    def sinking() -> torch.nn.Module:
+    def sinking():
         model = tiny.gpt2()
         model.transformer.h[0].register_forward_hook(
             lambda _, __, out: (

@@ -6,13 +6,13 @@ from layerscope.scores import Evaluation
 
 
 @pytest.fixture
-def evaluation() -> Evaluation:
+def evaluation():
     """Two tasks at four layers: averages .2 .5 .6 .4."""
     return Evaluation(scored({"a": [0.1, 0.6, 0.5, 0.3], "b": [0.3, 0.4, 0.7, 0.5]}))
 
 
 @pytest.fixture
-def two_models() -> Evaluation:
+def two_models():
     """Two models on two tasks; of one a score is missing."""
     return Evaluation(
         pd.concat(
@@ -23,7 +23,7 @@ def two_models() -> Evaluation:
 
 
 @pytest.fixture
-def lidar() -> pd.DataFrame:
+def lidar():
     """One metric of both, the lower the higher the scores."""
     return pd.concat(
         [

@@ -87,7 +87,7 @@ def test_what_a_spreadsheet_makes_of_it(tmp_path, separator):
 # mteb's own results
 
 
-def written(cache, score=0.5, task="Mine", **place: object):
+def written(cache, score=0.5, task="Mine", **place):
     """Let mteb write one result as its evaluation does; returns the task's file."""
     pytest.importorskip("mteb")
     import mteb

@@ -13,7 +13,7 @@ from layerscope.scores import Evaluation, correlate, rules_table
 from layerscope.show.terminal import show
 
 
-def printed(evaluation, width=120, **more: object):
+def printed(evaluation, width=120, **more):
     console = Console(file=io.StringIO(), width=width)
     show(evaluation.document(**more), console)
     return console.file.getvalue()

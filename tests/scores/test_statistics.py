@@ -18,7 +18,7 @@ SCIPY = {
 def by_definition(x, y):
     """Distance correlation from doubly centred distances (Székely, Rizzo, Bakirov 2007, definition 2.8)."""
 
-    def centred(v: np.ndarray) -> np.ndarray:
+    def centred(v):
         d = np.abs(v[:, None] - v[None])
         return d - d.mean(0) - d.mean(1, keepdims=True) + d.mean()
 

@@ -1,13 +1,10 @@
-from pathlib import Path
-
 import pytest
 import tiny
 
 import layerscope
-from layerscope.runs import Run
 
 
-def texts_of_two_topics(n: int = 60) -> tuple[list[str], list[str]]:
+def texts_of_two_topics(n=60):
     """Texts of 10 words: three of a topic's own among words of both."""
     labels = ["a", "b"] * (n // 2)
     own = {"a": "w1 w2 w3", "b": "w11 w12 w13"}
@@ -19,7 +16,7 @@ def texts_of_two_topics(n: int = 60) -> tuple[list[str], list[str]]:
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def model(tmp_path_factory):
     return str(
         tiny.saved(
             tiny.llama(),
@@ -30,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     import pandas as pd
 
     texts, labels = texts_of_two_topics()
@@ -40,7 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def labelled(model: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def labelled(model, data, tmp_path_factory):
     return layerscope.profile(
         model,
         str(data),
@@ -50,7 +47,7 @@ def labelled(model: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
-def bare(model: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def bare(model, data, tmp_path_factory):
     """The same without labels."""
     import pandas as pd
 

@@ -22,7 +22,7 @@ IDLE = 2
 """The block of every model here that hardly does anything."""
 
 
-def deeper(make, config, **options: object):
+def deeper(make, config, **options):
     """Return a model of five blocks, the second of which adds almost nothing."""
     model = tiny.seeded(
         make,

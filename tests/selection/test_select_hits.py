@@ -21,7 +21,7 @@ def hits_of(shares, n, seed):
     return np.hstack([right, right[:, -1:]])
 
 
-def evaluation(*tasks: np.ndarray, kept=True):
+def evaluation(*tasks, kept=True):
     rows = []
     for number, hits in enumerate(tasks):
         for column, layer in enumerate(LAYERS):

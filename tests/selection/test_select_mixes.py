@@ -55,7 +55,7 @@ def evaluation(gains, tasks=1):
     return layerscope.Evaluation(pd.DataFrame(rows).astype({"layer": "Int64"}))
 
 
-def select(scores, **options: object):
+def select(scores, **options):
     return layerscope.select(scores, cost=False, progress=False, **options)
 
 

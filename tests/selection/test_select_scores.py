@@ -21,7 +21,7 @@ from layerscope.selection import cost_model, pipeline
 from layerscope.selection.document import ship
 
 
-def quick(given, **options: object):
+def quick(given, **options):
     return layerscope.select(given, **{"cost": False, "progress": False} | options)
 
 

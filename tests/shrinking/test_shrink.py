@@ -1,6 +1,5 @@
 """`shrink`: a smaller model within a budget, judged on samples that had no part in anything, also after a kill."""
 
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -31,13 +30,13 @@ QUIET = {"progress": False, "minutes": 0.02, "heal": tiny.texts(60, seed=9)}
 
 
 @pytest.fixture(autouse=True)
-def _timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _timed_once(monkeypatch):
     monkeypatch.setattr(costs, "FEWEST", 1)
     monkeypatch.setattr(costs, "SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def encoder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("encoder")
     tiny.saved(tiny.bert().base_model, folder / "plain", special=True)
     transformer = models.Transformer(str(folder / "plain"))
@@ -47,13 +46,13 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "full"
 
 
-def labelled() -> pd.DataFrame:
+def labelled():
     """Return texts whose label is whether they hold a certain word."""
     labels = ["w7" in text.split() or "w8" in text.split() for text in TEXTS]
     return pd.DataFrame({"text": TEXTS, "label": np.where(labels, "yes", "no")})
 
 
-def pairs() -> pd.DataFrame:
+def pairs():
     """Return pairs of texts whose score is the share of words that they have in common."""
     first, second = TEXTS[:150], TEXTS[150:]
     words = [[set(text.split()) for text in half] for half in (first, second)]
@@ -61,7 +60,7 @@ def pairs() -> pd.DataFrame:
     return pd.DataFrame({"text_a": first, "text_b": second, "score": scores})
 
 
-def graded() -> pd.DataFrame:
+def graded():
     """Return texts with a number each, the share of some words in them."""
     words = {f"w{i}" for i in range(30)}
     shares = [np.mean([word in words for word in text.split()]) for text in TEXTS]
@@ -72,7 +71,7 @@ DATA = {"labels": labelled, "numbers": graded, "pairs": pairs, "texts": lambda: 
 
 
 @pytest.mark.parametrize("kind", DATA)
-def test_an_encoder(kind: str, encoder: Path, tmp_path: Path) -> None:
+def test_an_encoder(kind, encoder, tmp_path):
     shrunk = layerscope.shrink(
         encoder, DATA[kind](), out=tmp_path / "out", max_loss=60, **QUIET
     )
@@ -104,7 +103,7 @@ def test_an_encoder(kind: str, encoder: Path, tmp_path: Path) -> None:
         assert shrunk.recall == pytest.approx(np.mean(hits), abs=0.02)
 
 
-def test_blocks_are_kept_that_know_the_task(tmp_path: Path) -> None:
+def test_blocks_are_kept_that_know_the_task(tmp_path):
     module = tiny.bert().base_model
     with torch.no_grad():  # the last block drowns what the others know
         module.encoder.layer[2].output.dense.weight *= 30
@@ -133,12 +132,12 @@ def test_blocks_are_kept_that_know_the_task(tmp_path: Path) -> None:
     assert shrunk["labels"].kept == (1, 2) and not shrunk["labels"].healed
 
 
-def _task(data: object, folder: Path) -> object:
+def _task(data, folder):
     source = open_source(folder, None, Override(), LoadOptions())
     return task_of(data, None, None, None, source.model, source.pooled_by, 0)
 
 
-def vision() -> object:
+def vision():
     config = hf.ViTConfig(
         hidden_size=32,
         num_hidden_layers=3,
@@ -160,9 +159,7 @@ def vision() -> object:
         (vision, hf.AutoModelForImageClassification, "digits", "accuracy"),
     ],
 )
-def test_models_with_a_head(
-    make: object, auto: type, data: object, measure: str, tmp_path: Path
-) -> None:
+def test_models_with_a_head(make, auto, data, measure, tmp_path):
     folder = tiny.saved(make(), tmp_path / "full", special=make is not tiny.gpt2)
     options = QUIET | {"speed": 0.01, "max_loss": 1000}
     if data == "digits":
@@ -177,9 +174,7 @@ def test_models_with_a_head(
     assert shrunk.load.startswith(auto.__name__)
 
 
-def test_nothing_that_is_held_out_is_learned_from(
-    encoder: Path, tmp_path: Path
-) -> None:
+def test_nothing_that_is_held_out_is_learned_from(encoder, tmp_path):
     """A version that learned from what judges, or judged by what it learned from, fails here."""
     learned: list[object] = []
     judged: list[object] = []
@@ -187,13 +182,13 @@ def test_nothing_that_is_held_out_is_learned_from(
     task = _task(TEXTS, encoder)
     held, validation = set(task.texts(HELD)), set(task.texts(VALIDATION))
 
-    def spy(*arguments: object) -> object:
+    def spy(*arguments):
         lessons = arguments[4].lessons
         learned.extend(lessons.learn)
         assert set(lessons.validation) == validation
         return write(*arguments)
 
-    def spied(full: np.ndarray, values: np.ndarray) -> tuple[float, float]:
+    def spied(full, values):
         judged.append(len(values))
         return judge(full, values)
 
@@ -215,9 +210,7 @@ def test_nothing_that_is_held_out_is_learned_from(
     assert shrunk.cut_loss > shrunk.loss > 0
 
 
-def test_a_large_budget_leaves_one_block_and_samples_can_be_fewer(
-    encoder: Path, tmp_path: Path
-) -> None:
+def test_a_large_budget_leaves_one_block_and_samples_can_be_fewer(encoder, tmp_path):
     options = QUIET | {"minutes": 0, "max_loss": 100}
     shrunk = layerscope.shrink(
         encoder, labelled(), out=tmp_path / "out", samples=120, **options
@@ -228,13 +221,11 @@ def test_a_large_budget_leaves_one_block_and_samples_can_be_fewer(
     assert len(shrunk.offers) == 2
 
 
-def test_the_whole_is_not_judged_again_for_each_depth(
-    encoder: Path, tmp_path: Path
-) -> None:
+def test_the_whole_is_not_judged_again_for_each_depth(encoder, tmp_path):
     embedded: list[int] = []
     batch = TextEncoder.batch
 
-    def counted(self: TextEncoder, samples: list[object]) -> object:
+    def counted(self, samples):
         embedded.append(len(samples))
         return batch(self, samples)
 
@@ -248,7 +239,7 @@ def test_the_whole_is_not_judged_again_for_each_depth(
     np.testing.assert_array_equal(values[0], task.without([2, 3], VALIDATION))
 
 
-def test_parts_share_no_sample() -> None:
+def test_parts_share_no_sample():
     part = split(1000, seed=3)
     assert [int((part == one).sum()) for one in (LEARN, VALIDATION, HELD)] == [
         550,
@@ -257,14 +248,12 @@ def test_parts_share_no_sample() -> None:
     ]
 
 
-def test_a_killed_call_goes_on_and_ends_as_one_that_was_not(
-    encoder: Path, tmp_path: Path
-) -> None:
+def test_a_killed_call_goes_on_and_ends_as_one_that_was_not(encoder, tmp_path):
     options = {"max_loss": 60, "progress": False, "minutes": 0}
     whole = layerscope.shrink(encoder, labelled(), out=tmp_path / "whole", **options)
     phase, names = pipeline.Job.phase, []
 
-    def killed(job: pipeline.Job, name: str, make: object) -> object:
+    def killed(job, name, make):
         found = phase(job, name, make)
         if name not in names:
             names.append(name)
@@ -289,7 +278,7 @@ def test_a_killed_call_goes_on_and_ends_as_one_that_was_not(
         layerscope.shrink(encoder, labelled(), out=out, **{**options, "max_loss": 50})
 
 
-def test_the_command_says_no_with_offers(cli, encoder: Path, tmp_path: Path) -> None:
+def test_the_command_says_no_with_offers(cli, encoder, tmp_path):
     labelled().to_csv(tmp_path / "data.csv", index=False)
     call = "shrink", encoder, "--data", tmp_path / "data.csv", "--minutes", "0"
     printed = cli(*call, "--speed", "50", "--out", tmp_path / "no")
@@ -316,17 +305,13 @@ def test_the_command_says_no_with_offers(cli, encoder: Path, tmp_path: Path) -> 
         (pairs()[:20], "shrink needs 100"),
     ],
 )
-def test_data_that_are_too_little(
-    data: object, words: str, encoder: Path, tmp_path: Path
-) -> None:
+def test_data_that_are_too_little(data, words, encoder, tmp_path):
     with pytest.raises(LayerscopeError, match=words):
         layerscope.shrink(encoder, data, out=tmp_path / "out", **QUIET)
     assert not (tmp_path / "out" / "shrunk.json").exists()
 
 
-def test_a_model_of_one_block_and_a_folder_with_something_in_it(
-    encoder: Path, tmp_path: Path
-) -> None:
+def test_a_model_of_one_block_and_a_folder_with_something_in_it(encoder, tmp_path):
     one = layerscope.truncate(encoder, 1, tmp_path / "one", progress=False)
     with pytest.raises(LayerscopeError, match="one block"):
         layerscope.shrink(one, TEXTS, out=tmp_path / "out", **QUIET)
@@ -334,9 +319,7 @@ def test_a_model_of_one_block_and_a_folder_with_something_in_it(
         layerscope.shrink(encoder, TEXTS, out=tmp_path / "one", **QUIET)
 
 
-def test_vectors_that_an_old_index_understands(
-    encoder: Path, cli, tmp_path: Path
-) -> None:
+def test_vectors_that_an_old_index_understands(encoder, cli, tmp_path):
     """The weights of a map are kept only where they help: here they do, as nothing is healed."""
     (tmp_path / "data.txt").write_text("\n".join(TEXTS))
     call = ["shrink", encoder, "--data", tmp_path / "data.txt", "--speed", "0.01"]
@@ -359,7 +342,7 @@ def test_vectors_that_an_old_index_understands(
     assert after.loss == pytest.approx(100 - 100 * (old * new).sum(1).mean(), abs=1e-3)
 
 
-def test_a_linear_relation_is_found() -> None:
+def test_a_linear_relation_is_found():
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(500, 6)) + 3
     weights, bias = generator.normal(size=(4, 6)), generator.normal(size=4)
@@ -368,15 +351,13 @@ def test_a_linear_relation_is_found() -> None:
     np.testing.assert_allclose(constant, bias, atol=0.05)
 
 
-def test_predictions_have_no_space(tmp_path: Path) -> None:
+def test_predictions_have_no_space(tmp_path):
     folder = tiny.saved(tiny.classifier(), tmp_path / "full", special=True)
     with pytest.raises(LayerscopeError, match="no dense vectors"):
         layerscope.shrink(folder, TEXTS, out=tmp_path / "out", same_space=True, **QUIET)
 
 
-def test_a_process_that_is_killed_in_healing_goes_on(
-    forks, encoder: Path, tmp_path: Path
-) -> None:
+def test_a_process_that_is_killed_in_healing_goes_on(forks, encoder, tmp_path):
     (tmp_path / "data.txt").write_text("\n".join(TEXTS))
     out = tmp_path / "out"
     call = ["shrink", encoder, "--data", tmp_path / "data.txt", "--out", out]

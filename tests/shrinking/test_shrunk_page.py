@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 from layerscope.reports.results import KINDS
 from layerscope.show.page.page import render
@@ -36,7 +35,7 @@ SHRUNK = Shrunk(
 )
 
 
-def test_the_first_line_is_the_trade() -> None:
+def test_the_first_line_is_the_trade():
     shown = SHRUNK.document()
     assert shown.answer == (
         "m at 2 of 4 blocks: -1.2 ±0.5 points, 1.75× as fast, 0.70× the size; -3.5 before healing"
@@ -49,7 +48,7 @@ def test_the_first_line_is_the_trade() -> None:
     assert "healing" not in replace(SHRUNK, healed="").document().answer
 
 
-def test_the_recall_is_said_where_the_space_is_to_be_the_same() -> None:
+def test_the_recall_is_said_where_the_space_is_to_be_the_same():
     mapped = replace(SHRUNK, same_space=True, mapped=True).document()
     assert "full model's: 0.50, by a linear map" in mapped.reasons[2]
     assert not any("rebuild" in note for note in mapped.notes)
@@ -59,7 +58,7 @@ def test_the_recall_is_said_where_the_space_is_to_be_the_same() -> None:
     assert len(without.reasons) == 3
 
 
-def test_the_table_and_the_picture_are_on_the_page() -> None:
+def test_the_table_and_the_picture_are_on_the_page():
     trade, table = SHRUNK.document().sections[0].parts
     texts = [[cell.text for cell in row.cells] for row in table.rows]
     assert texts == [
@@ -77,7 +76,7 @@ def test_the_table_and_the_picture_are_on_the_page() -> None:
     assert 'href="#shrink-blocks">By number of blocks' in page
 
 
-def test_nothing_within_the_budget_names_the_offers() -> None:
+def test_nothing_within_the_budget_names_the_offers():
     shown = replace(SHRUNK, met=False, kept=()).document()
     assert shown.answer == "m: nothing is within the budget (at most 2 points lost)"
     assert shown.reasons == tuple(offer.text for offer in OFFERS)
@@ -88,7 +87,7 @@ def test_nothing_within_the_budget_names_the_offers() -> None:
     assert OFFERS[2].text == "3 blocks (1-3): 1.25× as fast, 80.0 MB"
 
 
-def test_what_was_not_measured_is_so_when_it_is_opened(tmp_path: Path) -> None:
+def test_what_was_not_measured_is_so_when_it_is_opened(tmp_path):
     again = open_shrunk(SHRUNK.save(tmp_path / "saved"))
     assert again.offers[1] == OFFERS[1]
     assert math.isnan(again.offers[2].cut_loss) and again.offers[2].kept == (1, 2, 3)

@@ -63,12 +63,12 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path, te
     sentences, labels = rows["text"].tolist(), rows["label"].tolist()
     assert reported[2] > rows["label"].value_counts(normalize=True).max() + 0.1
 
-    def right(names: list[str]) -> float:
+    def right(names):
         return float(
             np.mean([name == label for name, label in zip(names, labels, strict=True)])
         )
 
-    def served(folder: object) -> float:
+    def served(folder):
         classify = hf.pipeline(
             "text-classification", model=str(folder), trust_remote_code=True
         )

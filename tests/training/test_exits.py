@@ -1,14 +1,13 @@
 """What every exit gives the head, and the aligned loss over them, held to plain code of each architecture."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 import transformers as hf
 from models.test_capture import TEXTS, layered
 from models.zoo import COMMON, TEXT, build
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from layerscope.models.forward import Inputs
@@ -22,7 +21,7 @@ def states_of(model, blocks, named):
     """The output of every block, by hooks of the test's own."""
     states = []
 
-    def keep(_: nn.Module, __: Any, output: Any) -> None:
+    def keep(_, __, output):
         states.append(output if isinstance(output, Tensor) else output[0])
 
     handles = [block.register_forward_hook(keep) for block in blocks]

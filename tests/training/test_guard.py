@@ -1,13 +1,11 @@
 """What stops a training: a loss that is not finite, weights that are not, another objective at a checkpoint."""
 
 import math
-from typing import Any
 
 import pytest
 import tiny
 import torch
 import transformers as hf
-from torch import nn
 from trainers import classes, tokens, trainer
 
 from layerscope import LayerscopeError
@@ -17,24 +15,20 @@ from layerscope.training.objectives import Objective
 class Breaks(hf.TrainerCallback):
     """Spoils one number of a weight as a step begins, or of its gradient as it ends."""
 
-    def __init__(
-        self, step: int, weight: nn.Parameter, value: float, gradient: bool
-    ) -> None:
+    def __init__(self, step, weight, value, gradient):
         self.step, self.weight = step, weight
         self.value, self.gradient = value, gradient
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_begin(self, args, state, control, **_):
         if state.global_step + 1 == self.step and not self.gradient:
             self.weight.data.view(-1)[0] = self.value
 
-    def on_pre_optimizer_step(
-        self, args: Any, state: Any, control: Any, **_: Any
-    ) -> None:
+    def on_pre_optimizer_step(self, args, state, control, **_):
         if state.global_step + 1 == self.step and self.gradient:
             self.weight.grad.view(-1)[0] = self.value
 
 
-def run(folder, model, objective="aligned", **options: Any):
+def run(folder, model, objective="aligned", **options):
     data = tokens() if isinstance(model, hf.GPT2LMHeadModel) else classes()
     how = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2} | options
     return trainer(folder, model, data, objective, **how)

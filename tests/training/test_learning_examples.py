@@ -24,7 +24,7 @@ def test_every_text_comes_once_and_little_is_padded():
     examples, found = texts(), order(texts())
     lengths = examples.lengths()
 
-    def padded(rows: list[int]) -> int:
+    def padded(rows):
         parts = np.split(lengths[rows], range(16, len(rows), 16))
         return sum(len(part) * part.max() for part in parts)
 

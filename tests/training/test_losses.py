@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy, linear
 
 from layerscope import LayerscopeError
@@ -26,7 +26,7 @@ SHARES = [1 / 6, 2 / 6, 3 / 6]
 class Case:
     """States of three exits, labels of which some are ignored, a head for all and one for each."""
 
-    def __init__(self, dtype: torch.dtype = torch.float64, bias: bool = True) -> None:
+    def __init__(self, dtype=torch.float64, bias=True):
         torch.manual_seed(0)
         self.head, *heads = (nn.Linear(D, K, bias, dtype=dtype) for _ in range(E))
         self.heads = [*heads, self.head]
@@ -37,10 +37,10 @@ class Case:
         self.labels[::5] = -100
         self.counts = self.labels != -100
 
-    def rows(self) -> list[Tensor]:
+    def rows(self):
         return [state[self.counts] for state in self.states]
 
-    def loss(self, logits: Tensor) -> Tensor:
+    def loss(self, logits):
         return cross_entropy(logits, self.labels[self.counts])
 
 

@@ -16,7 +16,7 @@ ROWS = (ROWS / 16).astype(np.float32)
 
 
 class Residual(nn.Sequential):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return x + super().forward(x)
 
 

@@ -1,14 +1,13 @@
 """What a task decides of the settings that are not given."""
 
 from pathlib import Path
-from typing import Any
 
 import layerscope
 from layerscope.core.options import checked
 from layerscope.training.options import TrainOptions, settings_for
 
 
-def options(**given: Any):
+def options(**given):
     call = {"model": "bert", "train": "texts.csv", "out": Path("out"), **given}
     return checked(layerscope.train, call, TrainOptions)
 

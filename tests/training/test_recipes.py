@@ -17,7 +17,7 @@ import grid
 def forked(forks, monkeypatch):
     """Type the recipe's commands into forks of a warm process."""
 
-    def run(command: list[str], **_: object) -> Namespace:
+    def run(command, **_):
         assert command[:3] == [sys.executable, "-m", "layerscope"]
         ended = forks.run(*command[3:])
         return Namespace(returncode=ended.status, stderr=ended.err)

@@ -17,7 +17,6 @@ from sentence_transformers.losses import (
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
-from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 from trainers import still
 
@@ -137,7 +136,7 @@ def test_every_layer_and_prefix_is_the_explicit_double_loop(tmp_path, kind):
     value.backward()
     grads = gradients(model)
 
-    def by_hand() -> Tensor:
+    def by_hand():
         one, two = (model(dict(column))["sentence_embedding"] for column in batch)
         parts = [
             formula(normalize(one[:, :d]), normalize(two[:, :d]), labels)

@@ -76,7 +76,7 @@ CASES = {
 }  # fmt: skip
 
 
-def train(cli, place, words, *more: object):
+def train(cli, place, words, *more):
     """Type a training of a model on data, which are the first two words, both in a folder."""
     model, data, *rest = words.split()
     files = [place / word if (place / word).exists() else word for word in rest]

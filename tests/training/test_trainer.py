@@ -1,7 +1,5 @@
 """The trainer: its steps, its accumulation, its resuming, on real (tiny) models of tokens and classes."""
 
-from typing import Any
-
 import pytest
 import tiny
 import torch
@@ -45,7 +43,7 @@ def test_odd_steps_of_alternate_are_the_models_own(tmp_path):
     )
     loss = objective.loss
 
-    def counted(*args: Any, **options: Any) -> torch.Tensor:
+    def counted(*args, **options):
         steps.append(run.state.global_step + 1)
         return loss(*args, **options)
 
@@ -57,9 +55,7 @@ def test_odd_steps_of_alternate_are_the_models_own(tmp_path):
 def test_a_run_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
     objective = Objective(schedule="alternate")
 
-    def run(
-        folder: str, checkpoint: str | None = None, **options: Any
-    ) -> dict[str, torch.Tensor]:
+    def run(folder, checkpoint=None, **options):
         made = trainer(
             tmp_path / folder, tiny.gpt2(), tokens(), objective, max_steps=5, **options
         )
@@ -104,11 +100,11 @@ class Evaluating(hf.TrainerCallback):
 
     times = 0
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+    def on_step_end(self, args, state, control, **_):
         control.should_evaluate = True
         return control
 
-    def on_evaluate(self, *_: Any, **__: Any) -> None:
+    def on_evaluate(self, *_, **__):
         self.times += 1
 
 

@@ -1,7 +1,5 @@
 """What the trainer cannot train, told in one line before or in its first step."""
 
-from typing import Any
-
 import pytest
 import tiny
 import torch
@@ -67,7 +65,7 @@ def swin():
     )
 
 
-def bert(kind, **options: Any):
+def bert(kind, **options):
     return lambda: kind(
         hf.BertConfig(**tiny.COMMON, max_position_embeddings=64, **options)
     )

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import tiny
 import transformers as hf
@@ -8,7 +6,7 @@ from sentence_transformers.models import Normalize, Pooling, Transformer
 
 
 @pytest.fixture(scope="session")
-def embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def embedder(tmp_path_factory):
     """A sentence encoder of six layers and 32 dimensions, its vectors of unit length."""
     folder = tmp_path_factory.mktemp("encoder")
     sizes = tiny.COMMON | {"num_hidden_layers": 6}

@@ -8,7 +8,6 @@ from models.test_capture import IDS
 from models.tokenizer import word_tokenizer
 from models.zoo import TEXT, L, build
 from safetensors.torch import load_file
-from torch import nn
 from truncation.cutting import close, cut as truncate, loaded, saved
 
 K = L - 1
@@ -98,7 +97,7 @@ def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path):
     bert = build(lambda: hf.BertForSequenceClassification(config))
     ids = torch.tensor([IDS[0]])
 
-    def cut(model: nn.Module, name: str) -> nn.Module:
+    def cut(model, name):
         out = truncate(saved(model, tmp_path / name), 2, tmp_path / f"{name}-cut")
         return loaded(hf.AutoModelForSequenceClassification, out)
 

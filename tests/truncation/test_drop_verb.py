@@ -22,7 +22,7 @@ from truncation.droppable import IDS, MODELS, bypass, logits, strong
 from layerscope import LayerscopeError
 
 
-def skip(*blocks: torch.nn.Module):
+def skip(*blocks):
     for block in blocks:
         block.forward = lambda x, *_, **__: x
 

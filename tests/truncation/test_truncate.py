@@ -191,7 +191,7 @@ def test_a_hostile_name_does_nothing_in_the_card(tmp_path):
 
 
 def test_nothing_is_left_of_a_killed_truncation(bert, tmp_path, monkeypatch):
-    def stop(*_: object) -> None:
+    def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pipeline, "measure", stop)

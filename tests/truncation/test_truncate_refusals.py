@@ -1,7 +1,5 @@
 """What cannot be truncated: one line with the reason, and nothing left behind."""
 
-from pathlib import Path
-
 import pytest
 import tiny
 import transformers as hf
@@ -26,7 +24,7 @@ def bert(tmp_path_factory):
 def refused(cli, tmp_path):
     """Return a function that types a command, checks that it leaves nothing, and returns its one line."""
 
-    def call(*arguments: object) -> str:
+    def call(*arguments):
         before = sorted(tmp_path.rglob("*"))
         printed = cli("truncate", *arguments)
         assert printed.status == 2 and printed.out == "", printed
@@ -118,7 +116,7 @@ def test_what_no_standard_checkpoint_can_hold(why, make, tmp_path):
 def test_what_is_not_the_layer_is_not_left_behind(bert, tmp_path, monkeypatch):
     write = hf.PreTrainedModel.save_pretrained
 
-    def spoilt(built: nn.Module, folder: Path) -> None:
+    def spoilt(built, folder):
         dense = built.bert.encoder.layer[0].output.dense
         # a new tensor: the full model shares the old one
         dense.bias = nn.Parameter(dense.bias.detach() * 1.01)

@@ -1,50 +1,47 @@
 """Tiny models and good data, and a command that is to be refused in one line and to leave nothing behind."""
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from typed import Printed
 
 import layerscope
 
 
 @pytest.fixture(autouse=True)
-def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_hub(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
 @pytest.fixture(scope="session")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bert(tmp_path_factory):
     return tiny.saved(
         tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
     )
 
 
 @pytest.fixture(scope="session")
-def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gpt2(tmp_path_factory):
     return tiny.saved(
         tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False
     )
 
 
 @pytest.fixture(scope="session")
-def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def vit(tmp_path_factory):
     return tiny.vit(tmp_path_factory.mktemp("models") / "tiny-vit")
 
 
 @pytest.fixture(scope="session")
-def wav2vec2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wav2vec2(tmp_path_factory):
     return tiny.wav2vec2(tmp_path_factory.mktemp("models") / "tiny-wav2vec2")
 
 
 @pytest.fixture(scope="session")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reviews(tmp_path_factory):
     """A good table: 30 texts of three teams."""
     path = tmp_path_factory.mktemp("data") / "reviews.csv"
     frame = pd.DataFrame(
@@ -55,10 +52,10 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def refused(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., str]:
+def refused(cli, tmp_path):
     """Return a function that types a command, checks that it is refused as it should be, and returns the line."""
 
-    def call(*arguments: object) -> str:
+    def call(*arguments):
         before = sorted(tmp_path.rglob("*"))
         printed = cli(*arguments)
         assert printed.status == 2, printed.err
@@ -72,10 +69,10 @@ def refused(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def told(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., list[str]]:
+def told(cli, tmp_path):
     """Return a function that profiles what can be profiled, and returns the lines told about what was left out."""
 
-    def call(model: Path, data: Path, *options: object) -> list[str]:
+    def call(model, data, *options):
         printed = cli(
             "profile", model, "--data", data, "--out", tmp_path / "run", *options
         )
@@ -88,20 +85,20 @@ def told(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., list[str]
     return call
 
 
-def noise(seed: int, *shape: int) -> np.ndarray:
+def noise(seed, *shape):
     """Return seeded bytes of an image."""
     return np.random.default_rng(seed).integers(0, 255, shape, dtype=np.uint8)
 
 
 @pytest.fixture(scope="module")
-def command(bert: Path, reviews: Path) -> list[object]:
+def command(bert, reviews):
     """A short run of four shards."""
     options = ["--metrics", "curvature,cka", "--batch-size", 2, "--views", 0]
     return ["profile", bert, "--data", reviews, *options]
 
 
 @pytest.fixture(scope="module")
-def finished(command: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(command, tmp_path_factory):
     """The folder of that run; `command` on it must be typed in the same words."""
     out = tmp_path_factory.mktemp("finished") / "run"
     metrics = {
@@ -114,7 +111,7 @@ def finished(command: list[object], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
+def run(finished, tmp_path):
     """A finished run of one's own, to be damaged."""
     shutil.copytree(finished, tmp_path / "run")
     return tmp_path / "run"

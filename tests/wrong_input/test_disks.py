@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -19,7 +18,7 @@ def small_disk(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
 
-    def mount(size: str) -> Path:
+    def mount(size):
         done = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk],
             capture_output=True,

@@ -5,7 +5,6 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +23,7 @@ NOT_GZIP = "is not a complete gzip file ("
 GARBAGE = bytes(range(256)) * 20
 
 
-def parquet(**columns: Any):
+def parquet(**columns):
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink, compression="none", use_dictionary=False)
     return sink.getvalue().to_pybytes()
@@ -145,7 +144,7 @@ def open_folder():
         yield Path(folder)
 
 
-def type_as_nobody(capfd, *arguments: object):
+def type_as_nobody(capfd, *arguments):
     """Run the command line in a child without root's rights; return its status and the line on standard error."""
     capfd.readouterr()
     child = os.fork()

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import tiny
@@ -21,8 +20,8 @@ def write(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
 
-def config(**changed: object):
-    def change(folder: Path) -> None:
+def config(**changed):
+    def change(folder):
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changed))
 
@@ -30,7 +29,7 @@ def config(**changed: object):
 
 
 def cut(bytes_kept):
-    def change(folder: Path) -> None:
+    def change(folder):
         path = folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:bytes_kept])
 

@@ -5,7 +5,6 @@ import io
 import os
 import shutil
 import sys
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,7 +13,7 @@ import layerscope
 from layerscope.cli import main
 
 
-def type_onto(monkeypatch, words, **streams: Any):
+def type_onto(monkeypatch, words, **streams):
     """Type a command whose standard streams are others, and return its status."""
     with monkeypatch.context() as patch:
         for name, stream in streams.items():

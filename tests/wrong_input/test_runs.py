@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -21,7 +20,7 @@ GO_ON = "make room, then run the same command to resume"
 
 
 def flip(name, place=-9):
-    def damage(run: Path) -> None:
+    def damage(run):
         data = bytearray((run / name).read_bytes())
         data[place] ^= 1
         (run / name).write_bytes(data)
@@ -33,16 +32,16 @@ def write(name, content):
     return lambda run: (run / name).write_bytes(content)
 
 
-def delete(*names: str):
-    def damage(run: Path) -> None:
+def delete(*names):
+    def damage(run):
         for name in names:
             (shutil.rmtree if (run / name).is_dir() else os.unlink)(run / name)
 
     return damage
 
 
-def manifest(**changed: object):
-    def damage(run: Path) -> None:
+def manifest(**changed):
+    def damage(run):
         path = run / "run.json"
         write_json(path, read_json(path) | changed)
 
