@@ -81,7 +81,8 @@ def command(
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what cyclopts reads
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
-        summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
+        summary, _, _ = str(inspect.getdoc(verb)).partition("\n\n")
+        summary = summary.replace("\n", " ")
         example = _examples()[do.__name__]
         return App(
             name=do.__name__, default_command=run, help=summary, help_epilogue=example

@@ -125,7 +125,10 @@ def partners(a: Side, b: Side) -> pd.DataFrame:
     pairs = pd.DataFrame({"place": nearest, "place_b": layers}, dtype=object)
     if a.depth > b.depth:
         pairs = pairs.set_axis(["place_b", "place"], axis=1)
-    last = [{"raw": side.depth}.get(side.run.final, FINAL) for side in (a, b)]
+    last = []
+    for side in (a, b):
+        has_norm = side.run.final != "raw"
+        last.append(FINAL if has_norm else side.depth)
     if FINAL in last:
         pairs.loc[len(pairs), ["place", "place_b"]] = last
     return pairs

@@ -86,7 +86,8 @@ def _of_series(comparison: "Comparison") -> Document:
     """Return the course of a series of checkpoints, and which layer changes most."""
     courses = [*by_checkpoint(comparison)]
     metric, _, to_first = courses[0]
-    near = np.where(to_first.index == 0, np.nan, alike(to_first, metric)[:, -1])
+    last = alike(to_first, metric)[:, -1]
+    near = np.where(to_first.index == 0, np.nan, last)
     answer = "No similarity of the checkpoints is defined: their states do not vary."
     if np.isfinite(near).any():
         low = int(np.nanargmin(near))

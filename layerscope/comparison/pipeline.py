@@ -111,7 +111,8 @@ def similarity_rows(
     with reporter.bar("similarity", len(forms) * steps) as advance:
         for form in forms:
             _, how = form
-            first, *others = [replace(side, rows=how.rows(side.rows)) for side in sides]
+            thinned = [replace(side, rows=how.rows(side.rows)) for side in sides]
+            first, *others = thinned
             for other in others:
                 yield from _of_two("similarity", form, first, other)
                 advance(1)

@@ -47,7 +47,8 @@ def choices(name: str, available: Iterable[str], lead: str = "choose") -> str:
 
 def first_line(error: BaseException, limit: int = 120) -> str:
     """Return the first line of what a library raised, or where it says nothing the error's name."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:limit].rstrip()
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:limit].rstrip()
 
 
 def capital(title: str) -> str:
@@ -110,7 +111,8 @@ def spans(numbers: Collection[int], noun: str = "") -> str:
     ('blocks 4-6,9', 'block 2', '1-2,4')
     """
     # within a run numbers and places rise alike
-    by_run = groupby(enumerate(sorted(numbers)), lambda entry: entry[1] - entry[0])
+    entries = enumerate(sorted(numbers))
+    by_run = groupby(entries, lambda entry: entry[1] - entry[0])
     runs = [[number for _, number in entries] for _, entries in by_run]
     text = ",".join(
         str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs

@@ -79,7 +79,8 @@ def error_of_median(times: NDArray[np.float64]) -> NDArray[np.float64]:
     is 1.2533 that of a
     mean.
     """
-    deviation = 1.4826 * np.median(np.abs(times - np.median(times, axis=0)), axis=0)
+    apart = np.abs(times - np.median(times, axis=0))
+    deviation = 1.4826 * np.median(apart, axis=0)
     error: NDArray[np.float64] = 1.2533 * deviation / np.sqrt(len(times))
     return error
 

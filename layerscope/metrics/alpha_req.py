@@ -43,9 +43,11 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     weights = above / ranks
     x = ranks.log().expand_as(chosen)
     y = 2.0 * chosen.masked_fill(~above, 1.0).log()
-    dx = x - (weights * x).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
+    total = weights.sum(-1, keepdim=True)
+    dx = x - (weights * x).sum(-1, keepdim=True) / total
     # Below two ranks the line has no slope: 0 / 0.
-    slope = -(weights * dx * y).sum(-1) / (weights * dx.square()).sum(-1)
+    spread = (weights * dx.square()).sum(-1)
+    slope = -(weights * dx * y).sum(-1) / spread
     return as_result(slope.masked_fill(above.sum(-1) < 2, torch.nan))
 
 

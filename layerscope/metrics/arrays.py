@@ -36,7 +36,8 @@ def mean(values: Tensor) -> Estimate:
     n = len(finite)
     if n < 2:
         return Estimate(float(finite.mean()), math.nan, n)
-    return Estimate(float(finite.mean()), float(finite.std()) / math.sqrt(n), n)
+    error = float(finite.std()) / math.sqrt(n)
+    return Estimate(float(finite.mean()), error, n)
 
 
 def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
@@ -195,7 +196,8 @@ def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
     if bool((real[..., 1:] <= real[..., :-1]).all()):
         return tokens, counts
     order = torch.argsort(real.logical_not().to(torch.uint8), dim=-1, stable=True)
-    return torch.gather(tokens, -2, order[..., None].expand(tokens.shape)), counts
+    places = order[..., None].expand(tokens.shape)
+    return torch.gather(tokens, -2, places), counts
 
 
 def _read(values: Array) -> Tensor:

@@ -139,7 +139,9 @@ def _gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
     inner: Tensor = torch.linalg.vecdot(k.flatten(-2), m.flatten(-2))
     if not debiased:
         return inner
-    return _unbiased(inner, k.diagonal(dim1=-2, dim2=-1), m.diagonal(dim1=-2, dim2=-1))
+    of_k = k.diagonal(dim1=-2, dim2=-1)
+    of_m = m.diagonal(dim1=-2, dim2=-1)
+    return _unbiased(inner, of_k, of_m)
 
 
 def _unbiased(inner: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -151,7 +153,8 @@ def _unbiased(inner: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def _rbf_gram(rows: Tensor, bandwidth: str | float) -> Tensor:
     """Return the Grams of the Gaussian kernel, centred both ways."""
     norms = rows.square().sum(-1)
-    squared = norms[..., :, None] + norms[..., None, :] - 2 * rows @ rows.mT
+    sums = norms[..., :, None] + norms[..., None, :]
+    squared = sums - 2 * rows @ rows.mT
     squared = squared.clamp(min=0.0)
     squared.diagonal(dim1=-2, dim2=-1).zero_()
     above = squared.new_ones(squared.shape[-2:], dtype=torch.bool).triu(1)

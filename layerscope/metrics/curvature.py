@@ -65,13 +65,16 @@ def _angles(states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     steps = states[..., 1:, :] - states[..., :-1, :]
     norms = torch.linalg.vector_norm(steps, dim=-1)
     dots = torch.linalg.vecdot(steps[..., 1:, :], steps[..., :-1, :])
-    real = torch.arange(norms.shape[-1], device=norms.device) < (lengths - 1)[..., None]
+    steps_taken = torch.arange(norms.shape[-1], device=norms.device)
+    real = steps_taken < (lengths - 1)[..., None]
     moving = real & (norms != 0)
     counted = moving[..., 1:] & moving[..., :-1]
     scale = (norms[..., 1:] * norms[..., :-1]).masked_fill(~counted, 1.0)
-    angles = (dots / scale).clamp(-1.0, 1.0).acos().masked_fill(~counted, 0.0)
+    cosines = (dots / scale).clamp(-1.0, 1.0)
+    angles = cosines.acos().masked_fill(~counted, 0.0)
     # 0 / 0 is the NaN of a sample without angles.
-    return angles.sum(-1) / counted.sum(-1), (real & (norms == 0)).sum(-1)
+    zero_steps = (real & (norms == 0)).sum(-1)
+    return angles.sum(-1) / counted.sum(-1), zero_steps
 
 
 CURVATURE = Metric(

@@ -77,7 +77,7 @@ def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:
         )
     orders = torch.as_tensor(permutations).long()
     every = torch.arange(count, device=orders.device)
-    fits = orders.ndim == 2 and orders.shape[0] > 0 and orders.shape[1] == count
+    fits = orders.ndim == 2 and len(orders) > 0 and orders.shape[1] == count
     if not fits or not bool((orders.sort(-1).values == every).all()):
         raise LayerscopeError(
             f"permutations of shape {tuple(orders.shape)} are not rows that reorder 0 ... {count - 1}: "

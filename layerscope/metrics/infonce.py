@@ -62,7 +62,8 @@ def _loss(
     positives = logits.diagonal(dim1=-2, dim2=-1)
     loss = (torch.logsumexp(logits, -1) - positives).mean(-1)
     if symmetric:
-        loss = (loss + (torch.logsumexp(logits, -2) - positives).mean(-1)) / 2
+        backwards = (torch.logsumexp(logits, -2) - positives).mean(-1)
+        loss = (loss + backwards) / 2
     return loss
 
 

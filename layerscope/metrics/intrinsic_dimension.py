@@ -72,7 +72,8 @@ def _ratios(states: Tensor) -> Tensor:
         nearest = squared.topk(2, 1, largest=False).indices
         # The products find the nearest; the distances to them are taken without their rounding.
         apart = part[:, None] - rows[nearest]
-        first, second = torch.linalg.vector_norm(apart, dim=2).sort(1).values.unbind(1)
+        distances = torch.linalg.vector_norm(apart, dim=2)
+        first, second = distances.sort(1).values.unbind(1)
         ratios.append(second / first)
     return torch.cat(ratios)
 

@@ -119,7 +119,8 @@ class RowSums(Sums):
     def __add__(self, other: "RowSums") -> "RowSums":
         count = self.count + other.count
         apart = other.mean - self.mean
-        between = apart[..., None, :] * (self.count * other.count / count).sqrt()
+        scale = (self.count * other.count / count).sqrt()
+        between = apart[..., None, :] * scale
         spread = row_factor(self.spread, other.spread, between)
         mean = self.mean + apart * (other.count / count)
         return RowSums(count, mean, spread, row_factor(self.units, other.units))

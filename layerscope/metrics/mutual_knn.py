@@ -56,7 +56,8 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
         parts = [slice(low, low + step) for low in range(0, count, step)]
         neighbours = [_nearest(points, part, k, distance) for part in parts]
         equal = (rows == rows[..., :1, :]).all((-2, -1))
-        return (torch.cat(neighbours, -2).masked_fill(equal[..., None, None], -1),)
+        every = torch.cat(neighbours, -2)
+        return (every.masked_fill(equal[..., None, None], -1),)
 
     return Measure("mutual kNN", 2, prepare, _shared)
 
@@ -69,7 +70,8 @@ def _shared(first: Prepared, second: Prepared) -> Tensor:
     ours = ours.expand(shape).contiguous()
     theirs = theirs.expand(shape).contiguous()
     places = torch.searchsorted(theirs, ours).clamp(max=ours.shape[-1] - 1)
-    shared = (theirs.gather(-1, places) == ours).double().mean((-2, -1))
+    is_shared = theirs.gather(-1, places) == ours
+    shared = is_shared.double().mean((-2, -1))
     is_equal = (ours[..., 0, 0] < 0) | (theirs[..., 0, 0] < 0)
     return shared.masked_fill(is_equal, torch.nan)
 

@@ -55,7 +55,8 @@ def entropy_of_spectrum(
     empty = total.squeeze(-1) == 0
     if math.isinf(alpha):
         return -p.amax(-1).masked_fill(empty, 1.0).log()
-    return p.pow(alpha).sum(-1).masked_fill(empty, 1.0).log() / (1.0 - alpha)
+    powers = p.pow(alpha).sum(-1).masked_fill(empty, 1.0)
+    return powers.log() / (1.0 - alpha)
 
 
 def collision_entropy(gram: Tensor) -> Tensor:

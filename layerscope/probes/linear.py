@@ -128,7 +128,8 @@ def shifted_probe(
         np.concatenate([rows, others]), every, fold, seed
     )
     source = score_of(right[:n], fold[:n], skipped, strengths, losses)
-    return source, score_of(right[n:], fold[n:], int((~kept).sum()))
+    left_out = int((~kept).sum())
+    return source, score_of(right[n:], fold[n:], left_out)
 
 
 def linearly_judged(
@@ -172,7 +173,8 @@ def linearly_judged(
 
 def _strongest(losses: Numbers) -> Numbers:
     """Return the index of the smallest C whose loss is about the lowest, along the first axis."""
-    return np.asarray(np.argmax(losses <= SLACK * losses.min(0), axis=0))
+    is_near = losses <= SLACK * losses.min(0)
+    return np.asarray(np.argmax(is_near, axis=0))
 
 
 def judged_by_fold(
@@ -229,10 +231,12 @@ def thinned(
     n = len(classes)
     if n <= most:
         return np.arange(n)
-    order = np.lexsort((np.random.default_rng(seed).random(n), classes, fold))
+    draw = np.random.default_rng(seed).random(n)
+    order = np.lexsort((draw, classes, fold))
     cell = (fold * (int(classes.max()) + 1) + classes)[order]
     first = np.unique(cell, return_index=True)[1]
-    kept = np.union1d(np.linspace(0, n - 1, most).astype(int), first)
+    spread = np.linspace(0, n - 1, most).astype(int)
+    kept = np.union1d(spread, first)
     return np.sort(order[kept])
 
 

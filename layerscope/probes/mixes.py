@@ -115,7 +115,8 @@ def linear_mixes(
         alone[layer] = score
     losses = np.array([score.losses for score in alone.values()])
     rights = np.array([score.right for score in alone.values()])
-    rival = rights[losses.argmin(0)[data.fold], np.arange(len(data.fold))]
+    chosen = losses.argmin(0)[data.fold]
+    rival = rights[chosen, np.arange(len(data.fold))]
 
     def against(score: ProbeScore, weights: Weights) -> MixScore:
         apart = np.asarray(score.right, dtype=np.float64) - rival
@@ -199,7 +200,8 @@ class _Data:
         targets = nn.functional.one_hot(classes).float()
         mixed = _scalar(states / divisor[:, None, None], targets)
         weights = torch.where(size > 0, mixed / divisor, 0).double()
-        pairs = zip(self.layers, (weights / weights.sum()).tolist(), strict=True)
+        shares = (weights / weights.sum()).tolist()
+        pairs = zip(self.layers, shares, strict=True)
         return {layer: weight for layer, weight in pairs if weight}
 
 
@@ -212,12 +214,11 @@ def _left_out(states: Tensor, targets: Tensor, strength: Tensor | float) -> Tens
     rows = rows - rows.mean(0)
     rows = rows / rows.std(0).clamp_min(1e-5)
     n = len(rows)
-    inverse = torch.linalg.inv(rows @ rows.T / rows.shape[1] + strength * torch.eye(n))
-    missed: Tensor = (
-        inverse
-        @ (targets - targets.mean(0))
-        / (inverse.diagonal() - 1 / (n * strength))[:, None]
-    )
+    gram = rows @ rows.T / rows.shape[1]
+    inverse = torch.linalg.inv(gram + strength * torch.eye(n))
+    left = inverse.diagonal() - 1 / (n * strength)
+    centred = targets - targets.mean(0)
+    missed: Tensor = inverse @ centred / left[:, None]
     return targets - missed
 
 
@@ -229,9 +230,9 @@ def _scalar(states: Tensor, targets: Tensor) -> Tensor:
     for _ in range(STEPS):
         optimiser.zero_grad()
         strength, scale = ridge.exp()
-        loss = _left_out(
-            torch.tensordot(logits.softmax(0), states, 1), targets, strength
-        )
-        torch.autograd.backward(nn.functional.cross_entropy(scale * loss, targets))
+        mixed = torch.tensordot(logits.softmax(0), states, 1)
+        predicted = _left_out(mixed, targets, strength)
+        loss = nn.functional.cross_entropy(scale * predicted, targets)
+        torch.autograd.backward(loss)
         optimiser.step()
     return logits.detach().softmax(0)

@@ -150,7 +150,8 @@ def usable_classes(
         raise LayerscopeError(
             f"fewer than 2 classes have {folds} members: label more samples, or give fewer `folds`"
         )
-    return kept, np.unique(classes[kept], return_inverse=True)[1], int((~kept).sum())
+    _, numbers = np.unique(classes[kept], return_inverse=True)
+    return kept, numbers, int((~kept).sum())
 
 
 def by_fold(right: Numbers, fold: Numbers) -> tuple[float, ...]:

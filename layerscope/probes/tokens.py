@@ -73,7 +73,10 @@ def _split(
             f"labels has shape {names.shape} and sentences {groups.shape}: give both for each word"
         )
     kinds, classes = np.unique(names, return_inverse=True)
-    spread = [len(np.unique(groups[classes == number])) for number in range(len(kinds))]
+    spread = []
+    for number in range(len(kinds)):
+        of_class = groups[classes == number]
+        spread.append(len(np.unique(of_class)))
     kept = np.array(spread)[classes] >= folds
     if len(np.unique(classes[kept])) < 2:
         raise LayerscopeError(

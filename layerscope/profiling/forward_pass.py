@@ -229,7 +229,8 @@ def _run_pass(
         evaluating(job.model.module),
         reporter.bar("forward", len(folder.plan), "samples") as advance,
     ):
-        advance(len(folder.plan) - sum(len(folder.rows(shard)) for shard in todo))
+        missing = sum(len(folder.rows(shard)) for shard in todo)
+        advance(len(folder.plan) - missing)
         for shard, rank in zip(todo, team.each(write, todo), strict=True):
             advance(0 if rank == team.rank else len(folder.rows(shard)))
 
@@ -289,7 +290,8 @@ def joined(parts: list[Tensors]) -> Tensors:
     tensor([0, 1, 2, 2])
     """
     out = {}
-    starts = np.cumsum([0, *(len(part["broken"]) for part in parts)]).tolist()
+    sizes = [len(part["broken"]) for part in parts]
+    starts = np.cumsum([0, *sizes]).tolist()
     for key, first in parts[0].items():
         pieces = [part[key] for part in parts]
         if key.endswith(".row"):

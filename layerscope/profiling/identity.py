@@ -107,7 +107,8 @@ def about_states(model: StatesModel) -> dict[str, Any]:
     digest = hashlib.sha256(repr(facts).encode())
     some = np.linspace(0, len(states.names) - 1, DIGESTED).astype(int)
     for sample in np.unique(some).tolist():
-        digest.update(states.read([sample])[0].float().contiguous().numpy().tobytes())
+        (row,) = states.read([sample])
+        digest.update(row.float().contiguous().numpy().tobytes())
     return {
         "weights": digest.hexdigest(),
         "states": digest.hexdigest(),

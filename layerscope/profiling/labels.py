@@ -79,7 +79,8 @@ def _probe_rows(
     if not is_target(labels):
         usable, *_ = usable_classes(labels, len(rows), FOLDS)
         judged = judged[usable]
-    states = source.run.states(pooling, (column,), rows)[:][:, 0]
+    every = source.run.states(pooling, (column,), rows)
+    states = every[:][:, 0]
     for metric, how in source.probes(labels):
         score = how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
         cells: Row = {"pooling": pooling, "n": score.n, "total": total}

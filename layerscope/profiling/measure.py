@@ -174,7 +174,8 @@ class BatchMeasure:
     def _read_tokens(self) -> tuple[Tensor, Tensor]:
         """Return sample and position of every token that the head reads."""
         positions = [*self.rows["lens"]]
-        sample = np.repeat(np.arange(len(positions)), [*map(len, positions)])
+        counts = [*map(len, positions)]
+        sample = np.repeat(np.arange(len(positions)), counts)
         position = np.concatenate(positions).astype(np.int64)
         device = self.model.device
         return torch.tensor(sample, device=device), torch.tensor(
@@ -229,7 +230,8 @@ class BatchMeasure:
 
     def _first_broken(self) -> Tensor:
         """Return for each sample the first layer with a NaN or an infinity, or −1."""
-        fine = torch.stack([self.finite[layer] for layer in self.model.layers])
-        numbers = torch.tensor(self.model.layers, device=fine.device)
+        layers = self.model.layers
+        fine = torch.stack([self.finite[layer] for layer in layers])
+        numbers = torch.tensor(layers, device=fine.device)
         first = numbers[(~fine).int().argmax(0)]
         return torch.where(fine.all(0), -1, first).int()

@@ -73,7 +73,8 @@ def run_profile(options: ProfileOptions) -> Run:
         data = options.states if options.data is None else options.data
         lines = check_available(job.options, job.model, job.corpus)
         # what the run does not hold is noted in it
-        job = replace(job, model=replace(job.model, notes=(*job.model.notes, *lines)))
+        notes = *job.model.notes, *lines
+        job = replace(job, model=replace(job.model, notes=notes))
     describe_job = partial(
         describe,
         source=as_named(options.model),

@@ -62,7 +62,8 @@ def seeded(items: Any, most: int, seed: Any) -> Any:
     """
     if len(items) <= most:
         return items
-    return np.sort(np.random.default_rng(seed).choice(items, most, replace=False))
+    draw = np.random.default_rng(seed)
+    return np.sort(draw.choice(items, most, replace=False))
 
 
 def make_plan(job: Job) -> pd.DataFrame:
@@ -104,7 +105,8 @@ def make_plan(job: Job) -> pd.DataFrame:
     _describe(plan, job)
     if model.device.type != "cpu":
         chosen = seeded(kept, ENTROPY_SAMPLES, options.seed)
-        plan["entropy"] = plan["sample"].isin(chosen) & (plan["view"] == 0)
+        is_original = plan["view"] == 0
+        plan["entropy"] = plan["sample"].isin(chosen) & is_original
     _draw_positions(plan, job)
     if model.lens is not None and model.lens.kind == "pooled" and "label" in plan:
         targets = class_numbers(plan["label"], model)
@@ -175,7 +177,8 @@ def _draw_positions(plan: pd.DataFrame, job: Job) -> None:
     options = job.options
     lengths = np.where(plan["view"] == 0, plan["length"], 0)
     if "position" in job.vectors.pairs:
-        plan["position"] = (_shares(plan["sample"].tolist(), job) * lengths).astype(int)
+        shares = _shares(plan["sample"].tolist(), job)
+        plan["position"] = (shares * lengths).astype(int)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = lengths
         if model.causal:  # the last token has no next one
@@ -228,4 +231,6 @@ def _shares(samples: Sequence[int], job: Job) -> npt.NDArray[np.float64]:
         read = (content(contents, sample) for sample in samples)
     salt = f"position {job.options.seed} ".encode()
     digests = [hashlib.blake2b(salt + each, digest_size=8).digest() for each in read]
-    return (np.frombuffer(b"".join(digests), dtype="<u8") >> 11) / (1 << 53)
+    numbers = np.frombuffer(b"".join(digests), dtype="<u8")
+    # a float64 holds 53 bits
+    return (numbers >> 11) / (1 << 53)

@@ -38,7 +38,8 @@ def prepared(job: Job) -> Iterator[Job]:
         yield job
         return
     _need_tokens(job)
-    some = [job.corpus.samples[i] for i in range(min(PROBED, len(job.corpus)))]
+    most = min(PROBED, len(job.corpus))
+    some = [job.corpus.samples[i] for i in range(most)]
     sample = probe_sample(model.encoder, some)
     inputs = model.encoder.batch([sample]).to(model.device)
     notes = [*model.notes]

@@ -75,7 +75,8 @@ class StreamSums:
     def save(self, path: Path) -> None:
         """Write all of it, whole or not at all."""
         facts = json.dumps({**vars(self), "sums": {}})
-        arrays: dict[str, Any] = {FACTS: np.frombuffer(facts.encode(), dtype=np.uint8)}
+        encoded = np.frombuffer(facts.encode(), dtype=np.uint8)
+        arrays: dict[str, Any] = {FACTS: encoded}
         for key, summed in self.sums.items():
             for name, value in summed.tensors().items():
                 arrays[f"{key}|{name}"] = value.numpy()

@@ -104,7 +104,8 @@ def _files_of(path: Path, begun: dict[str, Any], size: int) -> list[Path] | None
     there = sorted(folder.glob("*-of-*.npz"))
     if RunFolder.exists(path):
         info = RunFolder(path).manifest
-        refuse_another(path, {**info, "data": info.get("stream", info)["data"]}, begun)
+        data = info.get("stream", info)["data"]
+        refuse_another(path, {**info, "data": data}, begun)
         # the end of a run deletes the first one first
         if not any(file.name.startswith("0-") for file in there):
             return None

@@ -36,8 +36,9 @@ def view_rows(source: Source, item: tuple[str, Column]) -> Iterator[Row]:
     count, views = rows.shape
     if count < 2:
         return
-    states = source.run.states(pooling, (column,), rows.T.reshape(-1))[:]
-    states = states[:, 0].view(views, count, -1).transpose(0, 1)
+    by_view = rows.T.reshape(-1)
+    flat = source.run.states(pooling, (column,), by_view)[:][:, 0]
+    states = flat.view(views, count, -1).transpose(0, 1)
     blocks = _blocks(count, source.options.seed)
     used = sum(map(len, blocks))
     errors = defaultdict(list)
@@ -127,4 +128,5 @@ def _jackknife(values: list[float]) -> float:
     """
     if not values:
         return math.nan
-    return float(np.sqrt((GROUPS - 1) * np.array(values).var()))
+    spread = np.array(values).var()
+    return float(np.sqrt((GROUPS - 1) * spread))

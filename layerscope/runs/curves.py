@@ -107,7 +107,8 @@ def curves(run: "Run") -> list[Curve]:
     inside = table["site"].isin({column.site for column in run.sublayers})
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
     is_curve = table["layer_b"].isna() | to_last.fillna(False).astype(bool)
-    measured = [_curve(rows, run) for _, rows in _by(table[is_curve & ~inside], KEYS)]
+    groups = _by(table[is_curve & ~inside], KEYS)
+    measured = [_curve(rows, run) for _, rows in groups]
     return sorted(measured, key=lambda curve: rank(curve.metric))
 
 
@@ -123,7 +124,8 @@ def inside(run: "Run") -> list[Curve]:
     measured = table.loc[table["site"].isin(sites), "metric"]
     is_shown = table["metric"].isin(measured) & table["site"].isin(order)
     rows = table[is_shown & table["layer_b"].isna()]
-    of_sites = [_curve(part, run) for _, part in _by(rows, [*KEYS, "site"])]
+    groups = _by(rows, [*KEYS, "site"])
+    of_sites = [_curve(part, run) for _, part in groups]
 
     def position(curve: Curve) -> tuple[int, str, str, int]:
         variant = curve.variant or ""

@@ -88,7 +88,8 @@ def _settled(run: "Run") -> Iterator[Finding]:
     """Yield at which layer the predictions of the model's own head stop changing."""
     table = run.at()
     rows = table.loc[table["metric"] == "saturation_layer", ["value", "stderr"]]
-    for value, stderr in rows[np.isfinite(rows["value"])].to_numpy().tolist()[:1]:
+    finite = rows[np.isfinite(rows["value"])]
+    for value, stderr in finite.to_numpy().tolist()[:1]:
         answer = (
             f"predictions settle at layer {number(value)} of {run.depth} on average"
         )

@@ -176,7 +176,8 @@ class RunFolder:
         """
         if "label" not in self.plan:
             return None
-        return self.plan.loc[(self.plan["view"] == 0) & ~self.copies, "label"]
+        is_original = self.plan["view"] == 0
+        return self.plan.loc[is_original & ~self.copies, "label"]
 
     def broken(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return for every row of the plan the first layer with a NaN or an infinity, −1 where all are finite."""
@@ -208,7 +209,8 @@ class RunFolder:
     def sample_values(self, key: str) -> Tensor:
         """Return the values `[…, n]` of all samples, or of those of their tokens, in the order of the plan."""
         shards = []
-        for shard in self.plan.loc[self.plan["view"] == 0, "shard"].unique():
+        is_original = self.plan["view"] == 0
+        for shard in self.plan.loc[is_original, "shard"].unique():
             with self.shard(shard) as file:
                 shards.append(file.get_tensor(key))
         return torch.cat(shards, -1)
@@ -266,7 +268,8 @@ def refuse_other_files(path: Path) -> None:
 
 def need_room(path: Path, size: int, mend: str = "") -> None:
     """Refuse states of `size` bytes that do not fit on the disk of their folder."""
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    above = (path, *path.absolute().parents)
+    there = next(folder for folder in above if folder.exists())
     free = shutil.disk_usage(there).free
     if size > free:
         mend = mend or "take fewer `samples`, `store_dtype='float16'`, or another `out`"

@@ -168,7 +168,8 @@ def series(curve: Curve, run: "Run") -> Series:
         points.loc[len(points)] = run.depth, curve.final, curve.final_stderr, False
     note = counted(curve, run)
     if not np.isfinite(points["value"]).any():
-        lack = curve.about.how.lack(curve.n, run.info["model"]["width"]) or ""
+        width = run.info["model"]["width"]
+        lack = curve.about.how.lack(curve.n, width) or ""
         note = "; ".join(filter(None, (note, lack.replace("`", ""))))
     if curve.pooling:
         name = pooling_name(curve.pooling)

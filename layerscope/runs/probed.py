@@ -50,7 +50,8 @@ def is_within(a: Point, b: Point) -> bool | None:
     # The error of unrelated samples. Layers are measured on the same samples, whose errors mostly
     # cancel in the difference: without the hits of each sample this rather says "within" where it
     # is not.
-    apart = differs(a[0] - b[0], math.hypot(a[1], b[1]))
+    error = math.hypot(a[1], b[1])
+    apart = differs(a[0] - b[0], error)
     return None if apart is None else not apart
 
 
@@ -62,8 +63,10 @@ def hits_of(run: "Run", curve: Curve) -> dict[int, Floats]:
     if run.is_history or not run.folder.has_table(HITS):
         return {}
     rows = run.folder.read_table(HITS)
-    rows = rows[(rows["metric"] == curve.metric) & (rows["pooling"] == curve.pooling)]
-    by_layer = rows.pivot(index="sample", columns="layer", values="value").dropna()
+    is_curve = (rows["metric"] == curve.metric) & (rows["pooling"] == curve.pooling)
+    by_layer = (
+        rows[is_curve].pivot(index="sample", columns="layer", values="value").dropna()
+    )
     return {int(layer): hits.to_numpy(np.float64) for layer, hits in by_layer.items()}
 
 

@@ -161,7 +161,8 @@ class Run(Saved):
     @property
     def steps(self) -> tuple[int, ...]:
         """Steps of a training that were measured, in order; none of a run of `profile`."""
-        return tuple(map(int, np.sort(self._long["step"].dropna().unique())))
+        steps = self._long["step"].dropna().unique()
+        return tuple(map(int, np.sort(steps)))
 
     def table(self) -> pd.DataFrame:
         """Return the long frame of every metric: see `COLUMNS` for its columns.
@@ -260,7 +261,8 @@ class Run(Saved):
         need("pooling", pooling, poolings)
         plan = self.folder.plan
         order = plan.loc[plan["view"] == 0, "sample"].sort_values().index
-        return gather(self.folder, pooling, [Column(site, layer)], order)[:, 0].numpy()
+        states = gather(self.folder, pooling, [Column(site, layer)], order)
+        return states[:, 0].numpy()
 
     def as_dict(self) -> dict[str, Any]:
         """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON.

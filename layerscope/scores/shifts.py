@@ -49,8 +49,10 @@ class Shift:
         there = unit.text(self.on_target[:, two].mean())
         if one == two:
             return f"Layer {self.layers[one]} is best on source and target of {self.target}: {here} and {there}"
-        gain = unit.difference(*paired(self.on_target[:, two], self.on_target[:, one]))
-        loss = unit.difference(*paired(self.on_source[:, two], self.on_source[:, one]))
+        target = self.on_target
+        source = self.on_source
+        gain = unit.difference(*paired(target[:, two], target[:, one]))
+        loss = unit.difference(*paired(source[:, two], source[:, one]))
         return (
             f"Layer {self.layers[two]} is best on the target of {self.target}: {there}; against layer "
             f"{self.layers[one]}, the best on the source, {gain} there and {loss} on the source"

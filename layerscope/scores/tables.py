@@ -104,7 +104,8 @@ def by_layer(grid: Grid) -> Table:
     if len(grid.baseline):
         cells = [unit.cell(grid.shipped)] if has_average else []
         cells += [unit.cell(*grid.at(None, task)) for task in tasks]
-        rows.append(Row((Cell(SHIPPED, value=grid.layers[-1] + 1), *cells), quiet=True))
+        name = Cell(SHIPPED, value=grid.layers[-1] + 1)
+        rows.append(Row((name, *cells), quiet=True))
     heads = [AVERAGE, *tasks] if has_average else tasks
     title = "Layers by task"
     if grid.place:
@@ -209,5 +210,6 @@ def wide_csv(evaluation: "Evaluation") -> str:
         about = pd.DataFrame(grid.about, index=by_task.index)
         parts.append(about.join(by_task).reset_index())
     frame = pd.concat(parts)
-    frame = frame[[*VARIANT, "layer", *frame.columns.drop([*VARIANT, "layer"])]]
+    first = [*VARIANT, "layer"]
+    frame = frame[[*first, *frame.columns.drop(first)]]
     return str(frame.to_csv(index=False, lineterminator="\r\n"))

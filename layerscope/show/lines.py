@@ -81,7 +81,8 @@ def chart(
     """Return charts over each other; `rivals` are those that share the legend."""
     first: Chart = owned[0].plot
     shown = [row for one in owned for row in rows(one)]
-    values = [row for row in shown if row["mark"] != "guide" and row["y"] is not None]
+    points = [row for row in shown if row["mark"] != "guide"]
+    values = [row for row in points if row["y"] is not None]
     if not values:
         return nothing("no value")
     x = _across(owned)
