@@ -217,7 +217,7 @@ def _fault(blocks: Calls, calls: Calls) -> str:
     runs = sum(call.path in paths for call in calls)
     if runs != len(blocks):
         row = f"{blocks[0].path} … {blocks[-1].path}"
-        return f"{row} run {runs} times, {len(blocks)} of them in a row, {MEND}"
+        return f"{row} run {runs} times, as in a loop, {len(blocks)} of them in a row, {MEND}"
     for one, two in pairwise(blocks):
         size = max(two.sizes[0], 1e-12)
         apart = abs(one.sizes[1] - size) / size

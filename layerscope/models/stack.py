@@ -9,8 +9,14 @@ import torch
 from torch import nn
 
 from layerscope.core import LayerscopeError, choices, first_line, near
-from layerscope.models.block_finder import NAME, BlockFinder
+from layerscope.models.block_finder import MEND, NAME, BlockFinder
 from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory, setting
+from layerscope.models.loops import (
+    interrupted_loop,
+    loop_notes,
+    several_streams,
+    stream_notes,
+)
 from layerscope.models.trace import Call, Calls, is_norm, same, trace
 
 LAYERS = "layers are states of tokens [B, T, D] or of samples [B, D] that one module hands to the next"
@@ -73,24 +79,35 @@ def find_stacks(
     """Return every stack of blocks that a probe forward runs through; `blocks` is what the user names."""
     stacks: list[Stack] = []
     refused: list[str] = []
+    streams: list[str] = []
+    loops: list[str] = []
     for prefix, entry in _entries(module, inputs):
         every = trace(entry, prefix, inputs)
         calls = [call for call in every if _has_every_token(call, inputs)]
         finder = BlockFinder(entry, prefix, calls, refused)
         found_by, rows = finder.find(blocks)
         notes = []
+        if not rows:
+            streams += several_streams(every, inputs)
+            loops += interrupted_loop(calls)
         if blocks is None:
             for row in finder.beside(rows, every):
-                paths = f"{row[0].path} … {row[-1].path}"
-                notes.append(f"{paths} are not measured: {NAME}")
+                ends = f"{row[0].path} … {row[-1].path}"
+                notes.append(f"{ends} are not measured: {NAME}")
         all_blocks = sum(rows, Calls())
         for row in rows:
+            paths = tuple(call.path for call in row)
+            width = row[-1].output.shape[-1]
+            hidden_size = None
+            if "input_ids" in inputs.named:
+                hidden_size = setting(entry, "hidden_size")
+            notes += (*loop_notes(paths), *stream_notes(width, hidden_size))
             stack = Stack(
                 part="",
                 entry=prefix.rstrip("."),
-                blocks=tuple(call.path for call in row),
+                blocks=paths,
                 norm=_final_norm(row, calls, all_blocks),
-                width=row[-1].output.shape[-1],
+                width=width,
                 found_by=found_by,
                 forms=tuple(call.form for call in row),
                 notes=tuple(notes),
@@ -102,7 +119,13 @@ def find_stacks(
         if blocks:
             fault = f"blocks {blocks!r} does not name a stack of blocks"
             mend = "name another module, which holds such a row"
-        why = next(iter(refused), f"{LAYERS}; {mend}, or {POOLED}")
+        faults = [
+            *(f"{each}: {POOLED}" for each in streams),
+            *refused,
+            *(f"{each}, {MEND}" for each in loops),
+            f"{LAYERS}; {mend}, or {POOLED}",
+        ]
+        why = faults[0]
         raise LayerscopeError(f"{fault}: {why}")
     return list(map(_named, stacks, _part_names(stacks)))
 
