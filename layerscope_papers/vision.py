@@ -175,6 +175,7 @@ class Trained(Asset):
             scheduler=setup.scheduler,
             warmup=setup.warmup,
             device=setup.device,
+            dtype="bf16" if setup.device == "cuda" else "float32",
             progress=False,
             **dict(self.options),
         )

@@ -5,6 +5,7 @@ Trainer of transformers, which resumes by itself wherever it was stopped.
 """
 
 import math
+import multiprocessing
 import os
 import shutil
 from contextlib import ExitStack, suppress
@@ -27,7 +28,7 @@ from layerscope.training.data import Lessons
 from layerscope.training.examples import ByLength, Examples
 from layerscope.training.folder import TrainingFolder, step_of
 from layerscope.training.objectives import Objective
-from layerscope.training.options import SENTENCES, Settings
+from layerscope.training.options import MODALITIES, SENTENCES, Settings
 from layerscope.training.starting_model import PlainClassifier, Start
 from layerscope.training.trainer import AlignedTrainer
 
@@ -39,6 +40,8 @@ CUTS = (0.5, 0.75)
 """Shares of the steps after which "multistep" lowers the learning rate."""
 CUT = 0.1
 """What "multistep" multiplies the learning rate by."""
+LOADING = 8
+"""Processes that load samples for a GPU, at most."""
 SHOWN = ("loss", "accuracy", "perplexity", "spearman", "effective_depth")
 """What a line of progress shows."""
 
@@ -292,7 +295,20 @@ def _arguments(
         "label_names": ["labels"],
         "disable_tqdm": True,
         "dataloader_pin_memory": on_gpu,
+        "dataloader_num_workers": _loading_processes(settings.task, on_gpu),
     }
+
+
+def _loading_processes(task: str, on_gpu: bool) -> int:
+    """Return how many processes open, augment and resize samples for a GPU, which would wait for one alone.
+
+    Texts are tokenised before. Such a process is a copy of this one, so there are none where a
+    system starts processes empty.
+    """
+    copied = multiprocessing.get_start_method() == "fork"
+    if not (on_gpu and copied and task in MODALITIES):
+        return 0
+    return min(LOADING, (os.cpu_count() or 1) - 1)
 
 
 def _step_down(trainer: Any, steps: int) -> None:

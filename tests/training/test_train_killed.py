@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 import layerscope
 from layerscope.core.files import read_json, write_json
+from layerscope.training import fit
 
 COMMON = (
     "--max-steps 14 --eval-every 4 --batch-size 8 --learning-rate 1e-3 --seed 3 --device cpu "
@@ -48,6 +49,20 @@ def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(forks, tm
     )
     assert list(one["step"]) == list(two["step"]) and one["value"].equals(two["value"])
     assert not (killed / "checkpoints").exists()
+
+
+def test_processes_that_load_images_change_no_weight(tmp_path, monkeypatch):
+    model, data = (
+        learning.vision(tmp_path / "model"),
+        learning.photos(tmp_path / "data"),
+    )
+    how = {"max_steps": 6, "batch_size": 8, "device": "cpu", "augment": True}
+    for processes in (0, 2):
+        monkeypatch.setattr(fit, "_loading_processes", lambda *_, n=processes: n)
+        layerscope.train(
+            model, data, out=tmp_path / str(processes), from_config=True, **how
+        )
+    assert same_weights(tmp_path / "0", tmp_path / "2")
 
 
 def test_killed_after_the_last_step_it_takes_no_other(tmp_path):
