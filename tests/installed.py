@@ -31,17 +31,18 @@ compare run small
 extract model --data texts.csv --layers 1,2 --out states
 generate model --prompt w1 --max-new-tokens 4
 exits model --data texts.csv --samples 8 --max-new-tokens 16
+shrink model --data texts.csv --samples 110 --max-loss 1000 --minutes 0.05 --out tiny
 reproduce --list
 """
 NEED_AN_EXTRA = {
     "profile minilm --data stdlib-docs --samples 50 --out demo": "layerscope[demo]",
-    "report run --figures figures": "layerscope[report]",
+    "report run --figures figures": "layerscope[charts]",
     "evaluate model --tasks classification:texts.csv --out mteb": "layerscope[evaluation]",
     "evaluate model --tasks lm:words.yaml --out harness": "layerscope[lm-eval]",
     "train model --train texts.csv --out trained --max-steps 4": "layerscope[accelerate]",
     "truncate model --layer 2 --format onnx --out onnx": "layerscope[onnx]",
     "truncate run --layer 2 --format sentence-transformers --out encoder": "layerscope[sentence-transformers]",
-    "reproduce T-tab1 --out papers": "layerscope[figures]",
+    "reproduce T-tab1 --out papers": "layerscope[charts]",
 }
 NOWHERE = "profile hf:a/b --data texts.csv"
 HARNESS = """
@@ -80,8 +81,8 @@ def make_inputs() -> None:
         hf.GPT2Config(**size, bos_token_id=0, eos_token_id=0)
     ).save_pretrained("model")
     rows = [
-        f"{' '.join(WORDS[(i * j) % 60] for j in range(1, 9))} w{i % 3},c{i % 3}"
-        for i in range(90)
+        f"{' '.join(WORDS[i * j % 59] for j in range(1, 9))} w{i // 59} w{i % 3},c{i % 3}"
+        for i in range(118)
     ]
     Path("texts.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     Path("words.yaml").write_text(HARNESS, encoding="utf-8")
