@@ -95,13 +95,13 @@ def by_objective(**metrics):
     return World(lambda model: metrics[model.objective])
 
 
-def separate(accuracy):
+def separate(accuracy, shared=GOOD, standard=BAD):
     """Return a world of models that are trained for one depth each, beside aligned ones."""
 
     def about(model):
         if model.depth:
             return {**BAD, "training_accuracy": np.full(DEPTH, accuracy)}
-        return GOOD if aligned(model) else BAD
+        return shared if aligned(model) else standard
 
     return World(about)
 
@@ -209,7 +209,7 @@ JUDGED = {
     ),
     "T-fig3": (on_data(1), on_data(-1)),
     "T-fig4": (trained(aligned, BETTER, GOOD), trained(aligned, {**BAD, **POOR}, GOOD)),
-    "T-fig5": (separate(0.9), trained(aligned, UNSTEADY, GOOD)),
+    "T-fig5": (separate(0.9), separate(0.99, UNSTEADY, GOOD)),
     "T-fig6": (trained(aligned), trained(standard)),
     "T-fig7": (exiting(True), exiting(False)),
     "T-fig8": (
@@ -256,6 +256,12 @@ def test_a_claim_holds_where_it_is_true_and_does_not_where_it_is_false(name):
     true, false = JUDGED[name]
     assert set(verdicts(name, true).values()) == {"held"}
     assert set(verdicts(name, false).values()) == {"did not hold"}
+
+
+def test_nothing_is_better_than_a_model_that_fits_all_it_learned_from():
+    found = verdicts("T-fig5", separate(1.0))
+    assert found["half"] == found["three quarters"] == "not applicable"
+    assert found["depth"] == "held"
 
 
 def test_digits_have_no_other_source():
