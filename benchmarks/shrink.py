@@ -106,7 +106,7 @@ def tasks(data: Path, model: LayeredModel, rows: int | None, probed: int) -> Tas
         frame = pd.concat(frames)
         pairs = list(zip(frame["text_a"], frame["text_b"], strict=True))
         scores = frame["score"].to_numpy(float)
-        made[name] = Pairs(model, "mean", pairs, part, scores=scores)
+        made[name] = Pairs(model, "mean", pairs, part, truth=scores)
     for name in ("trec", "banking77"):
         train = pd.read_csv(data / name / "train.csv")
         train = train.sample(probed + validated, random_state=0)
@@ -115,7 +115,7 @@ def tasks(data: Path, model: LayeredModel, rows: int | None, probed: int) -> Tas
         part = np.repeat([LEARN, VALIDATION, HELD], [probed, validated, len(test)])
         classes = pd.factorize(whole["label"])[0]
         samples = whole["text"].tolist()
-        made[name] = Probe(model, "mean", samples, part, classes=classes)
+        made[name] = Probe(model, "mean", samples, part, truth=classes)
     return made
 
 

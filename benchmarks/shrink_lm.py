@@ -7,12 +7,14 @@ Two models: MODELS/stories260K (5 blocks), on stories that it tells itself, and 
 blocks, trained here for some steps on DATA/tiny_shakespeare, with the tokenizer of the other. Blocks
 are chosen by the loss without them on 128 windows, and healed, as `shrink` does it. Printed, on
 windows held out: the loss of the next token of the full, the cut and the healed model, and the
-share of the rise that was taken back, with its standard error over windows. Bar: half of it.
+share of the rise that was taken back, with its standard error over windows. Bar: half of it. What
+is done lies in the work folder, and a killed call goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +51,11 @@ def windows(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 
 @torch.no_grad()
-def stories(folder: Path, n: int) -> list[str]:
-    """Return stories that a model tells, seeded."""
+def stories(folder: Path, n: int, work: Path) -> list[str]:
+    """Return stories that a model tells, seeded; they are told once."""
+    path = work / f"stories-{n}.json"
+    if path.is_file():
+        return list(json.loads(path.read_text("utf-8")))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     torch.manual_seed(0)
@@ -59,7 +64,9 @@ def stories(folder: Path, n: int) -> list[str]:
         start = torch.full((100, 1), tokenizer.bos_token_id)
         ids = model.generate(start, max_new_tokens=WINDOW, do_sample=True, top_k=0)
         told += tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return list(dict.fromkeys(told))
+    told = list(dict.fromkeys(told))
+    path.write_text(json.dumps(told), "utf-8")
+    return told
 
 
 def trained(
@@ -79,7 +86,15 @@ def trained(
     model = GPT2LMHeadModel(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     ids = torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"])
-    for step in range(steps):
+    path = folder.with_suffix(".pt")
+    first = 0
+    if path.is_file():
+        state = torch.load(path)
+        first = state["step"] + 1
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    for step in range(first, steps):
+        torch.manual_seed(step)
         starts = torch.randint(len(ids) - WINDOW, (BATCH,))
         batch = torch.stack([ids[start : start + WINDOW] for start in starts])
         loss = model(input_ids=batch, labels=batch).loss
@@ -90,6 +105,13 @@ def trained(
         optimizer.step()
         if step % 100 == 0:
             print(f"training, step {step}: loss {loss.item():.2f}", flush=True)
+            weights = model.state_dict()
+            state = {
+                "step": step,
+                "model": weights,
+                "optimizer": optimizer.state_dict(),
+            }
+            torch.save(state, path)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -98,6 +120,11 @@ def measured(
     name: str, folder: Path, texts: list[str], minutes: float, seed: int, work: Path
 ) -> None:
     """Print what a model without two blocks loses, before and after healing."""
+    room = work / f"{name}-{seed}"
+    result = room / "result.txt"
+    if result.is_file():
+        print(result.read_text("utf-8"), flush=True)
+        return
     source = open_source(folder, None, Override(), LoadOptions(device="cpu"))
     texts = list(open_corpus(texts).samples)
     rows = np.random.default_rng(0).permutation(len(texts))
@@ -111,7 +138,6 @@ def measured(
     meter = Meter(source.model, learn[:128], source.pooled_by, lambda steps: None)
     dropped = greedy_removal(meter, DROPPED)
     full, cut = task.values(source.model, HELD), task.without(dropped, HELD)
-    room = work / f"{name}-{seed}"
     room.mkdir(parents=True, exist_ok=True)
     lessons = Lessons(learn, task.texts(VALIDATION), task.texts(HELD))
     healing = Healing(lessons, Plan(minutes, seed=seed), room)
@@ -121,11 +147,12 @@ def measured(
     share = (healed - cut).mean() / (full - cut).mean()
     error = error_of(healed - cut - share * (full - cut)) / (full - cut).mean()
     losses = [-values.mean() / 100 for values in (full, cut, healed)]
-    print(
+    line = (
         f"{name}, seed {seed}: without blocks {dropped} of {depth}: loss {losses[0]:.3f}, cut {losses[1]:.3f}, "
-        f"healed {losses[2]:.3f}: {share:.0%} ±{error:.0%} of the rise taken back",
-        flush=True,
+        f"healed {losses[2]:.3f}: {share:.0%} ±{error:.0%} of the rise taken back"
     )
+    result.write_text(line, "utf-8")
+    print(line, flush=True)
 
 
 def main() -> None:
@@ -141,7 +168,8 @@ def main() -> None:
     options = parser.parse_args()
     small = options.models / "stories260K"
     tokenizer = AutoTokenizer.from_pretrained(small)
-    told = stories(small, options.stories)
+    options.work.mkdir(parents=True, exist_ok=True)
+    told = stories(small, options.stories, options.work)
     for seed in options.seeds:
         measured("stories260K", small, told, options.minutes, seed, options.work)
     text = (options.data / "tiny_shakespeare" / "input.txt").read_text("utf-8")

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, count
+from layerscope.inputs import Corpus, open_corpus
+from layerscope.inputs.pairs import paired
 from layerscope.models import LayeredModel
 from layerscope.models.texts import distinct
 
@@ -25,6 +27,24 @@ class Lessons:
     held: Sequence[Any]
 
 
+def readable_corpus(
+    data: Any,
+    model: LayeredModel,
+    text_column: str | None = None,
+    label_column: str | None = None,
+) -> Corpus:
+    """Open data that a model reads, as pairs for one that reads pairs; raises `LayerscopeError` for other data."""
+    corpus = open_corpus(data, text_column=text_column, label_column=label_column)
+    if corpus.modality != model.encoder.modality:
+        raise LayerscopeError(
+            f"{corpus.name} holds {corpus.modality} samples, and {model.loaded.name} reads {model.encoder.modality}: "
+            "give samples of that kind"
+        )
+    if model.reads_pairs:
+        corpus = paired(corpus, data, text_column)
+    return corpus
+
+
 def window_for(model: LayeredModel) -> int | None:
     """Return how many tokens of running text a model learns from at once, None where that is not packed."""
     if model.is_language_model:
@@ -42,7 +62,8 @@ def check_enough(n: int, name: str, verb: str, fewest: int) -> None:
 
 def lessons_of(data: Any, model: LayeredModel, seed: int) -> Lessons:
     """Return the samples of any data in three parts; raises `LayerscopeError` for too few."""
-    corpus = distinct(data, model, seed, window_for(model))
+    corpus = readable_corpus(data, model)
+    corpus = distinct(corpus, model, seed, window_for(model))
     samples = [*corpus.samples]
     check_enough(len(samples), corpus.name, "healing", FEWEST)
     part = min(MOST, len(samples) // SHARE)

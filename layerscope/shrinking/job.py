@@ -1,7 +1,7 @@
 """One shrinking: what is shrunk, what judges it, where, within which budget; and what its phases keep."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 from layerscope.core.files import read_json, write_json
 from layerscope.core.margin import error_of
 from layerscope.core.progress import Reporter
+from layerscope.inputs import Corpus
 from layerscope.inputs.samples import content
 from layerscope.shrinking.first_blocks import FirstBlocks
 from layerscope.shrinking.options import ShrinkOptions
@@ -30,6 +31,7 @@ class Job:
     folder: Path
     budget: Budget
     options: ShrinkOptions
+    heal: Corpus | None
     reporter: Reporter
 
     @property
@@ -57,9 +59,17 @@ class Job:
     @cached_property
     def first(self) -> FirstBlocks:
         """The values of the model's first blocks, and of all, on the validation part."""
-        digest = digest_of(self.task.texts(LEARN))
         folder = self.folder / EVALUATION
-        return FirstBlocks(self.source, self.task, self.data, digest, folder)
+        return FirstBlocks(self.source, self.task, self.data, self.digest, folder)
+
+    @cached_property
+    def digest(self) -> str:
+        """What the samples and what is known of each are recognised by, 16 hex digits."""
+        digest = hashlib.sha256(self.task.truth.tobytes())
+        samples = self.task.texts(LEARN)
+        for index in range(len(samples)):
+            digest.update(content(samples, index))
+        return digest.hexdigest()[:16]
 
     def phase(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """Return what a phase found: as it was kept, or made now and kept."""
@@ -73,11 +83,3 @@ def paired(full: Floats, values: Floats) -> tuple[float, float]:
     """Return the mean loss and its standard error, paired by sample."""
     lost = full - values
     return float(lost.mean()), error_of(lost)
-
-
-def digest_of(samples: Sequence[Any]) -> str:
-    """Return what the content of samples is known by, 16 hex digits."""
-    digest = hashlib.sha256()
-    for index in range(len(samples)):
-        digest.update(content(samples, index))
-    return digest.hexdigest()[:16]

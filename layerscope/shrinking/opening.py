@@ -7,14 +7,11 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.labels import Judged, is_target
-from layerscope.healing.lessons import check_enough, window_for
-from layerscope.healing.outputs import (
-    reads_logits,
-)
-from layerscope.inputs import Corpus, open_corpus
-from layerscope.inputs.pairs import paired
+from layerscope.healing.lessons import check_enough, readable_corpus, window_for
+from layerscope.healing.outputs import reads_logits
+from layerscope.inputs import Corpus
 from layerscope.inputs.tables import table_of
-from layerscope.models import LayeredModel
+from layerscope.models import LayeredModel, TextEncoder
 from layerscope.models.layered import truth_of
 from layerscope.models.texts import distinct
 from layerscope.shrinking.tasks import (
@@ -52,10 +49,12 @@ def task_of(
     frame = table_of(data)
     is_scored = frame is not None and set(PAIRS) <= set(frame.columns)
     if is_scored and not full.reads_pairs:
+        if reads_logits(full):
+            raise LayerscopeError(
+                f"pairs with a score judge vectors, and {full.loaded.name} gives predictions: give texts"
+            )
         return _pairs(frame, most, full, pooling, seed)
-    corpus = open_corpus(data, text_column=text_column, label_column=label_column)
-    if full.reads_pairs:
-        corpus = paired(corpus, data, text_column)
+    corpus = readable_corpus(data, full, text_column, label_column)
     if corpus.labels is None or full.is_language_model:
         every = distinct(corpus, full, seed, window_for(full))
         samples = [*every.samples][:most]
@@ -65,6 +64,16 @@ def task_of(
             return NextToken(full, pooling, samples, part)
         return Agreement(full, pooling, samples, part)
     return _labelled(corpus, most, full, pooling, seed)
+
+
+def unknown_share(task: Task, most: int) -> float:
+    """Return the share of the tokens of some texts that a model's tokenizer does not know; 0 where it reads others."""
+    encoder = task.full.encoder
+    if not isinstance(encoder, TextEncoder) or task.full.reads_pairs:
+        return 0.0
+    ids = np.concatenate(encoder.ids(task.texts(LEARN)[:most]))
+    unknown = getattr(encoder.tokenizer, "unk_token_id", None)
+    return float(np.mean(ids == unknown))
 
 
 def _pairs(
@@ -85,7 +94,7 @@ def _pairs(
         shared = [row for row in rows if seen & {*pairs[row]}]
         part[shared] = -1
         seen.update(text for row in rows for text in pairs[row])
-    return Pairs(full, pooling, pairs, part, scores=scores)
+    return Pairs(full, pooling, pairs, part, truth=scores)
 
 
 def _drawn(n: int, most: int | None, seed: int) -> Rows:
@@ -105,16 +114,16 @@ def _labelled(
     part = split(len(corpus), seed)
     task: Any = (full, pooling, corpus.samples, part)
     if full.scorer is not None:
-        return Reranked(*task, scores=truth_of(corpus, full))
+        return Reranked(*task, truth=truth_of(corpus, full))
     if full.is_sparse:
         raise LayerscopeError(
             f"a probe of labels reads dense vectors, and {full.loaded.name} gives sparse ones: give pairs with a "
             "score, or texts without labels"
         )
     if reads_logits(full):
-        return Accuracy(*task, classes=truth_of(corpus, full))
+        return Accuracy(*task, truth=truth_of(corpus, full))
     if is_target(labels):
-        return Regression(*task, targets=np.array(labels))
+        return Regression(*task, truth=np.array(labels))
     learned = pd.Series(labels)[part == LEARN].value_counts()
     usable = learned.index[learned >= FOLDS]
     judged = Judged.of(labels)
@@ -125,4 +134,4 @@ def _labelled(
         )
     classes = pd.Categorical(labels, categories=usable).codes.astype(np.int64)
     part[classes < 0] = -1
-    return Probe(*task, classes=classes)
+    return Probe(*task, truth=classes)

@@ -15,12 +15,13 @@ from layerscope.core.files import read_json, write_json
 from layerscope.core.folder_lock import locked
 from layerscope.core.folders import folder_aside, own_folder, writing
 from layerscope.core.progress import reporting
+from layerscope.healing.lessons import readable_corpus
 from layerscope.healing.outputs import reads_logits
 from layerscope.models.capture import evaluating
 from layerscope.models.loading import without_bars
 from layerscope.scores.evaluation import ModelOrigin, add_origin
-from layerscope.shrinking.job import EVALUATION, WORK, Job, digest_of, paired
-from layerscope.shrinking.opening import task_of
+from layerscope.shrinking.job import EVALUATION, WORK, Job, paired
+from layerscope.shrinking.opening import task_of, unknown_share
 from layerscope.shrinking.options import ShrinkOptions
 from layerscope.shrinking.shrunk import STORE, Offer, Shrunk, open_shrunk
 from layerscope.shrinking.tasks import HELD, LEARN
@@ -38,6 +39,8 @@ ABOUT = "shrink.json"
 """The file that says what a folder is of."""
 CHOOSING = 128
 """Samples by which blocks are chosen."""
+UNKNOWN = 0.3
+"""Share of unknown tokens above which a text is in another language than the model's."""
 REACH = 4.0
 """A depth is tried whose loss before healing is at most this many times the largest loss: healing takes most back."""
 
@@ -56,11 +59,20 @@ def run_shrink(options: ShrinkOptions) -> Shrunk:
             raise LayerscopeError(
                 f"{source.name} gives no dense vectors: leave `same_space` out"
             )
+        heal = None
+        if options.heal is not None:
+            heal = readable_corpus(options.heal, source.model)
         reading = options.text_column, options.label_column, options.samples
         model = source.model, source.pooled_by
         task = task_of(options.data, *reading, *model, options.seed)
+        unknown = unknown_share(task, CHOOSING)
+        if unknown > UNKNOWN:
+            reporter.say(
+                f"{source.name} does not know {unknown:.0%} of the tokens of the data: give texts in a language that "
+                "it reads"
+            )
         budget = Budget(options.max_loss, None, options.speed, options.max_mb)
-        job = Job(source, task, folder, budget, options, reporter)
+        job = Job(source, task, folder, budget, options, heal, reporter)
         with locked(folder), writing(folder):
             _same_or_new(job)
             if STORE.is_in(folder):
@@ -78,7 +90,7 @@ def _same_or_new(job: Job) -> None:
     options = job.options
     about = {
         "model": job.source.name,
-        "data": digest_of(job.task.texts(LEARN)),
+        "data": job.digest,
         "seed": options.seed,
         "minutes": options.minutes,
         "same_space": options.same_space,

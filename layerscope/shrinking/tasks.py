@@ -91,12 +91,16 @@ def vectors_on(model: LayeredModel, texts: Sequence[Any]) -> Floats:
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """Samples in three parts, and how a model is judged on them; `full` is the model that is to be smaller."""
+    """Samples in three parts, and how a model is judged on them; `full` is the model that is to be smaller.
+
+    `truth` has the class, number or score of each sample, and is empty where there are samples alone.
+    """
 
     full: LayeredModel
     pooling: str
     samples: Sequence[Any]
     part: Rows
+    truth: NDArray[Any] = field(default_factory=lambda: np.empty(0), kw_only=True)
     measure: ClassVar[str]
     max_loss: ClassVar[float] = 1.0
 
@@ -140,6 +144,10 @@ class Task(ABC):
     def rows(self, part: int) -> Rows:
         """Return the rows of a part."""
         return np.flatnonzero(self.part == part)
+
+    def truths(self, part: int) -> NDArray[Any]:
+        """Return the classes, numbers or scores of the samples of a part."""
+        return self.truth[self.rows(part)]
 
     def texts(self, part: int) -> list[Any]:
         """Return the samples of a part that a model can learn from, without labels."""
@@ -208,38 +216,29 @@ class Agreement(Task):
         return np.asarray(100 * cosine_similarity(*vectors).numpy())
 
 
-@dataclass(frozen=True)
-class Labelled(Task):
-    """A task on samples with a class each."""
-
-    classes: Rows = field(kw_only=True)
-
-
-@dataclass(frozen=True)
 class Reranked(Task):
     """Spearman's correlation of a model's score of two texts, which it reads together, with theirs."""
 
-    scores: Floats = field(kw_only=True)
     measure = "Spearman's correlation of its scores"
 
     def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values, by the influence of each pair."""
         scores = reader(part)[:, 0]
-        return 100 * spearman_by_sample(self.scores[self.rows(part)], scores)
+        return 100 * spearman_by_sample(self.truths(part), scores)
 
 
-class Accuracy(Labelled):
+class Accuracy(Task):
     """The accuracy of a classifier's predictions."""
 
     measure = "accuracy"
 
     def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values: which predictions are right."""
-        right = reader(part).argmax(-1) == self.classes[self.rows(part)]
+        right = reader(part).argmax(-1) == self.truths(part)
         return np.asarray(100.0 * right)
 
 
-class Probe(Labelled):
+class Probe(Task):
     """The accuracy of a linear probe of the vectors, fitted on the part that is learned from."""
 
     measure = "accuracy of a linear probe"
@@ -248,7 +247,7 @@ class Probe(Labelled):
         """Return the values: which predictions of the probe are right."""
         vectors = [reader(each) for each in (LEARN, part)]
         rows = _unit(np.concatenate(vectors))
-        learned, judged = (self.classes[self.rows(each)] for each in (LEARN, part))
+        learned, judged = (self.truths(each) for each in (LEARN, part))
         fold = np.full(len(rows), APART)
         fold[: len(learned)] = stratified(learned, FOLDS, 0)
         classes = np.concatenate([learned, judged])
@@ -256,17 +255,15 @@ class Probe(Labelled):
         return np.asarray(100.0 * right[len(learned) :])
 
 
-@dataclass(frozen=True)
 class Regression(Task):
     """The share of the variance of numbers that a ridge probe of the vectors explains."""
 
-    targets: Floats = field(kw_only=True)
     measure = "variance explained by a ridge probe, R²"
 
     def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values: what each sample contributes to R²."""
         vectors = [reader(each) for each in (LEARN, part)]
-        learned, judged = (self.targets[self.rows(each)] for each in (LEARN, part))
+        learned, judged = (self.truths(each) for each in (LEARN, part))
         fold = np.full(len(learned) + len(judged), APART)
         fold[: len(learned)] = np.arange(len(learned)) % FOLDS
         rows, targets = _unit(np.concatenate(vectors)), np.append(learned, judged)
@@ -274,14 +271,12 @@ class Regression(Task):
         return 100 * explained(judged, predictions[len(learned) :])
 
 
-@dataclass(frozen=True)
 class Pairs(Task):
     """Spearman's correlation of the similarity of two texts with their score; the samples are pairs.
 
     It is the cosine, of sparse vectors their product.
     """
 
-    scores: Floats = field(kw_only=True)
     measure = "Spearman's correlation"
 
     def texts(self, part: int) -> list[Any]:
@@ -300,4 +295,4 @@ class Pairs(Task):
             [[number[text] for text in self.samples[row]] for row in self.rows(part)]
         )
         cosines = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).sum(1)
-        return 100 * spearman_by_sample(self.scores[self.rows(part)], cosines)
+        return 100 * spearman_by_sample(self.truths(part), cosines)

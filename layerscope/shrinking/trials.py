@@ -12,6 +12,7 @@ from typing import Any
 
 from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import Lessons, window_for
+from layerscope.inputs import open_corpus
 from layerscope.inputs.pairs import Pair
 from layerscope.models.texts import distinct
 from layerscope.shrinking.job import WORK, Job, paired
@@ -148,11 +149,11 @@ def _tried(job: Job, folder: Path, difference: float, healed: str = "") -> Trial
 def _lessons(job: Job) -> Lessons:
     """Return what is learned from: the user's own samples, with others; nothing of the parts that choose or judge."""
     task, encoder = job.task, job.source.model.encoder
-    learn, more = task.texts(LEARN), job.options.heal
+    learn, more = task.texts(LEARN), job.heal
     apart = [task.texts(part) for part in (VALIDATION, HELD)]
     reads_texts = encoder.modality == "text" and not isinstance(learn[0], Pair)
     if more is None and reads_texts and len(learn) < FEW:
-        more = "stdlib-docs"
+        more = open_corpus("stdlib-docs")
     if more is not None:
         model = job.source.model
         corpus = distinct(more, model, job.options.seed, window_for(model))

@@ -31,7 +31,7 @@ class Budget:
         if bounds:
             text = f" within {' and '.join(bounds)}"
         if self.min_speedup is not None:
-            text += f" at least {self.min_speedup:g} × as fast"
+            text += f" at least {self.min_speedup:g}× as fast"
         return text
 
     def allows(self, cost: "Cost | None") -> bool:

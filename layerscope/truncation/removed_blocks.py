@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from layerscope.core import processes
+from layerscope.core import LayerscopeError, processes
 from layerscope.core.margin import error_of
 from layerscope.models import Inputs, LayeredModel, batches_of, pool
 from layerscope.models.lens import CHUNK, skipping
@@ -62,6 +62,11 @@ class Meter:
         ]
         self.cost = cache(self._cost)
         self.full = self._outputs(())
+        if not self.full.isfinite().all():
+            raise LayerscopeError(
+                f"{model.loaded.name} gives values that are not finite on these samples: its weights are damaged, or "
+                "need `dtype='float32'`"
+            )
 
     def _cost(self, blocks: Blocks) -> tuple[float, float, float]:
         """Return what the model loses without these blocks, with its standard error, and what is left."""

@@ -177,7 +177,7 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model, monkeypatch):
     assert (
         fast.layer < 3
         and fast.chosen.speedup > 1
-        and "at least 1.0001 × as fast" in fast.why
+        and "at least 1.0001× as fast" in fast.why
     )
     scores = Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3]}))
     with pytest.raises(LayerscopeError, match="itself is not on this machine"):

@@ -276,6 +276,9 @@ def test_a_killed_call_goes_on_and_ends_as_one_that_was_not(encoder, tmp_path):
     )
     with pytest.raises(LayerscopeError, match="max_loss 60"):
         layerscope.shrink(encoder, labelled(), out=out, **{**options, "max_loss": 50})
+    with pytest.raises(LayerscopeError, match="holds another call"):
+        other_labels = labelled().assign(label=["yes", "no"] * 150)
+        layerscope.shrink(encoder, other_labels, out=out, **options)
 
 
 def test_the_command_says_no_with_offers(cli, encoder, tmp_path):
@@ -303,12 +306,31 @@ def test_the_command_says_no_with_offers(cli, encoder, tmp_path):
         ),
         (pairs().assign(score=1.0), "numbers that differ"),
         (pairs()[:20], "shrink needs 100"),
+        ("digits", "holds image samples, and full reads text"),
     ],
 )
 def test_data_that_are_too_little(data, words, encoder, tmp_path):
     with pytest.raises(LayerscopeError, match=words):
         layerscope.shrink(encoder, data, out=tmp_path / "out", **QUIET)
+    with pytest.raises(LayerscopeError, match="digits holds image samples"):
+        options = QUIET | {"heal": "digits"}
+        layerscope.shrink(encoder, TEXTS, out=tmp_path / "out", **options)
     assert not (tmp_path / "out" / "shrunk.json").exists()
+
+
+def test_weights_that_are_no_numbers(tmp_path):
+    module = tiny.bert().base_model
+    torch.nn.init.constant_(module.encoder.layer[1].output.dense.bias, torch.nan)
+    folder = tiny.saved(module, tmp_path / "full", special=True)
+    with pytest.raises(LayerscopeError, match="full gives values that are not finite"):
+        layerscope.shrink(folder, TEXTS, out=tmp_path / "out", **QUIET)
+
+
+def test_texts_in_another_language(cli, encoder, tmp_path):
+    words = [f"слово{i} слово" for i in range(100)]
+    (tmp_path / "data.txt").write_text("\n".join(words), "utf-8")
+    call = "shrink", encoder, "--data", tmp_path / "data.txt", "--minutes", "0"
+    assert "of the tokens" in cli(*call, "--out", tmp_path / "out").err
 
 
 def test_a_model_of_one_block_and_a_folder_with_something_in_it(encoder, tmp_path):
@@ -355,6 +377,9 @@ def test_predictions_have_no_space(tmp_path):
     folder = tiny.saved(tiny.classifier(), tmp_path / "full", special=True)
     with pytest.raises(LayerscopeError, match="no dense vectors"):
         layerscope.shrink(folder, TEXTS, out=tmp_path / "out", same_space=True, **QUIET)
+    language_model = tiny.saved(tiny.gpt2(), tmp_path / "gpt2", special=False)
+    with pytest.raises(LayerscopeError, match="gives predictions: give texts"):
+        layerscope.shrink(language_model, pairs(), out=tmp_path / "out", **QUIET)
 
 
 def test_a_process_that_is_killed_in_healing_goes_on(forks, encoder, tmp_path):

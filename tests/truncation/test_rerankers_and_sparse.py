@@ -151,7 +151,7 @@ def test_what_is_shrunk_gives_the_scores_that_were_judged(
     full, small = read(folder / name, pairs=pairs), read(path, pairs=pairs)
     truth = full
     if labelled:
-        truth = task.scores[rows]
+        truth = task.truth[rows]
     lost = spearmanr(full, truth).statistic - spearmanr(small, truth).statistic
     assert shrunk.loss == pytest.approx(100 * lost, abs=1e-3)
     if name == "reranker":
