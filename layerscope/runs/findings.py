@@ -19,6 +19,9 @@ from layerscope.show.numbers import error, number
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
+CAUSES = ("valley", "causal_depth")
+"""Findings that say why a curve is as it is."""
+
 
 def findings(run: "Run", measured: list[Curve] | None = None) -> list[Finding]:
     """Return what stands out in a run, in sentences computed from its numbers.
@@ -44,6 +47,9 @@ def answer(run: "Run", measured: list[Curve], sentences: list[Finding]) -> str:
         return best.answer
     if not measured:
         return "None of the chosen metrics has a value here"
+    causes = [finding.answer for finding in sentences if finding.name in CAUSES]
+    if causes:  # who measures these asks why, and not which layer to take
+        return capital("; ".join(causes))
     observed = "; ".join(finding.answer for finding in sentences if finding.answer)
     if run.is_history:
         return capital(observed)

@@ -122,8 +122,10 @@ def test_a_sink_elsewhere_is_not_called_the_first_token(tmp_path):
 
 @pytest.mark.parametrize("make", CAUSAL)
 def test_a_model_without_a_sink_is_told_so(make, tmp_path):
-    said = finding(measured(make(), tmp_path / "run", "valley"), "valley")
+    run = measured(make(), tmp_path / "run", "valley")
+    said = finding(run, "valley")
     assert said["text"].startswith("No first-token sink: token 1 has up to ")
+    assert run.document().answer == "No first-token sink"
     assert said["massive_from"] is None and "without" not in said
 
 
