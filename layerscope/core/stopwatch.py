@@ -1,4 +1,4 @@
-"""How long something takes on this machine: warmed up, in turns, with the device waited for, as medians."""
+"""How long something takes on this machine: warmed up, in turns, with the device waited for."""
 
 import platform
 import re
@@ -38,37 +38,21 @@ class Stopwatch:
             times[number] = self.seconds(runs[number])
         return times
 
-    def medians(
-        self,
-        runs: Sequence[Callable[[], Any]],
-        fewest: int,
-        most: int | None = None,
-        seconds: float = 0.0,
-    ) -> NDArray[np.float64]:
-        """Return the median seconds of each call over rounds of all of them, after a first one that is not counted.
-
-        They take turns within every round, so that a busy machine slows all of them. There are as
-        many rounds as take `seconds`, between `fewest` and `most` (None: as many as the fewest).
-        """
-        medians: NDArray[np.float64] = np.median(
-            self.rounds(runs, fewest, most, seconds), axis=0
-        )
-        return medians
-
     def rounds(
         self,
         runs: Sequence[Callable[[], Any]],
         fewest: int,
-        most: int | None = None,
-        seconds: float = 0.0,
+        most: int,
+        seconds: float,
     ) -> NDArray[np.float64]:
-        """Return the seconds of each call in each of these rounds, `[rounds, calls]`."""
+        """Return the seconds of each call in each of some rounds, `[rounds, calls]`; a first one is not counted.
+
+        Calls take turns within every round, so that a busy machine slows all of them. There are as
+        many rounds as take `seconds`, between `fewest` and `most`.
+        """
         self.turn(runs)  # the first allocates, compiles and reads
-        rounds = (
-            fewest
-            if most is None
-            else rounds_in(seconds, float(self.turn(runs).sum()), fewest, most)
-        )
+        once = float(self.turn(runs).sum())
+        rounds = rounds_in(seconds, once, fewest, most)
         return np.stack([self.turn(runs, number) for number in range(rounds)])
 
 

@@ -73,7 +73,8 @@ def run(
     logits = logits_of(output)
     assert logits is not None
     forward.watch("head", len(logits), 0)
-    return Outcome(logits.float(), torch.full((len(logits),), model.depth))
+    layers = torch.full((len(logits),), model.depth)
+    return Outcome(logits.float(), layers)
 
 
 @dataclass(eq=False)

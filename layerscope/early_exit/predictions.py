@@ -81,7 +81,8 @@ class Recorded:
         labels = self.labels
         if labels is not None:
             labels = labels[rows]
-        return Recorded(self.classes, self.scores[rows], self.predictions[rows], labels)
+        predictions = self.predictions[rows]
+        return Recorded(self.classes, self.scores[rows], predictions, labels)
 
     def scores_at(self, exits: Sequence[int]) -> Floats:
         """Return what is compared with the threshold at these exits (layers 1 … L − 1), [N, E]."""

@@ -178,7 +178,8 @@ def _race(
         first = samples.batch(plan[0])
         timed(first)  # warms up
         most = max(FEWEST_TURNS, ROUNDS * len(plan))
-        turns = rounds_in(RACE, float(timed(first).sum()), FEWEST_TURNS, most)
+        once = float(timed(first).sum())
+        turns = rounds_in(RACE, once, FEWEST_TURNS, most)
         spread = np.linspace(0, len(plan) - 1, min(turns, len(plan)))
         raced = [plan[i] for i in np.unique(spread.astype(int))]
         batches = [samples.batch(rows) for rows in raced]

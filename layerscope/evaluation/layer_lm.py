@@ -116,7 +116,8 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         lengths = [len(continuation) for _, continuation in spans]
         tokens = [token for _, continuation in spans for token in continuation]
         truths = torch.tensor(tokens, device=device)
-        ends = [row * ids.shape[1] + len(rows[row]) for row, _ in spans]
+        width = ids.shape[1]
+        ends = [row * width + len(rows[row]) for row, _ in spans]
         places = zip(ends, lengths, strict=True)
         positions = [torch.arange(end - n, end) for end, n in places]
         read = torch.cat(positions).to(device)

@@ -144,7 +144,8 @@ def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     task.build_all_requests = forget_answers
     texts = ["".join(one.args) for one in task.instances]
     documents = tuple(json.dumps(one.doc, default=str) for one in task.instances)
-    data = Corpus(name, "text", texts, [*map(str, range(len(texts)))], documents)
+    numbers = [*map(str, range(len(texts)))]
+    data = Corpus(name, "text", texts, numbers, documents)
     return ProbeTask(
         ProbeKind("lm", metric, Answers, partial(_score, task, metric, chosen)), data
     )

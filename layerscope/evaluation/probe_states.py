@@ -143,7 +143,8 @@ class Pooled(Shared):
         self, site: str, pooling: str, weights: Weights, finished: bool = True
     ) -> tuple[Any, ...]:
         """Return vectors [N, D] of a mix of layers, and labels; unless `finished` those before the tail."""
-        labels = self.run.folder.plan.iloc[self.rows]["label"].to_numpy()
+        plan = self.run.folder.plan
+        labels = plan.iloc[self.rows]["label"].to_numpy()
         parts = []
         for layer, weight in weights.items():
             states = self.run.states(pooling, (Column(site, layer),), self.rows)

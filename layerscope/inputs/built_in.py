@@ -84,7 +84,8 @@ def _digits() -> Corpus:
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    grey = np.rint(data.images * (255 / 16)).astype(np.uint8)
+    scaled = np.rint(data.images * (255 / 16))
+    grey = scaled.astype(np.uint8)
     images = tuple(Image.fromarray(pixels).convert("RGB") for pixels in grey)
     labels = tuple(map(int, data.target))
     names = tuple(map(str, range(len(images))))

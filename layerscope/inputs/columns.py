@@ -152,7 +152,8 @@ def text_corpus(
     classes = None
     if labels is not None:
         labelled = filled & ~missing_labels(labels)
-        classes = labels_of([labels[row] for row in np.flatnonzero(labelled).tolist()])
+        kept_rows = np.flatnonzero(labelled).tolist()
+        classes = labels_of([labels[row] for row in kept_rows])
         source = f"column {columns.label!r}" if columns.label else "the list of labels"
         fault = f"{source} holds {NO_LABELS}"
         if classes is not None:

@@ -59,14 +59,12 @@ class Corpus:
     def take(self, indices: Sequence[int]) -> "Corpus":
         """Return the samples at `indices`, in that order; what is lazy stays lazy."""
         chosen = [int(i) for i in indices]
-        return replace(
-            self,
-            samples=pick(self.samples, chosen),
-            names=tuple(self.names[i] for i in chosen),
-            labels=None
-            if self.labels is None
-            else tuple(self.labels[i] for i in chosen),
-        )
+        samples = pick(self.samples, chosen)
+        names = tuple(self.names[i] for i in chosen)
+        labels = None
+        if self.labels is not None:
+            labels = tuple(self.labels[i] for i in chosen)
+        return replace(self, samples=samples, names=names, labels=labels)
 
     def fingerprint(self) -> str:
         """Return the sha256 (hex) of modality, contents and labels: equal for equal data at any path."""
@@ -105,7 +103,9 @@ def seen_of(corpus: Corpus, folder: Path) -> tuple[int, int]:
     """
     try:
         seen = np.load(folder / TRAINED_ON)
-        highest = seen[-1] if len(seen) >= MOST_DIGESTS else np.iinfo(np.uint64).max
+        highest = np.iinfo(np.uint64).max
+        if len(seen) >= MOST_DIGESTS:
+            highest = seen[-1]
         comparable = corpus.digests[corpus.digests <= highest]
         return int(np.isin(comparable, seen).sum()), len(comparable)
     # no file, or none that we wrote

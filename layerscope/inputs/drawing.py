@@ -63,7 +63,8 @@ def _of_whole_classes(
     kept = readable[: n // WHOLE]
     member = classes.isin(kept)
     # first 5 of each class, then what else was drawn; where classes are left out their rows are last
-    late = ~(member & (classes.groupby(classes).cumcount() < WHOLE)) * 1
+    is_early = classes.groupby(classes).cumcount() < WHOLE
+    late = ~(member & is_early) * 1
     if len(kept) < len(readable):
         late += ~member
     order = late.sort_values(kind="stable").index[:n]

@@ -56,7 +56,8 @@ def hub_rows(data: str | Path, columns: Columns) -> tuple[str, Rows] | None:
 def _opened(data: str | Path, streaming: bool = False) -> tuple[Any, str, str, str]:
     """Return the data, their name, where they are, and the split that is named; those of the hub may be streamed."""
     # hf://name is hf:name
-    spec, _, split = str(data).removeprefix("hf:").removeprefix("//").partition(":")
+    name = str(data).removeprefix("hf:").removeprefix("//")
+    spec, _, split = name.partition(":")
     is_path = not str(data).startswith("hf:") or spec.startswith((".", "/", "~"))
     if is_path:
         path = Path(spec if split else str(data).removeprefix("hf:")).expanduser()

@@ -210,13 +210,15 @@ def mono(samples: NDArray[Any]) -> NDArray[np.float32]:
     if array.ndim == 2:
         # Sounds are longer than they have channels, whichever axis comes first.
         channels = int(np.argmin(array.shape))
-        array = array.mean(axis=channels, dtype=np.float64).astype(array.dtype)
+        mono = array.mean(axis=channels, dtype=np.float64)
+        array = mono.astype(array.dtype)
     if array.ndim != 1:
         raise LayerscopeError(
             f"a sound of shape {array.shape} is not [samples] or [samples, channels]"
         )
     if np.issubdtype(array.dtype, np.integer):
-        return (array / float(np.iinfo(array.dtype).max + 1)).astype(np.float32)
+        top = float(np.iinfo(array.dtype).max + 1)
+        return (array / top).astype(np.float32)
     return np.ascontiguousarray(array, dtype=np.float32)
 
 

@@ -126,7 +126,8 @@ def _json(path: Path) -> Records:
     filled = ((number, line) for number, line in lines if line.strip())
     start, first = next(filled)  # a file without one is empty
     if first.lstrip().startswith("["):
-        whole = _parsed("".join([first, *(line for _, line in filled)]), str(path))
+        rest = [line for _, line in filled]
+        whole = _parsed("".join([first, *rest]), str(path))
         for number, record in enumerate(whole, 1):
             yield as_record(record, f"{path}: record {number}")
         return

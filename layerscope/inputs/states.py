@@ -144,7 +144,8 @@ def corpus_of(
         texts = [*map(str, texts)]
     samples = StoredSamples(states, numbers, texts)
     whole = Corpus(name, modality, samples, names, notes=read.notes)
-    return replace(whole.take([*map(int, read.names)]), labels=read.labels)
+    rows = [*map(int, read.names)]
+    return replace(whole.take(rows), labels=read.labels)
 
 
 def _table(states: States, data: Any) -> tuple[Path, Any]:

@@ -43,4 +43,6 @@ def table_of(data: Any) -> Any | None:
             [str(name) for name in data.columns], axis=1
         )
     suffix = table_suffix(data)
-    return file_rows([Path(data).expanduser()], suffix).frame() if suffix else None
+    if not suffix:
+        return None
+    return file_rows([Path(data).expanduser()], suffix).frame()

@@ -129,7 +129,8 @@ def _crop(image: Any, random: np.random.Generator) -> Any:
 
     width, height = image.size
     area = random.uniform(0.6, 1.0)
-    ratio = float(np.exp(random.uniform(np.log(3 / 4), np.log(4 / 3))))
+    exponent = random.uniform(np.log(3 / 4), np.log(4 / 3))
+    ratio = float(np.exp(exponent))
     part_width = min(width * (area * ratio) ** 0.5, width)
     part_height = min(height * (area / ratio) ** 0.5, height)
     left = random.uniform(0, width - part_width)
@@ -189,10 +190,12 @@ def _jitter(row: Any, random: np.random.Generator) -> Any:
         )
     noise = 0.1 * random.standard_normal(tuple(row.shape))
     if isinstance(row, np.ndarray):
-        return (row + row.std(dtype=np.float64) * noise).astype(row.dtype)
+        scaled = row.std(dtype=np.float64) * noise
+        return (row + scaled).astype(row.dtype)
     import torch
 
-    scaled = row.double().std(correction=0) * torch.from_numpy(noise).to(row.device)
+    drawn = torch.from_numpy(noise).to(row.device)
+    scaled = row.double().std(correction=0) * drawn
     return row + scaled.to(row.dtype)
 
 

@@ -145,7 +145,8 @@ def make_extreme(
     'was was was was'
     """
     special = tokenizer.all_special_ids
-    vocabulary = np.setdiff1d(np.arange(min(len(tokenizer), rows)), special)
+    every = np.arange(min(len(tokenizer), rows))
+    vocabulary = np.setdiff1d(every, special)
     samples = []
     for ids, name in zip(tokenised(corpus.samples), corpus.names, strict=True):
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -177,7 +178,8 @@ def _replaced(
     free = np.flatnonzero(np.isin(ids, special, invert=True))
     if len(free):
         if kind == "repeat":
-            others = np.repeat(ids[free[random.integers(len(free))]], len(free))
+            one = free[random.integers(len(free))]
+            others = np.repeat(ids[one], len(free))
         else:
             others = random.choice(vocabulary, len(free))
         lots = random.random(len(free)) < share

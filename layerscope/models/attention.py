@@ -71,7 +71,8 @@ def find_attention(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Tap
             return
         sums = weights.float().sum(-1)
         if torch.allclose(sums, torch.ones_like(sums), atol=1e-2):
-            taps[layer] = Tap(ATTENTION, layer, Spot(path, calls[path] - 1, False))
+            spot = Spot(path, calls[path] - 1, False)
+            taps[layer] = Tap(ATTENTION, layer, spot)
 
     blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
     hooks: list[Hooks] = [(block, enter, None) for block in blocks]

@@ -74,7 +74,8 @@ def _refuse_batch_on_axis_1(model: LayeredModel, sample: Any, alone: States) -> 
     changed[0] = changed[0].flip(-1)
     # in a causal model, too, later tokens read the first one
     before = {key: states[:, 1:] for key, states in alone.items()}
-    after = {key: states[:, 1:] for key, states in states_of(model, [changed]).items()}
+    changed_states = states_of(model, [changed])
+    after = {key: states[:, 1:] for key, states in changed_states.items()}
     if agree(before, after):
         raise LayerscopeError(f"{model.name} {BATCH_ON_AXIS_1}")
 

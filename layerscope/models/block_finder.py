@@ -138,7 +138,8 @@ class BlockFinder:
             if isinstance(container, nn.Sequential):
                 rows = sequentials
             rows.append(members(container, self.calls))
-        like = self._ranked(lists + _rows(self.calls, lambda call: type(call.module)))
+        by_type = _rows(self.calls, lambda call: type(call.module))
+        like = self._ranked(lists + by_type)
         if getattr(self.entry, "config", None) is not None:
             yield from (row for row in like if row[0].is_compound)
             return

@@ -206,5 +206,6 @@ def _what_failed(source: str, error: Exception) -> str:
             "not a valid model identifier|Repository Not Found|404|Repo id", text
         ):
             return "is neither a local folder nor a model on the hub: check the name (or its access token)"
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    words = str(error).split()
+    reason = " ".join(words)[:200] or type(error).__name__
     return f"cannot be loaded: {reason}"

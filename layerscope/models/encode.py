@@ -145,7 +145,11 @@ def _decoder_start(module: Any) -> int:
 def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
     """Return rows of numbers as one tensor, filled up on the right."""
     width = max(map(len, rows))
-    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows])
+    filled = []
+    for row in rows:
+        rest = [value] * (width - len(row))
+        filled.append([*row, *rest])
+    return torch.tensor(filled)
 
 
 @dataclass

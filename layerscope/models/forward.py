@@ -254,4 +254,5 @@ def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | 
                 states = count(real)
                 break
     states = states.long().clamp(1, frames)
-    return (torch.arange(frames, device=mask.device) < states[:, None]).long()
+    numbers = torch.arange(frames, device=mask.device)
+    return (numbers < states[:, None]).long()

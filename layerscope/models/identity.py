@@ -69,7 +69,8 @@ def processing(model: LayeredModel) -> str | None:
     text = repr(processor)
     if hasattr(processor, "to_dict"):
         text = json.dumps(processor.to_dict(), sort_keys=True, default=str)
-    return hashlib.sha256(re.sub(" at 0x[0-9a-f]+", "", text).encode()).hexdigest()
+    text = re.sub(" at 0x[0-9a-f]+", "", text)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def revision_of(loaded: Loaded) -> str:
@@ -89,8 +90,9 @@ def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
     """
     if not isinstance(model.encoder, TextEncoder):
         return processing(model)
-    first = [corpus.samples[i] for i in range(min(TOKENISED, len(corpus)))]
-    return hashlib.sha256(repr(model.encoder.ids(first)).encode()).hexdigest()
+    most = min(TOKENISED, len(corpus))
+    ids = model.encoder.ids([corpus.samples[i] for i in range(most)])
+    return hashlib.sha256(repr(ids).encode()).hexdigest()
 
 
 def about_model(model: LayeredModel, source: str) -> dict[str, Any]:

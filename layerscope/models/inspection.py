@@ -172,7 +172,9 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
             inside = find_sublayers(module, stack, inputs)
         inputs = model.encoder.batch(samples).to(model.device)
         runs = [lambda: model.run(inputs, lambda *_: None)]
-        (seconds,) = Stopwatch(model.device).medians(runs, 1)
+        watch = Stopwatch(model.device)
+        watch.turn(runs)  # the first allocates, compiles and reads
+        (seconds,) = watch.turn(runs)
     head = None
     if model.lens is not None:
         scope = "every token" if model.lens.kind == "tokens" else "every sample"

@@ -158,7 +158,8 @@ def truth_of(corpus: Corpus, model: LayeredModel) -> NDArray[Any]:
         raise LayerscopeError(
             f"label {label!r} is not a class of {model.loaded.name}: rename it, or leave the labels out"
         )
-    if any(isinstance(label, str) for label in labels) or len({*labels}) < 2:
+    has_names = any(isinstance(label, str) for label in labels)
+    if has_names or len({*labels}) < 2:
         raise LayerscopeError(
             f"the labels of {corpus.name} are no scores that differ: name a column of numbers with `label_column`"
         )

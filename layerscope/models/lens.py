@@ -132,7 +132,9 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor) -> Iterator[None]:
 
         return skip
 
-    skips = {module.get_submodule(path): instead(form) for path, form in forms.items()}
+    skips = {}
+    for path, form in forms.items():
+        skips[module.get_submodule(path)] = instead(form)
     with replaced(skips):
         yield
 

@@ -113,4 +113,5 @@ def mean(states: Tensor, mask: Tensor | None) -> Tensor:
     # sizes by shape: len() would freeze the batch in an ONNX export
     times = states.shape[0] // mask.shape[0]
     rows = mask.repeat(times, 1).unsqueeze(-1).to(states.dtype)
-    return (states * rows).sum(1) / rows.sum(1).clamp_min(1)
+    counts = rows.sum(1).clamp_min(1)
+    return (states * rows).sum(1) / counts

@@ -16,7 +16,8 @@ class MeanTextClassification(TextClassificationPipeline):  # type: ignore[misc] 
         """Return logits `[B, K]`, averaged over the attention mask."""
         output = super()._forward(model_inputs)
         mask = model_inputs["attention_mask"].unsqueeze(-1).to(output.logits.dtype)
-        output["logits"] = (output.logits * mask).sum(1) / mask.sum(1).clamp_min(1)
+        counts = mask.sum(1).clamp_min(1)
+        output["logits"] = (output.logits * mask).sum(1) / counts
         return output
 
     def check_model_type(self, supported_models: Any) -> None:

@@ -115,7 +115,8 @@ class Projection:
                 vectors = _embedded(self.module, self.modality, alike)
             if vectors is None:
                 raise RuntimeError("the model gave no vector of a sample")
-            projected[:, rows] = vectors.float().view(layers, len(rows), -1)
+            by_layer = vectors.float().view(layers, len(rows), -1)
+            projected[:, rows] = by_layer
         return projected
 
 

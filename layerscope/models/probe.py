@@ -68,7 +68,8 @@ def find_layers(
         raise LayerscopeError(
             f"{loaded.name} masks its input at random: load its encoder alone, such as ViTModel of a ViTMAE"
         )
-    samples = [samples[i] for i in range(min(PROBED, len(samples)))]
+    most = min(PROBED, len(samples))
+    samples = [samples[i] for i in range(most)]
     modality = read_as(modality, samples[0], module)
     encoder = encoder_for(
         modality,
@@ -215,7 +216,8 @@ def _is_causal(model: LayeredModel, sample: Any) -> bool:
 
 def _with_ids(model: LayeredModel, inputs: Inputs, name: str, ids: Tensor) -> States:
     """Return the states of a batch with other token ids."""
-    return states_of(model, replace(inputs, named={**inputs.named, name: ids}))
+    named = {**inputs.named, name: ids}
+    return states_of(model, replace(inputs, named=named))
 
 
 def _auto_pooling(
@@ -243,4 +245,5 @@ def _with_sublayers(model: LayeredModel, inputs: Inputs) -> LayeredModel:
         raise LayerscopeError(
             f"no sub-layers were found in the blocks of {model.name}: leave `sublayers` out"
         )
-    return replace(model, sublayers=sublayers, notes=(*model.notes, *sublayers.notes))
+    notes = *model.notes, *sublayers.notes
+    return replace(model, sublayers=sublayers, notes=notes)

@@ -52,7 +52,8 @@ class _Ablation:
     def __init__(self, stack: Stack, taps: Iterable[Tap], sinks: Sinks) -> None:
         self.stack = stack
         self.sinks = sinks
-        self.paths = {tap.layer: tap.spot.path for tap in taps if tap.site == "mlp"}
+        of_mlps = [tap for tap in taps if tap.site == "mlp"]
+        self.paths = {tap.layer: tap.spot.path for tap in of_mlps}
         self.layer = 0
         self.removed: Tensor | None = None
         self.read = torch.empty(0)

@@ -47,8 +47,9 @@ def distinct(
         encoder: Any = model.encoder
         tokens = min(window, model.max_length or window)
         corpus = pack(corpus, encoder.tokenizer, tokens)
-    rows = np.random.default_rng(seed).permutation(np.flatnonzero(~corpus.copies))
-    rows = rows[:most]
+    originals = np.flatnonzero(~corpus.copies)
+    order = np.random.default_rng(seed).permutation(originals)
+    rows = order[:most]
     least = 1
     if model.is_language_model:
         least = 2

@@ -99,7 +99,9 @@ def laid_out(
         sized = [_sized(panel, wide) for panel in panels]
         drawn = spec | {"columns": columns, "concat": sized}
         svg = _renumbered(str(vl_convert.vegalite_to_svg(drawn)))
-        missing = points - float(svg.partition('width="')[2].partition('"')[0])
+        _, _, after = svg.partition('width="')
+        printed, _, _ = after.partition('"')
+        missing = points - float(printed)
         if abs(missing) < 1:
             break
         wide = max(SMALLEST, wide + missing / columns)

@@ -77,7 +77,8 @@ def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
     part: HeatMap = one.plot
     if not np.isfinite(part.values).any():
         return nothing(part.note or "no value")
-    ends = _scale_of([other.plot for other in rivals if other.plot.unit == part.unit])
+    plots = [other.plot for other in rivals]
+    ends = _scale_of([plot for plot in plots if plot.unit == part.unit])
     named = not (part.square or part.upward)
     across = {"title": part.across or None, "labelOverlap": True}
     down: Json = {"labelLimit": room.panel / 3, "labelOverlap": not named}

@@ -128,7 +128,8 @@ def _print_table(table: doc.Table, console: Console, long: bool) -> None:
         title = f"{plain(table.title)}, continued"
     if legend:
         lines = Text("\n".join(map(plain, legend)))
-        console.print(Padding(lines, (0, 0, 0, 2), expand=False), style="dim")
+        indented = Padding(lines, (0, 0, 0, 2), expand=False)
+        console.print(indented, style="dim")
 
 
 def _style(row: doc.Row) -> str:

@@ -98,7 +98,8 @@ def head(
     kept = _kept_of(beside)
     if same:
         pipeline = kept.get("pipeline_tag") or pipeline
-    tags = [*dict.fromkeys([*kept.pop("tags", []), "layerscope", *tags])]
+    every = [*kept.pop("tags", []), "layerscope", *tags]
+    tags = [*dict.fromkeys(every)]
     fields = {**kept, "library_name": library, "pipeline_tag": pipeline, "tags": tags}
     if base := hub or kept.get("base_model"):
         # the hub's word for other weights or depth

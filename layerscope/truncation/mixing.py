@@ -99,7 +99,8 @@ def layer_pooling(built: Any, width: int, layer: int, weights: Weights) -> nn.Mo
 
     built.config.output_hidden_states = True
     start = min(weights)
-    layer_weights = torch.tensor([weights.get(i, 0.0) for i in range(start, layer + 1)])
+    layers = range(start, layer + 1)
+    layer_weights = torch.tensor([weights.get(i, 0.0) for i in layers])
     pooling: nn.Module = WeightedLayerPooling(
         width,
         num_hidden_layers=layer,

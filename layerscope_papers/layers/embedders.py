@@ -44,8 +44,11 @@ def tuned_to_embed(assets: Assets) -> Evidence:
         name: open_run(assets.get(Read(setup, OPTIONS)))
         for name, setup in assets.settings.items()
     }
-    losses = {name: run.metric(INVARIANCE).loc[1:] for name, run in runs.items()}
-    entropies = {name: by_sample(run)["raw"].loc[:, 1:] for name, run in runs.items()}
+    losses = {}
+    entropies = {}
+    for name, run in runs.items():
+        losses[name] = run.metric(INVARIANCE).loc[1:]
+        entropies[name] = by_sample(run)["raw"].loc[:, 1:]
     found = {}
     for name in runs:
         if name == BASE:

@@ -88,7 +88,9 @@ class Seen(Asset):
 def by_objective(assets: Assets) -> Evidence:
     """Take the valley image by image, and how dataset entropy and accuracy go with depth model by model."""
     setup = assets.settings
-    runs = {model: open_run(assets.get(Seen(setup, model))) for model in setup.models}
+    runs = {}
+    for model in setup.models:
+        runs[model] = open_run(assets.get(Seen(setup, model)))
     entropy, accuracy = (
         {model: run.metric(metric).loc[1:] for model, run in runs.items()}
         for metric in METRICS[1:]

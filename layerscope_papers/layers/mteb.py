@@ -69,7 +69,8 @@ def gains(table: pd.DataFrame) -> list[float]:
 
 def _middle(table: pd.DataFrame) -> pd.DataFrame:
     """Return the layers between layer 0 and the last, which are the candidates."""
-    return table[(table.index > 0) & (table.index < table.index[-1])]
+    layers = table.index
+    return table[(layers > 0) & (layers < layers[-1])]
 
 
 @recipe("L-fig1", scales=released.SCALES)
@@ -105,7 +106,8 @@ def middle_layers(assets: Assets) -> Evidence:
 
 def _coverage(name: str, table: pd.DataFrame) -> str:
     """Return a sentence on which layers and tasks of a model have scores."""
-    missing = sorted(set(range(1, table.index[-1])) - set(table.index))
+    every = range(1, table.index[-1])
+    missing = sorted({*every} - {*table.index})
     tasks = f"{name}: {table.shape[1]} tasks have a score at every layer compared"
     if not missing:
         return f"{tasks}."
@@ -174,7 +176,9 @@ def _lead(values: Array, tasks: Array) -> float:
     `values` are metrics × layers, the strong ones first, and `tasks` tasks × layers.
     """
     strength = _with_mean(distance_correlation, values, tasks)
-    return float(strength[: len(STRONG)].mean() - strength[len(STRONG) :].mean())
+    strong = strength[: len(STRONG)].mean()
+    others = strength[len(STRONG) :].mean()
+    return float(strong - others)
 
 
 def _strongest(values: Array, tasks: Array) -> float:

@@ -78,7 +78,8 @@ def changed_texts(assets: Assets) -> Evidence:
             changed = entropy(assets, (option, share))["raw"]
             curves[f"{share:.0%}"] = changed.mean()
         # at the largest share
-        found[claim] = over_texts((changed - plain)[layers].mean(axis=1))
+        change = (changed - plain)[layers]
+        found[claim] = over_texts(change.mean(axis=1))
         plots.append(drawing.chart(f"{claim.capitalize()} tokens", "nats", curves))
     lengths = _by_length(assets, assets.settings)
     found["longer"] = over_texts(lengths[LENGTHS[-1]] - lengths[LENGTHS[0]])
@@ -95,7 +96,8 @@ def _by_length(assets: Assets, setup: Language) -> pd.DataFrame:
     """
     found = {}
     for length in LENGTHS:
-        layers = entropy(assets, ("max_length", length), setup=setup)["raw"].iloc[:, 1:]
+        by_site = entropy(assets, ("max_length", length), setup=setup)
+        layers = by_site["raw"].iloc[:, 1:]
         found[length] = layers.mean(axis=1)
     return pd.concat(found, axis=1).dropna()
 
@@ -180,7 +182,9 @@ def scaled_rows(assets: Assets) -> Evidence:
     authors' code subtracts their mean first (centred). Where none shows a valley, the model is none
     to ask.
     """
-    by_rows = {name: entropy(assets, *options)["raw"] for name, options in ROWS.items()}
+    by_rows = {}
+    for name, options in ROWS.items():
+        by_rows[name] = entropy(assets, *options)["raw"]
     found = {name: over_texts(valleys(curves)) for name, curves in by_rows.items()}
     means = {name: curves.mean() for name, curves in by_rows.items()}
     flat = all(interval.low <= 0 for interval in found.values())

@@ -36,7 +36,8 @@ def effective_rank(assets: Assets) -> Evidence:
     ratios = []
     for _ in range(TRIALS):
         rows, columns = draws.integers(2, 40, size=2)
-        spectrum = np.arange(1, columns + 1) ** -draws.uniform(0, 2)
+        ranks = np.arange(1, columns + 1)
+        spectrum = ranks ** -draws.uniform(0, 2)
         states = draws.normal(size=(rows, columns)) * spectrum
         ratios.append(_rank(states) - _entropy(states))
     title = "log(effective rank) − S1, mean over matrices"

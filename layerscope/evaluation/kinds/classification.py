@@ -17,7 +17,8 @@ def train_and_test(
     """
     if "train" not in splits:
         rows = splits["test"].drop_duplicates("text")
-        shuffled = rows.iloc[np.random.default_rng([seed, 1]).permutation(len(rows))]
+        draw = np.random.default_rng([seed, 1])
+        shuffled = rows.iloc[draw.permutation(len(rows))]
         trained = shuffled.groupby("label").cumcount() % 2 == 0
         halves = {"train": shuffled[trained], "test": shuffled[~trained]}
         splits = {

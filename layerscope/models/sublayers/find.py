@@ -152,7 +152,8 @@ def _changes(
     least = 0.4 * float(torch.finfo(state.value.dtype).eps) ** 0.5
     before = state.value.double()
     size = before.norm(dim=-1).clamp_min(1e-30)
-    moved = (changed.double() - before).norm(dim=-1) / size > least
+    distance = (changed.double() - before).norm(dim=-1)
+    moved = distance / size > least
     at_first = bool(moved[:, 0].any())
     return at_first, bool(moved[:, 1:].any())
 

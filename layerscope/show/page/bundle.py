@@ -20,7 +20,8 @@ def bundle() -> str:
     """
     import vl_convert
 
-    folder = Path(os.environ.get(CACHE) or Path.home() / ".cache" / "layerscope")
+    usual = Path.home() / ".cache" / "layerscope"
+    folder = Path(os.environ.get(CACHE) or usual)
     path = folder / f"vega-{version('vl-convert-python')}.js"
     try:
         return path.read_text(encoding="utf-8")
