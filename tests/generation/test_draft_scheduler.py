@@ -9,7 +9,12 @@ from generation.test_speculation import made
 from models import zoo
 
 from layerscope.generation import SelfSpeculation, draft_scheduler
-from layerscope.generation.draft_scheduler import PRICE, SURVEYS, DraftScheduler
+from layerscope.generation.draft_scheduler import (
+    PRICE,
+    SURVEYS,
+    DraftScheduler,
+    RoundCosts,
+)
 
 
 def paced(layers):
@@ -142,6 +147,14 @@ def cost_of(depth, head, part, blocks, tokens):
     """Return what a forward costs in blocks: a head where it ends in one, and little for each more token."""
     work = blocks + (head if part != "bare" else 0.0)
     return work * (1 + 0.02 * (tokens - 1))
+
+
+def test_parts_without_timings_are_fitted_to_those_with_some():
+    costs = RoundCosts(24, head=2.0)
+    for part in (("late", 24, 1), ("late", 18, 4), ("early", 6, 1), ("bare", 6, 1)):
+        costs.add(*part, cost_of(24, 2.0, *part))
+    for part in (("late", 12, 2), ("early", 12, 1), ("bare", 12, 1)):
+        assert costs.part(*part) == pytest.approx(cost_of(24, 2.0, *part))
 
 
 def price_of(monkeypatch, depth, head, length, prompt):

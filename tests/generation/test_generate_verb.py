@@ -153,6 +153,13 @@ def test_what_is_saved_opens_again_and_is_shown(measured, tmp_path):
         open_generation(tmp_path / "depths")
 
 
+def test_a_text_of_one_token_is_left_out_and_noted(model):
+    left_out = "1 text of a single token left out"
+    for data, notes in ((["w3 w4"], ()), (["w3 w4", "w3"], (left_out,))):
+        run = generate(model, data=data, prefix=1, max_new_tokens=1, **QUIET)
+        assert run.notes == notes and run.texts["prompt"].tolist() == ["w3"]
+
+
 def test_a_text_without_a_word_or_four_tokens_has_no_measure():
     model = loud(zoo.llama())
     first = generate(model, "w3 w4 w5", max_new_tokens=1, **QUIET).texts["ids"][0]

@@ -139,6 +139,7 @@ def test_each_block_runs_once_for_a_token():
     assert read.tolist() == [length + verified + report.plain] * zoo.L
     assert with_drafts[LAYER:] == [1 + report.rounds + report.plain] * (zoo.L - LAYER)
     assert with_drafts[:LAYER] == [1 + verified + report.plain] * LAYER
+    assert speculation.scheduler.costs.seen["bare", LAYER, 1]
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -327,7 +328,7 @@ def test_what_is_no_loaded_language_model(model):
 def test_a_vocabulary_smaller_than_the_texts_that_models_are_tried_on():
     model = loud(zoo.of_class("LlamaForCausalLM", vocab_size=6))
     ids = torch.tensor([[3, 4, 5]])
-    speculation = SelfSpeculation(model, 2, 3, fall_back=False)
+    speculation = SelfSpeculation(model, 2, 1, fall_back=False)
     assert torch.equal(
         model.generate(ids, **GREEDY, custom_generate=speculation),
         model.generate(ids, **GREEDY),

@@ -1,6 +1,7 @@
 """Documents in a terminal: what fits, what folds, what is escaped."""
 
 import io
+import math
 
 from rich.console import Console
 
@@ -12,6 +13,7 @@ from layerscope.show.document import (
     columns,
     row,
 )
+from layerscope.show.numbers import percent
 from layerscope.show.terminal import show
 
 
@@ -99,3 +101,7 @@ def test_sentences_in_a_column_wrap():
     heads = (Column("layer"), Column("why", "left", wraps=True))
     text = printed(Table("", heads, (row("1", why),)), width=60)
     assert max(map(len, text.splitlines())) <= 60 and "continued" not in text
+
+
+def test_a_share_is_shown_in_percent():
+    assert [*map(percent, (0.123, math.nan))] == ["12.3 %", "–"]
