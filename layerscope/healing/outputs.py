@@ -99,10 +99,10 @@ def outputs_by_layer(
         mask, logits = model.mask(inputs, tokens), None
         if model.head is not None and (reads_logits(model) or model.is_sparse):
             logits = model.head.logits(raw[0], inputs)
-        if logits is not None and reads_logits(model):
-            outputs = Outputs(tokens, mask, logits, are_logits=True)
-        else:
+        if logits is None or model.is_sparse:
             outputs = _with_vectors(model, tokens, mask, pooling, logits)
+        else:
+            outputs = Outputs(tokens, mask, logits, are_logits=True)
         values.append(read(outputs, inputs))
 
     model.run(inputs, visit)

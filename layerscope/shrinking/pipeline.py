@@ -76,12 +76,13 @@ def run_shrink(options: ShrinkOptions) -> Shrunk:
         with locked(folder), writing(folder):
             _same_or_new(job)
             if STORE.is_in(folder):
-                return open_shrunk(folder)
-            (folder / WORK).mkdir(exist_ok=True)
-            _add_origin(job)
-            shrunk = _shrunk(job)
-            shrunk.save(folder)
-            shutil.rmtree(folder / WORK)
+                shrunk = open_shrunk(folder)
+            else:
+                (folder / WORK).mkdir(exist_ok=True)
+                _add_origin(job)
+                shrunk = _shrunk(job)
+                shrunk.save(folder)
+            shutil.rmtree(folder / WORK, ignore_errors=True)
     return replace(shrunk, folder=folder)
 
 

@@ -15,6 +15,7 @@ from layerscope.healing.lessons import FEWEST, lessons_of, window_for
 from layerscope.healing.outputs import (
     Outputs,
     Pupil,
+    distance_of,
     distances,
     outputs_by_layer,
     outputs_of,
@@ -64,6 +65,7 @@ def test_one_pass_gives_what_models_without_the_later_blocks_give(
                 real = cut.mask.bool()
             torch.testing.assert_close(values[real], cut.given[real])
     assert cut.are_logits == (make is not encoder)
+    assert ("divergence" in distance_of(model)) == cut.are_logits
 
 
 def vectors(values):

@@ -13,6 +13,7 @@ from typed import cli
 
 import layerscope
 from layerscope import LayerscopeError
+from layerscope.healing.outputs import outputs_of
 from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override
 from layerscope.models.encode import TextEncoder
@@ -116,20 +117,18 @@ def test_blocks_are_kept_that_know_the_task(tmp_path):
     labels = np.where(vectors[:, 0] > np.median(vectors[:, 0]), "yes", "no")
     data = {"texts": TEXTS, "labels": pd.DataFrame({"text": TEXTS, "label": labels})}
     full_megabytes = sum(weight.nbytes for weight in module.parameters()) / 1e6
-    shrunk = {
-        name: layerscope.shrink(
-            tmp_path / "full",
-            samples,
-            out=tmp_path / name,
-            max_loss=100,
-            max_mb=0.99 * full_megabytes,
-            **QUIET,
-        )
-        for name, samples in data.items()
-    }
-    assert 3 in shrunk["texts"].kept and shrunk["texts"].healed
+
+    def shrunk(name):
+        bound = QUIET | {"max_loss": 100, "max_mb": 0.99 * full_megabytes}
+        out = tmp_path / name
+        return layerscope.shrink(tmp_path / "full", data[name], out=out, **bound)
+
+    by_texts = shrunk("texts")
+    assert 3 in by_texts.kept and by_texts.healed
     # the full model has nothing to teach here
-    assert shrunk["labels"].kept == (1, 2) and not shrunk["labels"].healed
+    with patch.object(trials, "_healed", None):
+        by_labels = shrunk("labels")
+    assert by_labels.kept == (1, 2) and not by_labels.healed
 
 
 def _task(data, folder):
@@ -172,6 +171,12 @@ def test_models_with_a_head(make, auto, data, measure, tmp_path):
     small = auto.from_pretrained(tmp_path / "out" / "model")
     assert small.config.num_hidden_layers == 2
     assert shrunk.load.startswith(auto.__name__)
+    cut = open_source(tmp_path / "out" / "model", None, Override(), LoadOptions()).model
+    batch = cut.encoder.batch(list(open_corpus(data).samples[:3]))
+    with torch.no_grad():
+        logits = small(**batch.named).logits
+        judged = outputs_of(cut, batch, "mean")
+    torch.testing.assert_close(judged.given, logits, atol=1e-6, rtol=0)
 
 
 def test_nothing_that_is_held_out_is_learned_from(encoder, tmp_path):
@@ -274,6 +279,9 @@ def test_a_killed_call_goes_on_and_ends_as_one_that_was_not(encoder, tmp_path):
         whole.loss,
         whole.error,
     )
+    (out / "work").mkdir()  # as a kill after the last phase leaves it
+    layerscope.shrink(encoder, labelled(), out=out, **options)
+    assert not (out / "work").exists()
     with pytest.raises(LayerscopeError, match="max_loss 60"):
         layerscope.shrink(encoder, labelled(), out=out, **{**options, "max_loss": 50})
     with pytest.raises(LayerscopeError, match="holds another call"):
