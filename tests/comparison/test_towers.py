@@ -4,7 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from profiling.test_projected import clip, profiled
+from models.zoo import clip
+from profiling.test_projected import profiled
 
 import layerscope
 from layerscope import LayerscopeError

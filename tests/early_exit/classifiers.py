@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transformers as hf
 from models import zoo
-from tiny import seeded, texts, tokenizer
+from tiny import texts, tokenizer
 from torch import Tensor, nn
 
 from layerscope.early_exit.exit_model import ExitModel
@@ -33,9 +33,7 @@ Made = tuple[nn.Module, Any]
 
 
 def _made(kind: str, processor: Any, **options: Any) -> Made:
-    model = getattr(hf, kind)
-    config = zoo.config(model.config_class, L, num_labels=CLASSES, **options)
-    return seeded(model, config), processor
+    return zoo.seeded(kind, L, num_labels=CLASSES, **options), processor
 
 
 def _text(name: str, **options: Any) -> Callable[[], Made]:
@@ -44,8 +42,8 @@ def _text(name: str, **options: Any) -> Callable[[], Made]:
 
 
 def _image(name: str, **options: Any) -> Callable[[], Made]:
-    pixels = {"image_size": 16, "patch_size": 4}
-    return partial(_made, f"{name}ForImageClassification", None, **pixels, **options)
+    kind = f"{name}ForImageClassification"
+    return partial(_made, kind, None, **zoo.IMAGE, **options)
 
 
 def _sound(name: str, **options: Any) -> Callable[[], Made]:

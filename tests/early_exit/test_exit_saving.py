@@ -3,12 +3,14 @@
 import copy
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 import transformers as hf
 from classifiers import batch_for, plain, validation
-from tiny import classifier, saved, seeded, texts, tokenizer
+from models import zoo
+from tiny import classifier, saved, texts, tokenizer
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
@@ -77,35 +79,20 @@ def test_saved_and_loaded(tmp_path):
             ExitModel.from_pretrained(tmp_path / "exits")
 
 
-SMALL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "vocab_size": 94,
-}
-
-
 def _regression():
-    config = hf.BertConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        vocab_size=94,
-    )
-    config.problem_type, config.num_labels = "multi_label_classification", 3
-    return seeded(hf.BertForSequenceClassification, config)
+    how = {"problem_type": "multi_label_classification", "num_labels": 3}
+    return zoo.seeded("BertForSequenceClassification", **how)
 
 
 @pytest.mark.parametrize(
     ("make", "line"),
     [
         (
-            lambda: hf.BertModel(hf.BertConfig(**SMALL)),
+            partial(zoo.of_class, "BertModel"),
             "BertModel has no head of classes over its model: give a classifier",
         ),
         (
-            lambda: hf.BertForTokenClassification(hf.BertConfig(**SMALL)),
+            partial(zoo.of_class, "BertForTokenClassification"),
             "BertForTokenClassification predicts tokens: give a model with one row of classes for each sample",
         ),
         (

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 import torch
 import transformers as hf
-from tiny import classifier, llama, saved, seeded, texts
+from models import zoo
+from tiny import classifier, llama, saved, texts
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
@@ -22,17 +23,9 @@ DEPTH = 6
 
 def sure_classifier():
     """Six blocks, which change little of what a text's first word says."""
-    config = hf.BertConfig(
-        vocab_size=94,
-        hidden_size=64,
-        num_hidden_layers=DEPTH,
-        num_attention_heads=4,
-        intermediate_size=128,
-        max_position_embeddings=64,
-        pad_token_id=0,
-        num_labels=3,
-    )
-    model = seeded(hf.BertForSequenceClassification, config)
+    sizes = {"vocab_size": 94, "hidden_size": 64, "intermediate_size": 128}
+    kind = "BertForSequenceClassification"
+    model = zoo.seeded(kind, DEPTH, **sizes, num_labels=3)
     with torch.no_grad():
         for block in model.bert.encoder.layer:
             for part in (block.attention.output, block.output):

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-import transformers as hf
 from classifiers import validation
-from tiny import seeded, texts, tokenizer
+from models import zoo
+from tiny import texts, tokenizer
 
 from layerscope.core.progress import Reporter
 from layerscope.early_exit import timing
@@ -15,11 +15,7 @@ from layerscope.early_exit.timing import FEWEST_TURNS, measure_costs, race_exits
 
 
 def model_of(layers):
-    sizes = {"hidden_size": 32, "intermediate_size": 128, "num_attention_heads": 4}
-    config = hf.BertConfig(
-        vocab_size=94, num_hidden_layers=layers, num_labels=3, pad_token_id=0, **sizes
-    )
-    model = seeded(hf.BertForSequenceClassification, config)
+    model = zoo.seeded("BertForSequenceClassification", layers, num_labels=3)
     return ExitModel(model, processor=tokenizer(special=True), device="cpu")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import tiny
-import transformers
+from models import zoo
 
 import layerscope
 from layerscope import LayerscopeError
@@ -208,21 +208,9 @@ def test_wrong_names_are_refused_in_one_line(cli, model, tasks, tmp_path):
 
 
 def test_a_side_that_must_be_named(cli, tasks, tmp_path):
-    config = transformers.T5Config(
-        vocab_size=94,
-        d_model=32,
-        d_kv=8,
-        d_ff=48,
-        num_layers=2,
-        num_heads=4,
-        decoder_start_token_id=0,
-        pad_token_id=0,
-    )
-    t5 = tiny.saved(
-        tiny.seeded(transformers.T5ForConditionalGeneration, config),
-        tmp_path / "tiny-t5",
-        special=True,
-    )
+    sizes = {"d_ff": 48, "d_kv": 8, "decoder_start_token_id": 0}
+    model = zoo.seeded("T5ForConditionalGeneration", 2, **sizes)
+    t5 = tiny.saved(model, tmp_path / "tiny-t5", special=True)
     line = cli("evaluate", t5, "--data", tasks[1], "--out", tmp_path / "o").line
     assert (
         "encoder" in line

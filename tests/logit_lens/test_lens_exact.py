@@ -1,13 +1,14 @@
 """At the last layer the lens is the model itself, of every architecture that has a head."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
-import transformers as hf
 from logit_lens.readers import read
 from models.test_capture import IDS, TEXTS, layered
 from models.tokenizer import word_tokenizer, words
-from models.zoo import COMMON, MLP, TEXT, build, llama, t5, vit
+from models.zoo import MLP, TEXT, build, llama, of_class, t5, vit
 
 from layerscope.logit_lens import lens_pass
 from layerscope.logit_lens.lens_pass import read_layers
@@ -45,16 +46,14 @@ def test_a_language_model(case):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: hf.BertForSequenceClassification(hf.BertConfig(**COMMON, num_labels=4)),
-        lambda: hf.LlamaForSequenceClassification(
-            hf.LlamaConfig(**COMMON | {"pad_token_id": None}, num_labels=4)
-        ),
-        lambda: hf.BertForTokenClassification(hf.BertConfig(**COMMON, num_labels=5)),
+        partial(of_class, "BertForSequenceClassification"),
+        partial(of_class, "LlamaForSequenceClassification", pad_token_id=None),
+        partial(of_class, "BertForTokenClassification"),
     ],
     ids=["bert", "llama", "tags"],
 )
 def test_a_classifier_of_texts_or_of_their_tokens(make):
-    model = layered(build(make))
+    model = layered(make(num_labels=4))
     for text in TEXTS:
         check(model, model.encoder.batch([text]))
 

@@ -9,6 +9,7 @@ import tiny
 import torch
 import transformers as hf
 from logit_lens.readers import PLAIN, SPECIAL, read
+from models import zoo
 from models.test_capture import layered, states
 from models.tokenizer import word_tokenizer
 from models.zoo import t5, vit
@@ -118,10 +119,8 @@ def test_a_mask_is_read_where_it_stands_and_without_one_every_token_as_itself():
 
 
 def test_tags_have_the_names_of_the_model():
-    config = hf.BertConfig(
-        **tiny.COMMON, num_labels=3, id2label={0: "O", 1: "PER", 2: "LOC"}
-    )
-    model = tiny.seeded(hf.BertForTokenClassification, config)
+    names = {0: "O", 1: "PER", 2: "LOC"}
+    model = zoo.seeded("BertForTokenClassification", id2label=names)
     tags = read(model, "w1 w2", processor=SPECIAL)
     assert tags.kind == "tag" and tags.top == 3
     assert set(tags.grid["prediction"]) == {"O", "PER", "LOC"}

@@ -1,8 +1,7 @@
 import pytest
 import torch
-import transformers as hf
 from models.test_capture import IDS, TEXTS, layered, states
-from models.zoo import COMMON, TEXT, build, close, of_class
+from models.zoo import TEXT, close, of_class
 
 
 @pytest.mark.parametrize("case", TEXT, ids=lambda c: c.name)
@@ -21,37 +20,16 @@ def test_the_lens_on_the_last_block_gives_the_models_own_logits(case):
 
 
 def classifier(kind):
-    config = {"num_labels": 4}
-    makers = {
-        "bert": lambda: hf.BertForSequenceClassification(
-            hf.BertConfig(**COMMON, **config)
+    name, more = {
+        "bert": ("Bert", {}),
+        "modernbert": (
+            "ModernBert",
+            {"cls_token_id": 1, "sep_token_id": 2, "classifier_pooling": "mean"},
         ),
-        "modernbert": lambda: hf.ModernBertForSequenceClassification(
-            hf.ModernBertConfig(
-                **COMMON,
-                **config,
-                cls_token_id=1,
-                sep_token_id=2,
-                classifier_pooling="mean",
-            )
-        ),
-        "llama": lambda: hf.LlamaForSequenceClassification(
-            hf.LlamaConfig(**COMMON | {"pad_token_id": None}, **config)
-        ),
-        "gpt2 with a pad token": lambda: hf.GPT2ForSequenceClassification(
-            hf.GPT2Config(
-                vocab_size=99,
-                n_embd=32,
-                n_layer=3,
-                n_head=4,
-                pad_token_id=0,
-                bos_token_id=1,
-                eos_token_id=2,
-                **config,
-            )
-        ),
-    }
-    return build(makers[kind])
+        "llama": ("Llama", {"pad_token_id": None}),
+        "gpt2 with a pad token": ("GPT2", {}),
+    }[kind]
+    return of_class(f"{name}ForSequenceClassification", num_labels=4, **more)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import torch
 import transformers as hf
 from models.test_capture import TEXTS, layered, states
 from models.tokenizer import word_tokenizer
-from models.zoo import COMMON, TEXT, build, close, of_class, refused
+from models.zoo import TEXT, close, of_class, refused
 
 import layerscope
 from layerscope.models import LoadOptions, Override, find_layers, load
@@ -81,10 +81,8 @@ def test_minilm_is_what_sentence_transformers_serves():
 def test_a_cross_encoder_is_the_classifier_of_its_folder(tmp_path):
     from sentence_transformers import CrossEncoder
 
-    config = hf.BertConfig(**COMMON, max_position_embeddings=64, num_labels=3)
-    plain = saved(
-        tmp_path / "plain", build(lambda: hf.BertForSequenceClassification(config))
-    )
+    classifier = of_class("BertForSequenceClassification", num_labels=3)
+    plain = saved(tmp_path / "plain", classifier)
     model = CrossEncoder(str(plain), max_length=20, device="cpu")
     # with a modules.json, as a SentenceTransformer has
     model.save_pretrained(tmp_path / "own")

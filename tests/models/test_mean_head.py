@@ -1,23 +1,23 @@
 """A classifier of means is a token classifier for everyone else."""
 
+from functools import partial
+
 import pytest
 import tiny
 import torch
 import transformers as hf
+from models import zoo
 from torch import nn
 
 from layerscope.models import LoadOptions, load
 from layerscope.models.mean_head import mean, mean_headed, standard_class
 
-SIZES = {**tiny.COMMON, "max_position_embeddings": 70, "num_labels": 3}
 MODELS = {
-    "bert": lambda: tiny.seeded(hf.BertForTokenClassification, hf.BertConfig(**SIZES)),
-    "roberta": lambda: tiny.seeded(
-        hf.RobertaForTokenClassification, hf.RobertaConfig(**SIZES)
+    "bert": partial(zoo.seeded, "BertForTokenClassification"),
+    "roberta": partial(
+        zoo.seeded, "RobertaForTokenClassification", max_position_embeddings=70
     ),
-    "deberta": lambda: tiny.seeded(
-        hf.DebertaV2ForTokenClassification, hf.DebertaV2Config(**SIZES)
-    ),
+    "deberta": partial(zoo.seeded, "DebertaV2ForTokenClassification"),
 }
 IDS = torch.tensor([[1, 5, 6, 7, 2], [1, 9, 2, 0, 0]])
 MASK = (IDS != 0).long()
@@ -25,7 +25,7 @@ MASK = (IDS != 0).long()
 
 @pytest.mark.parametrize("name", MODELS)
 def test_its_logits_are_the_mean_of_the_token_logits(name):
-    model = MODELS[name]()
+    model = MODELS[name](num_labels=3)
     with torch.no_grad():
         tokens = model(IDS, attention_mask=MASK).logits
         wanted = torch.stack([tokens[0].mean(0), tokens[1, :3].mean(0)])

@@ -3,12 +3,12 @@ import re
 import torch
 import transformers as hf
 from models.test_capture import layered
-from models.test_images_and_sounds import clip
 from models.zoo import (
     COMMON,
     MLP,
     TEXT,
     build,
+    clip,
     of_class,
     of_family,
     refused,
@@ -36,10 +36,7 @@ def test_blocks_are_the_models_own_declaration_or_checkpointing_layers_or_found_
 
 def test_a_norm_inside_the_head_is_not_the_final_norm():
     # BERT's head is dense, activation, LayerNorm: it reads the last block, but it is no norm
-    assert (
-        layered(build(lambda: hf.BertForMaskedLM(hf.BertConfig(**COMMON)))).stack.norm
-        is None
-    )
+    assert layered(of_class("BertForMaskedLM")).stack.norm is None
 
 
 def test_several_stacks_need_a_part():
@@ -54,7 +51,7 @@ def test_several_stacks_need_a_part():
 
 
 def test_data_go_through_one_tower_of_clip_and_inspect_needs_no_processor():
-    model = build(clip)
+    model = clip()
     scope = layered(model)
     assert (scope.stack.entry, scope.stack.part, scope.stack.depth) == (
         "text_model",

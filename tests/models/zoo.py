@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import tiny
 import torch
 import transformers as hf
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 
 D, L, V, HEADS = 32, 3, 99, 4
+P = 24
+"""Dimensions that the towers of text and of images share."""
+IMAGE = {"image_size": 16, "patch_size": 4}
 close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
 refused = partial(pytest.raises, LayerscopeError)
 COMMON = {
@@ -117,6 +121,29 @@ def of_class(kind: str, depth: int = L, **more: Any) -> Any:
     """Return a small model of a class of transformers."""
     made = getattr(hf, kind)
     return build(lambda: made(config(made.config_class, depth, **more)))
+
+
+def seeded(kind: str, depth: int = L, **more: Any) -> Any:
+    """Return the same with weights so large that no block is nearly nothing."""
+    made = getattr(hf, kind)
+    return tiny.seeded(made, config(made.config_class, depth, **more))
+
+
+def clip() -> Any:
+    ends = COMMON | {"eos_token_id": 98}  # the greatest id ends a text
+    return of_towers("CLIP", ends, projection_dim=P)
+
+
+def siglip() -> Any:
+    return of_towers("Siglip", COMMON | {"projection_size": P})
+
+
+def of_towers(name: str, text: dict[str, Any], **more: Any) -> Any:
+    model, settings = getattr(hf, f"{name}Model"), getattr(hf, f"{name}Config")
+    images = {name: COMMON[name] for name in tiny.SIZES} | IMAGE
+    return build(
+        lambda: model(settings(text_config=text, vision_config=images, **more))
+    )
 
 
 def of_family(name: str) -> Any:

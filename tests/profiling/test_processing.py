@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import tiny
 import transformers as hf
+from models import zoo
 from PIL import Image
 
 import layerscope
@@ -14,9 +14,7 @@ def test_a_run_is_not_resumed_with_other_preprocessing(tmp_path):
     rng, folder = np.random.default_rng(0), str(tmp_path / "vit")
     pixels = rng.integers(0, 255, (6, 16, 16, 3), dtype="uint8")
     images = [*map(Image.fromarray, pixels)]
-    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = hf.ViTConfig(**small, image_size=16, patch_size=8)
-    tiny.seeded(hf.ViTModel, config).save_pretrained(folder)
+    zoo.seeded("ViTModel", 2, image_size=16, patch_size=8).save_pretrained(folder)
     size = {"height": 16, "width": 16}
     hf.ViTImageProcessor(size=size).save_pretrained(folder)
     how = {"out": tmp_path / "run", "views": 0, "progress": False}

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-import transformers as hf
 from models.tokenizer import word_tokenizer
-from models.zoo import COMMON, D, build
+from models.zoo import D, P, clip, siglip
 from PIL import Image
 
 import layerscope
@@ -13,28 +12,8 @@ from layerscope import metrics
 from layerscope.models import LoadOptions, load
 from layerscope.models.encode import encoder_for
 
-P, N = 24, 20
-VISION = {
-    "hidden_size": D, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64, "image_size": 16,
-    "patch_size": 4,
-}  # fmt: skip
+N = 20
 METRICS = ["dataset_entropy", "effective_rank", "infonce", "lidar", "dime"]
-
-
-def clip():
-    ends = dict(COMMON, eos_token_id=98)  # the greatest id ends a text
-    return build(
-        lambda: hf.CLIPModel(
-            hf.CLIPConfig(text_config=ends, vision_config=VISION, projection_dim=P)
-        )
-    )
-
-
-def siglip():
-    texts = dict(COMMON, projection_size=P)
-    return build(
-        lambda: hf.SiglipModel(hf.SiglipConfig(text_config=texts, vision_config=VISION))
-    )
 
 
 def samples(modality):

@@ -159,12 +159,8 @@ def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(tmp
 
 
 def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path):
-    import transformers as hf
-
-    config = hf.BertConfig(
-        **zoo.COMMON, num_labels=2, id2label={0: "NEGATIVE", 1: "POSITIVE"}
-    )
-    model = zoo.build(lambda: hf.BertForSequenceClassification(config))
+    names = {0: "NEGATIVE", 1: "POSITIVE"}
+    model = zoo.of_class("BertForSequenceClassification", id2label=names)
     samples = texts()
     labels = ["positive" if i % 3 else "negative" for i in range(N)]
     run = profile(

@@ -8,6 +8,7 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from models import zoo
 from torch import nn
 
 from layerscope import profile
@@ -157,10 +158,7 @@ def test_planted_late_writers_are_found(make, tmp_path):
 
 
 def test_skips_cost_half_a_forward_each(tmp_path):
-    config = hf.GPT2Config(
-        vocab_size=99, n_embd=16, n_layer=8, n_head=2, n_positions=64
-    )
-    model = tiny.seeded(hf.GPT2LMHeadModel, config)
+    model = zoo.seeded("GPT2LMHeadModel", 8, n_embd=16)
     ran = []
     for block in model.transformer.h:
         block.register_forward_pre_hook(lambda _, args: ran.append(args[0].shape[0]))
@@ -180,10 +178,8 @@ def shapes():
         return hf.AutoModelForCausalLM.from_pretrained(folder / "models/stories260K")
 
     def vit():
-        sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
         images = {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10}
-        config = hf.ViTConfig(**sizes, **images, intermediate_size=48)
-        return tiny.seeded(hf.ViTForImageClassification, config)
+        return zoo.seeded("ViTForImageClassification", **images)
 
     return {"stories260K": stories, "gpt2": tiny.gpt2, "vit": vit}
 
@@ -389,15 +385,8 @@ def test_branches_are_those_of_the_modules(tmp_path):
 # what cannot be measured is said
 
 
-def mamba():
-    config = hf.MambaConfig(
-        vocab_size=99, hidden_size=32, num_hidden_layers=3, state_size=8
-    )
-    return tiny.seeded(hf.MambaForCausalLM, config)
-
-
 def test_blocks_without_attention_weights_are_named(tmp_path):
-    run = measured(mamba(), tmp_path / "run", "valley")
+    run = measured(zoo.mamba(), tmp_path / "run", "valley")
     (note,) = [note for note in run.info["notes"] if "attention weights" in note]
     assert note.startswith("blocks 1-3 of MambaForCausalLM give no attention weights")
     names = set(run.table()["metric"])
@@ -427,7 +416,7 @@ def test_what_cannot_be_measured_is_one_line(metrics, options, line, tmp_path):
 
 def test_no_mlp_to_ablate_is_one_line(tmp_path):
     with pytest.raises(LayerscopeError, match="no MLP is found in the blocks"):
-        measured(mamba(), tmp_path / "run", "valley", ablate="sinks")
+        measured(zoo.mamba(), tmp_path / "run", "valley", ablate="sinks")
 
 
 def test_rows_have_no_tokens(tmp_path):

@@ -9,6 +9,7 @@ import tiny
 import torch
 import transformers as hf
 from frames import scored
+from models import zoo
 from torch import nn
 
 import layerscope
@@ -210,14 +211,8 @@ def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(cli, tm
 
 def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(tmp_path):
     torch.manual_seed(0)
-    config = hf.T5Config(
-        vocab_size=94, d_model=32, num_layers=3, num_heads=4, d_ff=48, d_kv=8
-    )
-    folder = tiny.saved(
-        tiny.seeded(hf.T5ForConditionalGeneration, config),
-        tmp_path / "t5",
-        special=True,
-    )
+    model = zoo.seeded("T5ForConditionalGeneration", d_ff=48, d_kv=8)
+    folder = tiny.saved(model, tmp_path / "t5", special=True)
     run = layerscope.profile(
         str(folder),
         TEXTS[:12],
@@ -271,12 +266,8 @@ def test_too_few_samples_shared_blocks_and_scores(labelled, tmp_path, monkeypatc
     scores = Evaluation(scored({"t": [0.1, 0.2]}))
     with pytest.raises(LayerscopeError, match="`drop` runs the model on the samples"):
         layerscope.select(scores, drop=1, progress=False)
-    config = hf.AlbertConfig(
-        **tiny.COMMON, embedding_size=16, max_position_embeddings=64
-    )
-    folder = tiny.saved(
-        tiny.seeded(hf.AlbertModel, config), tmp_path / "albert", special=True
-    )
+    model = zoo.seeded("AlbertModel", embedding_size=16)
+    folder = tiny.saved(model, tmp_path / "albert", special=True)
     run = layerscope.profile(
         str(folder),
         TEXTS[:12],

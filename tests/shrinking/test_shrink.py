@@ -8,6 +8,7 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from models import zoo
 from sentence_transformers import SentenceTransformer, models
 from typed import cli
 
@@ -137,17 +138,8 @@ def _task(data, folder):
 
 
 def vision():
-    config = hf.ViTConfig(
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=48,
-        image_size=8,
-        patch_size=4,
-        num_channels=1,
-        num_labels=10,
-    )
-    return tiny.seeded(hf.ViTForImageClassification, config)
+    images = {"image_size": 8, "patch_size": 4, "num_channels": 1, "num_labels": 10}
+    return zoo.seeded("ViTForImageClassification", **images)
 
 
 @pytest.mark.parametrize(

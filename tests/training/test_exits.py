@@ -1,12 +1,12 @@
 """What every exit gives the head, and the aligned loss over them, held to plain code of each architecture."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
-import transformers as hf
 from models.test_capture import TEXTS, layered
-from models.zoo import COMMON, TEXT, build
+from models.zoo import TEXT, of_class
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -88,27 +88,23 @@ def test_gradients_of_language_models_are_those_of_a_loss_per_layer(name):
     assert "forward" not in exits.head.__dict__
 
 
-FOUR = COMMON | {"num_labels": 4}
-DISTIL = {"vocab_size": 99, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64}
 CLASSIFIERS = {
     "bert": (
-        lambda: hf.BertForSequenceClassification(hf.BertConfig(**FOUR)),
+        partial(of_class, "BertForSequenceClassification"),
         lambda m, _: lambda h: m.classifier(m.bert.pooler(h)),
     ),
     "distilbert": (
-        lambda: hf.DistilBertForSequenceClassification(
-            hf.DistilBertConfig(**DISTIL, num_labels=4)
-        ),
+        partial(of_class, "DistilBertForSequenceClassification", hidden_dim=64),
         lambda m, _: lambda h: m.classifier(m.pre_classifier(h[:, 0]).relu()),
     ),
     "llama": (
-        lambda: hf.LlamaForSequenceClassification(hf.LlamaConfig(**FOUR)),
+        partial(of_class, "LlamaForSequenceClassification"),
         lambda m, mask: (
             lambda h: m.score(m.model.norm(h))[range(len(mask)), mask.sum(1) - 1]
         ),
     ),
     "bert tokens": (
-        lambda: hf.BertForTokenClassification(hf.BertConfig(**FOUR)),
+        partial(of_class, "BertForTokenClassification"),
         lambda m, _: m.classifier,
     ),
 }
@@ -117,7 +113,7 @@ CLASSIFIERS = {
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_gradients_of_classifiers_are_those_of_their_own_heads(kind):
     make, head = CLASSIFIERS[kind]
-    model = build(make).double()
+    model = make(num_labels=4).double()
     scope = layered(model)
     named = dict(scope.encoder.batch(TEXTS).named)
     shape = named["input_ids"].shape if kind == "bert tokens" else (len(TEXTS),)

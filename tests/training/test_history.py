@@ -8,8 +8,9 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from models import zoo
 from torch.nn.functional import cosine_similarity, cross_entropy
-from trainers import V, classes, tokens, trainer
+from trainers import classes, tokens, trainer
 
 from layerscope import LayerscopeError, open_run, select, truncate
 from layerscope.metrics import neural_collapse
@@ -33,20 +34,12 @@ def pictures(n=13):
 
 
 def vit():
-    size = {
-        "hidden_size": 32,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "image_size": 8,
-    }
-    config = hf.ViTConfig(**size, intermediate_size=48, patch_size=4, num_labels=3)
-    return tiny.seeded(hf.ViTForImageClassification, config)
+    images = {"image_size": 8, "patch_size": 4, "num_labels": 3}
+    return zoo.seeded("ViTForImageClassification", **images)
 
 
 def decoder():
-    size = {"vocab_size": V, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
-    config = hf.GPT2Config(**size, num_labels=3, pad_token_id=0)
-    return tiny.seeded(hf.GPT2ForSequenceClassification, config)
+    return zoo.seeded("GPT2ForSequenceClassification", num_labels=3)
 
 
 KINDS = {

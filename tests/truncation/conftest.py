@@ -1,6 +1,6 @@
 import pytest
 import tiny
-import transformers as hf
+from models import zoo
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
 
@@ -9,10 +9,7 @@ from sentence_transformers.models import Normalize, Pooling, Transformer
 def embedder(tmp_path_factory):
     """A sentence encoder of six layers and 32 dimensions, its vectors of unit length."""
     folder = tmp_path_factory.mktemp("encoder")
-    sizes = tiny.COMMON | {"num_hidden_layers": 6}
-    model = tiny.seeded(
-        hf.BertModel, hf.BertConfig(**sizes, max_position_embeddings=64)
-    )
+    model = zoo.seeded("BertModel", 6)
     body = Transformer(str(tiny.saved(model, folder / "plain", special=True)))
     modules = [body, Pooling(32, pooling_mode="mean"), Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save(str(folder / "embedder"))

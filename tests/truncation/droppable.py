@@ -18,21 +18,11 @@ MAMBA = {
 IDS = torch.randint(3, 90, (1, 14), generator=torch.Generator().manual_seed(1))
 
 
-def strong(kind: str, **options: object) -> nn.Module:
-    """Return a model with weights so large that no block is nearly nothing."""
-    model = zoo.of_class(kind, N, **options)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model
-
-
 def case(
     kind: str, blocks: str = "model.layers", **options: object
 ) -> tuple[Callable[[], nn.Module], str]:
     """Return how to make a model, and where its blocks are."""
-    return partial(strong, kind, **options), blocks
+    return partial(zoo.seeded, kind, N, **options), blocks
 
 
 MODELS = {

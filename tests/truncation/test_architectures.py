@@ -6,7 +6,7 @@ import transformers as hf
 from models import walks, zoo
 from models.test_capture import IDS
 from models.tokenizer import word_tokenizer
-from models.zoo import TEXT, L, build
+from models.zoo import TEXT, L
 from safetensors.torch import load_file
 from truncation.cutting import close, cut as truncate, loaded, saved
 
@@ -74,11 +74,7 @@ def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(
 def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its_depth(
     tmp_path,
 ):
-    config = hf.AlbertConfig(
-        **zoo.COMMON | {"num_hidden_layers": 4, "num_attention_heads": 4},
-        embedding_size=16,
-    )
-    model = build(lambda: hf.AlbertForMaskedLM(config))
+    model = zoo.of_class("AlbertForMaskedLM", 4, embedding_size=16)
     out = truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut")
     cut, ids = hf.AutoModel.from_pretrained(out).eval(), torch.tensor([IDS[0]])
     close(cut(input_ids=ids).last_hidden_state, layer(walks.albert(model, ids), 2))
@@ -87,14 +83,12 @@ def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its
 
 @torch.no_grad()
 def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path):
-    config = hf.DistilBertConfig(
-        vocab_size=99, dim=32, n_layers=4, n_heads=4, hidden_dim=64, num_labels=3
+    kind, names = (
+        "DistilBertForSequenceClassification",
+        {0: "no", 1: "yes", 2: "perhaps"},
     )
-    distil = build(lambda: hf.DistilBertForSequenceClassification(config))
-    config = hf.BertConfig(
-        **zoo.COMMON, num_labels=3, id2label={0: "no", 1: "yes", 2: "perhaps"}
-    )
-    bert = build(lambda: hf.BertForSequenceClassification(config))
+    distil = zoo.of_class(kind, 4, hidden_dim=64, num_labels=3)
+    bert = zoo.of_class("BertForSequenceClassification", id2label=names)
     ids = torch.tensor([IDS[0]])
 
     def cut(model, name):
@@ -113,7 +107,7 @@ def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path):
     shorter = cut(bert, "bert")
     state = layer(walks.bert(bert, ids), 2)
     close(shorter(input_ids=ids).logits, bert.classifier(bert.bert.pooler(state)))
-    assert shorter.config.id2label == {0: "no", 1: "yes", 2: "perhaps"}
+    assert shorter.config.id2label == names
 
 
 @torch.no_grad()
@@ -157,14 +151,7 @@ def test_vit_with_its_classifier_and_image_processor(tmp_path):
 
 @torch.no_grad()
 def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path):
-    small = {
-        "hidden_size": 32,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "image_size": 16,
-        "patch_size": 4,
-    }
-    model = build(lambda: hf.Dinov2Model(hf.Dinov2Config(**small)))
+    model = zoo.of_class("Dinov2Model", 4, **zoo.IMAGE)
     out = truncate(model, 2, tmp_path / "cut")
     pixels, cut = (
         torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)),
@@ -193,20 +180,7 @@ def test_whisper_is_cut_on_one_side_within_the_whole(part, left, tmp_path):
 
 @torch.no_grad()
 def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path):
-    small = {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_attention_heads": 4,
-        "projection_dim": 16,
-    }
-    config = hf.CLIPConfig(
-        text_config=small
-        | {"num_hidden_layers": 3, "vocab_size": 99, "eos_token_id": 2},
-        vision_config=small
-        | {"num_hidden_layers": 3, "image_size": 16, "patch_size": 4},
-        projection_dim=16,
-    )
-    model = build(lambda: hf.CLIPModel(config))
+    model = zoo.clip()
     out = truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut")
     cut = loaded(hf.AutoModel, out)
     assert (

@@ -17,7 +17,7 @@ from truncation.cutting import (
     serve,
     truncated,
 )
-from truncation.droppable import IDS, MODELS, bypass, logits, strong
+from truncation.droppable import IDS, MODELS, N, bypass, logits
 
 from layerscope import LayerscopeError
 
@@ -29,8 +29,7 @@ def skip(*blocks):
 
 @torch.no_grad()
 def test_a_vision_model(tmp_path):
-    images = {"image_size": 16, "patch_size": 4, "num_labels": 5}
-    model = strong("ViTForImageClassification", **images)
+    model = zoo.seeded("ViTForImageClassification", N, **zoo.IMAGE, num_labels=5)
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
     out = cut(
         saved(model, tmp_path / "full", processor), drop=[1, 4], out=tmp_path / "cut"
@@ -94,13 +93,13 @@ LFM2 = {"full_attn_idxs": [2, 4], "conv_L_cache": 3, "block_multiple_of": 8}
 CASES = {
     "shared": (zoo.albert, [1], "albert_layers.0 is run as 3 blocks: none of them can be dropped alone, cut the model"),
     "parts": (zoo.t5, [1], "this model has several stacks of blocks: choose one with `part='encoder'`"),
-    "index": (partial(strong, "GPT2LMHeadModel", scale_attn_by_inverse_layer_idx=True), [2],
+    "index": (partial(zoo.seeded, "GPT2LMHeadModel", N, scale_attn_by_inverse_layer_idx=True), [2],
               "GPT2LMHeadModel cannot drop block 2 as a .*: its blocks compute something else"),
-    "period": (partial(strong, "JambaForCausalLM", **JAMBA), [2, 3],
+    "period": (partial(zoo.seeded, "JambaForCausalLM", N, **JAMBA), [2, 3],
                "drop blocks 2-3 as a .*: its blocks differ .*; drop others, or cut it with `layer`"),
-    "no attention": (partial(strong, "Lfm2ForCausalLM", **LFM2), [3, 5],
+    "no attention": (partial(zoo.seeded, "Lfm2ForCausalLM", N, **LFM2), [3, 5],
                      "does not load and run .*Attention layers.*: nothing was written"),
-    "first": (partial(strong, "T5ForConditionalGeneration", d_ff=64, d_kv=8, decoder_start_token_id=0), [1],
+    "first": (partial(zoo.seeded, "T5ForConditionalGeneration", N, d_ff=64, d_kv=8, decoder_start_token_id=0), [1],
               "drop block 1 as a .*: its blocks differ in their weights .*relative_attention_bias"),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from models import zoo
 from truncation.cutting import (
     TEXTS,
     close,
@@ -60,10 +61,8 @@ def test_with_dropped_blocks_a_mix_and_half_precision(embedder, tmp_path):
 
 def test_what_has_no_such_vectors_is_refused_in_one_line(embedder, tmp_path):
     llama = tiny.saved(tiny.llama(), tmp_path / "llama", special=False)
-    small = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    config = hf.ViTConfig(**small, hidden_size=32, image_size=16, patch_size=4)
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
-    vit = saved(hf.ViTModel(config), tmp_path / "vit", processor)
+    vit = saved(zoo.of_class("ViTModel", **zoo.IMAGE), tmp_path / "vit", processor)
     mend = "`format='sentence-transformers'` makes it one"
     for given, options, line in (
         (
