@@ -123,9 +123,7 @@ def started() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def language(tmp_path_factory):
     """Return a run of a language model: tokens, perplexity, saturation, and two poolings of its pairs."""
-    model = tiny.saved(
-        tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False
-    )
+    model = tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama")
     out = tmp_path_factory.mktemp("runs") / "language"
     return profile(
         str(model),

@@ -52,10 +52,8 @@ class Trial:
             {"text": tiny.texts(80), "label": [f"LABEL_{i % 3}" for i in range(80)]}
         )
         frame.to_csv(self.table, index=False)
-        self.classifier = tiny.saved(
-            tiny.classifier(), folder / "classifier", special=True
-        )
-        self.talker = tiny.saved(tiny.gpt2(), folder / "talker", special=False)
+        self.classifier = tiny.saved(tiny.classifier(), folder / "classifier")
+        self.talker = tiny.saved(tiny.gpt2(), folder / "talker")
 
     @cache  # noqa: B019  # one trial a process
     def text(self) -> Any:

@@ -23,9 +23,7 @@ from layerscope.core.errors import spelled
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    return tiny.saved(
-        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
-    )
+    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
 
 
 @pytest.fixture(scope="module")

@@ -38,8 +38,8 @@ metric_list: [{metric: acc, higher_is_better: true}]
 def given(tmp_path_factory):
     """A folder with a language model, a classifier, labelled texts of two sources, pairs, a task and a run."""
     folder = tmp_path_factory.mktemp("given")
-    tiny.saved(tiny.llama(), folder / "llama", special=False)
-    tiny.saved(tiny.classifier(2), folder / "bert", special=True)
+    tiny.saved(tiny.llama(), folder / "llama")
+    tiny.saved(tiny.classifier(2), folder / "bert")
     texts = tiny.texts(120, longest=12)
     parts = {"texts": texts[:SAMPLES], "topics": texts[:80], "later": texts[80:]}
     for name, own in parts.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,11 +112,23 @@ def llama(seed: int = 0) -> nn.Module:
     )
 
 
-def saved(model: nn.Module, folder: Path, *, special: bool) -> Path:
-    """Save model and tokenizer into a folder, as `save_pretrained` does."""
+def saved(model: nn.Module, folder: Path, *, special: bool | None = None) -> Path:
+    """Save model and tokenizer into a folder, as `save_pretrained` does; one that continues a text has it bare."""
+    if special is None:
+        special = not type(model).__name__.endswith(("CausalLM", "LMHeadModel"))
     model.save_pretrained(folder)
     tokenizer(special=special).save_pretrained(folder)
     return folder
+
+
+def sentence_encoder(folder: Path, *more: nn.Module, pooling: str = "mean") -> Any:
+    """Return a sentence encoder over a saved model, with more modules behind its pooling."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    body = Transformer(str(folder))
+    pooled = Pooling(SIZES["hidden_size"], pooling_mode=pooling)
+    return SentenceTransformer(modules=[body, pooled, *more], device="cpu")
 
 
 def vit(folder: Path) -> Path:

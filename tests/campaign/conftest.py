@@ -104,11 +104,11 @@ def made(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _make(folder: Path, forks: Forks) -> None:
     folder.mkdir()
-    tiny.saved(tiny.bert(), folder / "bert", special=True)
+    tiny.saved(tiny.bert(), folder / "bert")
     classifier = tiny.classifier()
     classifier.config.id2label = {i: f"t{i}" for i in range(3)}
-    tiny.saved(classifier, folder / "cls", special=True)
-    tiny.saved(tiny.gpt2(), folder / "gpt2", special=False)
+    tiny.saved(classifier, folder / "cls")
+    tiny.saved(tiny.gpt2(), folder / "gpt2")
     tiny.vit(folder / "vit")
     tiny.wav2vec2(folder / "speech")
     tables(folder)

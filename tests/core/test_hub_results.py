@@ -53,7 +53,7 @@ def test_nothing_pushed_names_a_folder_of_this_machine(hub, tmp_path):
     pd.DataFrame(
         {"text": [f"/usr/bin {text}" for text in texts], "label": ["a", "b"] * 20}
     ).to_csv(data)
-    model = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
+    model = tiny.saved(tiny.bert(), tmp_path / "bert")
     command = f"layerscope profile {model} --data '{data}' --out {tmp_path}/run"
     run = layerscope.profile(
         model,
@@ -112,7 +112,7 @@ def comparison(run, folder):
 
 
 def generation(_, folder):
-    model = tiny.saved(tiny.gpt2(), folder / "tiny-gpt2", special=False)
+    model = tiny.saved(tiny.gpt2(), folder / "tiny-gpt2")
     return layerscope.generate(
         model, ["w1 w2 w3", "w4 w5"], max_new_tokens=3, progress=False
     )

@@ -33,7 +33,7 @@ def test_nan_logits_name_the_layer(bert):
 
 
 def test_saved_and_loaded(tmp_path):
-    folder = saved(classifier(), tmp_path / "plain", special=True)
+    folder = saved(classifier(), tmp_path / "plain")
     model = ExitModel(folder)
     corpus = texts(400, seed=1)
     encoder = model.layered.encoder
@@ -63,7 +63,7 @@ def test_saved_and_loaded(tmp_path):
         LayerscopeError, match=r"holds no exit model \(early_exit.json\)"
     ):
         ExitModel.from_pretrained(folder)
-    other = ExitModel(saved(classifier(seed=1), tmp_path / "other", special=True))
+    other = ExitModel(saved(classifier(seed=1), tmp_path / "other"))
     with pytest.raises(LayerscopeError, match="is of other weights than other's"):
         other.use(made)
     other.model.save_pretrained(tmp_path / "exits")

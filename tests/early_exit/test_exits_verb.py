@@ -282,7 +282,7 @@ def test_wrong_input(cli, folder, table, tmp_path, options, line):
 def test_models_that_cannot_leave(cli, table, tmp_path):
     done = cli(
         "exits",
-        saved(classifier().bert, tmp_path / "plain", special=True),
+        saved(classifier().bert, tmp_path / "plain"),
         "--data",
         table,
     )

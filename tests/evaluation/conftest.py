@@ -14,11 +14,7 @@ def vit(tmp_path_factory):
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
     return str(
-        tiny.saved(
-            tiny.llama(),
-            tmp_path_factory.mktemp("models") / "tiny-llama",
-            special=False,
-        )
+        tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama")
     )
 
 

@@ -117,11 +117,9 @@ def test_an_evaluation_knows_where_its_model_is_and_how_deep(model, tasks, tmp_p
 def test_a_model_and_a_truncated_one_score_as_mteb_scores_them(tasks, tmp_path):
     mteb = pytest.importorskip("mteb")
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Pooling, Transformer
 
-    body = Transformer(str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True)))
-    modules = [body, Pooling(32, pooling_mode="mean")]
-    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "whole"))
+    folder = tiny.saved(tiny.bert(), tmp_path / "bert")
+    tiny.sentence_encoder(folder).save(str(tmp_path / "whole"))
 
     def scores_of(model):
         plain = SentenceTransformer(str(model), device="cpu")
@@ -210,7 +208,7 @@ def test_wrong_names_are_refused_in_one_line(cli, model, tasks, tmp_path):
 def test_a_side_that_must_be_named(cli, tasks, tmp_path):
     sizes = {"d_ff": 48, "d_kv": 8, "decoder_start_token_id": 0}
     model = zoo.seeded("T5ForConditionalGeneration", 2, **sizes)
-    t5 = tiny.saved(model, tmp_path / "tiny-t5", special=True)
+    t5 = tiny.saved(model, tmp_path / "tiny-t5")
     line = cli("evaluate", t5, "--data", tasks[1], "--out", tmp_path / "o").line
     assert (
         "encoder" in line
@@ -327,15 +325,8 @@ def test_a_full_disk_is_one_line(cli, model, tasks, tmp_path, monkeypatch):
 
 
 def test_a_cls_pooled_encoder_keeps_its_sts_tasks(tasks, tmp_path, capsys):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Pooling, Transformer
-
-    body = Transformer(
-        str(tiny.saved(tiny.bert(), tmp_path / "tiny-bert", special=True))
-    )
-    served = SentenceTransformer(
-        modules=[body, Pooling(32, pooling_mode="cls")], device="cpu"
-    )
+    folder = tiny.saved(tiny.bert(), tmp_path / "tiny-bert")
+    served = tiny.sentence_encoder(folder, pooling="cls")
     found = layerscope.evaluate(served, tasks)
     assert found.failed == {} and "layer 0 has no score" in capsys.readouterr().err
     assert found.table()["pairs"].isna().tolist() == [True, False, False, False]

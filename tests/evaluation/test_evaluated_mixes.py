@@ -18,11 +18,7 @@ LEARNED = ["one layer", *FIXED, "scalar mix"]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return str(
-        tiny.saved(
-            tiny.bert(), tmp_path_factory.mktemp("models") / "tiny", special=True
-        )
-    )
+    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny"))
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def keys(paths):
 def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
     forks, counted, tmp_path
 ):
-    tiny.saved(tiny.llama(), tmp_path / "tiny-llama", special=False)
+    tiny.saved(tiny.llama(), tmp_path / "tiny-llama")
     texts = [f"w{i % 90} w{i // 90} w{i % 7}" for i in range(2 * PAIRS)]
     rows = pd.DataFrame(
         {

@@ -86,12 +86,12 @@ def write(tmp_path):
 
 @pytest.fixture
 def model(tmp_path):
-    return str(tiny.saved(tiny.llama(), tmp_path / "model", special=False))
+    return str(tiny.saved(tiny.llama(), tmp_path / "model"))
 
 
 @pytest.fixture
 def gpt2(tmp_path):
-    return str(tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False))
+    return str(tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2"))
 
 
 def judged(lm, *paths):
@@ -290,7 +290,7 @@ def test_what_cannot_be_scored(gpt2, write, tmp_path):
     broken.model.embed_tokens.weight.data[
         tiny.tokenizer(special=False).encode(text)[0]
     ] = torch.nan
-    masked = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
+    masked = tiny.saved(tiny.bert(), tmp_path / "bert")
     for model, options, line in (
         (
             str(masked),

@@ -132,15 +132,12 @@ def test_a_frame_is_read_as_the_file_it_was_written_to(llama, texts, tmp_path):
 def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(
     texts, tmp_path
 ):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Dense, Pooling, Transformer
+    from sentence_transformers.models import Dense
 
     torch.manual_seed(0)
-    body = Transformer(str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True)))
+    folder = tiny.saved(tiny.bert(), tmp_path / "bert")
     whole, other = (
-        SentenceTransformer(
-            modules=[body, Pooling(32, pooling_mode=pooling), Dense(32, 3)]
-        )
+        tiny.sentence_encoder(folder, Dense(32, 3), pooling=pooling)
         for pooling in ("mean", "max")
     )
     found = layerscope.evaluate(

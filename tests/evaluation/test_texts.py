@@ -14,9 +14,7 @@ MEAN = (2, "raw", "mean")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    folder = tiny.saved(
-        tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False
-    )
+    folder = tiny.saved(tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2")
     return reader_of(load(str(folder), LoadOptions(device="cpu"), None), Override())
 
 

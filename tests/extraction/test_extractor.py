@@ -16,11 +16,7 @@ TEXTS = tiny.texts(40)
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return str(
-        tiny.saved(
-            tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
-        )
-    )
+    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert"))
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,7 @@ ROWS = 8
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return tiny.saved(
-        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
-    )
+    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
 
 
 @pytest.fixture(scope="module")

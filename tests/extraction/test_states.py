@@ -79,7 +79,7 @@ def test_states_are_those_of_transformers(kind, tokens, tmp_path):
 def test_parquet_is_read_without_layerscope(tmp_path):
     frame = pd.DataFrame({"text": TEXTS, "label": ["ab"[i % 2] for i in range(32)]})
     frame.to_csv(tmp_path / "reviews.csv", index=False)
-    model = tiny.saved(tiny.bert(), tmp_path / "tiny-bert", special=True)
+    model = tiny.saved(tiny.bert(), tmp_path / "tiny-bert")
     data, how = tmp_path / "reviews.csv", {"chunk_rows": 20, "progress": False}
     layerscope.extract(
         str(model),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from sentence_transformers import SentenceTransformer, models
+from sentence_transformers import SentenceTransformer
 
 import layerscope
 from layerscope import LayerscopeError
@@ -34,7 +34,7 @@ def _timed_once(monkeypatch):
 
 def pupil(name, folder):
     """Return a tiny model without its middle block, and the whole one."""
-    tiny.saved(MODELS[name](), folder / "full", special=name != "gpt2")
+    tiny.saved(MODELS[name](), folder / "full")
     sources = [open_source(folder / "full", None, Override(), LoadOptions())]
     write_cut(sources[0], (0, 2), folder / "cut")
     sources.append(open_source(folder / "cut", None, Override(), LoadOptions()))
@@ -105,10 +105,8 @@ def test_a_loss_that_is_not_finite_ends_it_and_the_best_weights_stay(tmp_path):
 
 
 def test_truncate_heals_what_it_writes(tmp_path):
-    tiny.saved(tiny.bert().base_model, tmp_path / "plain", special=True)
-    transformer = models.Transformer(str(tmp_path / "plain"))
-    full = SentenceTransformer(modules=[transformer, models.Pooling(32)], device="cpu")
-    full.save_pretrained(str(tmp_path / "full"))
+    plain = tiny.saved(tiny.bert().base_model, tmp_path / "plain")
+    tiny.sentence_encoder(plain).save_pretrained(str(tmp_path / "full"))
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     options = {"drop": [2], "progress": False}
     cut = layerscope.truncate(tmp_path / "full", out=tmp_path / "cut", **options)
@@ -135,7 +133,7 @@ def test_truncate_heals_what_it_writes(tmp_path):
     ],
 )
 def test_what_cannot_be_healed(options, words, tmp_path):
-    folder = tiny.saved(tiny.bert().base_model, tmp_path / "full", special=True)
+    folder = tiny.saved(tiny.bert().base_model, tmp_path / "full")
     with pytest.raises(LayerscopeError, match=words):
         layerscope.truncate(folder, 2, out=tmp_path / "out", progress=False, **options)
     assert {path.name for path in tmp_path.iterdir()} == {"full"}

@@ -68,9 +68,7 @@ def test_a_run_without_replacement_is_the_plain_run_and_another_share_another_ru
     tmp_path,
 ):
     model, data = (
-        load(
-            str(tiny.saved(tiny.gpt2(), tmp_path / "m", special=False)), LoadOptions()
-        ),
+        load(str(tiny.saved(tiny.gpt2(), tmp_path / "m")), LoadOptions()),
         tiny.texts(30),
     )
     how = {

@@ -273,6 +273,6 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):
 
 
 def test_a_wrong_command_is_one_line(cli, tmp_path):
-    folder = tiny.saved(tiny.gpt2(), tmp_path / "model", special=False)
+    folder = tiny.saved(tiny.gpt2(), tmp_path / "model")
     done = cli("lens", folder)
     assert done.status == 2 and "give either a prompt" in done.line

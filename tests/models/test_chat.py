@@ -117,7 +117,7 @@ def test_what_has_no_place_for_a_template_is_refused(folder, tmp_path):
 
 
 def test_a_model_without_a_template_is_refused_in_one_line(tmp_path, cli):
-    tiny.saved(tiny.llama(), tmp_path / "base", special=False)
+    tiny.saved(tiny.llama(), tmp_path / "base")
     for words in (("profile", "--data", "stdlib-docs"), ("generate", "--prompt", "w1")):
         done = cli(words[0], tmp_path / "base", *words[1:], "--chat")
         assert done.status == 2

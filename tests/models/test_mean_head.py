@@ -45,7 +45,7 @@ def test_its_logits_are_the_mean_of_the_token_logits(name):
 
 def test_it_is_saved_as_the_token_classifier_and_loaded_as_what_it_was(tmp_path):
     model = mean_headed(MODELS["bert"]())
-    tiny.saved(model, tmp_path, special=True)
+    tiny.saved(model, tmp_path)
     plain = hf.AutoModelForTokenClassification.from_pretrained(tmp_path)
     assert type(plain) is hf.BertForTokenClassification is standard_class(type(model))
     loaded = load(str(tmp_path), LoadOptions(device="cpu")).module

@@ -16,7 +16,7 @@ OPTIONS = {"processor": tiny.tokenizer(special=False), "progress": False}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("llama"), special=False)
+    return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture(scope="module")

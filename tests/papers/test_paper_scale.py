@@ -27,13 +27,13 @@ SMALL_VIT = replace(vision.SMALL, **SMALL)
 def spoken(folder, seed):
     """Return the folder of a language model of 128 positions."""
     config = GPT2Config(**tiny.gpt2().config.to_diff_dict() | {"n_positions": 128})
-    tiny.saved(tiny.seeded(GPT2LMHeadModel, config, seed), folder, special=False)
+    tiny.saved(tiny.seeded(GPT2LMHeadModel, config, seed), folder)
     return str(folder)
 
 
 def encoder(folder):
     """Return the folder of a small BERT with its tokenizer."""
-    tiny.saved(tiny.bert(), folder, special=True)
+    tiny.saved(tiny.bert(), folder)
     return str(folder)
 
 

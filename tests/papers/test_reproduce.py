@@ -215,7 +215,7 @@ def test_a_claim_about_training_from_nothing_and_again(tmp_path, monkeypatch):
 
 def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path):
     longer = GPT2Config(**tiny.gpt2().config.to_diff_dict() | {"n_positions": 128})
-    model = tiny.saved(GPT2LMHeadModel(longer), tmp_path / "mine", special=False)
+    model = tiny.saved(GPT2LMHeadModel(longer), tmp_path / "mine")
     data = tmp_path / "mine.txt"
     data.write_text("\n".join(text for text in tiny.texts(120) if " " in text))
     yours = ("--model", model, "--data", data, "--out", tmp_path / "board")

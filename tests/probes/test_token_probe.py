@@ -40,11 +40,7 @@ def written(path, words, tags):
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    return str(
-        tiny.saved(
-            tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
-        )
-    )
+    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert"))
 
 
 def test_every_layer_reads_the_first_token_of_each_word(bert, tmp_path):
@@ -87,7 +83,7 @@ def test_causal_models_and_cut_sentences(tmp_path):
     words, tags = sentences(40)
     words[0], tags[0] = ["w3"] * 100, ["a"] * 100  # the tokenizer takes 64
     task = f"token-probe:{written(tmp_path / 'pos.jsonl', words, tags)}"
-    model = str(tiny.saved(tiny.llama(), tmp_path / "llama", special=False))
+    model = str(tiny.saved(tiny.llama(), tmp_path / "llama"))
     found = layerscope.evaluate(
         model, task, layers=[0, 3], sites="raw,normed", progress=False
     )

@@ -20,7 +20,7 @@ from layerscope.profiling.stream_sums import StreamSums
 def folder(tmp_path_factory):
     """A folder with a language model and labelled texts, one of which is empty."""
     folder = tmp_path_factory.mktemp("given")
-    tiny.saved(tiny.llama(), folder / "llama", special=False)
+    tiny.saved(tiny.llama(), folder / "llama")
     labelled(SAMPLES).to_csv(folder / "texts.csv", index=False)
     return folder
 

@@ -16,7 +16,7 @@ OPTIONS = {"pooling": "mean", "batch_size": 5, "view_samples": 12, "views": 1}
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("model"), special=False)
+    return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def test_a_folder_of_others_is_left_alone(cli, runs, tmp_path, names):
     for path in mine:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("keep")
-    bert = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
+    bert = tiny.saved(tiny.bert(), tmp_path / "bert")
     for arguments, what in (
         (("compare", *runs), "comparison"),
         (("lens", bert, "--prompt", "w1 w2"), "reading of the lens"),
@@ -73,7 +73,7 @@ def test_a_file_of_others_is_left_alone_and_an_earlier_one_replaced(
 
 
 def test_a_reader_that_leaves_costs_no_file(unread, runs, tmp_path):
-    bert = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
+    bert = tiny.saved(tiny.bert(), tmp_path / "bert")
     assert unread("lens", bert, "--prompt", "w1 w2", "--out", tmp_path / "a") == 0
     assert (tmp_path / "a/lens.json").is_file()
     assert unread("compare", *runs, "--out", tmp_path / "d") == 0

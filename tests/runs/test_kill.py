@@ -21,7 +21,7 @@ layerscope.profile(sys.argv[1], tiny.texts(60), out=sys.argv[2], progress=False,
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("llama"), special=False)
+    return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ for line in sys.argv[1:]:
 
 
 def test_every_verb_that_writes_runs_without_posix_modules(tmp_path):
-    model = tiny.saved(tiny.classifier(), tmp_path / "model", special=True)
+    model = tiny.saved(tiny.classifier(), tmp_path / "model")
     rows = [f"{text},{i % 3}" for i, text in enumerate(tiny.texts(32))]
     data = tmp_path / "data.csv"
     data.write_text("\n".join(["text,label", *rows]), encoding="utf-8")

@@ -11,9 +11,7 @@ from layerscope.scores import Evaluation, correlate, open_metrics
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    model = tiny.saved(
-        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
-    )
+    model = tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
     out = tmp_path_factory.mktemp("runs") / "run"
     return layerscope.profile(
         model,

@@ -18,11 +18,7 @@ def texts_of_two_topics(n=60):
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     return str(
-        tiny.saved(
-            tiny.llama(),
-            tmp_path_factory.mktemp("models") / "tiny-llama",
-            special=False,
-        )
+        tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama")
     )
 
 

@@ -212,7 +212,7 @@ def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(cli, tm
 def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(tmp_path):
     torch.manual_seed(0)
     model = zoo.seeded("T5ForConditionalGeneration", d_ff=48, d_kv=8)
-    folder = tiny.saved(model, tmp_path / "t5", special=True)
+    folder = tiny.saved(model, tmp_path / "t5")
     run = layerscope.profile(
         str(folder),
         TEXTS[:12],
@@ -267,7 +267,7 @@ def test_too_few_samples_shared_blocks_and_scores(labelled, tmp_path, monkeypatc
     with pytest.raises(LayerscopeError, match="`drop` runs the model on the samples"):
         layerscope.select(scores, drop=1, progress=False)
     model = zoo.seeded("AlbertModel", embedding_size=16)
-    folder = tiny.saved(model, tmp_path / "albert", special=True)
+    folder = tiny.saved(model, tmp_path / "albert")
     run = layerscope.profile(
         str(folder),
         TEXTS[:12],

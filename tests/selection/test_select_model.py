@@ -11,7 +11,7 @@ import layerscope
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tiny.saved(tiny.bert(), tmp_path / "tiny-bert", special=True)
+    tiny.saved(tiny.bert(), tmp_path / "tiny-bert")
     texts = tiny.texts(120, seed=6)
     teams = np.where([text > "w7" for text in texts], "a", "b")
     frame = pd.DataFrame({"body": texts, "team": teams})

@@ -17,7 +17,7 @@ PUBLISHED = Path(layerscope_papers.__file__).parent / "published"
 
 
 def test_without_labels_it_is_the_model_as_shipped(tmp_path, cli):
-    model = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
+    model = tiny.saved(tiny.bert(), tmp_path / "bert")
     options = {
         "samples": 20,
         "views": 0,
@@ -52,7 +52,7 @@ def test_bounds_without_labels(bare):
 def test_without_labels_a_language_model_ends_at_four_fifths_of_its_depth(
     tmp_path, cli
 ):
-    model = tiny.saved(tiny.gpt2(), tmp_path / "gpt", special=False)
+    model = tiny.saved(tiny.gpt2(), tmp_path / "gpt")
     options = {
         "samples": 20,
         "views": 0,

@@ -40,10 +40,8 @@ def _timed_once(monkeypatch):
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("encoder")
-    tiny.saved(tiny.bert().base_model, folder / "plain", special=True)
-    transformer = models.Transformer(str(folder / "plain"))
-    parts = [transformer, models.Pooling(32), models.Normalize()]
-    full = SentenceTransformer(modules=parts, device="cpu")
+    plain = tiny.saved(tiny.bert().base_model, folder / "plain")
+    full = tiny.sentence_encoder(plain, models.Normalize())
     full.save_pretrained(str(folder / "full"))
     return folder / "full"
 
@@ -110,11 +108,11 @@ def test_blocks_are_kept_that_know_the_task(tmp_path):
     with torch.no_grad():  # the last block drowns what the others know
         module.encoder.layer[2].output.dense.weight *= 30
         module.encoder.layer[2].output.dense.bias += 30 * torch.randn(32)
-    folder = tiny.saved(module, tmp_path / "plain", special=True)
-    parts = [models.Transformer(str(folder)), models.Pooling(32)]
-    SentenceTransformer(modules=parts, device="cpu").save_pretrained(tmp_path / "full")
-    parts[0].auto_model.encoder.layer = parts[0].auto_model.encoder.layer[:2]
-    vectors = SentenceTransformer(modules=parts, device="cpu").encode(TEXTS)
+    folder = tiny.saved(module, tmp_path / "plain")
+    served = tiny.sentence_encoder(folder)
+    served.save_pretrained(tmp_path / "full")
+    served[0].auto_model.encoder.layer = served[0].auto_model.encoder.layer[:2]
+    vectors = served.encode(TEXTS)
     labels = np.where(vectors[:, 0] > np.median(vectors[:, 0]), "yes", "no")
     data = {"texts": TEXTS, "labels": pd.DataFrame({"text": TEXTS, "label": labels})}
     full_megabytes = sum(weight.nbytes for weight in module.parameters()) / 1e6
@@ -151,7 +149,7 @@ def vision():
     ],
 )
 def test_models_with_a_head(make, auto, data, measure, tmp_path):
-    folder = tiny.saved(make(), tmp_path / "full", special=make is not tiny.gpt2)
+    folder = tiny.saved(make(), tmp_path / "full")
     options = QUIET | {"speed": 0.01, "max_loss": 1000}
     if data == "digits":
         data = open_corpus(data).take(range(150))
@@ -374,7 +372,7 @@ def test_a_linear_relation_is_found():
 
 
 def test_predictions_have_no_space(tmp_path):
-    folder = tiny.saved(tiny.classifier(), tmp_path / "full", special=True)
+    folder = tiny.saved(tiny.classifier(), tmp_path / "full")
     with pytest.raises(LayerscopeError, match="no dense vectors"):
         layerscope.shrink(folder, TEXTS, out=tmp_path / "out", same_space=True, **QUIET)
     language_model = tiny.saved(tiny.gpt2(), tmp_path / "gpt2", special=False)

@@ -83,14 +83,12 @@ def sounds(folder: Path, n: int = 16) -> Path:
 def encoder(folder: Path) -> Path:
     """A text encoder without a head."""
     return tiny.saved(
-        hf.BertModel(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64)),
-        folder,
-        special=True,
+        hf.BertModel(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64)), folder
     )
 
 
 def decoder(folder: Path) -> Path:
-    return tiny.saved(tiny.gpt2(), folder, special=False)
+    return tiny.saved(tiny.gpt2(), folder)
 
 
 def vision(folder: Path) -> Path:

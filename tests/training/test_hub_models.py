@@ -81,7 +81,7 @@ def test_a_trained_model_and_what_is_cut_from_it(hub, tmp_path):
 
 
 def test_an_exit_model(hub, tmp_path):
-    plain = with_terms(tiny.saved(tiny.classifier(), tmp_path / "plain", special=True))
+    plain = with_terms(tiny.saved(tiny.classifier(), tmp_path / "plain"))
     folder = ExitModel(plain, exits=[1, 2], threshold=0.5).save_pretrained(
         tmp_path / "exits"
     )

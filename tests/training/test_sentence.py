@@ -3,9 +3,6 @@
 import pytest
 import tiny
 import torch
-from sentence_transformers import (
-    SentenceTransformer,
-)
 from sentence_transformers.losses import (
     AdaptiveLayerLoss,
     BatchAllTripletLoss,
@@ -16,7 +13,7 @@ from sentence_transformers.losses import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
-from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+from sentence_transformers.models import Dense, Normalize
 from torch.nn.functional import cross_entropy, normalize
 from trainers import still
 
@@ -25,15 +22,9 @@ from layerscope.training import AlignedLoss
 
 
 def served(folder, make=tiny.bert):
-    path = tiny.saved(make(), folder / "model", special=make is tiny.bert)
+    path = tiny.saved(make(), folder / "model")
     torch.manual_seed(1)
-    modules = [
-        Transformer(str(path)),
-        Pooling(32, pooling_mode="mean"),
-        Dense(32, 8),
-        Normalize(),
-    ]
-    return still(SentenceTransformer(modules=modules, device="cpu").train())
+    return still(tiny.sentence_encoder(path, Dense(32, 8), Normalize()).train())
 
 
 def columns(model, n):

@@ -123,7 +123,7 @@ def test_a_trained_head_keeps_the_order_of_its_classes(tmp_path):
     config = hf.BertConfig(**tiny.COMMON, max_position_embeddings=64, id2label=names)
     config.label2id = {name: number for number, name in names.items()}
     bert = tiny.seeded(hf.BertForSequenceClassification, config)
-    model = tiny.saved(bert, tmp_path / "bert", special=True)
+    model = tiny.saved(bert, tmp_path / "bert")
     data = learning.table(tmp_path / "texts.csv")
     # a warm-up begins at 0: the first step of it changes nothing
     still = ONE | {"learning_rate": 1.0, "scheduler": "constant", "warmup": 1}

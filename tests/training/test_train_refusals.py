@@ -34,7 +34,7 @@ def place(tmp_path_factory):
     learning.table(folder / "texts.csv")
     learning.novel(folder / "novel.txt")
     learning.photos(folder / "photos", 8)
-    tiny.saved(tiny.classifier(2), folder / "of2", special=True)
+    tiny.saved(tiny.classifier(2), folder / "of2")
     tiny.gpt2().config.to_json_file(folder / "bare.json")
     for name, text in FILES.items():
         (folder / name).write_text(text)

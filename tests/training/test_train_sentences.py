@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 import tiny
 import torch
-import transformers as hf
 from learning import stopped_after, words
+from models import zoo
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling, Transformer
+from sentence_transformers.models import Normalize
 
 import layerscope
 from layerscope.core.files import read_json
@@ -40,18 +40,10 @@ def pairs(path, n=48, seed=0, header="text_a,text_b,score"):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("made")
-    learning.encoder(made / "bert")
-    modules = [
-        Transformer(str(made / "bert")),
-        Pooling(32, pooling_mode="mean"),
-        Normalize(),
-    ]
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
-        str(made / "encoder")
-    )
+    served = tiny.sentence_encoder(learning.encoder(made / "bert"), Normalize())
+    served.save_pretrained(str(made / "encoder"))
     learning.decoder(made / "gpt2")
-    vit = hf.ViTConfig(**tiny.SIZES, image_size=16, patch_size=4)
-    hf.ViTModel(vit).save_pretrained(made / "vit")
+    zoo.of_class("ViTModel", **zoo.IMAGE).save_pretrained(made / "vit")
     pairs(made / "pairs.csv", 120)
     pairs(made / "held.csv", 60, seed=1)
     pairs(made / "found.csv", 64, header="anchor,positive")

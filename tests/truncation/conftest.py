@@ -1,8 +1,7 @@
 import pytest
 import tiny
 from models import zoo
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling, Transformer
+from sentence_transformers.models import Normalize
 
 
 @pytest.fixture(scope="session")
@@ -10,7 +9,6 @@ def embedder(tmp_path_factory):
     """A sentence encoder of six layers and 32 dimensions, its vectors of unit length."""
     folder = tmp_path_factory.mktemp("encoder")
     model = zoo.seeded("BertModel", 6)
-    body = Transformer(str(tiny.saved(model, folder / "plain", special=True)))
-    modules = [body, Pooling(32, pooling_mode="mean"), Normalize()]
-    SentenceTransformer(modules=modules, device="cpu").save(str(folder / "embedder"))
+    plain = tiny.saved(model, folder / "plain")
+    tiny.sentence_encoder(plain, Normalize()).save(str(folder / "embedder"))
     return folder / "embedder"

@@ -59,7 +59,7 @@ def test_a_language_model_yields_normed_states(tmp_path):
 def test_a_classifier_pads_and_keeps_its_head(tmp_path):
     model, texts = tiny.classifier(), tiny.texts(7)
     model.config.id2label = {0: "sport", 1: "politics", 2: "science"}
-    folder = tiny.saved(model, tmp_path / "full", special=True)
+    folder = tiny.saved(model, tmp_path / "full")
     out = cut(folder, 2, tmp_path / "cut", "onnx")
     assert not list(out.glob("*.safetensors"))
     tokenizer, file = hf.AutoTokenizer.from_pretrained(out), session(out)

@@ -27,15 +27,15 @@ PLAIN = torch.nn.Identity()
 def folder(tmp_path_factory):
     """Return a folder with a reranker, a classifier of pairs, and a sparse encoder."""
     folder = tmp_path_factory.mktemp("wrapped")
-    tiny.saved(tiny.classifier(1), folder / "plain", special=True)
+    tiny.saved(tiny.classifier(1), folder / "plain")
     CrossEncoder(str(folder / "plain"), device="cpu", max_length=40).save_pretrained(
         str(folder / "reranker")
     )
-    tiny.saved(tiny.classifier(3), folder / "plain3", special=True)
+    tiny.saved(tiny.classifier(3), folder / "plain3")
     CrossEncoder(str(folder / "plain3"), device="cpu").save_pretrained(
         str(folder / "classes")
     )
-    tiny.saved(tiny.bert(), folder / "mlm", special=True)
+    tiny.saved(tiny.bert(), folder / "mlm")
     SparseEncoder(str(folder / "mlm"), device="cpu").save_pretrained(
         str(folder / "sparse")
     )

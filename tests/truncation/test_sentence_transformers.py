@@ -25,7 +25,7 @@ def test_minilm_at_half_depth(tmp_path):
 
 
 def pipeline(tmp_path):
-    folder = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
+    folder = tiny.saved(tiny.bert(), tmp_path / "bert")
     torch.manual_seed(1)
     modules = [
         Transformer(str(folder), max_seq_length=16),
@@ -76,7 +76,7 @@ def test_another_pooling_takes_the_place_of_the_models(embedder, tmp_path):
 @torch.no_grad()
 def test_a_plain_model_gets_a_pooling(tmp_path):
     folder, texts = (
-        tiny.saved(tiny.llama(), tmp_path / "llama", special=False),
+        tiny.saved(tiny.llama(), tmp_path / "llama"),
         tiny.texts(5),
     )
     served = serve(cut(folder, 2, tmp_path / "cut", "sentence-transformers"))
@@ -90,7 +90,7 @@ def test_a_plain_model_gets_a_pooling(tmp_path):
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
 def test_a_pooling_that_is_named_is_shipped(cli, pooling, tmp_path):
     bert, texts = (
-        tiny.saved(tiny.bert(), tmp_path / "bert", special=True),
+        tiny.saved(tiny.bert(), tmp_path / "bert"),
         tiny.texts(3),
     )
     out = cut(bert, 2, tmp_path / "cut", "sentence-transformers", pooling=pooling)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from sentence_transformers import SentenceTransformer, models
+from sentence_transformers.models import Normalize
 
 import layerscope
 
@@ -16,9 +16,8 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "serve.md"
 def test_every_engine_serves_the_vectors_of_the_layer(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
-    tiny.saved(tiny.bert().base_model, tmp_path / "plain", special=True)
-    parts = [models.Transformer("plain"), models.Pooling(32), models.Normalize()]
-    SentenceTransformer(modules=parts, device="cpu").save_pretrained("full")
+    plain = tiny.saved(tiny.bert().base_model, tmp_path / "plain")
+    tiny.sentence_encoder(plain, Normalize()).save_pretrained("full")
     layerscope.truncate("full", 2, out="small", progress=False)
     layerscope.truncate("full", 2, out="served", format="onnx", progress=False)
     scope = {}

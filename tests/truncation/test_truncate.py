@@ -19,9 +19,7 @@ from layerscope.truncation import pipeline
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    return tiny.saved(
-        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
-    )
+    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +101,7 @@ KEPT = {
     ("card", "kept"), [(CARD, KEPT), ("---\nlicense: [\n---\n", {})]
 )
 def test_what_the_makers_say_goes_with_the_model(card, kept, tmp_path):
-    folder = tiny.saved(tiny.bert(), tmp_path / "full", special=True)
+    folder = tiny.saved(tiny.bert(), tmp_path / "full")
     (folder / "README.md").write_text(card)
     (folder / "LICENSE.txt").write_text(LICENCE)
     made = truncated(folder, 2, tmp_path / "cut")
@@ -117,7 +115,7 @@ def test_what_the_makers_say_goes_with_the_model(card, kept, tmp_path):
 def test_a_hub_model_is_named_with_its_revision(tmp_path, monkeypatch):
     commit = "0123456789abcdef0123456789abcdef01234567"
     cache = tmp_path / "models--me--small"
-    snapshot = tiny.saved(tiny.bert(), cache / "snapshots" / commit, special=True)
+    snapshot = tiny.saved(tiny.bert(), cache / "snapshots" / commit)
     (snapshot / "NOTICE").write_text(LICENCE)
     (cache / "refs").mkdir()
     (cache / "refs" / "main").write_text(commit)
@@ -130,7 +128,7 @@ def test_a_hub_model_is_named_with_its_revision(tmp_path, monkeypatch):
 
 
 def test_the_checkpoints_own_precision_stays_and_another_can_be_named(cli, tmp_path):
-    full = tiny.saved(tiny.llama().to(torch.bfloat16), tmp_path / "full", special=False)
+    full = tiny.saved(tiny.llama().to(torch.bfloat16), tmp_path / "full")
     made = truncated(full, 2, tmp_path / "cut")
     before, after = (
         load_file(folder / "model.safetensors") for folder in (full, Path(made.path))
@@ -179,9 +177,7 @@ def test_a_selection_names_the_model(cli, bert, tmp_path):
 
 def test_a_hostile_name_does_nothing_in_the_card(tmp_path):
     name = "a|b <img src=x> `c` [d](e)\n---\n# f \u202e"
-    moved = tiny.saved(tiny.bert(), tmp_path / "full", special=True).rename(
-        tmp_path / name
-    )
+    moved = tiny.saved(tiny.bert(), tmp_path / "full").rename(tmp_path / name)
     card = (cut(moved, 1, tmp_path / "cut") / "README.md").read_text()
     assert not [bad for bad in ("<img", "`c`", "[d](", "\u202e") if bad in card]
     assert [line for line in card.splitlines() if line.startswith("# ")] == [

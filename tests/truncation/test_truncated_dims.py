@@ -60,7 +60,7 @@ def test_with_dropped_blocks_a_mix_and_half_precision(embedder, tmp_path):
 
 
 def test_what_has_no_such_vectors_is_refused_in_one_line(embedder, tmp_path):
-    llama = tiny.saved(tiny.llama(), tmp_path / "llama", special=False)
+    llama = tiny.saved(tiny.llama(), tmp_path / "llama")
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
     vit = saved(zoo.of_class("ViTModel", **zoo.IMAGE), tmp_path / "vit", processor)
     mend = "`format='sentence-transformers'` makes it one"

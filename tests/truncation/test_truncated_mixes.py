@@ -29,7 +29,7 @@ def test_a_plain_model_is_pooled_as_named_and_the_first_line_names_the_mix(
     cli, tmp_path
 ):
     folder, texts = (
-        tiny.saved(tiny.bert(), tmp_path / "bert", special=True),
+        tiny.saved(tiny.bert(), tmp_path / "bert"),
         tiny.texts(4),
     )
     options = (
@@ -51,7 +51,7 @@ def test_a_plain_model_is_pooled_as_named_and_the_first_line_names_the_mix(
 @torch.no_grad()
 def test_onnx_mixes_states_after_the_final_norm(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
-    folder = tiny.saved(tiny.llama(), tmp_path / "llama", special=False)
+    folder = tiny.saved(tiny.llama(), tmp_path / "llama")
     out = cut(folder, mix={1: 0.25, 2: 0.75}, out=tmp_path / "mixed")
     session = onnxruntime.InferenceSession(str(out / "model.onnx"))
     batch = hf.AutoTokenizer.from_pretrained(out)(tiny.texts(1), return_tensors="pt")
@@ -88,7 +88,7 @@ def test_a_wrong_mix_is_one_line(embedder, mix, line, tmp_path):
 
 
 def test_what_cannot_hold_a_mix_says_what_can(tmp_path):
-    folder = tiny.saved(tiny.llama(), tmp_path / "llama", special=False)
+    folder = tiny.saved(tiny.llama(), tmp_path / "llama")
     norm = "before the final norm .*`format='onnx'` holds the mix"
     for options, line in (
         ({"format": "sentence-transformers"}, norm),

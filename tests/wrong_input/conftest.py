@@ -18,16 +18,12 @@ def no_hub(monkeypatch):
 
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory):
-    return tiny.saved(
-        tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True
-    )
+    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
 
 
 @pytest.fixture(scope="session")
 def gpt2(tmp_path_factory):
-    return tiny.saved(
-        tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False
-    )
+    return tiny.saved(tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2")
 
 
 @pytest.fixture(scope="session")

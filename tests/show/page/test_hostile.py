@@ -20,7 +20,7 @@ def named(text):
 
 def run_with(folder, i):
     """Profile texts, labels, columns, files and a model that all bear hostile names, and return the run."""
-    model = tiny.saved(tiny.llama(i), folder / named(HOSTILE[i]), special=False)
+    model = tiny.saved(tiny.llama(i), folder / named(HOSTILE[i]))
     texts = [f"{text} w{j}" for j, text in enumerate(WHOLE[i:] + WHOLE[:i])]
     data = folder / f"{named(HOSTILE[i + 1])}.csv"
     frame = pd.DataFrame(
