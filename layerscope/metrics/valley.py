@@ -56,7 +56,8 @@ def valley(tokens: Array | Tokens, mask: Array | None = None) -> Valley:
     if tokens.used is not None:
         used = real_mask(tokens.states, tokens.used)
     count = used.sum(-1)
-    shares = _shares(tokens.states, used)
+    # a token is finite where its norm is: far fewer numbers to look at
+    shares = _shares(tokens.states, used & torch.isfinite(tokens.norms))
     limit = count.clamp(max=tokens.states.shape[-1]).double().log()
     real_norms = tokens.norms.masked_fill(~used, 0.0)
     first = used.int().argmax(-1, keepdim=True)
@@ -72,13 +73,13 @@ def valley(tokens: Array | Tokens, mask: Array | None = None) -> Valley:
 
 
 def _shares(states: Tensor, used: Tensor) -> Tensor:
-    """Return the share of each squared singular value in their sum, ascending `[..., min(T, D)]`.
+    """Return the share of each squared singular value of the used tokens in their sum, ascending `[..., min(T, D)]`.
 
     In float64: beside one massive token float32 has lost the others.
     """
-    fine = used & torch.isfinite(states).all(-1)
-    rows = states.double().masked_fill(~fine[..., None], 0.0)
-    gram = small_gram(rows)
+    if not bool(used.all()):
+        states = states.masked_fill(~used[..., None], 0.0)
+    gram = small_gram(states.double())
     (values,) = eigenvalues([gram.reshape(-1, *gram.shape[-2:])])
     values = values.view(gram.shape[:-1])
     return values / values.sum(-1, keepdim=True)
