@@ -95,7 +95,8 @@ def heal(
             progress = Progress(steps, 0, [_apart(validation, pupil)])
             best = _copied(weights)
         else:
-            progress, best = Progress(**state["progress"]), state["best"]
+            progress = Progress(**state["progress"])
+            best = state["best"]
             _fill(weights, state["weights"])
             optimizer.load_state_dict(state["optimizer"])
             reporter.say(f"healing resumes after step {progress.step:,}")
@@ -181,7 +182,8 @@ def _steps(
     """Return how many steps fit into the minutes, by the time of some that change nothing."""
     batches = _batches(pupil.teacher, samples, plan, 0)
     lengths = pupil.teacher.encoder.lengths
-    tokens, seconds = 0, np.zeros(2)
+    tokens = 0
+    seconds = np.zeros(2)
     for number in range(1 + TIMED):
         batch = next(batches)
         start = np.array([time.perf_counter(), time.process_time()])
@@ -202,7 +204,8 @@ def _batches(
 ) -> Iterator[list[Any]]:
     """Yield batches of samples of like lengths without end, from a step on, in an order that the seed decides."""
     lengths = np.array(teacher.encoder.lengths(samples))
-    step, epoch = 0, 0
+    step = 0
+    epoch = 0
     while True:
         generator = np.random.default_rng([plan.seed, epoch])
         order = generator.permutation(len(lengths))

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, count
-from layerscope.inputs import Corpus, open_corpus
-from layerscope.inputs.pairs import paired
 from layerscope.models import LayeredModel
-from layerscope.models.texts import distinct
+from layerscope.models.texts import distinct, readable_corpus
 
 WINDOW = 128
 """Tokens of a window of running text, of which a language model learns."""
@@ -25,24 +23,6 @@ class Lessons:
     learn: Sequence[Any]
     validation: Sequence[Any]
     held: Sequence[Any]
-
-
-def readable_corpus(
-    data: Any,
-    model: LayeredModel,
-    text_column: str | None = None,
-    label_column: str | None = None,
-) -> Corpus:
-    """Open data that a model reads, as pairs for one that reads pairs; raises `LayerscopeError` for other data."""
-    corpus = open_corpus(data, text_column=text_column, label_column=label_column)
-    if corpus.modality != model.encoder.modality:
-        raise LayerscopeError(
-            f"{corpus.name} holds {corpus.modality} samples, and {model.loaded.name} reads {model.encoder.modality}: "
-            "give samples of that kind"
-        )
-    if model.reads_pairs:
-        corpus = paired(corpus, data, text_column)
-    return corpus
 
 
 def window_for(model: LayeredModel) -> int | None:

@@ -65,7 +65,8 @@ def phases(pieces: Sequence[str]) -> list[str | None]:
     """
     text = "".join(pieces)
     for opening, closing in MARKS:
-        opens, closes = text.find(opening), text.find(closing)
+        opens = text.find(opening)
+        closes = text.find(closing)
         if opens < 0 and closes < 0:
             continue
         before = ""
@@ -126,7 +127,8 @@ def findings(counted: pd.DataFrame) -> Iterator[str]:
     for first, last in (("start", "end"), ("thinking", "answer")):
         if first not in parts or last not in parts:
             continue
-        before, after = parts[first], parts[last]
+        before = parts[first]
+        after = parts[last]
         means = before["layer"].mean(), after["layer"].mean()
         change = float(means[1] - means[0])
         # one text may hold tokens of both: what it adds to the difference is one term
@@ -181,7 +183,9 @@ def section(parts: pd.DataFrame, by_layer: pd.DataFrame, depth: int) -> Section:
         name="lens_entropy",
         overlaid=True,
     )
-    title, lead = "How sure each layer is", SURE
+    title = "How sure each layer is"
+    lead = SURE
     if len(parts) > 1:
-        title, lead = "Along the text", f"{SURE} {PARTED}"
+        title = "Along the text"
+        lead = f"{SURE} {PARTED}"
     return Section("along", title, lead, (chart, *tables(parts, by_layer)))

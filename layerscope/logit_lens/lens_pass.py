@@ -21,12 +21,12 @@ from layerscope.logit_lens.along_text import thirds
 from layerscope.logit_lens.options import LensOptions
 from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading
 from layerscope.logit_lens.subjects import Subject, Subjects
+from layerscope.logit_lens.translator_training import translators_for
 from layerscope.logit_lens.translators import (
     Translators,
     divergences,
     fidelity,
     layer_states,
-    translators_for,
 )
 from layerscope.metrics.saturation_layer import saturation_layer
 from layerscope.models import LayeredModel, find_layers, load
@@ -76,7 +76,10 @@ def run_lens(options: LensOptions) -> Reading:
         reporter.say(note)
     subjects = Subjects(model, shown, options.generate)
     top = min(options.top, lens.classes)
-    read, grids, settled, apart = [], [], [], []
+    read = []
+    grids = []
+    settled = []
+    apart = []
     with (
         evaluating(model.module),
         reporter.bar("every layer", len(shown), "samples") as advance,
@@ -127,7 +130,8 @@ def _opened(options: LensOptions) -> Corpus:
         raise LayerscopeError(
             "`train` needs `tuned`, a folder of its own for the translators: name one"
         )
-    prompt, data = options.prompt, options.data
+    prompt = options.prompt
+    data = options.data
     if (prompt is None) == (data is None):
         raise LayerscopeError("lens needs samples: give either a prompt or data")
     if prompt is None:
@@ -146,7 +150,8 @@ def _lens_of(model: LayeredModel) -> Lens:
     """
     if model.lens is not None:
         return model.lens
-    part, other = model.loaded.name, ""
+    part = model.loaded.name
+    other = ""
     if len(model.parts) > 1:
         part = f"the {model.stack.part} of {part}"
         other = f", or another `part` of {', '.join(model.parts)}"
@@ -181,7 +186,9 @@ def read_layers(
     With translators states go through them first. Raises `LayerscopeError` where a layer's logits
     are not finite.
     """
-    ids, logs, entropies = [], [], []
+    ids = []
+    logs = []
+    entropies = []
     for layer, state in enumerate(states):
         if translators is not None:
             state = translators.translated(layer, state)

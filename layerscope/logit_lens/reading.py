@@ -182,12 +182,14 @@ class Reading(Stored):
 
     def document(self) -> Document:
         """Return the reading as it is shown: a grid of predictions for each sample, and where they settle."""
-        title, facts = [self.model], [f"{self.depth} layers"]
+        title = [self.model]
+        facts = [f"{self.depth} layers"]
         if self.part != "model":
             facts.append(self.part)
         what = "new tokens" if self.continuations else "predictions"
         total = f"{len(self.counted):,} {what}"
-        drawn, settled = tuple(grids(self)), self._settled(total)
+        drawn = tuple(grids(self))
+        settled = self._settled(total)
         along = along_text.section(self.parts, self.entropy, self.depth)
         reasons = [*along_text.findings(self.counted)]
         sections = list[Section]()
@@ -340,7 +342,8 @@ def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
 
 def _samples(reading: Reading, layers: list[Head]) -> TokenGrid:
     """Return the grid of a classifier: a row for each of the first samples, a column for each layer."""
-    total, shown = len(reading.samples), reading.saturation.iloc[:ROWS]
+    total = len(reading.samples)
+    shown = reading.saturation.iloc[:ROWS]
     per_sample = len(layers) * reading.top
     rows = []
     for i, text in enumerate(reading.texts[:ROWS]):
@@ -367,11 +370,13 @@ def _cells(
     grid: pd.DataFrame, settled: pd.DataFrame, shown: Callable[[str], str]
 ) -> list[tuple[Prediction, ...]]:
     """Return the cells of one sample, a row for each layer."""
-    top, rows = int(grid["rank"].max()), list[tuple[Prediction, ...]]()
+    top = int(grid["rank"].max())
+    rows = list[tuple[Prediction, ...]]()
     likely = [*zip(grid["prediction"].map(shown), grid["probability"], strict=True)]
     start = 0
     while start < len(likely):
-        layer, cells = len(rows), []
+        layer = len(rows)
+        cells = []
         for first in settled["layer"]:
             best = likely[start : start + top]
             cells.append(Prediction(*best[0], (*best,), layer == first))

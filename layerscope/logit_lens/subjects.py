@@ -60,7 +60,9 @@ class Subjects:
 
     def __init__(self, model: LayeredModel, corpus: Corpus, new: int) -> None:
         assert model.lens is not None
-        self.model, self.corpus, self.new = model, corpus, new
+        self.model = model
+        self.corpus = corpus
+        self.new = new
         self.encoder = model.encoder if isinstance(model.encoder, TextEncoder) else None
         self.tokenizer = self.encoder and self.encoder.tokenizer
         self.notes: list[str] = []
@@ -113,7 +115,8 @@ class Subjects:
             if number is not None:
                 truth = self.prediction(number)
         inputs = self.model.encoder.batch([sample]).to(self.model.device)
-        name, text = self.corpus.names[i], self.texts[i]
+        name = self.corpus.names[i]
+        text = self.texts[i]
         return Subject(name, text, inputs, None, (None,), (truth,))
 
     def prediction(self, number: int) -> str:
@@ -163,16 +166,20 @@ class Subjects:
         device = self.model.device
         encoder = replace(self.encoder, max_length=len(ids) + self.new)
         inputs = encoder.batch([Ids(ids)]).to(device)
-        new, continuation, named = list[int](), "", list[str | None]()
+        new = list[int]()
+        continuation = ""
+        named = list[str | None]()
         if self.new:
             new = continued(self.model.module, inputs, self.new)
         if new:  # nothing follows the last token
             inputs = encoder.batch([Ids((*ids, *new[:-1]))]).to(device)
             continuation = following(self.tokenizer, ids, new)
             named = phases([*map(self.token, (*ids, *new))])[len(ids) :]
-        after, tokens = ids[1:], inputs.named["input_ids"]
+        after = ids[1:]
+        tokens = inputs.named["input_ids"]
         if "decoder_input_ids" in inputs.named:
-            after, tokens = ids, inputs.named["decoder_input_ids"]
+            after = ids
+            tokens = inputs.named["decoder_input_ids"]
         read = tokens[0].tolist()
         chosen = [*range(len(read))]
         if self.kind == "masked":

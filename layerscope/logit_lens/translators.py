@@ -15,11 +15,8 @@ with `K.weight` [D, D] and `K.bias` [D] of each layer K before the last (in trai
 and each one's momentum).
 """
 
-import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +25,13 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from layerscope.core import LayerscopeError, Reporter, aside, first_line, own_folder
-from layerscope.core.folders import writing
-from layerscope.core.saved import read_facts, write_facts
-from layerscope.inputs import Corpus, open_corpus, pack
-from layerscope.logit_lens.options import TuningOptions
+from layerscope.core import LayerscopeError, first_line
+from layerscope.core.saved import read_facts
 from layerscope.models import LayeredModel
-from layerscope.models.capture import evaluating
-from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs
 from layerscope.models.identity import weights_fingerprint
 from layerscope.models.lens import CHUNK
@@ -48,12 +40,6 @@ from layerscope.models.stack import Stack
 KIND, STEP = "translators", "step"
 ABOUT, WEIGHTS = "translators.json", "translators.safetensors"
 RETRAIN_HINT = "train them again in a new folder"
-LEAST_STEP_TOKENS = 1024
-"""Tokens of a training step, at least."""
-LEARNING_RATE, MOMENTUM, MAX_GRADIENT_NORM = 1.0, 0.9, 1.0
-"""Of gradient descent, as in the paper: behind a norm, gradients shrink as states grow, so that one rate fits models of
-any scale. The rate falls to 0 linearly; each layer's gradient is cut at the norm."""
-SECONDS_BETWEEN_CHECKPOINTS = 60.0
 Sums = NDArray[np.float64]
 
 
@@ -81,32 +67,13 @@ class Translators(nn.ModuleList):
         return torch.add(exact, self[layer](exact)).to(states.dtype)
 
 
-def translators_for(
-    model: LayeredModel, options: TuningOptions, reporter: Reporter
-) -> tuple[Translators | None, list[str]]:
-    """Return the translators that `lens` reads samples through, trained if they are to be, and notes."""
-    folder = options.tuned
-    if folder is None:
-        return None, []
-    if model.lens is None or model.lens.kind == "pooled":
-        raise LayerscopeError(
-            f"`tuned` needs a model that predicts tokens, and {model.loaded.name} classifies samples"
-        )
-    notes = []
-    if options.train is not None:
-        with evaluating(model.module):
-            note = _trained(model, folder, options.train, options.steps, reporter)
-        notes = [note]
-    return open_translators(folder, model.module, model.stack), notes
-
-
 def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translators:
     """Return the translators in a folder, in float32 on the model's device.
 
     Raises `LayerscopeError` where there are none, and for those of another model.
     """
-    facts, tensors = _read(folder)
-    _refuse_other(folder, facts, _about(module, stack))
+    facts, tensors = read_weights(folder)
+    refuse_other(folder, facts, about_translators(module, stack))
     if STEP in tensors:
         raise LayerscopeError(
             f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it"
@@ -123,7 +90,7 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
     return translators.to(next(module.parameters()).device)
 
 
-def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
+def read_weights(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
     """Return what translators are of, and their tensors by name."""
     if not folder.is_dir():
         raise LayerscopeError(
@@ -138,161 +105,24 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
     return read_facts(folder / ABOUT, KIND, RETRAIN_HINT), tensors
 
 
-def _about(module: nn.Module, stack: Stack) -> dict[str, Any]:
+def about_translators(module: nn.Module, stack: Stack) -> dict[str, Any]:
     """Return what translators must have been trained for to fit a model, whatever the dtype that it is loaded in."""
     facts = {name: getattr(stack, name) for name in ("part", "depth", "width")}
     return facts | {"weights": weights_fingerprint(module, torch.bfloat16)}
 
 
-def _refuse_other(
+def refuse_other(
     folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]
 ) -> None:
     """Raise for translators of another model or training: the first fact that differs is named."""
     for name, value in here.items():
         if there.get(name) != value:
-            old, new = str(there.get(name))[:12], str(value)[:12]
+            old = str(there.get(name))[:12]
+            new = str(value)[:12]
             mend = "give a folder of this model's, or a new one to train them in"
             raise LayerscopeError(
                 f"{str(folder)!r} holds other translators ({name}: {old} there, {new} here): {mend}"
             )
-
-
-def _trained(
-    model: LayeredModel, folder: Path, text: Any, steps: int, reporter: Reporter
-) -> str:
-    """Train translators on a text, as far as their folder has none, and return a note."""
-    encoder = model.encoder
-    if not isinstance(encoder, TextEncoder) or encoder.tokenizer is None:
-        raise LayerscopeError(
-            "translators are trained on text: give a model that reads text, with its tokenizer"
-        )
-    corpus = open_corpus(text)
-    windows = pack(corpus, encoder.tokenizer, encoder.max_length)
-    size = len(windows.samples[0].ids)
-    total = len(windows) * size
-    if total < LEAST_STEP_TOKENS:
-        raise LayerscopeError(
-            f"{corpus.name} has {total:,} tokens to train on: give {LEAST_STEP_TOKENS:,} or more"
-        )
-    own_folder(folder, KIND, ABOUT, "tuned")
-    job = {"text": corpus.fingerprint(), "window": size, "steps": steps}
-    job = _about(model.module, model.stack) | job
-    if (folder / WEIGHTS).is_file():
-        _refuse_other(folder, read_facts(folder / ABOUT, KIND, RETRAIN_HINT), job)
-    else:
-        with writing(folder):
-            write_facts(folder / ABOUT, KIND, {"model": model.loaded.name, **job})
-    windows_per_step = math.ceil(LEAST_STEP_TOKENS / size)
-    _train(model, folder, windows, steps, windows_per_step, reporter)
-    passes = steps * windows_per_step / len(windows)
-    return (
-        f"translators trained on {corpus.name}: {steps:,} steps of {windows_per_step * size:,} tokens, "
-        f"{passes:.1f} passes over the text"
-    )
-
-
-def _train(
-    model: LayeredModel,
-    folder: Path,
-    windows: Corpus,
-    steps: int,
-    windows_per_step: int,
-    reporter: Reporter,
-) -> None:
-    """Train from the start or the last checkpoint, in float32 whatever the model's dtype."""
-    translators = Translators(model.stack.depth, model.stack.width).to(model.device)
-    descent = torch.optim.SGD(
-        translators.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, nesterov=True
-    )
-    begun = 0
-    if (folder / WEIGHTS).is_file():
-        _, tensors = _read(folder)
-        if STEP not in tensors:  # trained to the end: only a checkpoint holds a step
-            return
-        begun = int(tensors[STEP])
-        for name, weight in translators.named_parameters():
-            weight.data.copy_(tensors[name])
-            momentum = tensors[f"momentum.{name}"].to(weight.device)
-            descent.state[weight]["momentum_buffer"] = momentum
-
-    def save(done: int) -> None:
-        tensors = translators.state_dict()
-        if done < steps:
-            for name, weight in translators.named_parameters():
-                momentum = descent.state[weight]["momentum_buffer"]
-                tensors[f"momentum.{name}"] = momentum
-            tensors[STEP] = torch.tensor(done)
-        aside(folder / WEIGHTS, lambda part: save_file(tensors, part))
-
-    last = time.monotonic()
-    with reporter.bar("translators", steps, "steps") as advance:
-        advance(begun)
-        for step in range(begun, steps):
-            rows = _step_windows(windows, step, windows_per_step)
-            loss = _backward(model, translators, rows, step)
-            for layer in translators:
-                nn.utils.clip_grad_norm_(layer.parameters(), MAX_GRADIENT_NORM)
-            descent.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / steps)
-            descent.step()
-            is_due = time.monotonic() - last >= SECONDS_BETWEEN_CHECKPOINTS
-            if is_due or step + 1 == steps:
-                save(step + 1)
-                last = time.monotonic()
-            advance(1, f"KL {loss:.3f}")
-
-
-def _step_windows(windows: Corpus, step: int, per_step: int) -> list[Sequence[int]]:
-    """Return the tokens of a step's windows: drawn without replacement, reshuffled with the epoch as seed.
-
-    They depend on the number of the step alone, so that a resumed training reads what it would have
-    read.
-    """
-    rows = []
-    for number in range(step * per_step, (step + 1) * per_step):
-        epoch, position = divmod(number, len(windows))
-        drawn = int(_order(epoch, len(windows))[position])
-        rows.append(windows.samples[drawn].ids)
-    return rows
-
-
-@lru_cache(maxsize=1)
-def _order(epoch: int, count: int) -> NDArray[np.int64]:
-    """Return the order of the windows in an epoch."""
-    return np.random.default_rng(epoch).permutation(count)
-
-
-@torch.enable_grad()
-def _backward(
-    model: LayeredModel,
-    translators: Translators,
-    rows: Sequence[Sequence[int]],
-    step: int,
-) -> float:
-    """Set the gradients of the mean divergence over the tokens of some windows; return it, averaged over the layers."""
-    assert isinstance(model.encoder, TextEncoder)
-    translators.zero_grad()
-    # alone: a batch's others cannot matter
-    batches = [model.encoder.batch_ids([row]).to(model.device) for row in rows]
-    by_window = [layer_states(model, batch)[1] for batch in batches]
-    by_layer = [torch.cat(states, 1)[0] for states in zip(*by_window, strict=True)]
-    sums = torch.zeros(len(translators), device=model.device)
-    for k, target, states in _layers(model, batches[0], by_layer):
-        predicted = _predicted(model, batches[0], translators.translated(k, states))
-        loss = _divergence(target, predicted).sum() / len(by_layer[0])
-        if loss.requires_grad:
-            torch.autograd.backward(loss, inputs=[*translators[k].parameters()])
-        sums[k] += loss.detach()
-    if not bool(torch.isfinite(sums).all()):
-        k = int(torch.isfinite(sums).int().argmin())
-        raise LayerscopeError(
-            f"layer {k} gives NaN or infinity in step {step + 1} of training: try `dtype='float32'`"
-        )
-    gradients = (weight.grad for weight in translators.parameters())
-    if step == 0 and not any(each is not None and each.any() for each in gradients):
-        raise LayerscopeError(
-            f"{model.loaded.name} passes no gradients, as with quantised weights: give the unquantised model"
-        )
-    return float(sums.mean())
 
 
 def layer_states(model: LayeredModel, inputs: Inputs) -> tuple[Inputs, list[Tensor]]:
@@ -310,7 +140,7 @@ def layer_states(model: LayeredModel, inputs: Inputs) -> tuple[Inputs, list[Tens
     return replace(inputs, mask=model.mask(inputs, states[0])), states
 
 
-def _layers(
+def targets_by_layer(
     model: LayeredModel, inputs: Inputs, states: Sequence[Tensor]
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield each layer before the last, what the last one predicts, and its states.
@@ -320,24 +150,24 @@ def _layers(
     assert model.lens is not None
     size = max(1, CHUNK // model.lens.classes)
     for rows in zip(*(torch.split(state, size) for state in states), strict=True):
-        target = _predicted(model, inputs, rows[-1])
+        target = predictions_of(model, inputs, rows[-1])
         for layer, read in enumerate(rows[:-1]):
             yield layer, target, read
 
 
-def _predicted(model: LayeredModel, inputs: Inputs, states: Tensor) -> Tensor:
+def predictions_of(model: LayeredModel, inputs: Inputs, states: Tensor) -> Tensor:
     """Return the log-probabilities [n, K] by the model's own head for token states [n, D]."""
     assert model.lens is not None
     return next(model.lens.token_logits(states, inputs)).log_softmax(-1)
 
 
-def _divergence(target: Tensor, predicted: Tensor) -> Tensor:
+def divergence(target: Tensor, predicted: Tensor) -> Tensor:
     """Return how far each row's predictions are from the target's: Kullback-Leibler, in nats.
 
     Both are log-probabilities `[n, K]`.
 
     >>> half, sure = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.75, 0.25]]).log()
-    >>> _divergence(half, half).item(), round(_divergence(half, sure).item(), 3)
+    >>> divergence(half, half).item(), round(divergence(half, sure).item(), 3)
     (0.0, 0.144)
     """
     return (target.exp() * (target - predicted)).sum(-1)
@@ -356,9 +186,9 @@ def divergences(
     the number of positions.
     """
     sums = np.zeros((len(translators), 3))
-    for k, target, plain in _layers(model, inputs, states):
+    for k, target, plain in targets_by_layer(model, inputs, states):
         for column, read in enumerate((plain, translators.translated(k, plain))):
-            apart = _divergence(target, _predicted(model, inputs, read))
+            apart = divergence(target, predictions_of(model, inputs, read))
             sums[k, column] += float(apart.double().sum())
     sums[:, 2] = len(states[0])
     return sums

@@ -8,6 +8,7 @@ import numpy as np
 
 from layerscope.core import LayerscopeError
 from layerscope.inputs import Corpus, open_corpus, pack
+from layerscope.inputs.pairs import paired
 from layerscope.inputs.windows import WINDOW
 from layerscope.models.layered import LayeredModel
 
@@ -28,6 +29,24 @@ def window_of(
             "`prompt` goes before texts, and these are packed into windows: leave one of the two out"
         )
     return min(chunk or WINDOW, model.max_length or WINDOW)
+
+
+def readable_corpus(
+    data: Any,
+    model: LayeredModel,
+    text_column: str | None = None,
+    label_column: str | None = None,
+) -> Corpus:
+    """Open data that a model reads, as pairs for one that reads pairs; raises `LayerscopeError` for other data."""
+    corpus = open_corpus(data, text_column=text_column, label_column=label_column)
+    if corpus.modality != model.encoder.modality:
+        raise LayerscopeError(
+            f"{corpus.name} holds {corpus.modality} samples, and {model.loaded.name} reads {model.encoder.modality}: "
+            "give samples of that kind"
+        )
+    if model.reads_pairs:
+        corpus = paired(corpus, data, text_column)
+    return corpus
 
 
 def distinct(

@@ -32,9 +32,11 @@ LEGEND = (
 
 def document(shrunk: "Shrunk") -> Document:
     """Return the four lines, or the offers, and the table and the picture of all depths that were tried or priced."""
-    trade, table = _trade(shrunk), _table(shrunk)
+    trade = _trade(shrunk)
+    table = _table(shrunk)
     if shrunk.met:
-        answer, reasons = _answer(shrunk), _lines(shrunk)
+        answer = _answer(shrunk)
+        reasons = _lines(shrunk)
     else:
         answer = f"{shrunk.model}: nothing is within the budget ({shrunk.budget})"
         reasons = tuple(offer.text for offer in shrunk.offers)
@@ -126,7 +128,8 @@ def _table(shrunk: "Shrunk") -> Table:
         return Cell(f"{value:.1f}", value=value)
 
     def cells(offer: "Offer") -> tuple[Cell, ...]:
-        blocks, healed = len(offer.kept), math.nan
+        blocks = len(offer.kept)
+        healed = math.nan
         if offer.healed:
             healed = offer.loss
         return (

@@ -7,13 +7,13 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.labels import Judged, is_target
-from layerscope.healing.lessons import check_enough, readable_corpus, window_for
+from layerscope.healing.lessons import check_enough, window_for
 from layerscope.healing.outputs import reads_logits
 from layerscope.inputs import Corpus
 from layerscope.inputs.tables import table_of
 from layerscope.models import LayeredModel, TextEncoder
 from layerscope.models.layered import truth_of
-from layerscope.models.texts import distinct
+from layerscope.models.texts import distinct, readable_corpus
 from layerscope.shrinking.tasks import (
     FOLDS,
     HELD,

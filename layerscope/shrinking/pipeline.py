@@ -15,10 +15,10 @@ from layerscope.core.files import read_json, write_json
 from layerscope.core.folder_lock import locked
 from layerscope.core.folders import folder_aside, own_folder, writing
 from layerscope.core.progress import reporting
-from layerscope.healing.lessons import readable_corpus
 from layerscope.healing.outputs import reads_logits
 from layerscope.models.capture import evaluating
 from layerscope.models.loading import without_bars
+from layerscope.models.texts import readable_corpus
 from layerscope.scores.evaluation import ModelOrigin, add_origin
 from layerscope.shrinking.job import EVALUATION, WORK, Job, paired
 from layerscope.shrinking.opening import task_of, unknown_share
@@ -112,12 +112,14 @@ def _same_or_new(job: Job) -> None:
 
 def _add_origin(job: Job) -> None:
     """Say in the evaluation of the first blocks where the model is."""
-    source, folder = job.source, job.folder / EVALUATION
+    source = job.source
+    folder = job.folder / EVALUATION
     folder.mkdir(exist_ok=True)
     path = None
     if isinstance(job.options.model, (str, Path)):
         path = str(job.options.model)
-    stack, encoder = source.model.stack, source.model.encoder
+    stack = source.model.stack
+    encoder = source.model.encoder
     add_origin(folder, source.name, ModelOrigin(path, stack.depth, encoder.modality))
 
 
@@ -144,7 +146,8 @@ def _within(budget: Budget, offer: Offer) -> bool:
 
 def _priced(job: Job) -> dict[int, Offer]:
     """Return for each number of blocks those to keep, chosen by measurement, with their speed and size."""
-    source, depth = job.source, job.source.model.stack.depth
+    source = job.source
+    depth = job.source.model.stack.depth
 
     def chosen() -> dict[str, Any]:
         samples = job.task.texts(LEARN)[:CHOOSING]
@@ -192,7 +195,8 @@ def _order(job: Job, offers: dict[int, Offer], allowed: list[int]) -> list[int]:
 
 def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     """Put the model into its folder, and judge what lies there on the samples held out."""
-    source, path = job.source, job.folder / MODEL
+    source = job.source
+    path = job.folder / MODEL
     kept = [block - 1 for block in offer.kept]
     trial = Trial(**read_json(job.folder / WORK / f"trial-{len(kept)}.json"))
     shutil.rmtree(path, ignore_errors=True)

@@ -24,8 +24,10 @@ RIDGE = 1e-3
 
 def fitted_map(vectors: Floats, wanted: Floats) -> tuple[Floats, Floats]:
     """Return weights [E, D] and a bias [E] that lead from vectors [n, D] to the wanted ones [n, E]."""
-    center, target = vectors.mean(0), wanted.mean(0)
-    x, y = vectors - center, wanted - target
+    center = vectors.mean(0)
+    target = wanted.mean(0)
+    x = vectors - center
+    y = wanted - target
     products = x.T @ x
     ridge = RIDGE * np.trace(products) / len(products) * np.eye(len(products))
     weights = np.linalg.solve(products + ridge, x.T @ y).T

@@ -35,9 +35,11 @@ class Offer:
         text = f"{blocks}: {self.speedup:.2f}× as fast, {self.megabytes:.1f} MB"
         if math.isnan(self.cut_loss):
             return text
-        loss, how = self.cut_loss, "not healed"
+        loss = self.cut_loss
+        how = "not healed"
         if self.healed:
-            loss, how = self.loss, f"healed, {signed(self.cut_loss)} before"
+            loss = self.loss
+            how = f"healed, {signed(self.cut_loss)} before"
         return f"{text}, {signed(loss)} ±{self.error:.1f} points ({how})"
 
     @classmethod

@@ -183,7 +183,8 @@ class NextToken(Task):
 
     def of(self, outputs: Outputs, inputs: Inputs) -> Tensor:
         """Return minus the mean loss of the next token of each sample [B]."""
-        ids, mask = inputs.named["input_ids"][:, 1:], outputs.mask
+        ids = inputs.named["input_ids"][:, 1:]
+        mask = outputs.mask
         assert mask is not None
         logits = outputs.given[:, :-1].transpose(1, 2)
         real = mask[:, 1:].float()
@@ -207,7 +208,8 @@ class Agreement(Task):
         """Return the values; the first call is made while the full model is whole."""
         if part not in self.of_full:
             self.of_full[part] = self.read(self.full, part)
-        ours, theirs = reader(part), self.of_full[part]
+        ours = reader(part)
+        theirs = self.of_full[part]
         if self.full.scorer is not None:
             return 100 * spearman_by_sample(theirs[:, 0], ours[:, 0])
         if reads_logits(self.full):
@@ -266,7 +268,8 @@ class Regression(Task):
         learned, judged = (self.truths(each) for each in (LEARN, part))
         fold = np.full(len(learned) + len(judged), APART)
         fold[: len(learned)] = np.arange(len(learned)) % FOLDS
-        rows, targets = _unit(np.concatenate(vectors)), np.append(learned, judged)
+        rows = _unit(np.concatenate(vectors))
+        targets = np.append(learned, judged)
         predictions, _ = ridge_predictions(rows, targets, fold, 0)
         return 100 * explained(judged, predictions[len(learned) :])
 

@@ -33,7 +33,8 @@ def cut_offer(job: Job, offer: Offer) -> Offer:
 
     Blocks are chosen by agreement with the full model, whose last blocks may know less of the task.
     """
-    depth, blocks = job.source.model.stack.depth, len(offer.kept)
+    depth = job.source.model.stack.depth
+    blocks = len(offer.kept)
     first = tuple(range(1, blocks + 1))
 
     def measured() -> dict[str, Any]:
@@ -148,8 +149,10 @@ def _tried(job: Job, folder: Path, difference: float, healed: str = "") -> Trial
 
 def _lessons(job: Job) -> Lessons:
     """Return what is learned from: the user's own samples, with others; nothing of the parts that choose or judge."""
-    task, encoder = job.task, job.source.model.encoder
-    learn, more = task.texts(LEARN), job.heal
+    task = job.task
+    encoder = job.source.model.encoder
+    learn = task.texts(LEARN)
+    more = job.heal
     apart = [task.texts(part) for part in (VALIDATION, HELD)]
     reads_texts = encoder.modality == "text" and not isinstance(learn[0], Pair)
     if more is None and reads_texts and len(learn) < FEW:

@@ -17,7 +17,7 @@ from torch import nn
 
 from layerscope import LayerscopeError, lens
 from layerscope.inputs import Corpus, draw
-from layerscope.logit_lens import translators
+from layerscope.logit_lens import translator_training, translators
 from layerscope.logit_lens.reading import open_reading
 from layerscope.show.page.page import render
 
@@ -169,15 +169,15 @@ def test_other_models_and_half_precision(make, how, tmp_path):
 
 
 def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeypatch):
-    training, folder = translators._backward, tmp_path / "killed"
+    training, folder = translator_training._backward, tmp_path / "killed"
 
     def dies(model, found, rows, step):
         if step == 17:
             raise KeyboardInterrupt
         return training(model, found, rows, step)
 
-    monkeypatch.setattr(translators, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr(translators, "_backward", dies)
+    monkeypatch.setattr(translator_training, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(translator_training, "_backward", dies)
     with pytest.raises(KeyboardInterrupt):
         tuned(tiny.llama(), folder)
     assert int(load_file(folder / WEIGHTS)["step"]) == 17
@@ -185,7 +185,7 @@ def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeyp
         tuned(tiny.llama(), folder, train=None)
     steps = []
     monkeypatch.setattr(
-        translators,
+        translator_training,
         "_backward",
         lambda *args: (steps.append(args[-1]), training(*args))[1],
     )
