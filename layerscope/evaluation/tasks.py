@@ -62,7 +62,7 @@ def _with_kinds(task: Any) -> Mapping[str, Any]:
     if not isinstance(task, str):
         return {}
     kind, _, path = task.partition(":")
-    if path and ("-" in kind or kind.islower()):
+    if path:
         return {kind: path}
     return {}
 

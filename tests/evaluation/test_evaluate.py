@@ -188,6 +188,8 @@ def test_wrong_files_are_refused_in_one_line(cli, tmp_path, kind, columns, line)
 def test_wrong_names_are_refused_in_one_line(cli, model, tasks, tmp_path):
     wrong = cli("evaluate", "minilm", "--tasks", "STSBenchmrk").line
     assert "did you mean STSBenchmark?" in wrong
+    kind = cli("evaluate", "minilm", "--tasks", "Sts:pairs.csv").line
+    assert "task kind 'Sts' does not exist, did you mean sts?" in kind
     images = cli("evaluate", "minilm", "--tasks", "CIFAR10").line
     assert "task CIFAR10 reads image: evaluate takes tasks of mteb on texts" in images
     assert "no task is named" in cli("evaluate", "minilm").line
