@@ -144,6 +144,7 @@ def test_what_is_shrunk_gives_the_scores_that_were_judged(
     shrunk = layerscope.shrink(folder / name, data, out=tmp_path / "out", **QUIET)
     loader = {"reranker": "CrossEncoder", "sparse": "SparseEncoder"}[name]
     assert shrunk.met and shrunk.load == f"{loader}({str(path)!r})"
+    assert labelled or shrunk.healed
     source = open_source(folder / name, None, Override(), LoadOptions())
     task = task_of(data, None, None, None, source.model, "cls", 0)
     rows = task.rows(HELD)
@@ -169,6 +170,7 @@ def test_a_cut_sparse_encoder_keeps_head_and_pooling(folder, tmp_path):
 def test_a_sparse_encoder_is_shrunk_by_agreement(folder, tmp_path):
     data = [*FIRST, *SECOND]
     shrunk = layerscope.shrink(folder / "sparse", data, out=tmp_path / "out", **QUIET)
+    assert shrunk.healed and shrunk.loss < shrunk.cut_loss
     source = open_source(folder / "sparse", None, Override(), LoadOptions())
     held = task_of(data, None, None, None, source.model, "mean", 0).texts(HELD)
     paths = folder / "sparse", tmp_path / "out" / "model"
