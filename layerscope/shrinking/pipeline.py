@@ -39,6 +39,8 @@ ABOUT = "shrink.json"
 """The file that says what a folder is of."""
 CHOOSING = 128
 """Samples by which blocks are chosen."""
+CAUTION = 0.5
+"""Standard errors of a loss that count against the budget."""
 UNKNOWN = 0.3
 """Share of unknown tokens above which a text is in another language than the model's."""
 REACH = 4.0
@@ -134,10 +136,19 @@ def _shrunk(job: Job) -> Shrunk:
         offers[blocks] = offer = tried_offer(job, offers[blocks])
         if offer.healed:
             job.reporter.say(offer.text)
-        # the error, too: the fewest blocks that pass are those that were lucky
-        if offer.loss + offer.error <= job.max_loss:
+        if loses_at_most(job.max_loss, offer):
             return _judged(job, offer, tuple(offers.values()))
     return replace(_answer(job, tuple(offers.values())), met=False)
+
+
+def loses_at_most(points: float, offer: Offer) -> bool:
+    """Return whether an offer's loss, as far as the samples that choose can tell, is within the budget.
+
+    The fewest blocks that pass are tried first, and so those pass that were lucky: `CAUTION` of the
+    standard error counts against them. With all of it a few hundred samples never find a model, and
+    without any of it what is found loses more than the budget on the average.
+    """
+    return offer.loss + CAUTION * offer.error <= points
 
 
 def _within(budget: Budget, offer: Offer) -> bool:

@@ -49,8 +49,8 @@ def shrink(
         data: samples like those that the model will read, in any form that `profile` reads, or a
             table with the columns text_a, text_b and score; 100 or more.
         out: folder of everything; the smaller model is OUT/model. Repeating the call resumes it.
-        max_loss: largest loss, in points, its standard error included; by default 1, or 5 where the
-            loss is agreement with the full model.
+        max_loss: largest loss, in points, half its standard error included; by default 1, or 5
+            where the loss is agreement with the full model.
         speed: smallest speed-up, such as 2 for twice as fast.
         max_mb: largest size of the weights, in megabytes.
         heal: more samples without labels to learn from, beside those of the data.

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from layerscope.reports.results import KINDS
 from layerscope.show.page.page import render
+from layerscope.shrinking.pipeline import loses_at_most
 from layerscope.shrinking.shrunk import Offer, Shrunk, open_shrunk
 
 OFFERS = (
@@ -33,6 +34,13 @@ SHRUNK = Shrunk(
     load="SentenceTransformer('small/model')",
     recall=0.5,
 )
+
+
+def test_half_an_error_counts_against_the_budget():
+    unsure = replace(OFFERS[1], loss=0.5, error=1.0)
+    assert loses_at_most(1.0, unsure)
+    assert not loses_at_most(0.99, unsure)
+    assert not loses_at_most(1.0, replace(unsure, error=1.02))
 
 
 def test_the_first_line_is_the_trade():
