@@ -25,7 +25,7 @@ from layerscope.core.files import (
 from layerscope.core.folders import own_folder, writing
 from layerscope.core.hub import on_this_machine
 
-FORMAT = 3
+FORMAT = 4
 """Of every saved result; it rises when what is written changes."""
 PACKAGES = (
     "torch",
