@@ -26,6 +26,7 @@ from typing import (
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.extras import require_for
 from layerscope.core.option_kinds import Kind, Names, OneOf, Whole
+from layerscope.core.removed_options import refuse_gone
 
 T = TypeVar("T")
 MODEL = "Model and weights"
@@ -164,6 +165,7 @@ def every(verb: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, A
     for name, parameter in inspect.signature(verb).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             flat |= flat.pop(name, {})
+    refuse_gone(verb.__name__, flat)
     for name in flat:
         if name not in options:
             raise LayerscopeError(

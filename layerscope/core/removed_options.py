@@ -191,6 +191,7 @@ def instead_of(verb: str, option: str) -> str:
 def refuse_gone(verb: str, options: Mapping[str, Any]) -> None:
     """Raise `LayerscopeError` where a call names an option, or a value of one, that is gone."""
     for name, value in options.items():
-        for option in (name, f"{name}={value!r}"):
+        chosen = f"{name}={value!r}" if isinstance(value, str) else name
+        for option in (name, chosen):
             if mend := instead_of(verb, option):
                 raise LayerscopeError(f"`{option}` is gone: {mend}")

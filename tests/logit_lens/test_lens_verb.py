@@ -211,6 +211,7 @@ def bare():
         (tiny.gpt2, {}, "give either a prompt"),
         (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "give either a prompt or data"),
         (tiny.gpt2, {"prompt": " "}, "the prompt is empty"),
+        (tiny.gpt2, {"prompt": "w1", "tokens": 2}, "`tokens` is gone: "),
         (
             tiny.gpt2,
             {"prompt": "w1", "generate": 65},
