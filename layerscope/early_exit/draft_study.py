@@ -178,7 +178,7 @@ def _certified(
     def work(layer: int) -> float:
         threshold = affordable_threshold(chosen_on, (layer,), len(tested), options.goal)
         leaving = chosen_on.leaves((layer,), threshold)
-        # the head runs once more where a token goes on, in the time of so many blocks
+        # a token that goes on has cost a run of the head, too, which takes as long as `head` blocks
         return float((leaving + head * (leaving > layer)).mean())
 
     exits = (min(options.exits or range(1, model.depth), key=work),)

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.core import LayerscopeError, Reporter
+from layerscope.core import LayerscopeError, Number, Reporter, Whole
 from layerscope.early_exit.predictions import Recorded, last_real, sureness
 from layerscope.generation import Speculated
+from layerscope.generation.speculation import as_asked, check_call, withheld
 from layerscope.generation.split_model import SplitModel
 from layerscope.models import LayeredModel, TextEncoder, batches_of
 
@@ -32,7 +33,7 @@ class NextTokenExits:
 
     In a batch all texts leave, or none. `report` counts the tokens after the first as `drafted`,
     and those that left as `accepted`. Raises `LayerscopeError` for a model whose blocks or cache
-    cannot run apart, and for sampling.
+    cannot run apart, a layer that is not before the last, sampling, beams and a streamer.
 
     Source: Schuster et al. 2022, Confident adaptive language modeling, whose copied states are
     replaced by late blocks that run when they are needed.
@@ -52,8 +53,8 @@ class NextTokenExits:
 
     def __init__(self, model: Any, layer: int, threshold: float) -> None:
         self.split = SplitModel(model)
-        self.layer = layer
-        self.threshold = threshold
+        self.layer = int(Whole(1, self.split.depth - 1).take("layer", layer))
+        self.threshold = float(Number(0).take("threshold", threshold))
         self.report = Speculated()
         self.split.check(layer)
 
@@ -66,19 +67,26 @@ class NextTokenExits:
         stopping_criteria: Any,
         generation_config: Any,
         **model_kwargs: Any,
-    ) -> Tensor:
+    ) -> Any:
         """Return prompts and continuations [B, T], as `generate` does."""
+        options = model_kwargs | withheld(self)
+        check_call(
+            "an exit for next tokens", model, self.split, generation_config, options
+        )
         if generation_config.do_sample:
             raise LayerscopeError(
                 "next-token exits take the likeliest token: give `do_sample=False`"
             )
-        split, report = self.split, Speculated(self.layer)
+        split = self.split
+        report = Speculated(self.layer)
         pad = generation_config.pad_token_id or 0
         mask = model_kwargs.get("attention_mask")
         if mask is None:
             mask = torch.ones_like(input_ids)
-        ids, ended = input_ids, torch.zeros_like(input_ids[:, 0], dtype=torch.bool)
-        waiting, states = list[Tensor](), list[Tensor]()
+        ids = input_ids
+        ended = torch.zeros_like(input_ids[:, 0], dtype=torch.bool)
+        waiting = list[Tensor]()
+        states = list[Tensor]()
         with split.open():
             split.start(mask)
             logits = split.prompts(ids)[:, -1]
@@ -105,9 +113,10 @@ class NextTokenExits:
                     late = split.late(tokens, self.layer, torch.cat(states, 1))
                     logits = late[:, -1]
                     split.cut(torch.full_like(token[:, 0], len(waiting)), len(waiting))
-                    waiting, states = [], []
+                    waiting.clear()
+                    states.clear()
         self.report = report
-        return ids
+        return as_asked(ids, generation_config)
 
 
 @torch.inference_mode()

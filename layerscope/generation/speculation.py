@@ -125,10 +125,10 @@ class SelfSpeculation:
     ) -> Any:
         """Return prompts and continuations [B, T], as `generate` does."""
         batch = len(input_ids)
-        withheld = self._withheld()
-        streamer = withheld.pop("streamer", None)
-        model_kwargs.pop("synced_gpus", None)
-        _check(model, self.split, generation_config, model_kwargs | withheld)
+        kept_back = withheld(self)
+        streamer = kept_back.pop("streamer", None)
+        options = model_kwargs | kept_back
+        check_call("self-speculation", model, self.split, generation_config, options)
         if streamer is not None and batch > 1:
             raise LayerscopeError(
                 f"a streamer takes one text, and there are {batch}: leave `streamer` out"
@@ -159,27 +159,35 @@ class SelfSpeculation:
         if getattr(generation_config, "_pad_token_tensor", None) is not None:
             pad = int(generation_config._pad_token_tensor)
         ids = pad_sequence(made, batch_first=True, padding_value=pad)
-        if generation_config.return_dict_in_generate:
-            from transformers.generation import GenerateDecoderOnlyOutput
+        return as_asked(ids, generation_config)
 
-            return GenerateDecoderOnlyOutput(sequences=ids)
+
+def withheld(decoding: Any) -> dict[str, Any]:
+    """Return the arguments that the call of `generate` which decodes by this object keeps to itself."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_locals.get("custom_generate") is not decoding:
+        frame = frame.f_back
+    if frame is None:
+        return {}
+    return {name: frame.f_locals.get(name) for name in FROM_GENERATE}
+
+
+def as_asked(ids: Tensor, config: Any) -> Any:
+    """Return token ids as `generate` does, in its record where that is wanted."""
+    if not config.return_dict_in_generate:
         return ids
+    from transformers.generation import GenerateDecoderOnlyOutput
 
-    def _withheld(self) -> dict[str, Any]:
-        """Return the arguments that the call of `generate` which decodes by this object keeps to itself."""
-        frame = inspect.currentframe()
-        while frame is not None and frame.f_locals.get("custom_generate") is not self:
-            frame = frame.f_back
-        if frame is None:
-            return {}
-        return {name: frame.f_locals.get(name) for name in FROM_GENERATE}
+    return GenerateDecoderOnlyOutput(sequences=ids)
 
 
-def _check(model: Any, split: SplitModel, config: Any, options: dict[str, Any]) -> None:
-    """Raise for what self-speculation cannot keep to."""
+def check_call(
+    what: str, model: Any, split: SplitModel, config: Any, options: dict[str, Any]
+) -> None:
+    """Raise for what a decoding with split blocks cannot keep to; `what` names it."""
     if model is not split.module:
         raise LayerscopeError(
-            "this is another model than self-speculation was made for: make it again with this one"
+            f"this is another model than {what} was made for: make it again with this one"
         )
     refused = [
         *_other_decoding(config),
@@ -188,13 +196,13 @@ def _check(model: Any, split: SplitModel, config: Any, options: dict[str, Any]) 
     ]
     if refused:
         raise LayerscopeError(
-            f"self-speculation does not work with {' or '.join(refused)}: leave it out, or decode plainly"
+            f"{what} does not work with {' or '.join(refused)}: leave it out, or decode plainly"
         )
 
 
 def _other_inputs(options: dict[str, Any]) -> Iterator[str]:
     """Yield the arguments of a call that change what is read."""
-    for name in sorted({*options} - HANDED_ON):
+    for name in sorted({*options} - HANDED_ON - {"synced_gpus"}):
         if options[name] is not None and options[name] is not False:
             yield f"`{name}`"
     positions = options.get("position_ids")

@@ -35,7 +35,7 @@ def read_as(modality: str, sample: Any, module: nn.Module) -> str:
 
 def vocabulary(module: nn.Module) -> int:
     """Return the number of token ids that a model embeds."""
-    # of two towers, and of a plain module
+    # transformers raises the one for a model of two towers, Python the other for a plain module
     with suppress(NotImplementedError, AttributeError):
         model: Any = module
         return int(model.get_input_embeddings().num_embeddings)

@@ -58,8 +58,8 @@ def distinct(
 ) -> Corpus:
     """Return each sample of any data that a model makes something of, once, in a seeded order.
 
-    Running text is packed into windows of at most so many tokens, None for none. A language model
-    needs two tokens, to predict the second. At most `most` samples are looked at.
+    Running text is packed into windows of at most `window` tokens, and stays as it is for None. A
+    language model needs two tokens, to predict the second. At most `most` samples are looked at.
     """
     corpus = open_corpus(data)
     if corpus.running and window is not None:

@@ -305,10 +305,12 @@ def _loading_processes(task: str, on_gpu: bool) -> int:
     Texts are tokenised before. Such a process is a copy of this one, so there are none where a
     system starts processes empty.
     """
-    copied = multiprocessing.get_start_method() == "fork"
-    if not (on_gpu and copied and task in MODALITIES):
+    if not on_gpu or task not in MODALITIES:
         return 0
-    return min(LOADING, (os.cpu_count() or 1) - 1)
+    if multiprocessing.get_start_method() != "fork":
+        return 0
+    cores = (os.cpu_count() or 1) // launched()
+    return max(0, min(LOADING, cores - 1))
 
 
 def _step_down(trainer: Any, steps: int) -> None:

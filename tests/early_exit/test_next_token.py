@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from generation.talkers import TOKENIZER, loud, prompts as words_of
 from generation.test_speculation import made
 from models import zoo
@@ -44,6 +45,30 @@ def by_a_plain_loop(model, ids, threshold, norm):
         new.append(int(chances[LAYER - 1 if early else -1].argmax()))
         left += early
     return new, left, sure
+
+
+def test_what_it_cannot_keep_to_is_one_line():
+    model = loud(zoo.gpt2())
+    for layer, threshold, line in (
+        (0, 0.5, "layer is 0"),
+        (LAYER, "x", "threshold is"),
+    ):
+        with pytest.raises(LayerscopeError, match=line):
+            NextTokenExits(model, layer, threshold)
+    decode = NextTokenExits(model, LAYER, 0.5)
+    how = {"max_new_tokens": 3, "custom_generate": decode}
+    for other in (
+        {"num_beams": 2},
+        {"streamer": hf.TextStreamer(TOKENIZER)},
+        {"do_sample": True},
+    ):
+        (name,) = other
+        with pytest.raises(LayerscopeError, match=f"exits? .*{name}"):
+            model.generate(torch.tensor([[1, 2, 3]]), **how | other)
+    record = model.generate(
+        torch.tensor([[1, 2, 3]]), return_dict_in_generate=True, **how
+    )
+    assert record.sequences.shape == (1, 6)
 
 
 @pytest.mark.parametrize("make", [*FINAL_NORM], ids=["gpt2", "llama"])
