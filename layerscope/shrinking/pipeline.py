@@ -228,7 +228,7 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
         cut_loss, _ = paired(full, job.task.without(dropped, HELD))
     recall = None
     if not (reads_logits(source.model) or source.model.is_sparse):
-        recall = job.task.recall(small, HELD)
+        recall = job.task.recall(job.task.read(small, HELD), HELD)
     loader = f"{source.model.loaded.wrapper}({{}})"
     if job.format == "transformers":
         loader = f"{entry.auto}.from_pretrained({{}})"

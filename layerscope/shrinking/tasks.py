@@ -38,7 +38,7 @@ FOLDS = 5
 LEARN, VALIDATION, HELD = 0, 1, 2
 """The parts of the data: what is learned from, what choices are made by, and what judges the result."""
 NEIGHBOURS, INDEXED = 10, 5000
-"""Neighbours that are looked for in an index of the full model's vectors, and the most vectors in it."""
+"""Neighbours that are looked for in an index of the full model's vectors, and the most samples of a part in it."""
 PARTS = {VALIDATION: (0.2, 500), HELD: (0.25, 1000)}
 """The share of the samples in a part, and the most of them."""
 
@@ -84,11 +84,6 @@ def read(model: LayeredModel, samples: Sequence[Any], pooling: str, of: Read) ->
     return values
 
 
-def vectors_on(model: LayeredModel, texts: Sequence[Any]) -> Floats:
-    """Return the vectors that a SentenceTransformer serves for texts."""
-    return read(model, texts, "mean", lambda outputs, _: outputs.given)
-
-
 @dataclass(frozen=True)
 class Task(ABC):
     """Samples in three parts, and how a model is judged on them; `full` is the model that is to be smaller.
@@ -101,6 +96,7 @@ class Task(ABC):
     samples: Sequence[Any]
     part: Rows
     truth: NDArray[Any] = field(default_factory=lambda: np.empty(0), kw_only=True)
+    of_full: dict[int, Floats] = field(default_factory=dict, init=False)
     measure: ClassVar[str]
     max_loss: ClassVar[float] = 1.0
 
@@ -157,16 +153,25 @@ class Task(ABC):
         """Return what is read of a model on the samples of a part."""
         return read(model, self.texts(part), self.pooling, self.of)
 
-    def recall(self, small: LayeredModel, part: int) -> float:
-        """Return how many of the ten nearest neighbours new vectors find in an index of the full model's vectors.
+    def indexed(self, model: LayeredModel, part: int) -> Floats:
+        """Return what is read of a model on those samples of a part that an index has."""
+        return read(model, self.texts(part)[:INDEXED], self.pooling, self.of)
 
-        Those of a part look for neighbours among the samples of the parts before it.
+    def by_full(self, part: int) -> Floats:
+        """Return what an index of the full model has of a part; the first call is made while that model is whole."""
+        if part not in self.of_full:
+            self.of_full[part] = self.indexed(self.full, part)
+        return self.of_full[part]
+
+    def recall(self, vectors: Floats, part: int) -> float:
+        """Return how many of the ten nearest neighbours a part's new vectors find in an index of the full model's.
+
+        The index has the samples of the parts before it.
         """
-        others = [text for before in range(part) for text in self.texts(before)]
-        queries = [_unit(self.read(model, part)) for model in (self.full, small)]
-        index = _unit(read(self.full, others[:INDEXED], self.pooling, self.of))
+        index = np.concatenate([self.by_full(before) for before in range(part)])
         old, new = (
-            np.argsort(-(rows @ index.T), axis=1)[:, :NEIGHBOURS] for rows in queries
+            np.argsort(-(_unit(rows) @ _unit(index).T), axis=1)[:, :NEIGHBOURS]
+            for rows in (self.by_full(part), vectors)
         )
         hits = (old[:, :, None] == new[:, None, :]).any(axis=2)
         return float(hits.mean())
@@ -196,20 +201,16 @@ class NextToken(Task):
         return 100 * reader(part)
 
 
-@dataclass(frozen=True)
 class Agreement(Task):
     """Agreement with the full model: equal predictions, the rank correlation of scores, or the cosine of vectors."""
 
-    of_full: dict[int, Floats] = field(default_factory=dict)
     measure = "agreement with the full model"
     max_loss = 5.0
 
     def judged(self, reader: Reader, part: int) -> Floats:
-        """Return the values; the first call is made while the full model is whole."""
-        if part not in self.of_full:
-            self.of_full[part] = self.read(self.full, part)
+        """Return the values."""
         ours = reader(part)
-        theirs = self.of_full[part]
+        theirs = self.by_full(part)
         if self.full.scorer is not None:
             return 100 * spearman_by_sample(theirs[:, 0], ours[:, 0])
         if reads_logits(self.full):

@@ -129,7 +129,7 @@ def _mapped(job: Job, offer: Offer, trial: Trial) -> Trial:
     room = room_of(job, offer)
     shutil.rmtree(room / MAPPED, ignore_errors=True)
     small = open_cut(room / trial.path, job.source)
-    write_mapped(small, job.source, _lessons(job).learn, room / MAPPED)
+    write_mapped(small, job.task, room / MAPPED)
     mapped = _tried(job, room / MAPPED, trial.difference, trial.healed)
     job.reporter.say(
         f"a linear map takes the recall in the old index from {trial.recall:.1%} to {mapped.recall:.1%}"
@@ -143,7 +143,8 @@ def _tried(job: Job, folder: Path, difference: float, healed: str = "") -> Trial
     loss, error = paired(job.first.full, job.task.values(model, VALIDATION))
     recall = 0.0
     if job.options.same_space:
-        recall = job.task.recall(model, VALIDATION)
+        vectors = job.task.read(model, VALIDATION)
+        recall = job.task.recall(vectors, VALIDATION)
     return Trial(folder.name, loss, error, difference, healed, recall=recall)
 
 

@@ -362,13 +362,24 @@ def test_vectors_that_an_old_index_understands(encoder, cli, tmp_path):
     assert after.loss == pytest.approx(100 - 100 * (old * new).sum(1).mean(), abs=1e-3)
 
 
-def test_a_linear_relation_is_found():
+def test_a_linear_relation_is_found_and_a_large_ridge_changes_nothing_but_the_mean():
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(500, 6)) + 3
-    weights, bias = generator.normal(size=(4, 6)), generator.normal(size=4)
-    fitted, constant = fitted_map(vectors, vectors @ weights.T + bias)
-    np.testing.assert_allclose(fitted, weights, atol=0.01)
+    weights, bias = generator.normal(size=(6, 6)), generator.normal(size=6)
+    wanted = vectors @ weights.T + bias
+    found, constant = fitted_map(vectors, wanted, ridge=1e-4)
+    np.testing.assert_allclose(found, weights, atol=0.01)
     np.testing.assert_allclose(constant, bias, atol=0.05)
+    found, constant = fitted_map(vectors, wanted, ridge=1e6)
+    np.testing.assert_allclose(found, np.eye(6), atol=0.01)
+    np.testing.assert_allclose(constant, wanted.mean(0) - vectors.mean(0), atol=0.05)
+    # between them it is the minimum of the errors and the ridge's penalty
+    ridge = 0.5 * np.trace(np.cov(vectors.T, bias=True)) * 500 / 6
+    found, constant = fitted_map(vectors, wanted, ridge=0.5)
+    centered = vectors - vectors.mean(0)
+    missed = vectors @ found.T + constant - wanted
+    slope = missed.T @ centered + ridge * (found - np.eye(6))
+    np.testing.assert_allclose(slope, 0, atol=1e-8)
 
 
 def test_predictions_have_no_space(tmp_path):
