@@ -5,14 +5,18 @@ least, or in the same space finds most in the old index, is the trial of its num
 """
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import Lessons, window_for
-from layerscope.inputs import open_corpus
+from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.pairs import Pair
 from layerscope.models.texts import distinct
 from layerscope.shrinking.job import WORK, Job, paired
@@ -24,8 +28,10 @@ from layerscope.truncation.pipeline import write_cut, write_healed
 
 MODEL, CUT, MAPPED = "model", "cut", "mapped"
 """The folders of models: healed, not healed, and with a map to the full model's vectors."""
-FEW = 5000
-"""Texts of the user below which the built-in texts are learned from, too."""
+FEW, ENOUGH = 5000, 1000
+"""Texts of the user below which built-in texts are learned from, too, as many as theirs, or enough."""
+ORDINARY = 0.9
+"""Share of the user's texts that no built-in text is longer than: longer ones would take the time of many."""
 
 
 def cut_offer(job: Job, offer: Offer) -> Offer:
@@ -156,14 +162,21 @@ def _lessons(job: Job) -> Lessons:
     more = job.heal
     apart = [task.texts(part) for part in (VALIDATION, HELD)]
     reads_texts = encoder.modality == "text" and not isinstance(learn[0], Pair)
-    if more is None and reads_texts and len(learn) < FEW:
-        more = open_corpus("stdlib-docs")
     if more is not None:
-        model = job.source.model
-        corpus = distinct(more, model, job.options.seed, window_for(model))
-        others = [*corpus.samples]
-        if encoder.modality == "text":
-            seen = {*learn, *(text for part in apart for text in part)}
-            others = [text for text in others if text not in seen]
-        learn += others
+        learn += _new(more, job, [*learn, *chain(*apart)])
+    elif reads_texts and len(learn) < FEW:
+        longest = int(np.quantile([*map(len, learn)], ORDINARY))
+        built_in = _new(open_corpus("stdlib-docs"), job, [*learn, *chain(*apart)])
+        most = max(ENOUGH, len(learn))
+        learn += [text[:longest] for text in built_in[:most]]
     return Lessons(learn, *apart)
+
+
+def _new(corpus: Corpus, job: Job, there: Sequence[Any]) -> list[Any]:
+    """Return the samples of a corpus, without texts that are there already."""
+    model = job.source.model
+    samples = distinct(corpus, model, job.options.seed, window_for(model)).samples
+    if model.encoder.modality != "text":
+        return [*samples]
+    seen = {*there}
+    return [text for text in samples if text not in seen]

@@ -1,5 +1,6 @@
 """Healing: closer to the full model on samples held out, the same after a kill, and never worse than the cut."""
 
+import math
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.core.progress import Reporter
-from layerscope.healing.healing import STATE, Plan, heal
+from layerscope.healing.healing import EVALUATIONS, STATE, Plan, heal
 from layerscope.healing.lessons import lessons_of
 from layerscope.healing.outputs import Pupil, distances_on
 from layerscope.inputs import open_corpus
@@ -64,7 +65,11 @@ def test_the_distance_falls_on_samples_held_out(name, tmp_path):
     parts = [set(part) for part in (lessons.learn, lessons.validation, lessons.held)]
     assert sum(map(len, parts)) == len(set.union(*parts)) > 150
     before = distances_on(lessons.held, pair)
-    heal(pair, lessons.learn, lessons.validation, PLAN, tmp_path, Reporter())
+    done = heal(pair, lessons.learn, lessons.validation, PLAN, tmp_path, Reporter())
+    every = math.ceil(done.steps / EVALUATIONS)
+    assert len(done.measured) == 1 + math.ceil(done.step / every) > 3
+    best = distances_on(lessons.validation, pair).mean()
+    assert best == pytest.approx(min(done.measured)) and best < done.measured[0]
     after = distances_on(lessons.held, pair)
     assert len(after) == len(lessons.held) and after.mean() < 0.7 * before.mean()
     embedding, full = (

@@ -1,6 +1,6 @@
 """What is compared of two models, against formulas written out, and the schedule of a healing."""
 
-from itertools import count
+from itertools import chain, count
 from unittest.mock import patch
 
 import numpy as np
@@ -162,10 +162,11 @@ def test_the_steps_fit_into_the_minutes_and_pass_ten_times_at_most(tmp_path):
     pupil = Pupil(model, model, "mean")
 
     def steps(minutes):
-        # each step takes a second by both clocks
+        # each step takes a second by both clocks, the first one more
+        clocks = [chain([-100], count()), chain([-90], count())]
         with (
-            patch.object(healing.time, "perf_counter", count().__next__),
-            patch.object(healing.time, "process_time", count(7).__next__),
+            patch.object(healing.time, "perf_counter", clocks[0].__next__),
+            patch.object(healing.time, "process_time", clocks[1].__next__),
         ):
             return _steps(pupil, samples, Plan(minutes, batch_size=8), weights)
 

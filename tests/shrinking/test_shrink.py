@@ -1,5 +1,6 @@
 """`shrink`: a smaller model within a budget, judged on samples that had no part in anything, also after a kill."""
 
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -19,6 +20,7 @@ from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override
 from layerscope.models.encode import TextEncoder
 from layerscope.shrinking import open_shrunk, pipeline, trials
+from layerscope.shrinking.job import paired
 from layerscope.shrinking.opening import task_of
 from layerscope.shrinking.same_space import fitted_map
 from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, split
@@ -89,6 +91,7 @@ def test_an_encoder(kind, encoder, tmp_path):
     assert (scores.scores["n"] == judged).all()
     if kind == "texts":
         assert scores.table().loc[3].item() == pytest.approx(1)
+        _offers_are_priced_as_measured(shrunk, _task(TEXTS, encoder))
     if kind == "texts":  # the loss and the recall again, by sentence-transformers alone
         full = SentenceTransformer(str(encoder), device="cpu")
         task = _task(DATA[kind](), encoder)
@@ -101,6 +104,19 @@ def test_an_encoder(kind, encoder, tmp_path):
         nearest = [np.argsort(-(rows @ index))[:, :10] for rows in (old, new)]
         hits = [np.isin(*pair).mean() for pair in zip(*nearest, strict=True)]
         assert shrunk.recall == pytest.approx(np.mean(hits), abs=0.02)
+
+
+def _offers_are_priced_as_measured(shrunk, task):
+    """By what the full model gives without the blocks that are not kept, or without the last ones."""
+    full = task.values(task.full, VALIDATION)
+    for offer in shrunk.offers:
+        left_out = [block for block in (1, 2, 3) if block not in offer.kept]
+        loss, error = paired(full, task.without(left_out, VALIDATION))
+        last = range(len(offer.kept) + 1, 4)
+        first_ones, _ = paired(full, task.without(last, VALIDATION))
+        if not np.isnan(offer.cut_loss):
+            assert offer.cut_loss == pytest.approx(loss) and loss <= first_ones + 1e-9
+            assert offer.healed or offer.error == pytest.approx(error)
 
 
 def test_blocks_are_kept_that_know_the_task(tmp_path):
@@ -203,6 +219,24 @@ def test_nothing_that_is_held_out_is_learned_from(encoder, tmp_path):
     assert learned and not {*learned} & (held | validation)
     assert judged[-1] == shrunk.samples == (task.part == HELD).sum()
     assert shrunk.cut_loss > shrunk.loss > 0
+
+
+def test_of_few_texts_built_in_ones_of_like_length_are_learned_from_too(encoder):
+    source = open_source(encoder, None, Override(), LoadOptions())
+    task = _task(TEXTS, encoder)
+    job = SimpleNamespace(
+        source=source, task=task, heal=None, options=SimpleNamespace(seed=0)
+    )
+    own = task.texts(LEARN)
+    lessons = trials._lessons(job)
+    others = lessons.learn[len(own) :]
+    assert lessons.learn[: len(own)] == own and len(others) == trials.ENOUGH
+    longest = sorted(map(len, own))[int(0.9 * len(own))]
+    assert max(map(len, others)) <= longest < max(map(len, own))
+    with patch.object(trials, "ENOUGH", 10):
+        assert len(trials._lessons(job).learn) == 2 * len(own)
+    with patch.object(trials, "FEW", len(own)):
+        assert trials._lessons(job).learn == own
 
 
 def test_a_large_budget_leaves_one_block_and_samples_can_be_fewer(encoder, tmp_path):
