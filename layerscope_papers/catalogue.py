@@ -1,4 +1,4 @@
-"""All recipes: those in the modules of `tracing`, `layers` and `questions`."""
+"""All recipes: those in the modules of `tracing` and `layers`."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,7 +13,7 @@ from layerscope.show import Column, Document, Shown, Table, row
 from layerscope_papers.options import YOURS, Scale
 from layerscope_papers.recipe import WRITTEN, Recipe
 
-PAPERS = ("tracing", "layers", "questions")
+PAPERS = ("tracing", "layers")
 UNRUN = {name: known for name, known in WRITTEN.items() if "claims" not in known}
 """By name: the claim as `title`, and what a recipe for it `needs`."""
 

@@ -26,7 +26,6 @@ WRITTEN: dict[str, dict[str, Any]] = tomllib.loads(
 PAPERS = {
     "T": "Jiang, Zhou, Zhu: Tracing Representation Progression (ICLR 2025)",
     "L": "Skean et al.: Layer by Layer (ICML 2025)",
-    "Q": "Questions that readers of the papers asked",
 }
 """By the first letter of a name."""
 ANYWHERE: Mapping[Scale, None] = {"small": None, "published": None, "paper": None}

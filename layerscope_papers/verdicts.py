@@ -1,10 +1,11 @@
 """Verdicts: a claim held, did not hold or is not decided, depending on where the interval of its statistic lies."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from layerscope_papers.recipe import FEWEST, Claim, Interval
+import numpy as np
+
+from layerscope_papers.recipe import FEWEST, LEVEL, Claim, Interval
 
 Word = Literal["held", "did not hold", "not decided", "not applicable"]
 WORDS: tuple[Word, ...] = ("held", "did not hold", "not decided", "not applicable")
@@ -68,13 +69,24 @@ def _wants(claim: Claim, interval: Interval) -> str:
         return claim.decided_by
     if interval.n < FEWEST:
         return f"at least {FEWEST} {claim.over}"
-    reach = (interval.high - interval.low) / 2
-    gap = abs(interval.value - claim.threshold)
-    needed = (
-        math.ceil(interval.n * (reach / gap) ** 2) + 1
-        if gap > 0 and math.isfinite(reach)
-        else MANY
-    )
-    if needed >= MANY:
+    needed = values_needed(interval, claim.threshold)
+    if needed is None:
         return f"the statistic lies at its threshold: no feasible number of {claim.over} would decide it"
-    return f"about {max(needed, interval.n + 1)} {claim.over}, if the difference stays as it is"
+    return f"about {needed} {claim.over}, if the difference stays as it is"
+
+
+def values_needed(interval: Interval, threshold: float) -> int | None:
+    """Return over how many values the interval around the same value would leave a threshold out, None from MANY on.
+
+    An interval narrows as values grow more by their root, and as Student's t does with fewer of them.
+
+    >>> values_needed(Interval(1.0, -0.5, 2.5, 3), 0.0)  # one more than three values: t is 3.2 then, and no longer 4.3
+    4
+    """
+    from scipy.stats import t
+
+    n = np.arange(interval.n, MANY)
+    narrower = t.ppf((1 + LEVEL) / 2, n - 1) / np.sqrt(n)
+    reach = (interval.high - interval.low) / 2 * narrower / narrower[0]
+    enough = n[1:][reach[1:] < abs(interval.value - threshold)]
+    return int(enough[0]) if len(enough) else None

@@ -75,19 +75,20 @@ class Vision:
 
 SMALL = Vision(
     data="digits",
-    depth=12,
+    depth=8,
     width=64,
     heads=4,
     size=8,
     patch=4,
     epochs=9,
-    batch_size=64,
-    learning_rate=1e-3,
+    batch_size=128,
+    learning_rate=1.5e-3,
     weight_decay=0.05,
     augment=False,
     scheduler="cosine",
     warmup=0.05,
     shifted=True,
+    seeds=12,
 )
 """Reads digits better than one nearest neighbour among the pixels does (98.4 %), and every layer a little better."""
 PAPER = Vision(

@@ -42,7 +42,7 @@ class Shape:
     steps: int = 1500
     batch_size: int = 16
     learning_rate: float = 2e-3
-    seeds: int = 5
+    seeds: int = 10
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from layerscope_papers.vision import (
 )
 
 SHARES = {"half": 2, "three quarters": 3}
-"""Depths of the separate models of T-fig5, in quarters of the full one: 6 and 9 of 12 layers."""
+"""Depths of the separate models of T-fig5, in quarters of the full one: half of the layers, and three quarters."""
 EPSILON = 0.01
 """Definition 3.1: the effective depth is the first layer that classifies all but 1 % of the training images."""
 FITTED = 99.9
@@ -194,13 +194,22 @@ def _sooner(bench: Bench) -> Interval:
     standard = list(map(_by_step, bench.histories(STANDARD)))
     aligned = list(map(_by_step, bench.histories(ALIGNED)))
     near = [NEAR * curve.iloc[-1] for curve in standard]
-    return paired(map(_reached, standard, near), map(_reached, aligned, near))
+    return paired(map(reached, standard, near), map(reached, aligned, near))
 
 
-def _reached(curve: pd.Series, near: float) -> float:
-    """Return the share of a training, in percent, until its accuracy is near enough, all of it if it never is."""
-    steps = [*curve.index[curve >= near], curve.index[-1]]
-    return 100 * float(steps[0]) / float(steps[-1])
+def reached(curve: pd.Series, near: float) -> float:
+    """Return the share of a training, in percent, until its accuracy is near enough, all of it if it never is.
+
+    Between two evaluations accuracy is taken to rise in a straight line.
+
+    >>> reached(pd.Series([10.0, 50.0, 90.0], index=[0, 10, 20]), 70.0)
+    75.0
+    """
+    first = int(np.argmax(curve >= near))
+    if curve.iloc[first] < near:
+        return 100.0
+    around = curve.iloc[max(first - 1, 0) : first + 1]
+    return 100 * float(np.interp(near, around, around.index)) / float(curve.index[-1])
 
 
 def _by_step(history: Run) -> pd.Series:

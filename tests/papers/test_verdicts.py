@@ -50,8 +50,10 @@ def test_an_undecided_claim_says_how_many_values_would_decide_it():
     more = int(wants.split()[1])
     assert more > len(values)
     spread = np.std(values, ddof=1)
-    reach = stats.t.ppf(0.975, more - 1) * spread / math.sqrt(more)
-    assert reach < np.mean(values) * 1.05
+    reach, one_less = (
+        stats.t.ppf(0.975, n - 1) * spread / math.sqrt(n) for n in (more, more - 1)
+    )
+    assert reach < np.mean(values) <= one_less
     assert (
         decide(claim(decided_by="another model"), mean(values)).wants == "another model"
     )

@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope_papers import catalogue
 from layerscope_papers.assets import Assets
 from layerscope_papers.verdicts import decide
-from layerscope_papers.vision import SMALL, Exiting, Predicted
+from layerscope_papers.vision import SMALL, Exiting, Predicted, Vision
 
 DEPTH = 12
 LAYERS = pd.RangeIndex(1, DEPTH + 1)
@@ -88,10 +88,12 @@ class World(Assets):
     """Assets without folders: `about` returns the metrics of a training (objective, options, depth, seed)."""
 
     def __init__(self, about, settings=SMALL):
-        super().__init__(
-            Path("made-up"),
-            replace(settings, seeds=5) if hasattr(settings, "seeds") else settings,
-        )
+        shape = {}
+        if hasattr(settings, "seeds"):
+            shape["seeds"] = 5
+        if isinstance(settings, Vision):
+            shape["depth"] = DEPTH
+        super().__init__(Path("made-up"), replace(settings, **shape))
         self.about = about
 
     def get(self, asset):

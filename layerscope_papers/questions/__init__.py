@@ -1,1 +1,0 @@
-"""Recipes of questions that readers of the papers asked, a module each."""
