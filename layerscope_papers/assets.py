@@ -65,9 +65,9 @@ class Asset(ABC):
     def rests_on(self) -> "tuple[Asset, ...]":
         """The assets that it reads: by default those among its fields."""
         return tuple(
-            found
+            value
             for each in fields(self)
-            if isinstance(found := getattr(self, each.name), Asset)
+            if isinstance(value := getattr(self, each.name), Asset)
         )
 
     def __str__(self) -> str:
@@ -77,12 +77,12 @@ class Asset(ABC):
     @property
     def digest(self) -> str:
         """Hash of what it is made of."""
-        known = (
+        made_of = (
             type(self).__name__,
             FORMAT,
             *((field.name, getattr(self, field.name)) for field in fields(self)),
         )
-        return hashlib.sha256(repr(known).encode()).hexdigest()[:12]
+        return hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]
 
 
 class Assets:
@@ -124,11 +124,11 @@ class Assets:
 
     def missing(self, needed: Iterable[Asset]) -> list[Asset]:
         """Return what is not there yet, each after what it rests on."""
-        found: dict[Asset, None] = {}
+        missing: dict[Asset, None] = {}
         for asset in needed:
             if not self.has(asset):
-                found |= dict.fromkeys((*self.missing(asset.rests_on), asset))
-        return list(found)
+                missing |= dict.fromkeys((*self.missing(asset.rests_on), asset))
+        return list(missing)
 
     def make(
         self, needed: Iterable[Asset], reporter: Reporter, title: str, jobs: int = 1

@@ -41,13 +41,13 @@ def needs(
 ) -> Callable[[Vision], Sequence[Asset]]:
     """Return what a recipe needs: models of these kinds, runs of them with some metrics, reports of their exits."""
 
-    def found(setup: Vision) -> list[Asset]:
+    def needed(setup: Vision) -> list[Asset]:
         models = [model for kind in kinds for model in kind.seeds(setup)]
         runs = [Profiled(model, metrics) for model in models] if metrics else []
         reports = map(exits, models) if exits else ()
         return [*models, *runs, *reports]
 
-    return found
+    return needed
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Bench:
     @property
     def setup(self) -> Vision:
         """The scale."""
-        found: Vision = self.assets.settings
-        return found
+        settings: Vision = self.assets.settings
+        return settings
 
     def folders(self, kind: Kind, asset: Callable[[Trained], Asset]) -> list[Path]:
         """Return the folder of an asset of each seed's model."""
@@ -161,19 +161,19 @@ def trained(
 
     With `metrics` their runs are needed too, and with `exits` the reports of their exits.
     """
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "scales": SCALES,
         "needs": needs(*kinds.values(), metrics=metrics, exits=exits),
     } | about
-    return lambda judge: recipe(name, **known)(
+    return lambda judge: recipe(name, **fields)(
         lambda assets: judge(Bench(assets, kinds, metrics))
     )
 
 
 def at_end(history: Run, metric: str) -> pd.Series:
     """Return a metric of a history by layer at the end of training; similarities are those to the last layer."""
-    found = history.metric(metric)
-    return found if isinstance(found, pd.Series) else found.iloc[:, -1]
+    values = history.metric(metric)
+    return values if isinstance(values, pd.Series) else values.iloc[:, -1]
 
 
 def to_last(run: Run, metric: str = "cosine_similarity") -> pd.Series:

@@ -103,8 +103,8 @@ class Reproduction(Shown):
     @property
     def notes(self) -> list[str]:
         """How data or measures differ from the paper's, and what the judge says of its evidence."""
-        own = [f"{self.recipe.note}."] if self.recipe.note else []
-        return own + list(self.evidence.notes)
+        note = [f"{self.recipe.note}."] if self.recipe.note else []
+        return note + list(self.evidence.notes)
 
     def document(self) -> Document:
         """Return the verdict, each claim with its interval and threshold, and ours beside the printed numbers."""
@@ -133,7 +133,7 @@ class Reproduction(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """Return verdicts with statistic, interval and threshold, numbers, commands and versions, for JSON."""
-        found: dict[str, Any] = jsonable(
+        result: dict[str, Any] = jsonable(
             {
                 "recipe": self.recipe.name,
                 "title": self.recipe.title,
@@ -149,7 +149,7 @@ class Reproduction(Shown):
                 "versions": self.versions,
             }
         )
-        return found
+        return result
 
     def save(self, folder: Path) -> Path:
         """Write result.json, numbers.csv and the pictures into a folder, and return it."""
@@ -204,10 +204,18 @@ class Board(Shown):
 
     def named(self) -> list[tuple[str, Verdict]]:
         """Return all verdicts, each with its recipe's name."""
-        return [named for found in self.reproductions for named in found.named()]
+        return [
+            named
+            for reproduction in self.reproductions
+            for named in reproduction.named()
+        ]
 
     def __getitem__(self, name: str) -> Reproduction:
-        return next(found for found in self.reproductions if found.recipe.name == name)
+        return next(
+            reproduction
+            for reproduction in self.reproductions
+            if reproduction.recipe.name == name
+        )
 
     def document(self) -> Document:
         """Return how many claims held, each claim with its verdict, and for a page the evidence."""
@@ -236,8 +244,8 @@ class Board(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """Return every result as JSON can hold it."""
-        found = [entry.as_dict() for entry in self.reproductions]
-        return {"scale": self.scale, "recipes": found, "lacking": dict(self.lacking)}
+        results = [entry.as_dict() for entry in self.reproductions]
+        return {"scale": self.scale, "recipes": results, "lacking": dict(self.lacking)}
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the board as one HTML page that opens offline, by default `report.html` here."""
@@ -250,12 +258,12 @@ class Board(Shown):
         return write_page("report.html" if path is None else path, text)
 
 
-def _where(*found: Reproduction) -> str:
+def _where(*reproductions: Reproduction) -> str:
     """Return what claims were judged on, in words."""
-    scale = found[0].scale
+    scale = reproductions[0].scale
     if scale != YOURS:
         return f"scale {scale}"
-    settings = found[0].recipe.scales[scale]
+    settings = reproductions[0].recipe.scales[scale]
     return f"{settings.hub} on {settings.data}"
 
 
@@ -290,39 +298,41 @@ LEAD = (
 
 def _claim(verdict: Verdict) -> dict[str, Any]:
     """Return a claim with its statistic, interval and verdict."""
-    found = {"verdict": verdict.word, "would_decide": verdict.wants}
-    return vars(verdict.claim) | vars(verdict.interval) | found
+    decided = {"verdict": verdict.word, "would_decide": verdict.wants}
+    return vars(verdict.claim) | vars(verdict.interval) | decided
 
 
-def _notes(found: Reproduction) -> list[Sentences]:
-    return [Sentences("Notes", tuple(found.notes))] if found.notes else []
+def _notes(reproduction: Reproduction) -> list[Sentences]:
+    return [Sentences("Notes", tuple(reproduction.notes))] if reproduction.notes else []
 
 
 def _has_rows(table: Table) -> bool:
     return bool(table.rows)
 
 
-def _paper(found: Reproduction) -> str:
-    return found.recipe.paper
+def _paper(reproduction: Reproduction) -> str:
+    return reproduction.recipe.paper
 
 
 def _of_paper(group: tuple[str, Iterable[Reproduction]]) -> Section:
     """Return the verdicts on the claims of a paper."""
     paper, recipes = group
     named: list[tuple[str, Verdict]] = []
-    for found in recipes:
-        named += found.named()
+    for reproduction in recipes:
+        named += reproduction.named()
     return Section(file_name(paper), paper, LEAD, (in_words(named),))
 
 
-def _section(found: Reproduction) -> Section:
-    name = found.recipe.name.lower()
-    tables = filter(_has_rows, (in_words(found.named()), numbers(found.numbers())))
+def _section(reproduction: Reproduction) -> Section:
+    name = reproduction.recipe.name.lower()
+    tables = filter(
+        _has_rows, (in_words(reproduction.named()), numbers(reproduction.numbers()))
+    )
     named = (replace(table, name=f"{name}-{table.name}") for table in tables)
     return Section(
         name,
-        f"{found.recipe.name} · {found.summary}",
-        f"{found.recipe.title} ({found.recipe.paper}).",
-        (*named, *found.evidence.plots),
-        tuple(found.notes),
+        f"{reproduction.recipe.name} · {reproduction.summary}",
+        f"{reproduction.recipe.title} ({reproduction.recipe.paper}).",
+        (*named, *reproduction.evidence.plots),
+        tuple(reproduction.notes),
     )

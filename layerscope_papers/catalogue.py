@@ -14,7 +14,7 @@ from layerscope_papers.options import YOURS, Scale
 from layerscope_papers.recipe import WRITTEN, Recipe
 
 PAPERS = ("tracing", "layers")
-UNRUN = {name: known for name, known in WRITTEN.items() if "claims" not in known}
+UNRUN = {name: about for name, about in WRITTEN.items() if "claims" not in about}
 """By name: the claim as `title`, and what a recipe for it `needs`."""
 
 
@@ -25,15 +25,15 @@ def recipes() -> dict[str, Recipe]:
     >>> "T-tab1" in recipes()
     True
     """
-    found: dict[str, Recipe] = {}
+    by_name: dict[str, Recipe] = {}
     for paper in PAPERS:
         package = import_module(f"layerscope_papers.{paper}")
         for module in iter_modules(package.__path__):
             held = vars(import_module(f"{package.__name__}.{module.name}")).values()
-            found |= {
+            by_name |= {
                 recipe.name: recipe for recipe in held if isinstance(recipe, Recipe)
             }
-    return {name: found[name] for name in WRITTEN if name in found}
+    return {name: by_name[name] for name in WRITTEN if name in by_name}
 
 
 def chosen(names: tuple[str, ...], scale: Scale, data: Path | None) -> list[Recipe]:
@@ -43,9 +43,9 @@ def chosen(names: tuple[str, ...], scale: Scale, data: Path | None) -> list[Reci
     """
     if not names:
         missing = dict(lacking(scale, data))
-        return [known for name, known in recipes().items() if name not in missing]
-    found = _named(names)
-    for recipe in found:
+        return [recipe for name, recipe in recipes().items() if name not in missing]
+    named = _named(names)
+    for recipe in named:
         if scale not in recipe.scales:
             others = " or ".join(f"`scale={name!r}`" for name in recipe.scales)
             raise LayerscopeError(
@@ -54,37 +54,39 @@ def chosen(names: tuple[str, ...], scale: Scale, data: Path | None) -> list[Reci
             )
         if lacks := _lacks(recipe, scale, data):
             raise LayerscopeError(f"{recipe.name} lacks {lacks}")
-    return found
+    return named
 
 
 def on_yours(names: tuple[str, ...], model: str, data: str) -> list[Recipe]:
     """Return recipes by name, or all that can, with the settings for a model and data that a user names."""
     able = [recipe for recipe in recipes().values() if recipe.yours is not None]
-    found = []
+    with_settings = []
     for recipe in _named(names) if names else able:
         if recipe.yours is None:
             raise LayerscopeError(
                 f"{recipe.name} makes its own models: {', '.join(other.name for other in able)} take one of yours"
             )
-        found.append(replace(recipe, scales={YOURS: recipe.yours(model, data)}))
-    return found
+        with_settings.append(replace(recipe, scales={YOURS: recipe.yours(model, data)}))
+    return with_settings
 
 
 def _named(names: tuple[str, ...]) -> list[Recipe]:
-    known = recipes()
+    by_name = recipes()
     written = {name.lower(): name for name in WRITTEN}
-    found = {}
+    named = {}
     for given in names:
         name = written.get(given.lower(), given)
         if name in UNRUN:
             raise LayerscopeError(f"{name} is not run: it needs {UNRUN[name]['needs']}")
-        if name not in known:
-            alike = [other for other in known if other[:2].lower() == name[:2].lower()]
+        if name not in by_name:
+            alike = [
+                other for other in by_name if other[:2].lower() == name[:2].lower()
+            ]
             raise LayerscopeError(
-                f"recipe {given!r} does not exist{choices(given, alike or list(known), 'there are')}"
+                f"recipe {given!r} does not exist{choices(given, alike or list(by_name), 'there are')}"
             )
-        found[name] = known[name]
-    return list(found.values())
+        named[name] = by_name[name]
+    return list(named.values())
 
 
 def lacking(scale: Scale, data: Path | None) -> tuple[tuple[str, str], ...]:
@@ -112,8 +114,8 @@ class Listing(Shown):
         claim = Column("claim", "left", wraps=True)
         heads = Column("recipe", "left"), claim, Column("scales", "left")
         rows = []
-        for name, found in recipes().items():
-            rows.append(row(name, found.title, ", ".join(found.scales)))
+        for name, recipe in recipes().items():
+            rows.append(row(name, recipe.title, ", ".join(recipe.scales)))
         missing = Column("not run", "left"), claim, Column("needs", "left", wraps=True)
         others = [row(name, *about.values()) for name, about in UNRUN.items()]
         return Document(
@@ -128,11 +130,11 @@ class Listing(Shown):
         """Return the recipes by name."""
         run: dict[str, Any] = {
             name: {
-                "title": found.title,
-                "paper": found.paper,
-                "scales": list(found.scales),
-                "lacks": found.lacks,
+                "title": recipe.title,
+                "paper": recipe.paper,
+                "scales": list(recipe.scales),
+                "lacks": recipe.lacks,
             }
-            for name, found in recipes().items()
+            for name, recipe in recipes().items()
         }
         return {"recipes": run, "not_run": UNRUN}

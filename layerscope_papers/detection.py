@@ -126,10 +126,12 @@ def ap50_by_layer(
         pixels = pixel_values[start : start + batch_size].to(model.device)
         with torch.no_grad():
             objects = detections(model, pixels)
-        for found, (logits, boxes) in zip(scored, objects, strict=True):
-            found += map(_scored, logits.cpu(), boxes.cpu(), truths)
+        for detections_of_layer, (logits, boxes) in zip(scored, objects, strict=True):
+            detections_of_layer += map(_scored, logits.cpu(), boxes.cpu(), truths)
     positives = sum(len(label["boxes"]) for label in labels)
-    return [_precision(found, positives) for found in scored]
+    return [
+        _precision(detections_of_layer, positives) for detections_of_layer in scored
+    ]
 
 
 def _scored(
@@ -142,8 +144,10 @@ def _scored(
     return sure[order], right_boxes(boxes[order], truth["boxes"])
 
 
-def _precision(found: list[tuple[Tensor, Tensor]], positives: int) -> float:
-    scores, hits = (torch.cat(column).numpy() for column in zip(*found, strict=True))
+def _precision(of_images: list[tuple[Tensor, Tensor]], positives: int) -> float:
+    scores, hits = (
+        torch.cat(column).numpy() for column in zip(*of_images, strict=True)
+    )
     return average_precision(scores, hits, positives)
 
 

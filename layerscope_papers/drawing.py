@@ -80,9 +80,9 @@ def bars(title: str, unit: str, intervals: Mapping[str, Interval]) -> Bars:
         title=title,
         x=Axis(unit),
         rows=tuple(intervals),
-        values=tuple(found.value for found in intervals.values()),
-        low=tuple(found.low for found in intervals.values()),
-        high=tuple(found.high for found in intervals.values()),
+        values=tuple(interval.value for interval in intervals.values()),
+        low=tuple(interval.low for interval in intervals.values()),
+        high=tuple(interval.high for interval in intervals.values()),
         name=file_name(title),
     )
 

@@ -47,17 +47,17 @@ def images(name: str, data: Path | None) -> tuple[Corpus, Corpus]:
     held_out = next(filter(Path.is_dir, map(folder.joinpath, HELD_OUT)), None)
     if held_out and (folder / "train").is_dir():
         return open_corpus(folder / "train"), open_corpus(held_out)
-    found = next(iter(sorted(folder.glob("*"))), None)
-    if found is None:
+    archive = next(iter(sorted(folder.glob("*"))), None)
+    if archive is None:
         raise LayerscopeError(
             f"{str(data)!r} has no folder {name!r} with images: choose another with `data_dir`"
         )
-    whole = open_corpus(found)
+    whole = open_corpus(archive)
     test = np.flatnonzero(["test" in name for name in whole.names]).tolist()
     training = np.setdiff1d(range(len(whole)), test).tolist()
     if not training or not test:
         raise LayerscopeError(
-            f"{str(found)!r} has no training and test images apart: keep them in folders train and test"
+            f"{str(archive)!r} has no training and test images apart: keep them in folders train and test"
         )
     return whole.take(training), whole.take(test)
 
@@ -81,13 +81,13 @@ def changed(
     labels: Sequence[int] | None = None,
 ) -> Corpus:
     """Return images whose pixels are changed, given each image's number, with the labels given or their own."""
-    found = [
+    arrays = [
         change(np.asarray(image, dtype=float), i)
         for i, image in enumerate(corpus.samples)
     ]
     samples = tuple(
         Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8))
-        for pixels in found
+        for pixels in arrays
     )
     return replace(
         corpus,

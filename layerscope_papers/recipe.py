@@ -115,9 +115,9 @@ class Number:
     high: float | None = None
 
     @classmethod
-    def of(cls, quantity: str, found: Interval) -> Self:
+    def of(cls, quantity: str, interval: Interval) -> Self:
         """Return a quantity with its interval."""
-        return cls(quantity, found.value, found.low, found.high)
+        return cls(quantity, interval.value, interval.low, interval.high)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Recipe:
             self.name,
             self.claims,
             self.printed,
-            {name: str(found) for name, found in self.scales.items()},
+            {name: str(settings) for name, settings in self.scales.items()},
         ]
         return hashlib.sha256(
             json.dumps(fixed, default=vars, sort_keys=True).encode()
@@ -192,15 +192,15 @@ def recipe(
     name: str, scales: Mapping[Any, Any], **about: Any
 ) -> Callable[[Judge], Recipe]:
     """Return a decorator that makes a function the judge of what is written of a recipe; `about` are other fields."""
-    known = WRITTEN[name]
-    texts = {field: known[field] for field in ("title", "note") if field in known}
+    entry = WRITTEN[name]
+    texts = {field: entry[field] for field in ("title", "note") if field in entry}
     claims = tuple(
-        _claim(claim, own, known.get("over", ""))
-        for claim, own in known["claims"].items()
+        _claim(claim, about, entry.get("over", ""))
+        for claim, about in entry["claims"].items()
     )
-    lacks = {"published": "values that the authors released"} | known.get("lacks", {})
+    lacks = {"published": "values that the authors released"} | entry.get("lacks", {})
     written = {
-        "printed": tuple(Printed(**own) for own in known.get("printed", ())),
+        "printed": tuple(Printed(**number) for number in entry.get("printed", ())),
         "lacks": {scale: what for scale, what in lacks.items() if scale not in scales},
     }
     return lambda judge: Recipe(
@@ -214,16 +214,16 @@ def recipe(
     )
 
 
-def _claim(name: str, own: Mapping[str, Any], over: str) -> Claim:
-    direction: Literal["above", "below"] = "above" if "above" in own else "below"
+def _claim(name: str, about: Mapping[str, Any], over: str) -> Claim:
+    direction: Literal["above", "below"] = "above" if "above" in about else "below"
     return Claim(
         name,
-        own["sentence"],
-        own["statistic"],
-        own[direction],
+        about["sentence"],
+        about["statistic"],
+        about[direction],
         direction,
-        own.get("over", over),
-        own.get("decided_by", ""),
+        about.get("over", over),
+        about.get("decided_by", ""),
     )
 
 
@@ -243,15 +243,15 @@ def mean(values: Sequence[float]) -> Interval:
     >>> round(found.low, 2), round(found.high, 2)
     (-0.48, 4.48)
     """
-    known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
-    if not len(known):
+    finite = np.asarray(values, dtype=np.float64)
+    finite = finite[np.isfinite(finite)]
+    if not len(finite):
         return Interval(math.nan, math.nan, math.nan, 0)
-    value = float(known.mean())
-    n = len(known)
+    value = float(finite.mean())
+    n = len(finite)
     if n < FEWEST:
         return Interval(value, math.nan, math.nan, n)
-    error = float(known.std(ddof=1)) / math.sqrt(n)
+    error = float(finite.std(ddof=1)) / math.sqrt(n)
     return _around(value, error, freedom=n - 1, n=n)
 
 
@@ -315,11 +315,11 @@ def bootstrap(
     if len(rows) < FEWEST:
         return Interval(float(statistic(rows)), math.nan, math.nan, len(rows))
     draws = np.random.default_rng(seed)
-    found = [
+    statistics = [
         float(statistic(rows[draws.integers(len(rows), size=len(rows))]))
         for _ in range(RESAMPLES)
     ]
-    low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.nanquantile(statistics, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(statistic(rows)), float(low), float(high), len(rows))
 
 

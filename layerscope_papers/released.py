@@ -73,13 +73,13 @@ def curves(
     rows = frame[(frame["metric"] == metric) & (frame["variant"] == variant)]
     for name, value in about.items():
         rows = rows[rows[name] == value]
-    found = rows.pivot_table(
+    values = rows.pivot_table(
         index=["model", "revision", "dataset"],
         columns="layer",
         values="value",
         sort=False,
     ).sort_index(axis=1)
-    return found[np.isfinite(found.where(found.notna(), 0.0)).all(axis=1)]
+    return values[np.isfinite(values.where(values.notna(), 0.0)).all(axis=1)]
 
 
 def blocks(curve: pd.Series) -> pd.Series:
@@ -88,8 +88,8 @@ def blocks(curve: pd.Series) -> pd.Series:
     >>> blocks(pd.Series([9.0, 1.0, 2.0, np.nan])).tolist()
     [1.0, 2.0]
     """
-    known = curve.dropna()
-    return known[known.index > 0]
+    scored = curve.dropna()
+    return scored[scored.index > 0]
 
 
 def thirds(curve: pd.Series) -> pd.Series:

@@ -37,22 +37,22 @@ def counted(words: Iterable[Word]) -> str:
     return ", ".join((first, *rest))
 
 
-def claims(found: Iterable[tuple[str, Verdict]]) -> Table:
+def claims(named: Iterable[tuple[str, Verdict]]) -> Table:
     """Return a row for each verdict of a recipe, short enough for a terminal."""
-    return _table(found, (CLAIM, WORD, *STATISTIC, Column("n", field="n")))
+    return _table(named, (CLAIM, WORD, *STATISTIC, Column("n", field="n")))
 
 
-def in_words(found: Iterable[tuple[str, Verdict]]) -> Table:
+def in_words(named: Iterable[tuple[str, Verdict]]) -> Table:
     """Return a row for each verdict: what the paper says, what was measured, and what would decide it."""
     says = Column("the paper says", "left", wraps=True, field="sentence")
     measured = Column("measured", "left", wraps=True, field="measured")
     wants = Column("would decide it", "left", wraps=True, field="wants")
-    return _table(found, (CLAIM, WORD, says, measured, *STATISTIC, wants))
+    return _table(named, (CLAIM, WORD, says, measured, *STATISTIC, wants))
 
 
-def _table(found: Iterable[tuple[str, Verdict]], columns: tuple[Column, ...]) -> Table:
+def _table(named: Iterable[tuple[str, Verdict]], columns: tuple[Column, ...]) -> Table:
     rows = []
-    for recipe, verdict in found:
+    for recipe, verdict in named:
         claim = verdict.claim
         interval = verdict.interval
         statistic = f"{claim.statistic}; {over(verdict)}"
@@ -74,11 +74,11 @@ def _table(found: Iterable[tuple[str, Verdict]], columns: tuple[Column, ...]) ->
 
 
 def by_paper(
-    found: Iterable[tuple[str, Verdict]], but: Word | None = None
+    named: Iterable[tuple[str, Verdict]], but: Word | None = None
 ) -> Sentences:
     """Return how many claims of each paper held, followed by the claims in words, but for those with a verdict."""
     papers: dict[str, list[tuple[str, Verdict]]] = {}
-    for recipe, verdict in found:
+    for recipe, verdict in named:
         papers.setdefault(PAPERS[recipe[0]], []).append((recipe, verdict))
     lines = []
     for paper, claims in papers.items():
@@ -89,9 +89,9 @@ def by_paper(
     return Sentences("By paper", tuple(lines))
 
 
-def in_sentences(found: Iterable[tuple[str, Verdict]]) -> Sentences:
+def in_sentences(named: Iterable[tuple[str, Verdict]]) -> Sentences:
     """Return claims in words, a sentence each."""
-    return Sentences("Claims in words", tuple(starmap(_sentence, found)))
+    return Sentences("Claims in words", tuple(starmap(_sentence, named)))
 
 
 def _sentence(recipe: str, verdict: Verdict) -> str:

@@ -98,13 +98,13 @@ def reproduce(
             ["scale", "data_dir"], "is that of the paper's models, and `model` is given"
         )
         where = YOURS
-        found = on_yours(named, options.model, options.data)
+        recipes = on_yours(named, options.model, options.data)
     else:
-        found = chosen(named, options.scale, options.data_dir)
+        recipes = chosen(named, options.scale, options.data_dir)
     reporter = reporting(options.progress)
     plans = [
         (recipe, Assets(folder / "assets", recipe.scales[where], images))
-        for recipe in found
+        for recipe in recipes
     ]
     missing = {
         a.path(need): need

@@ -66,8 +66,8 @@ def by_architecture(assets: Assets) -> Evidence:
     for model in released.PYTHIA:
         by_data = depths.xs(model, level="model")
         intervals[model] = mean(by_data.tolist())
-    known = [*released.PARAMETERS, *BIDIRECTIONAL, *released.MAMBA]
-    depth = depths.xs("wikitext", level="dataset").reindex(known).dropna()
+    models = [*released.PARAMETERS, *BIDIRECTIONAL, *released.MAMBA]
+    depth = depths.xs("wikitext", level="dataset").reindex(models).dropna()
     level = _on_wikitext(frame, "prompt_entropy", "maxEntropy").apply(_level, axis=1)
     sizes = depth.reindex(released.PARAMETERS).dropna()
     mamba = depth.reindex(released.MAMBA).dropna()
@@ -101,10 +101,10 @@ def _architectures(frame: pd.DataFrame) -> Iterator[Chart]:
 def _gaps(frame: pd.DataFrame) -> list[str]:
     """Return a sentence for each of the models drawn whose curvature has no value at some layers."""
     curves = _on_wikitext(frame, "curvature", "raw").reindex(ARCHITECTURES)
-    known = curves.loc[:, 1:].notna().sum(axis=1)
+    scored = curves.loc[:, 1:].notna().sum(axis=1)
     entropy = _on_wikitext(frame, "prompt_entropy", "maxEntropy").loc[:, 1:]
     notes = []
-    for model, count in known.items():
+    for model, count in scored.items():
         depth = int(entropy.loc[model].count())
         if count < depth:
             notes.append(

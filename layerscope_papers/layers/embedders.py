@@ -49,17 +49,17 @@ def tuned_to_embed(assets: Assets) -> Evidence:
     for name, run in runs.items():
         losses[name] = run.metric(INVARIANCE).loc[1:]
         entropies[name] = by_sample(run)["raw"].loc[:, 1:]
-    found = {}
+    intervals = {}
     for name in runs:
         if name == BASE:
             continue
         lower = losses[name] - losses[BASE]
-        found[f"invariance {name}"] = mean(lower.tolist())
+        intervals[f"invariance {name}"] = mean(lower.tolist())
         change = entropies[name] - entropies[BASE]
-        found[f"entropy {name}"] = over_texts(change.mean(axis=1))
+        intervals[f"entropy {name}"] = over_texts(change.mean(axis=1))
     by_layer = {name: table.mean() for name, table in entropies.items()}
     plots = [
         drawing.chart("InfoNCE by layer", "nats", losses),
         drawing.chart("Prompt entropy by layer", "nats", by_layer),
     ]
-    return Evidence(found, plots=plots)
+    return Evidence(intervals, plots=plots)

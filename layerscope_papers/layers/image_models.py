@@ -98,7 +98,7 @@ def by_objective(assets: Assets) -> Evidence:
     by_image = [
         valleys(by_sample(runs[model])["raw"]) for model in setup.autoregressive
     ]
-    found = {
+    intervals = {
         "valley": mean(pd.concat(by_image, axis=1).mean(axis=1).tolist()),
         "steady": mean([_rise(entropy[model]) for model in setup.others]),
         "accuracy": mean(list(map(_rise, accuracy.values()))),
@@ -111,7 +111,7 @@ def by_objective(assets: Assets) -> Evidence:
         drawing.chart("Dataset entropy by depth", "nats", entropy, by_depth=True),
         drawing.chart("Linear probe by depth", "accuracy", accuracy, by_depth=True),
     ]
-    return Evidence(found, numbers, plots)
+    return Evidence(intervals, numbers, plots)
 
 
 def _rise(curve: pd.Series) -> float:

@@ -58,13 +58,13 @@ def gains(table: pd.DataFrame) -> list[float]:
 
     In percentage points; `table` is layers × tasks. Layer 0 and the last layer are not candidates.
     """
-    found = []
+    gains = []
     for task in table:
         others = _middle(table).drop(columns=task)
         chosen = others.mean(axis=1).idxmax()
         gain = table.loc[chosen, task] - table[task].iloc[-1]
-        found.append(100 * float(gain))
-    return found
+        gains.append(100 * float(gain))
+    return gains
 
 
 def _middle(table: pd.DataFrame) -> pd.DataFrame:
@@ -132,8 +132,8 @@ def _summary(table: pd.DataFrame) -> dict[str, float]:
         "best layer of each task": 100 * table.max().mean(),
         "tasks with a better middle layer [%]": 100 * surpassed.mean(),
     }
-    known: dict[str, float] = pd.Series(summary, dtype=float).dropna().to_dict()
-    return known
+    present: dict[str, float] = pd.Series(summary, dtype=float).dropna().to_dict()
+    return present
 
 
 @recipe("L-fig3", scales=released.SCALES)
@@ -157,12 +157,14 @@ def metrics_that_follow(assets: Assets) -> Evidence:
     plots = []
     numbers = []
     for label, statistic in STATISTICS.items():
-        found = {}
+        intervals = {}
         for name, curve in zip(METRICS, values, strict=True):
-            found[name] = bootstrap(tasks, partial(_with_mean, statistic, curve))
+            intervals[name] = bootstrap(tasks, partial(_with_mean, statistic, curve))
             title = f"{label} of {name} with the mean score"
-            numbers.append(Number.of(title, found[name]))
-        plots.append(drawing.bars(f"{label} with the mean MTEB score", label, found))
+            numbers.append(Number.of(title, intervals[name]))
+        plots.append(
+            drawing.bars(f"{label} with the mean MTEB score", label, intervals)
+        )
     intervals = {
         "lead": bootstrap(tasks, partial(_lead, values)),
         "strongest": bootstrap(tasks, partial(_strongest, values)),
@@ -227,17 +229,19 @@ def chosen_without_labels(assets: Assets) -> Evidence:
         .set_index(["metric", "extremum"])["layer"]
     )
     table = 100 * _table(evaluation, MODEL)
-    found = {}
+    intervals = {}
     for metric, correlation in fitted.items():
         extremum = "minimum" if correlation < 0 else "maximum"
         layers = chosen[metric, extremum]
         gain = table.loc[layers] - table.iloc[-1]
-        found[metric] = mean(gain.tolist())
+        intervals[metric] = mean(gain.tolist())
     numbers = []
     of_last = float(table.iloc[-1].mean())
-    for name, gain in found.items():
+    for name, gain in intervals.items():
         share = 100 * gain.value / of_last
         numbers.append(Number.of(f"gain by {name} [points]", gain))
         numbers.append(Number(f"gain by {name} [%]", share))
-    plot = drawing.bars("Gain over the last layer", "points", found)
-    return Evidence({"dime": found["dime"]}, numbers, [plot], released.flagged(frame))
+    plot = drawing.bars("Gain over the last layer", "points", intervals)
+    return Evidence(
+        {"dime": intervals["dime"]}, numbers, [plot], released.flagged(frame)
+    )

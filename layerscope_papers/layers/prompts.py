@@ -67,7 +67,7 @@ def changed_texts(assets: Assets) -> Evidence:
     """
     plain = entropy(assets)["raw"]
     early, middle, _ = np.array_split(plain.columns[1:], 3)
-    found = {}
+    intervals = {}
     plots = []
     for claim, option, layers in (
         ("repeated", "repeat_tokens", middle),
@@ -79,14 +79,14 @@ def changed_texts(assets: Assets) -> Evidence:
             curves[f"{share:.0%}"] = changed.mean()
         # at the largest share
         change = (changed - plain)[layers]
-        found[claim] = over_texts(change.mean(axis=1))
+        intervals[claim] = over_texts(change.mean(axis=1))
         plots.append(drawing.chart(f"{claim.capitalize()} tokens", "nats", curves))
     lengths = _by_length(assets, assets.settings)
-    found["longer"] = over_texts(lengths[LENGTHS[-1]] - lengths[LENGTHS[0]])
+    intervals["longer"] = over_texts(lengths[LENGTHS[-1]] - lengths[LENGTHS[0]])
     rises = lengths.diff(axis=1).iloc[:, 1:]
     is_smaller = rises.diff(axis=1).iloc[:, 1:] < 0
-    found["falling"] = over_texts(is_smaller.mean(axis=1))
-    return Evidence(found, plots=plots)
+    intervals["falling"] = over_texts(is_smaller.mean(axis=1))
+    return Evidence(intervals, plots=plots)
 
 
 def _by_length(assets: Assets, setup: Language) -> pd.DataFrame:
@@ -94,12 +94,12 @@ def _by_length(assets: Assets, setup: Language) -> pd.DataFrame:
 
     Texts that are too short for the longest beginning are left out.
     """
-    found = {}
+    by_length = {}
     for length in LENGTHS:
         by_site = entropy(assets, ("max_length", length), setup=setup)
         layers = by_site["raw"].iloc[:, 1:]
-        found[length] = layers.mean(axis=1)
-    return pd.concat(found, axis=1).dropna()
+        by_length[length] = layers.mean(axis=1)
+    return pd.concat(by_length, axis=1).dropna()
 
 
 def _read_at_lengths(setups: Sequence[Language]) -> list[Read]:
@@ -144,21 +144,21 @@ def residual_additions(assets: Assets) -> Evidence:
     added (attn), and the MLP's output and the end of the block (mlp). A model whose blocks end
     without a valley has none that an addition could bring.
     """
-    found = entropy(assets, *SUBLAYERS)
-    of_block = found["raw"].iloc[:, 1:]
+    entropies = entropy(assets, *SUBLAYERS)
+    of_block = entropies["raw"].iloc[:, 1:]
     # the block's end is its last addition
     branches = {
-        "attn": (found["attn"], found["attn_residual"]),
-        "mlp": (found["mlp"], of_block),
+        "attn": (entropies["attn"], entropies["attn_residual"]),
+        "mlp": (entropies["mlp"], of_block),
     }
     deeper = {}
     for name, (branch, after) in branches.items():
         deeper[name] = over_texts(valleys(after) - valleys(branch))
-    depth = over_texts(valleys(found["raw"]))
+    depth = over_texts(valleys(entropies["raw"]))
     curves = {
-        "attention": found["attn"].mean(),
-        "after attention": found["attn_residual"].mean(),
-        "MLP": found["mlp"].mean(),
+        "attention": entropies["attn"].mean(),
+        "after attention": entropies["attn_residual"].mean(),
+        "MLP": entropies["mlp"].mean(),
         "block": of_block.mean(),
     }
     return Evidence(
@@ -185,11 +185,11 @@ def scaled_rows(assets: Assets) -> Evidence:
     by_rows = {}
     for name, options in ROWS.items():
         by_rows[name] = entropy(assets, *options)["raw"]
-    found = {name: over_texts(valleys(curves)) for name, curves in by_rows.items()}
+    intervals = {name: over_texts(valleys(curves)) for name, curves in by_rows.items()}
     means = {name: curves.mean() for name, curves in by_rows.items()}
-    flat = all(interval.low <= 0 for interval in found.values())
+    flat = all(interval.low <= 0 for interval in intervals.values())
     return Evidence(
-        found,
+        intervals,
         plots=[drawing.chart("Prompt entropy by layer", "nats", means)],
-        inapplicable=dict.fromkeys(found, NO_VALLEY) if flat else {},
+        inapplicable=dict.fromkeys(intervals, NO_VALLEY) if flat else {},
     )

@@ -69,22 +69,25 @@ def shared_information(assets: Assets) -> Evidence:
     draws = np.random.default_rng(0)
     gaps = []
     beyond = []
-    found = {}
+    bounds_by_count = {}
     for count in SYMBOLS:
         batches = [draws.integers(count, size=N) for _ in range(BATCHES)]
         bounds = np.array([bound(symbols) for symbols in batches])
         gaps.append(bounds - math.log(count))
-        found[f"{count} symbols"] = mean(list(bounds))
+        bounds_by_count[f"{count} symbols"] = mean(list(bounds))
         directions = draws.normal(size=(count, NARROW))
         for states in (np.eye(WIDTH), directions):
             beyond += [
                 information(symbols) - _entropy(states[symbols]) for symbols in batches
             ]
     most = max(gaps, key=lambda gap: float(gap.mean()))
-    plot = drawing.bars("log N − InfoNCE", "nats", found)
+    plot = drawing.bars("log N − InfoNCE", "nats", bounds_by_count)
     return Evidence(
         {"bound": mean(list(most)), "entropy": exact(max(beyond))},
-        [Number.of(f"log N − InfoNCE, {name}", bound) for name, bound in found.items()],
+        [
+            Number.of(f"log N − InfoNCE, {name}", bound)
+            for name, bound in bounds_by_count.items()
+        ],
         [plot],
         [
             "The bound holds for Shannon's entropy; S₁ is as large only where different symbols have orthogonal states."

@@ -114,10 +114,12 @@ def detector(shape: Shape, seed: int) -> Any:
 
 def ap50(assets: Assets, asset: Detector) -> pd.Series:
     """Return the AP50 of a detector's decoder layers, percent."""
-    found = json.loads((assets.get(asset) / "ap50.json").read_text(encoding="utf-8"))[
-        "ap50"
-    ]
-    return pd.Series([100 * value for value in found], index=range(1, len(found) + 1))
+    precisions = json.loads(
+        (assets.get(asset) / "ap50.json").read_text(encoding="utf-8")
+    )["ap50"]
+    return pd.Series(
+        [100 * value for value in precisions], index=range(1, len(precisions) + 1)
+    )
 
 
 @recipe(
@@ -139,7 +141,7 @@ def earlier_detections(assets: Assets) -> Evidence:
         for name, every in KINDS.items()
     }
     gains = list(map(sub, *curves.values()))
-    found = {"earlier": before_last(gains), "last": at_last(gains)}
+    intervals = {"earlier": before_last(gains), "last": at_last(gains)}
     return Evidence(
-        found, plots=[drawing.mean_chart("AP50 by decoder layer", "%", curves)]
+        intervals, plots=[drawing.mean_chart("AP50 by decoder layer", "%", curves)]
     )

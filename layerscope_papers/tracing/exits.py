@@ -27,8 +27,8 @@ def exits_by_confidence(bench: Bench) -> Evidence:
     - last, early: at one threshold for all models, as the figure counts samples.
     """
     reports = {name: bench.exits(kind, Confident) for name, kind in bench.kinds.items()}
-    speeds = {name: list(map(_speed, found)) for name, found in reports.items()}
-    shares = {name: list(map(_leaving, found)) for name, found in reports.items()}
+    speeds = {name: list(map(_speed, of_seeds)) for name, of_seeds in reports.items()}
+    shares = {name: list(map(_leaving, of_seeds)) for name, of_seeds in reports.items()}
     half = bench.setup.depth // 2
     ratios = map(truediv, speeds["aligned"], speeds["a classifier per layer"])
     return Evidence(
@@ -39,8 +39,8 @@ def exits_by_confidence(bench: Bench) -> Evidence:
             "early": mean([of.loc[:half].sum() for of in shares["aligned"]]),
         },
         [
-            Number(f"speed-up by depth, {name}", mean(found).value)
-            for name, found in speeds.items()
+            Number(f"speed-up by depth, {name}", mean(of_seeds).value)
+            for name, of_seeds in speeds.items()
         ],
         [drawing.mean_chart("Samples that leave at each layer", "share", shares)],
     )
@@ -84,11 +84,11 @@ def _rise(table: pd.DataFrame) -> float:
 
 def _by_depth(report: ExitReport) -> pd.DataFrame:
     """Return accuracy in percent, measured speed-up and size by layer."""
-    found = report.depths.set_index("layer")
+    by_layer = report.depths.set_index("layer")
     return pd.DataFrame(
         {
-            "accuracy": 100 * found["accuracy"],
-            "speed": found["measured"],
-            "MB": found["parameters"] * BYTES / 1e6,
+            "accuracy": 100 * by_layer["accuracy"],
+            "speed": by_layer["measured"],
+            "MB": by_layer["parameters"] * BYTES / 1e6,
         }
     )

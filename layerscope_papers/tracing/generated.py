@@ -58,17 +58,17 @@ def needed(asset: Callable[[Speaker], Asset]) -> Callable[[Language], list[Asset
 @recipe("T-fig9", scales={"small": SMALL, "paper": PAPER}, needs=needed(Spoken))
 def generated(assets: Assets) -> Evidence:
     """Compare each measure seed by seed, on average over the layers before the last."""
-    found = {}
+    intervals = {}
     plots = []
     for name, unit in UNITS.items():
         curves = {}
         for objective, of in models(assets.settings).items():
             curves[objective] = [_by_layer(assets, model, name) for model in of]
-        found[name] = before_last(map(sub, curves["aligned"], curves["standard"]))
+        intervals[name] = before_last(map(sub, curves["aligned"], curves["standard"]))
         plots.append(
             drawing.mean_chart(f"{name.capitalize()} of text by layer", unit, curves)
         )
-    return Evidence(found, plots=plots)
+    return Evidence(intervals, plots=plots)
 
 
 def _by_layer(assets: Assets, model: Speaker, measure: str) -> pd.Series:

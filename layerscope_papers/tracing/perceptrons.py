@@ -138,7 +138,7 @@ def misled(assets: Assets) -> Evidence:
         }
     (cosine, cka, _) = curves["with residual connections"].values()
     plain = curves["without residual connections"]
-    found = {
+    intervals = {
         "agree": mean(
             [
                 a.iloc[:-1].corr(b.iloc[:-1], "spearman")
@@ -154,4 +154,4 @@ def misled(assets: Assets) -> Evidence:
         drawing.mean_chart(f"A perceptron {name}", similarity, by_label)
         for name, by_label in curves.items()
     ]
-    return Evidence(found, plots=plots)
+    return Evidence(intervals, plots=plots)

@@ -59,13 +59,13 @@ def closer_to_the_last(bench: Bench) -> Evidence:
     cosines = {
         name: [to_last(run) for run in bench.runs(kind)] for name, kind in BOTH.items()
     }
-    found = {
+    intervals = {
         "cosine": before_last(map(sub, cosines["aligned"], cosines["standard"])),
         "accuracy": before_last(bench.gains(ALIGNED, STANDARD, ACCURACY)),
         "saturation": before_last(bench.gains(ALIGNED, STANDARD, "saturated")),
     }
     return Evidence(
-        found,
+        intervals,
         plots=[
             drawing.mean_chart(
                 "Cosine similarity to the last layer", "cosine, centred", cosines
@@ -90,7 +90,7 @@ def cosine_against_cka(bench: Bench) -> Evidence:
     cka = [to_last(run, "cka") for run in runs]
     accuracy = bench.curves(STANDARD, ACCURACY)
     pairs = [run.metric("cosine_similarity") for run in runs]
-    found = {
+    intervals = {
         "cka": mean(list(map(_rho, map(_earlier, cosine, cka)))),
         "accuracy": mean(list(map(_rho, map(_earlier, cosine, accuracy)))),
         "positive": mean([100 * _not_negative(table) for table in pairs]),
@@ -100,7 +100,7 @@ def cosine_against_cka(bench: Bench) -> Evidence:
     shares = [curve / 100 for curve in accuracy]
     curves = {"cosine, centred": cosine, "CKA, biased": cka, "accuracy": shares}
     return Evidence(
-        found,
+        intervals,
         plots=[
             drawing.mean_chart(
                 "Similarity to the last layer, and accuracy",
@@ -117,8 +117,8 @@ def cosine_against_cka(bench: Bench) -> Evidence:
 def _blocks(table: pd.DataFrame) -> npt.NDArray[np.float64]:
     """Return the similarities of layers 1 … L, without the state after the final norm."""
     layers = numbered(table.iloc[:, -1]).index
-    found: npt.NDArray[np.float64] = table.loc[layers, layers].to_numpy()
-    return found
+    square: npt.NDArray[np.float64] = table.loc[layers, layers].to_numpy()
+    return square
 
 
 def _not_negative(table: pd.DataFrame) -> float:
@@ -152,11 +152,13 @@ def cosine_by_sample(bench: Bench) -> Evidence:
     cosines = [
         metrics.cosine_to(states)[:, 1:-1].numpy() for states in bench.states(STANDARD)
     ]
-    medians = [pd.Series(np.median(found, axis=0)) for found in cosines]
-    least = min(float(found.min()) for found in cosines)
+    medians = [pd.Series(np.median(of_seed, axis=0)) for of_seed in cosines]
+    least = min(float(of_seed.min()) for of_seed in cosines)
     return Evidence(
         {
-            "negative": mean([100 * float((found < 0).mean()) for found in cosines]),
+            "negative": mean(
+                [100 * float((of_seed < 0).mean()) for of_seed in cosines]
+            ),
             "rises": mean(
                 [each.corr(each.index.to_series(), "spearman") for each in medians]
             ),
@@ -176,16 +178,16 @@ def cosine_by_sample(bench: Bench) -> Evidence:
 @trained("T-fig11", kinds=ONE, metrics=METRICS)
 def neighbours(bench: Bench) -> Evidence:
     """Count samples and blocks whose input and output are alike, and whose skip connection outweighs the branch."""
-    states = [found[:, 1:] for found in bench.states(STANDARD)]
+    states = [of_seed[:, 1:] for of_seed in bench.states(STANDARD)]
     measured = {"cosine": map(_of_neighbours, states), "ratio": map(norm_ratio, states)}
-    found = {}
+    intervals = {}
     plots = []
     for name, values in measured.items():
         of_seed = list(values)
         above, title, unit = SHOWN[name]
-        found[name] = mean([100 * float((each > above).mean()) for each in of_seed])
+        intervals[name] = mean([100 * float((each > above).mean()) for each in of_seed])
         plots.append(drawing.quantiles(title, unit, of_seed[0], first=2))
-    return Evidence(found, plots=plots)
+    return Evidence(intervals, plots=plots)
 
 
 def _of_neighbours(states: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
@@ -193,8 +195,8 @@ def _of_neighbours(states: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     centred = states - states.mean(axis=0)
     lengths = np.linalg.norm(centred, axis=-1)
     products = (centred[:, :-1] * centred[:, 1:]).sum(axis=-1)
-    found: npt.NDArray[np.float64] = products / (lengths[:, :-1] * lengths[:, 1:])
-    return found
+    cosines: npt.NDArray[np.float64] = products / (lengths[:, :-1] * lengths[:, 1:])
+    return cosines
 
 
 @trained("T-thm1", metrics=METRICS)
@@ -267,12 +269,12 @@ def label_probability_rises(bench: Bench) -> Evidence:
     the cosine to the last state rises; the others are not counted. It assumes collapse of the last
     layer, and its proof states of about the same norm: both are numbers.
     """
-    found = {}
+    intervals = {}
     numbers = []
     for name, kind in BOTH.items():
         states = bench.states(kind)
         shares = map(_rises_with_similarity, states, bench.label_probabilities(kind))
-        found[f"rises {name}"] = mean([100 * share for share in shares])
+        intervals[f"rises {name}"] = mean([100 * share for share in shares])
         nc1 = [
             c.corr(c.index.to_series(), "spearman") for c in bench.curves(kind, "nc1")
         ]
@@ -285,7 +287,7 @@ def label_probability_rises(bench: Bench) -> Evidence:
             ),
         ]
     return Evidence(
-        found,
+        intervals,
         numbers,
         plots=[bench.chart("Probability of the label by layer", "label_probability")],
     )

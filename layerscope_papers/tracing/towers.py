@@ -181,18 +181,18 @@ def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
     return model.eval(), tokenizer
 
 
-def _squares(found: Comparison) -> list[pd.DataFrame]:
+def _squares(comparison: Comparison) -> list[pd.DataFrame]:
     """Return centred cosines within vision, within text and across, layers 1 … L; at layer 0 all images are alike."""
     pairs = ((0, 0), (1, 1), (0, 1))
     return [
-        found.similarity(a, b, "cosine_similarity", "centered").iloc[1:, 1:]
+        comparison.similarity(a, b, "cosine_similarity", "centered").iloc[1:, 1:]
         for a, b in pairs
     ]
 
 
-def _rises(found: Comparison) -> dict[str, float]:
+def _rises(comparison: Comparison) -> dict[str, float]:
     """Return how similarity to the tower's last layer goes with depth, and to the other tower's."""
-    vision, text, across = (square.to_numpy() for square in _squares(found))
+    vision, text, across = (square.to_numpy() for square in _squares(comparison))
     both_ways = _rise(across[:, -1]), _rise(across[-1])
     return {
         "within vision": _rise(vision[:-1, -1]),
@@ -227,11 +227,12 @@ def towers_apart(assets: Assets) -> Evidence:
         open_comparison(assets.get(Towers(shape, model)) / "comparison")
         for model in shape.models
     ]
-    rises = pd.DataFrame([_rises(found) for found in models])
+    rises = pd.DataFrame([_rises(comparison) for comparison in models])
     gaps = [
-        float(found.similarity(metric="modality_gap").iloc[-1, -1]) for found in models
+        float(comparison.similarity(metric="modality_gap").iloc[-1, -1])
+        for comparison in models
     ]
-    centred = [float(_squares(found)[-1].iloc[-1, -1]) for found in models]
+    centred = [float(_squares(comparison)[-1].iloc[-1, -1]) for comparison in models]
     numbers = [
         Number.of(
             "distance between the centres of images and captions, last layers",

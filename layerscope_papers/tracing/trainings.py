@@ -156,7 +156,7 @@ def effective_depth(bench: Bench) -> Evidence:
         for name, curves in learnt.items()
     }
     aligned = bench.curves(ALIGNED, ACCURACY)
-    found = {
+    intervals = {
         "depth": paired(depths["standard"], depths["aligned"]),
         "monotone": mean([float(curve.diff().min()) for curve in aligned]),
         "convergence": _sooner(bench),
@@ -168,7 +168,7 @@ def effective_depth(bench: Bench) -> Evidence:
             100 * float(curve.iloc[-1]) for curve in bench.training_accuracy(kind)
         ]
         cut = [100 * float(curve.loc[kind.depth]) for curve in learnt["aligned"]]
-        found[name] = paired(cut, separate)
+        intervals[name] = paired(cut, separate)
         if mean(separate).value > FITTED:
             inapplicable[name] = NOTHING_TO_GAIN
         title = f"training accuracy of a separate model of {count(kind.depth or 0, 'layer')} [%]"
@@ -182,7 +182,7 @@ def effective_depth(bench: Bench) -> Evidence:
         for name, curves in learnt.items()
     }
     return Evidence(
-        found,
+        intervals,
         numbers,
         [drawing.chart("Accuracy on training images by layer", "%", averages)],
         inapplicable=inapplicable,
@@ -317,10 +317,10 @@ def cka_regulariser(bench: Bench) -> Evidence:
 
 def _gains(bench: Bench, **compared: tuple[Kind, Kind]) -> Evidence:
     """Return by claim what one training gains in accuracy over another before the last layer."""
-    found = {}
+    intervals = {}
     for claim, (one, other) in compared.items():
-        found[claim] = before_last(bench.gains(one, other, ACCURACY))
-    return Evidence(found, plots=[bench.chart("Accuracy by layer", ACCURACY)])
+        intervals[claim] = before_last(bench.gains(one, other, ACCURACY))
+    return Evidence(intervals, plots=[bench.chart("Accuracy by layer", ACCURACY)])
 
 
 @trained(

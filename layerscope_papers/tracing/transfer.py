@@ -102,7 +102,7 @@ def _kinds(setup: Vision) -> list[str]:
 )
 def transfer(bench: Bench) -> Evidence:
     """Compare aligned and standard training seed by seed, before the last layer; show the last one beside it."""
-    found = {}
+    intervals = {}
     plots = []
     numbers = []
     kinds = _kinds(bench.setup)
@@ -118,15 +118,15 @@ def transfer(bench: Bench) -> Evidence:
             for name, training in BOTH.items()
         }
         gains = list(map(sub, curves["aligned"], curves["standard"]))
-        found[NAMES[kind]] = before_last(gains)
+        intervals[NAMES[kind]] = before_last(gains)
         title = f"{'Linear probe, ' if kind in TASKS else 'Accuracy on images '}{kind}"
         plots.append(drawing.mean_chart(title, "%", curves))
         numbers.append(
             Number.of(f"{title}: gain at the last layer [points]", at_last(gains))
         )
-    missing = {NAMES[kind] for kind in KINDS} - set(found)
+    missing = {NAMES[kind] for kind in KINDS} - set(intervals)
     return Evidence(
-        found | dict.fromkeys(missing, mean([])),
+        intervals | dict.fromkeys(missing, mean([])),
         numbers,
         plots,
         inapplicable=dict.fromkeys(

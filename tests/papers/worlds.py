@@ -88,12 +88,11 @@ class World(Assets):
     """Assets without folders: `about` returns the metrics of a training (objective, options, depth, seed)."""
 
     def __init__(self, about, settings=SMALL):
-        shape = {}
         if hasattr(settings, "seeds"):
-            shape["seeds"] = 5
+            settings = replace(settings, seeds=5)
         if isinstance(settings, Vision):
-            shape["depth"] = DEPTH
-        super().__init__(Path("made-up"), replace(settings, **shape))
+            settings = replace(settings, depth=DEPTH)
+        super().__init__(Path("made-up"), settings)
         self.about = about
 
     def get(self, asset):
