@@ -326,10 +326,10 @@ def probe_ids(module: Any, rows: int, tokens: int) -> Tensor:
 
 
 def refusal(module: Any, why: str) -> LayerscopeError:
-    """Return the error for a model that cannot speculate on itself."""
+    """Return the error for a model that can neither speculate on itself nor leave some tokens to early blocks."""
     name = type(module).__name__
     return LayerscopeError(
-        f"self-speculation does not work with {name}, {why}: decode plainly, without drafts"
+        f"self-speculation and exits for next tokens do not work with {name}, {why}: decode plainly"
     )
 
 

@@ -122,7 +122,7 @@ def test_sampling_and_models_that_cannot_be_split_are_refused():
         model.generate(
             ids, do_sample=True, custom_generate=NextTokenExits(model, 1, 0.5)
         )
-    with pytest.raises(LayerscopeError, match="self-speculation does not work"):
+    with pytest.raises(LayerscopeError, match="exits for next tokens do not work"):
         NextTokenExits(zoo.mamba(), 1, 0.5)
 
 

@@ -311,7 +311,7 @@ REFUSED = [
 def test_models_that_cannot_draft(make, why):
     with pytest.raises(
         LayerscopeError,
-        match=f"^self-speculation does not work with {why}.*: decode plainly",
+        match=f"^self-speculation and exits for next tokens do not work with {why}.*: decode plainly",
     ):
         SelfSpeculation(loud(make()), 2)
 
