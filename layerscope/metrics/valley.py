@@ -52,12 +52,22 @@ def valley(tokens: Array | Tokens, mask: Array | None = None) -> Valley:
     (0.999, 30.0)
     """
     tokens = Tokens.of(tokens, mask)
-    used = tokens.real
-    if tokens.used is not None:
-        used = real_mask(tokens.states, tokens.used)
+    return _of_some(tokens, tokens.real)
+
+
+def valley_without_sinks(tokens: Tokens) -> Valley:
+    """Return the same of the tokens that are no sinks; norms are still over the median of all.
+
+    >>> massive = Tokens(torch.tensor([[30.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    >>> round(valley_without_sinks(massive).first_singular.item(), 3)
+    0.5
+    """
+    return _of_some(tokens, tokens.real & ~tokens.sinks)
+
+
+def _of_some(tokens: Tokens, used: Tensor) -> Valley:
     count = used.sum(-1)
-    # a token is finite where its norm is: far fewer numbers to look at
-    shares = _shares(tokens.states, used & torch.isfinite(tokens.norms))
+    shares = _shares(tokens, used)
     limit = count.clamp(max=tokens.states.shape[-1]).double().log()
     real_norms = tokens.norms.masked_fill(~used, 0.0)
     first = used.int().argmax(-1, keepdim=True)
@@ -72,17 +82,35 @@ def valley(tokens: Array | Tokens, mask: Array | None = None) -> Valley:
     return Valley(*(part.double().masked_fill(undefined, torch.nan) for part in parts))
 
 
-def _shares(states: Tensor, used: Tensor) -> Tensor:
-    """Return the share of each squared singular value of the used tokens in their sum, ascending `[..., min(T, D)]`.
-
-    In float64: beside one massive token float32 has lost the others.
-    """
-    if not bool(used.all()):
-        states = states.masked_fill(~used[..., None], 0.0)
-    gram = small_gram(states.double())
+def _shares(tokens: Tokens, used: Tensor) -> Tensor:
+    """Return the share of each squared singular value of the used tokens in their sum, ascending `[..., min(T, D)]`."""
+    gram = tokens.once(_gram)
+    length, width = tokens.states.shape[-2:]
+    if length < width:
+        among_used = used[..., None] & used[..., None, :]
+        gram = gram.masked_fill(~among_used, 0.0)
+    elif not bool(used.all()):
+        gram = small_gram(_kept(tokens, used).double())
     (values,) = eigenvalues([gram.reshape(-1, *gram.shape[-2:])])
     values = values.view(gram.shape[:-1])
     return values / values.sum(-1, keepdim=True)
+
+
+def _gram(tokens: Tokens) -> Tensor:
+    """Return the products of all tokens, or of features if these are fewer.
+
+    In float64: beside one massive token float32 has lost the others.
+    """
+    return small_gram(_kept(tokens, tokens.real).double())
+
+
+def _kept(tokens: Tokens, used: Tensor) -> Tensor:
+    """Return the states, zero for tokens that are not used or not finite."""
+    # a token is finite where its norm is: far fewer numbers to look at
+    used = used & torch.isfinite(tokens.norms)
+    if bool(used.all()):
+        return tokens.states
+    return tokens.states.masked_fill(~used[..., None], 0.0)
 
 
 def first_token_attention(weights: Array, mask: Array | None = None) -> Tensor:

@@ -20,7 +20,12 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.factors import Tokens
-from layerscope.metrics.valley import Valley, first_token_attention, valley
+from layerscope.metrics.valley import (
+    Valley,
+    first_token_attention,
+    valley,
+    valley_without_sinks,
+)
 from layerscope.models import LayeredModel
 from layerscope.models.attention import ATTENTION
 from layerscope.models.forward import Inputs
@@ -100,7 +105,7 @@ class _Forward:
         measured = valley(every)
         without = measured
         if bool(every.sinks.any()):
-            without = valley(Tokens(every.states, mask, without_sinks=True))
+            without = valley_without_sinks(every)
         self.every[site].append(measured)
         self.rest[site].append(without)
 

@@ -31,6 +31,7 @@ from layerscope.runs.registry import (
     meaning_of,
     titled,
 )
+from layerscope.runs.why import repeats
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Section, Table, row
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
@@ -85,7 +86,8 @@ def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
     A heading without a metric is left out.
     """
     for name, (kinds, title, lead) in SECTIONS.items():
-        members = [curve for curve in measured if curve.about.needs in kinds]
+        of_kind = [curve for curve in measured if curve.about.needs in kinds]
+        members = [curve for curve in of_kind if not repeats(curve, of_kind)]
         if not members:
             continue
         plots: list[Chart | HeatMap] = [*by_layer(members, run)]

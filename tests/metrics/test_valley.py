@@ -12,6 +12,8 @@ from layerscope.metrics import (
     prediction_change,
     valley,
 )
+from layerscope.metrics.factors import Tokens
+from layerscope.metrics.valley import valley_without_sinks
 
 T, D = 9, 6
 
@@ -34,7 +36,11 @@ def entropy(states):
     return float(-(p * np.log(p)).sum() / np.log(min(states.shape)))
 
 
-@pytest.mark.parametrize("tokens", [T, 4])  # more and fewer than features
+LENGTHS = pytest.mark.parametrize("tokens", [T, D, 4])
+"""More than features, as many, and fewer."""
+
+
+@LENGTHS
 def test_valley_is_that_of_the_singular_values(tokens):
     states = [sample(seed, tokens) for seed in range(3)]
     found = valley(np.stack(states))
@@ -49,6 +55,18 @@ def test_valley_is_that_of_the_singular_values(tokens):
         parts = (found.entropy, found.first_singular, found.first_norm)
         values = [float(part[i]) for part in (*parts, found.largest_norm)]
         np.testing.assert_allclose(values, expected, rtol=1e-9)
+
+
+@LENGTHS
+def test_without_sinks_is_that_of_the_other_tokens(tokens):
+    states = np.stack([sample(seed, tokens) for seed in range(3)])
+    states[1, 0] /= 40.0  # no sink
+    found = valley_without_sinks(Tokens(torch.tensor(states)))
+    for i, one in enumerate(states):
+        others = one if i == 1 else one[1:]
+        assert float(found.entropy[i]) == pytest.approx(entropy(others), rel=1e-9)
+        share = float(found.first_singular[i])
+        assert share == pytest.approx(shares(others)[0], rel=1e-9)
 
 
 def test_padding_on_either_side_does_not_enter():

@@ -1,3 +1,25 @@
+"""Fixtures of whole runs: a page's content, and a run beside what is seen of its model."""
+
+import pytest
 from chromium import content_of
+from profiling.watched import Watched, inputs_for, pixels, shapes
+
+from layerscope import profile
 
 __all__ = ["content_of"]
+
+
+@pytest.fixture(scope="session", params=["stories260K", "gpt2", "vit"])
+def both(request, tmp_path_factory):
+    model = shapes()[request.param]().double().eval()
+    data = inputs_for(request.param)
+    run = profile(
+        model,
+        data,
+        processor=pixels if request.param == "vit" else None,
+        out=tmp_path_factory.mktemp("why") / "run",
+        metrics="valley,causal_depth",
+        views=0,
+        progress=False,
+    )
+    return run, [Watched(model, sample) for sample in data]

@@ -1,0 +1,156 @@
+"""Planted sinks are found, and whole runs of `valley` equal code of the test's own in float64."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from models import zoo
+from profiling.watched import CAUSAL, blocks_of, close, curve_of, finding, measured
+from torch import nn
+
+from layerscope import profile
+from layerscope.core.errors import LayerscopeError
+
+
+class WithWrite(nn.Module):
+    """An MLP that adds a vector to what it gives at one token, or gives nothing there at all."""
+
+    def __init__(self, inner, size, token=0):
+        super().__init__()
+        self.inner, self.size, self.token = inner, size, token
+        generator = torch.Generator().manual_seed(5)
+        self.register_buffer("write", torch.randn(32, generator=generator))
+
+    def forward(self, states):
+        out = self.inner(states).clone()
+        if self.size is None:
+            out[:, self.token] = 0.0
+        else:
+            out[:, self.token] += self.size * self.write
+        return out
+
+
+def planted(make, size, token=0):
+    """Return a model whose second block writes a large vector at a token."""
+    model = make()
+    block = blocks_of(model)[1]
+    block.mlp = WithWrite(block.mlp, size, token)
+    return model
+
+
+def entropy_charts(run):
+    (why,) = [section for section in run.document().sections if section.name == "why"]
+    charts = [part for part in why.parts if part.name.startswith("curve-valley")]
+    return sorted(chart.variant for chart in charts)
+
+
+@pytest.mark.parametrize("make", CAUSAL)
+def test_a_planted_sink_is_found_and_its_removal_undoes_it(make, tmp_path):
+    model = planted(make, 300.0)
+    run = measured(model, tmp_path / "run", "valley", ablate="sinks")
+    said = finding(run, "valley")
+    assert said["token"] == "token 1" and said["massive_from"] == 2
+    assert said["fall"] > 0.5
+    assert said["without"] < said["fall"] / 3 and said["ablated"] < said["fall"] / 3
+    assert "goes with token 1: without it the entropy falls by" in said["text"]
+    # the block that made it has written nothing there: as if its MLP gave nothing to the first token
+    undone = measured(planted(make, None), tmp_path / "undone", "valley")
+    for name in ("valley", "first_norm", "first_attention"):
+        heads = {"first_attention": "mean head"}.get(name)
+        before = {"valley": "all tokens"}.get(name, heads)
+        after = ",".join(filter(None, (heads, "sinks ablated")))
+        expected = curve_of(undone, name, before)
+        np.testing.assert_allclose(curve_of(run, name, after), expected, rtol=1e-4)
+    assert curve_of(run, "first_norm", None).max() > 20
+    assert entropy_charts(run) == ["all tokens", "sinks ablated", "without sinks"]
+    assert run.report(tmp_path / "page.html").stat().st_size > 10_000
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_a_sink_elsewhere_is_not_called_the_first_token(tmp_path):
+    run = measured(planted(tiny.gpt2, 300.0, token=2), tmp_path / "run", "valley")
+    said = finding(run, "valley")
+    assert said["token"] == "a massive token that is not the first"
+    assert said["massive_from"] == 2 and said["without"] < said["fall"] / 2
+
+
+@pytest.mark.parametrize("make", CAUSAL)
+def test_a_model_without_a_sink_is_told_so(make, tmp_path):
+    run = measured(make(), tmp_path / "run", "valley")
+    said = finding(run, "valley")
+    assert said["text"].startswith("No first-token sink: token 1 has up to ")
+    assert run.document().answer == "No first-token sink"
+    assert said["massive_from"] is None and "without" not in said
+    assert entropy_charts(run) == ["all tokens"], "without sinks it is the same"
+    assert len(set(run.table()["variant"]) & {"all tokens", "without sinks"}) == 2
+
+
+def test_valley_equals_svd_of_the_stream_and_the_attentions_that_the_model_gives(
+    both,
+):
+    run, texts = both
+    entropies, singular, firsts, means, largest = [], [], [], [], []
+    for text in texts:
+        layers = [state.numpy() for state in text.stream]
+        values = [np.linalg.svd(layer, compute_uv=False) ** 2 for layer in layers]
+        shares = [value / value.sum() for value in values]
+        limit = np.log(min(layers[0].shape))
+        entropies.append(np.array([-(p * np.log(p)).sum() / limit for p in shares]))
+        singular.append(np.array([p[0] for p in shares]))
+        norms = [np.linalg.norm(layer, axis=1) for layer in layers]
+        firsts.append(np.array([n[0] / np.median(n) for n in norms]))
+        by_head = text.attention()[:, :, 1:, 0].mean(-1)
+        means.append(by_head.mean(1))
+        largest.append(by_head.max(1))
+    close(run, "valley", "all tokens", entropies)
+    close(run, "first_singular", "all tokens", singular)
+    close(run, "first_norm", None, firsts)
+    close(run, "first_attention", "mean head", means)
+    close(run, "first_attention", "largest head", largest)
+
+
+def test_blocks_without_attention_weights_are_named(tmp_path):
+    run = measured(zoo.mamba(), tmp_path / "run", "valley")
+    (note,) = [note for note in run.info["notes"] if "attention weights" in note]
+    assert note.startswith("blocks 1-3 of MambaForCausalLM give no attention weights")
+    names = set(run.table()["metric"])
+    assert "valley" in names and "first_attention" not in names
+
+
+def test_eager_attention_is_said_and_changes_no_other_run(tmp_path):
+    run = measured(tiny.llama(), tmp_path / "run", "valley")
+    assert any("eagerly" in note for note in run.info["notes"])
+    other = measured(tiny.llama(), tmp_path / "other", "all")
+    assert not any("eagerly" in note for note in other.info["notes"])
+    assert not {"valley", "causal_depth"} & set(other.table()["metric"])
+
+
+@pytest.mark.parametrize(
+    ("metrics", "options", "line"),
+    [
+        ("valley", {"data": ["w1", "w2", "w3"]}, "have one token each"),
+        ("causal_depth", {"ablate": "sinks"}, "`ablate` is for the metric valley"),
+        ("valley", {"ablate": "heads"}, "ablate 'heads' does not exist"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(metrics, options, line, tmp_path):
+    with pytest.raises(LayerscopeError, match=line):
+        measured(tiny.gpt2(), tmp_path / "run", metrics, **options)
+
+
+def test_no_mlp_to_ablate_is_one_line(tmp_path):
+    with pytest.raises(LayerscopeError, match="no MLP is found in the blocks"):
+        measured(zoo.mamba(), tmp_path / "run", "valley", ablate="sinks")
+
+
+def test_rows_have_no_tokens(tmp_path):
+    with pytest.raises(
+        LayerscopeError, match="the states of this model have no tokens"
+    ):
+        profile(
+            tiny.Plain(),
+            tiny.rows(8),
+            out=tmp_path / "run",
+            metrics="valley",
+            progress=False,
+        )

@@ -1,0 +1,162 @@
+"""Runs that say why, and the same by hooks on named blocks and the models' own outputs, in float64."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+import transformers as hf
+from models import zoo
+
+from layerscope import profile
+from layerscope.profiling.depth import READ
+
+TEXTS = [" ".join(tiny.WORDS[i : i + 8 + i // 5 % 5]) for i in range(0, 80, 5)]
+
+
+CAUSAL = [tiny.llama, tiny.gpt2]
+
+
+def blocks_of(model):
+    if hasattr(model, "vit"):
+        return model.vit.layers
+    return model.transformer.h if hasattr(model, "transformer") else model.model.layers
+
+
+def writes_of(block):
+    """Return the last matrices of attention and MLP of a block of GPT-2 or Llama."""
+    if hasattr(block, "attn"):
+        return block.attn.c_proj, block.mlp.c_proj
+    return block.self_attn.o_proj, block.mlp.down_proj
+
+
+def measured(model, out, metrics, **options):
+    options = {"data": TEXTS, "processor": tiny.tokenizer(special=False)} | options
+    return profile(model, out=out, metrics=metrics, views=0, progress=False, **options)
+
+
+def finding(run, name):
+    (found,) = [f for f in run.as_dict()["findings"] if f["name"] == name]
+    return found
+
+
+def curve_of(run, name, variant):
+    rows = run.table()
+    rows = rows[(rows["metric"] == name) & (rows["site"] == "raw")]
+    chosen = rows["variant"].isna() if variant is None else rows["variant"] == variant
+    return rows[chosen].sort_values("layer")["value"].to_numpy()
+
+
+def shapes():
+    def stories():
+        folder = Path(os.environ.get("LAYERSCOPE_SHARED", "../shared"))
+        if not (folder / "models/stories260K").is_dir():
+            pytest.skip("needs stories260K beside the project")
+        return hf.AutoModelForCausalLM.from_pretrained(folder / "models/stories260K")
+
+    def vit():
+        images = {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10}
+        return zoo.seeded("ViTForImageClassification", **images)
+
+    return {"stories260K": stories, "gpt2": tiny.gpt2, "vit": vit}
+
+
+def inputs_for(name):
+    rng = np.random.default_rng(0)
+    if name == "vit":
+        return list(rng.integers(0, 256, size=(5, 8, 8)).astype("uint8"))
+    top = 500 if name == "stories260K" else 90
+    lengths = (7, 12, 12, 3, 2)
+    return [rng.integers(3, top, size=n).tolist() for n in lengths]
+
+
+def pixels(image):
+    """Return an image [1, H, W] in float64."""
+    return torch.tensor(np.array(image), dtype=torch.float64)[None] / 255
+
+
+class Watched:
+    """One model run on one sample: the stream of its layers, its logits, and all of it with a block skipped."""
+
+    def __init__(self, model, sample):
+        self.model, self.blocks = model, blocks_of(model)
+        self.key = "pixel_values" if hasattr(model, "vit") else "input_ids"
+        self.value = torch.tensor(np.array(sample))[None]
+        if self.key == "pixel_values":
+            self.value = pixels(sample)[None]
+        self.stream, self.logits = self.run(None, None)
+        self.tokens = self.stream[0].shape[0]
+
+    def run(self, skipped, where):
+        stream = []
+
+        def before(number, _, args, kwargs):
+            if number == 0:
+                stream.append((args[0] if args else kwargs["hidden_states"])[0].clone())
+
+        def after(number, _, args, output):
+            state = output[0] if isinstance(output, tuple) else output
+            if number == skipped:
+                state = torch.where(where[None, :, None], stream[-1][None], state)
+            stream.append(state[0].clone())
+            return (state, *output[1:]) if isinstance(output, tuple) else state
+
+        handles = []
+        for number, block in enumerate(self.blocks):
+            handles.append(
+                block.register_forward_pre_hook(
+                    lambda *a, n=number: before(n, *a), with_kwargs=True
+                )
+            )
+            handles.append(
+                block.register_forward_hook(lambda *a, n=number: after(n, *a))
+            )
+        with torch.no_grad():
+            logits = self.model(**{self.key: self.value}).logits[0]
+        for handle in handles:
+            handle.remove()
+        return stream, logits
+
+    def attention(self):
+        self.model.set_attn_implementation("eager")
+        with torch.no_grad():
+            out = self.model(**{self.key: self.value}, output_attentions=True)
+        self.model.set_attn_implementation("sdpa")
+        return np.stack([weights[0].numpy() for weights in out.attentions])
+
+    def skips(self, side):
+        """Return change of the prediction and of later blocks by block, at the tokens of a side."""
+        is_image = self.key == "pixel_values"
+        half = self.tokens if is_image else -(-self.tokens // 2)
+        where = torch.arange(self.tokens) < half
+        counted = where if side == "same token" else ~where
+        read = np.flatnonzero(counted)
+        predictions, later = [], []
+        for block in range(len(self.blocks)):
+            stream, logits = self.run(block, where)
+            pairs = []
+            for j in range(block + 1, len(self.blocks)):
+                c = (self.stream[j + 1] - self.stream[j])[counted]
+                d = (stream[j + 1] - stream[j])[counted]
+                pairs.append(float(((c - d).norm(dim=1) / c.norm(dim=1)).mean()))
+            later.append(np.mean(pairs) if pairs else np.nan)
+            p, q = self.logits.softmax(-1), logits.softmax(-1)
+            moved = (p - q).norm(dim=-1)
+            if not is_image:
+                few = min(READ, len(read))
+                steps = np.arange(few) * (len(read) - 1) // max(1, few - 1)
+                moved = moved[read[steps]]
+            predictions.append(float(moved.mean()))
+        return np.array(predictions), np.array(later)
+
+
+def close(run, name, variant, by_text):
+    """Hold a curve to the mean over texts of the test's own values."""
+    values = np.stack(by_text)
+    defined = np.isfinite(values).any(0)
+    expected = np.nanmean(values[:, defined], 0)
+    np.testing.assert_allclose(
+        curve_of(run, name, variant), expected, atol=1e-6, rtol=1e-6
+    )
