@@ -6,8 +6,8 @@ the mean of these layers over all positions, and how many settle before the last
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -29,6 +29,7 @@ from layerscope.show.document import (
     Table,
     TokenGrid,
 )
+from layerscope.show.notebook import Shown
 from layerscope.show.numbers import chance
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Meaning
@@ -179,6 +180,32 @@ class Reading(Stored):
     def entropy(self) -> pd.DataFrame:
         """The mean entropy of predictions, in nats, by `part` and `layer` (0 … L), with its `stderr` and `n`."""
         return along_text.entropies(self.counted, self.grid)
+
+    def beside(self, others: Sequence[Shown]) -> "Reading":
+        """Return it with as many new tokens of each text as the shortest of the readings that continued the same texts.
+
+        The tokens beyond are no longer `counted`, and thirds are those of what is left.
+        """
+        if not self.continuations:
+            return self
+        rows = self.counted
+        lengths = [rows["sample"].value_counts()]
+        readings = [other for other in others if isinstance(other, Reading)]
+        for other in readings:
+            names = other.counted["sample"]
+            if other.continuations and other.texts == self.texts:
+                lengths.append(names.value_counts())
+        shortest = pd.concat(lengths, axis=1).fillna(0).min(axis=1)
+        is_kept = rows.groupby("sample").cumcount() < rows["sample"].map(shortest)
+        kept = rows[is_kept]
+        if kept.empty or is_kept.all():
+            return self
+        sizes = kept.groupby("sample", sort=False).size()
+        saturation = self.saturation.assign(counted=False)
+        saturation.loc[kept.index, "counted"] = True
+        saturation.loc[kept.index, "third"] = [*chain(*map(along_text.thirds, sizes))]
+        note = f"{len(kept):,} of {len(rows):,} new tokens count: of each text as many as the shortest reading has"
+        return replace(self, saturation=saturation, notes=(*self.notes, note))
 
     def document(self) -> Document:
         """Return the reading as it is shown: a grid of predictions for each sample, and where they settle."""

@@ -120,7 +120,7 @@ def opened(shown: Any) -> tuple[list[Run], list[Evaluation], list[Shown]]:
         raise LayerscopeError(
             "no result is named: give the folder of one, or of several"
         )
-    return runs, scores, others
+    return runs, scores, [entry.beside(others) for entry in others]
 
 
 def _opened(entry: Any) -> Shown:

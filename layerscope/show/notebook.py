@@ -1,5 +1,6 @@
 """A document in a notebook: HTML in which every text is escaped."""
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +22,10 @@ class Shown:
         """Return the answer, sentences and tables."""
         document: Document = self._shown_by().document(self)
         return document
+
+    def beside(self, others: "Sequence[Shown]") -> "Shown":
+        """Return the result as it is comparable to others, itself among them, on one page."""
+        return self
 
     def _shown_by(self) -> Any:
         return import_module(self.DOCUMENT)

@@ -1,6 +1,7 @@
 """How depth is used along a text: against a plain loop in float64, and by marks and thirds that are planted."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,9 @@ from logit_lens.readers import PLAIN, SPECIAL, read
 from models.tokenizer import word_tokenizer
 
 from layerscope import LayerscopeError, generate
-from layerscope.logit_lens.along_text import findings, phases, settling
+from layerscope.logit_lens.along_text import findings, phases, settling, thirds
 from layerscope.logit_lens.reading import open_reading
+from layerscope.reports.results import opened
 
 PROMPTS = ["w1 w2 w3", "w9 w4", "w5 w6 w7 w8"]
 NEW = 13
@@ -195,6 +197,42 @@ def test_a_head_that_knows_nothing_is_as_unsure_as_can_be():
     assert reading.entropy["entropy"].tolist() == pytest.approx(
         [math.log(vocabulary)] * (reading.depth + 1), rel=1e-6
     )
+
+
+def test_two_models_are_compared_over_as_many_tokens_of_each_text(tmp_path):
+    texts = ["w1 w2 w3", "w4 w5"]
+    long = read(
+        tiny.gpt2(), data=texts, generate=7, processor=PLAIN, out=tmp_path / "a"
+    )
+    short = read(tiny.llama(), data=texts, generate=7, processor=PLAIN)
+    ends = short.saturation.index[short.saturation["sample"] == short.samples[1]]
+    # as of a model that ended the second text after four tokens
+    short = replace(short, saturation=short.saturation.drop(ends[-3:]))
+    short.save(tmp_path / "b")
+    _, _, (first, second) = opened([tmp_path / "a", tmp_path / "b"])
+    assert second.saturation.equals(short.saturation) and second.notes == short.notes
+    assert len(first.counted) == 11 and len(long.counted) == 14
+    counted = first.counted.reset_index(drop=True)
+    kept = long.counted.iloc[[*range(7), *range(7, 11)]].reset_index(drop=True)
+    assert counted.drop(columns="third").equals(kept.drop(columns="third"))
+    assert counted["third"].tolist() == [*thirds(7), *thirds(4)]
+    assert first.parts["n"].tolist() == [11, 5, 3, 3]
+    layers = kept["layer"].mean()
+    assert first.parts["layer"][0] == layers != long.parts["layer"][0]
+    assert first.notes[-1].startswith("11 of 14 new tokens count")
+    assert "11 new tokens settle" in first.document().answer
+
+
+def test_readings_of_other_texts_and_uncontinued_ones_stay_as_they_are():
+    texts = ["w1 w2 w3", "w4 w5"]
+    model = tiny.gpt2()
+    continued = read(model, data=texts, generate=7, processor=PLAIN)
+    others = [
+        read(model, data=texts, processor=PLAIN),
+        read(model, data=["w1 w2 w3", "w6"], generate=2, processor=PLAIN),
+    ]
+    for reading in (continued, *others):
+        assert reading.beside([continued, *others]) is reading
 
 
 def test_what_continues_no_text_is_refused_in_one_line():
