@@ -45,7 +45,9 @@ class Comparison(Stored):
     and site. Its `kind`: `similarity`, of a layer of the first run with one of another;
     `difference`, a metric of the other run less that of the first (`value_b` − `value_a`), its
     standard error by sample where `paired`, else that of two independent values; of paired runs
-    `within`, the similarity of every two layers of one of them.
+    `within`, the similarity of every two layers of one of them; of `linear_map` and two depths
+    `steps`, the R² of layers read from those at the same share of the depth (`value_b`) less that
+    from other ones (`value_a`), which the `variant` names.
 
     `n` samples are whole in all runs, `left_out` are not. A `series` is three or more checkpoints
     of one architecture. `folder` is where it was opened from.

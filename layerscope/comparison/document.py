@@ -23,6 +23,7 @@ from layerscope.comparison.findings import (
     pairs,
     shown,
     signed,
+    steps,
 )
 from layerscope.comparison.plots import checkpoint_map, square_map
 from layerscope.runs.registry import about, named
@@ -56,10 +57,13 @@ def document(comparison: "Comparison") -> Document:
     first, *others = members
     if others:
         first = replace(first, sections=(), members=tuple(members))
+    reasons = [*first.reasons]
+    for member in others:
+        reasons += member.answer, *member.reasons
     sizes = (f"{run.name}: {_size(run)}" for run in comparison.runs)
     return replace(
         first,
-        reasons=tuple(member.answer for member in others),
+        reasons=tuple(reasons),
         title=(_name(comparison), comparison.data),
         facts=(f"{comparison.n:,} samples", *sizes),
         parts=sum((member.parts for member in members), ()),
@@ -112,6 +116,7 @@ def _of_pair(pair: Pair) -> Document:
     table = _differences(pair)
     return Document(
         headline(pair),
+        reasons=(*steps(pair),),
         title=(pair.name,),
         parts=(_nearest(pair), table),
         sections=(

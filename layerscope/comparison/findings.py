@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from layerscope.comparison.steps import NUMBER
 from layerscope.core import capital
+from layerscope.core.margin import differs
 from layerscope.runs.curves import Values
 from layerscope.runs.registry import about, named, rank, titled
-from layerscope.show.numbers import number
+from layerscope.show.numbers import error, number
 from layerscope.show.plain import plain
 
 if TYPE_CHECKING:
@@ -105,6 +107,33 @@ def headline(pair: Pair) -> str:
         f"{capital(named(metric, variant))} of each layer of {a} with the layer of {b} most like it: "
         f"{shown(values.mean())} on average, {shown(values.min())} to {shown(values.max())}, "
         f"{100 * away:.0f} % of the depth away; the last layers {shown(square.iat[-1, -1])}."
+    )
+
+
+def steps(pair: Pair) -> Iterator[str]:
+    """Yield whether the deeper model spreads the steps of the other one over more blocks, where that was measured."""
+    frame = pair.comparison.frame
+    rows = frame[(frame["kind"] == "steps") & (frame["run_b"] == pair.b.name)]
+    rows = rows[rows["value"].notna()]
+    if rows.empty:
+        return
+    nearest = rows.loc[rows["value"].idxmin()]
+    a = plain(pair.a.name)
+    b = plain(pair.b.name)
+    deep, shallow = (a, b) if pair.a.depth > pair.b.depth else (b, a)
+    gain = float(nearest["value"])
+    stderr = float(nearest["stderr"])
+    verdict = f"it is undecided whether {deep} spreads"
+    if differs(gain, stderr):
+        verdict = f"{deep} spreads" if gain > 0 else f"{deep} does not spread"
+    choice = str(nearest["variant"])
+    if choice == NUMBER:
+        choice = f"{choice} or the last"
+    share = f"R² {shown(nearest['value_b'])}"
+    other = f"{shown(nearest['value_a'])} ({signed(gain)} {error(stderr)})"
+    yield (
+        f"By linear maps {verdict} the steps of {shallow} over more blocks: layers of {b} are read from those of {a} "
+        f"at the same share of the depth with {share}, from {choice} with {other}."
     )
 
 

@@ -19,7 +19,9 @@ from layerscope.comparison.differences import (
 )
 from layerscope.comparison.matching import Side, is_series, opened, sides_of
 from layerscope.comparison.options import CompareOptions
+from layerscope.comparison.steps import step_rows
 from layerscope.core import LayerscopeError, Reporter, choices, reporting
+from layerscope.metrics.linear_map import LINEAR_MAP
 from layerscope.runs.registry import SIMILARITIES, Similarity
 
 Row = dict[str, Any]
@@ -110,11 +112,13 @@ def similarity_rows(
     steps = len(sides) - 1 + 2 * paired
     with reporter.bar("similarity", len(forms) * steps) as advance:
         for form in forms:
-            _, how = form
+            name, how = form
             thinned = [replace(side, rows=how.rows(side.rows)) for side in sides]
             first, *others = thinned
             for other in others:
                 yield from _of_two("similarity", form, first, other)
+                if name == LINEAR_MAP.name and not paired:
+                    yield from step_rows(first, other)
                 advance(1)
             if not paired:
                 continue

@@ -43,6 +43,7 @@ from .isotropy import isotropy as isotropy
 from .label_probability import label_probability as label_probability
 from .layer_accuracy import layer_accuracy as layer_accuracy
 from .lidar import lidar as lidar
+from .linear_map import linear_map as linear_map
 from .matrix_entropy import matrix_entropy as matrix_entropy
 from .modality_gap import modality_gap as modality_gap
 from .mutual_knn import mutual_knn as mutual_knn

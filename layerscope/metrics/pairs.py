@@ -190,7 +190,13 @@ def by_layer(measure: Callable[..., Measure]) -> Callable[..., Tensor]:
 
 
 def every_two(measure: Measure, states: States, others: States | None) -> Tensor:
-    """Return the measure of every two layers `[L, L']`, per-sample measures as their mean over samples that have one.
+    """Return the measure of every two layers `[L, L']`, of per-sample ones the mean over samples that have a value."""
+    values = each_two(measure, states, others)
+    return values.reshape(*values.shape[:2], -1).nanmean(-1)
+
+
+def each_two(measure: Measure, states: States, others: States | None) -> Tensor:
+    """Return the measure of every two layers `[L, L']`, of a per-sample measure every sample's value `[L, L', N]`.
 
     Where the prepared layers outgrow `HELD_BYTES`, those beyond are prepared again for each lot
     that is held.
@@ -198,7 +204,7 @@ def every_two(measure: Measure, states: States, others: States | None) -> Tensor
     left, right = opened(states, others, center=False, widths=measure.widths)
     check_count(measure.name, left.count, measure.least)
     is_mirrored = right is left and measure.symmetric
-    matrix = torch.zeros(left.layers, right.layers, dtype=torch.float64)
+    matrix = [[torch.empty(0)] * right.layers for _ in range(left.layers)]
     start = 0
     while start < left.layers:
         held = _held(measure, left, start)
@@ -209,11 +215,11 @@ def every_two(measure: Measure, states: States, others: States | None) -> Tensor
         for b, second in columns:
             for a, first in enumerate(held, start):
                 if a <= b or not is_mirrored:
-                    matrix[a, b] = measure.between(first, second).nanmean()
+                    matrix[a][b] = measure.between(first, second)
+                    if is_mirrored:
+                        matrix[b][a] = matrix[a][b]
         start = stop
-    if is_mirrored:
-        matrix += matrix.triu(1).mT
-    return matrix
+    return torch.stack([torch.stack(row) for row in matrix])
 
 
 def _held(measure: Measure, side: Blocks, start: int) -> list[Prepared]:
@@ -249,7 +255,7 @@ def similarity_matrix(
     `others` is `[N, L', D']` of the same samples, as of another model, or None for all pairs of
     `states`. `metric` is the name of a similarity, `options` are those of its function, and [a, b]
     is its value for `states[:, a]` and layer b, for per-sample ones (`cosine_similarity`,
-    `angular_distance`, `pnka`) the mean over the samples that have one; NaN where a layer is
+    `angular_distance`, `pnka`, `linear_map`) the mean over the samples that have one; NaN where a layer is
     constant.
 
     Linear "cka", "cosine_similarity" and "angular_distance" read blocks of samples and take less

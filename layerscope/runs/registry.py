@@ -22,7 +22,7 @@ ORDER = (
     "sink_share", "dataset_entropy", "effective_rank", "rankme", "anisotropy", "isotropy", "intrinsic_dimension",
     "alpha_req", "nesum", "infonce", "infonce_bound", "lidar", "dime", "straightness",
     "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
-    "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability",
+    "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "linear_map", "modality_gap", "label_probability",
     "layer_accuracy", "perplexity", "cross_entropy", "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles",
     "saturation_layer", "agreement", "saturated", "effective_depth", "linear_probe", "linear_probe_c", "knn_probe",
     "ridge_probe", "valley", "first_singular", "first_norm", "largest_norm", "first_attention", "causal_depth",

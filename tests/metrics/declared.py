@@ -227,6 +227,12 @@ for compare in ("spearman", "pearson"):
             compare=compare,
         )
 declare("pnka", "two widths", EACH, (-1.0, 1.0))
+declare(
+    "linear_map",
+    "two widths",
+    "rotation_each scale_each shift_each order",
+    (-np.inf, 1.0),
+)
 for distance in ("cosine", "euclidean"):
     declare(
         "mutual_knn",

@@ -249,6 +249,35 @@ def pnka(X, Y):
     return np.array([k @ m / np.sqrt((k @ k) * (m @ m)) for k, m in pairs])
 
 
+def ridge(X, Y, penalty):
+    """Return the slopes and the intercept that cost least, the slopes squared times the penalty."""
+    slopes = np.linalg.solve(
+        centred(X).T @ centred(X) + penalty * np.eye(X.shape[1]),
+        centred(X).T @ centred(Y),
+    )
+    return slopes, Y.mean(0) - X.mean(0) @ slopes
+
+
+def linear_map(X, Y):
+    """Ridge regressions without each sample in turn, at the penalty of the least cross-validation score of all."""
+    X, Y = float64(X), float64(Y)
+    n = len(X)
+    scores = {}
+    for penalty in np.linalg.norm(centred(X), 2) ** 2 * np.logspace(-6, 1, 8):
+        slopes, intercept = ridge(X, Y, penalty)
+        hat, _ = ridge(X, np.eye(n), penalty)
+        freedom = 1 + np.trace(centred(X) @ hat)
+        scores[penalty] = ((Y - X @ slopes - intercept) ** 2).sum() / (n - freedom) ** 2
+    best = min(scores, key=scores.get)
+    errors, guesses = [], []
+    for i in range(n):
+        others = np.arange(n) != i
+        slopes, intercept = ridge(X[others], Y[others], best)
+        errors.append(((Y[i] - X[i] @ slopes - intercept) ** 2).sum())
+        guesses.append(((Y[i] - Y[others].mean(0)) ** 2).sum())
+    return 1 - np.array(errors) / np.mean(guesses)
+
+
 def neighbours(X, k, distance):
     """Indices of the k nearest rows of each, of equally near ones (to 1e-12) the first."""
     X = rows_as(X, "unit") if distance == "cosine" else float64(X)

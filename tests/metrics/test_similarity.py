@@ -27,6 +27,7 @@ MEASURES = [
     ("procrustes", {"kind": "distance"}),
     ("rsa", {}),
     ("pnka", {}),
+    ("linear_map", {}),
     ("mutual_knn", {"k": 3, "distance": "euclidean"}),
     ("cosine_similarity", {}),
     ("angular_distance", {"center": False}),
