@@ -117,11 +117,12 @@ class OneByOne:
 def main() -> None:
     """Time both sides in turns and compare their numbers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default="stdlib-docs")
     parser.add_argument("--samples", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
-    corpus = draw(open_corpus("stdlib-docs"), args.samples, 0)
+    corpus = draw(open_corpus(args.data), args.samples, 0)
     device = str(torch_device(LoadOptions(device=args.device)))
     served = SentenceTransformer(embedded("minilm"), device=device)
     loaded = load(served, LoadOptions(device=args.device))

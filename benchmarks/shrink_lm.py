@@ -61,7 +61,7 @@ def stories(folder: Path, n: int, work: Path) -> list[str]:
     torch.manual_seed(0)
     told: list[str] = []
     while len(told) < n:
-        start = torch.full((100, 1), tokenizer.bos_token_id)
+        start = torch.full((min(n, 100), 1), tokenizer.bos_token_id)
         ids = model.generate(start, max_new_tokens=WINDOW, do_sample=True, top_k=0)
         told += tokenizer.batch_decode(ids, skip_special_tokens=True)
     told = list(dict.fromkeys(told))

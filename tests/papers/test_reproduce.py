@@ -1,6 +1,7 @@
 """The command `reproduce`: what it prints and writes, what it refuses, and that a killed one goes on."""
 
 import json
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_every_claim_that_is_written_has_a_judge():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    "name, words",
     [
         ("L-fig4", f"after step {curves.LATE:,}"),
         ("L-fig6", f"with {prompts.SHARES[-1]:.0%} of tokens"),
@@ -122,7 +123,7 @@ def _written():
 
 def test_the_released_values_decide_offline(tmp_path):
     board = layerscope_papers.reproduce(
-        ["L-fig1", "L-appE"], scale="published", out=tmp_path, progress=False
+        ["L-fig1", "L-appE"], scale="published", out=tmp_path
     )
     found = {v.claim.name: v for v in board["L-fig1"].verdicts}
     assert found["Pythia-410m"].word == found["Pythia-160m"].word == "held"
@@ -141,7 +142,7 @@ def test_the_released_values_decide_offline(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    "words, line",
     [
         (["T-fig99"], "recipe 'T-fig99' does not exist, did you mean T-fig"),
         (["L-fig99"], "recipe 'L-fig99' does not exist, did you mean L-fig"),
@@ -198,13 +199,14 @@ def test_a_claim_about_training_from_nothing_and_again(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Assets, "get", stopped)
-        layerscope_papers.reproduce("T-fig16", out=tmp_path, jobs=1, progress=False)
+        layerscope_papers.reproduce("T-fig16", out=tmp_path, jobs=1)
     whole = {
         path: path.stat().st_mtime_ns
         for path in (tmp_path / "assets").glob("*/asset.json")
     }
     assert len(whole) == 2
-    board = layerscope_papers.reproduce("T-fig16", out=tmp_path, jobs=2, progress=False)
+    assert pickle.loads(pickle.dumps(made)) == made, "for processes that make them"
+    board = layerscope_papers.reproduce("T-fig16", out=tmp_path, jobs=1)
     assert all(path.stat().st_mtime_ns == time for path, time in whole.items())
     (verdict,) = board["T-fig16"].verdicts
     assert (
@@ -232,7 +234,7 @@ def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words, message",
     [
         (("T-fig1", "--model", "x", "--data", "y"), "T-fig1 makes its own models: "),
         (("L-rows", "--model", "x"), "--model and --data go together"),

@@ -28,7 +28,7 @@ def test_every_verb_that_writes_runs_without_posix_modules(tmp_path):
     data.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     lines = [
         f"profile|{model}|--data|{data}|--metrics|curvature,prompt_entropy|--out|{tmp_path / 'run'}",
-        f"evaluate|{model}|--data|classification:{data}|--out|{tmp_path / 'scores'}",
+        f"evaluate|{model}|--data|linear-probe:{data}|--layers|1|--out|{tmp_path / 'scores'}",
         f"truncate|{model}|--layer|2|--out|{tmp_path / 'small'}",
         f"exits|{model}|--data|{data}|--max-disagreement|0.5|--out|{tmp_path / 'exits'}",
     ]
