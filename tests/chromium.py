@@ -6,10 +6,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -23,7 +21,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage")
 
 
-def find() -> str:
+def find():
     """Return the path of a Chromium; without one the test is skipped, or fails where LAYERSCOPE_BROWSER=required."""
     found = os.environ.get("LAYERSCOPE_CHROMIUM") or next(
         filter(None, map(shutil.which, NAMES)), None
@@ -44,16 +42,16 @@ class Opened:
     console: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def drawn(self) -> "Opened":
+    def drawn(self):
         """Wait until every plot is drawn."""
         self.tab.wait_for_selector("html[data-drawn=all]", timeout=60_000)
         return self
 
-    def ask(self, script: str, *given: Any) -> Any:
+    def ask(self, script, *given):
         """Return what an expression of the page's own scripts gives."""
         return self.tab.evaluate(script, *given)
 
-    def until(self, script: str) -> None:
+    def until(self, script):
         """Wait until an expression is true; the page's policy forbids what playwright's own waiting evaluates."""
         for _ in range(600):
             if self.ask(script):
@@ -61,13 +59,13 @@ class Opened:
             self.tab.wait_for_timeout(50)
         raise TimeoutError(script)
 
-    def text(self, selector: str) -> str:
+    def text(self, selector):
         return self.tab.inner_text(selector)
 
-    def texts(self, selector: str) -> list[str]:
+    def texts(self, selector):
         return [found.strip() for found in self.tab.locator(selector).all_inner_texts()]
 
-    def save(self, selector: str, folder: Path) -> Path:
+    def save(self, selector, folder):
         """Press what downloads, and return the file."""
         with self.tab.expect_download() as waiting:
             self.tab.click(selector)
@@ -79,13 +77,11 @@ class Opened:
 class Browser:
     """One Chromium for all tests of a session."""
 
-    def __init__(self, chromium: Any) -> None:
+    def __init__(self, chromium):
         self.chromium = chromium
 
     @contextmanager
-    def open(
-        self, path: Path, width: int = 1300, scheme: str = "light", touch: bool = False
-    ) -> Iterator[Opened]:
+    def open(self, path, width=1300, scheme="light", touch=False):
         context = self.chromium.new_context(
             viewport={"width": width, "height": 900},
             color_scheme=scheme,
@@ -109,7 +105,7 @@ class Browser:
 
 
 @contextmanager
-def started() -> Iterator[Browser]:
+def started():
     """Start a Chromium and end it."""
     path = find()
     from playwright.sync_api import sync_playwright
@@ -129,7 +125,6 @@ def language(tmp_path_factory):
         str(model),
         tiny.texts(40),
         out=out,
-        progress=False,
         command="layerscope profile tiny-llama",
     )
 

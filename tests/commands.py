@@ -11,11 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -47,14 +45,14 @@ class Ended:
     err: str
 
     @property
-    def line(self) -> str:
+    def line(self):
         """The line that says what was wrong."""
         return next(
             (line for line in self.err.splitlines() if line.startswith("layerscope: ")),
             "",
         )
 
-    def complaint(self) -> str | None:
+    def complaint(self):
         """What is wrong with this end, if anything: it must be 0, or 2 with one line and no traceback."""
         said = [
             line for line in self.err.splitlines() if line.startswith("layerscope: ")
@@ -77,15 +75,15 @@ class Ended:
 class Running:
     """A command under way in a process (and session) of its own."""
 
-    def __init__(self, forks: Forks, pid: int, folder: Path) -> None:
+    def __init__(self, forks, pid, folder):
         self.forks, self.pid, self.folder = forks, pid, folder
 
     @property
-    def ended(self) -> bool:
+    def ended(self):
         """Whether it has ended, before anyone has waited for it."""
         return psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
 
-    def until(self, reached: Callable[[], bool], each: float = 0.001) -> None:
+    def until(self, reached, each=0.001):
         """Look again and again whether it has come so far; it may not have ended before."""
         look = time.monotonic()
         while not reached():
@@ -94,15 +92,15 @@ class Running:
                 look = time.monotonic() + 0.1
             time.sleep(each)
 
-    def kill(self, sign: int = signal.SIGKILL, *, group: bool = False) -> None:
+    def kill(self, sign=signal.SIGKILL, *, group=False):
         with suppress(ProcessLookupError):
             (os.killpg if group else os.kill)(self.pid, sign)
 
-    def wait(self, seconds: float = SLOW) -> Ended:
+    def wait(self, seconds=SLOW):
         """Wait for its end; a command that hangs is killed, and its status is that of SIGALRM."""
         late = threading.Event()
 
-        def stop() -> None:
+        def stop():
             late.set()
             self.kill(group=True)
 
@@ -122,7 +120,7 @@ class Running:
 class Forks:
     """The warm process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.count = folder, 0
         settings = {
             "OMP_NUM_THREADS": "1",
@@ -143,12 +141,12 @@ class Forks:
             cwd=folder,
         )
 
-    def ask(self, request: dict[str, Any]) -> int:
+    def ask(self, request):
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(self, *words: object, cwd: Path | None = None, **limits: Any) -> Running:
+    def start(self, *words, cwd=None, **limits):
         """Start a command; limits: `memory` (bytes), `env`.
 
         `script`: Python code that runs instead of the command line, with the words as its
@@ -165,9 +163,7 @@ class Forks:
         }
         return Running(self, self.ask(request), folder)
 
-    def killed(
-        self, *words: object, when: Callable[[], bool], delay: float = 0, **limits: Any
-    ) -> None:
+    def killed(self, *words, when, delay=0, **limits):
         """Start a command, and kill it once it has come so far, or `delay` seconds later, when it may have ended."""
         running = self.start(*words, **limits)
         running.until(when, 0.0005)
@@ -177,14 +173,14 @@ class Forks:
 
     def run(
         self,
-        *words: object,
-        cwd: Path | None = None,
-        seconds: float = SLOW,
-        **limits: Any,
-    ) -> Ended:
+        *words,
+        cwd=None,
+        seconds=SLOW,
+        **limits,
+    ):
         return self.start(*words, cwd=cwd, **limits).wait(seconds)
 
-    def together(self, *words: object, **limits: Any) -> list[Running]:
+    def together(self, *words, **limits):
         """Start two processes as a launcher would, each of which knows its rank."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -200,12 +196,12 @@ class Forks:
             for rank in "01"
         ]
 
-    def close(self) -> None:
+    def close(self):
         self.process.stdin.close()
         self.process.wait()
 
 
-def time_once() -> None:
+def time_once():
     """How fast tiny models are is not looked at: each is timed once, and not for seconds."""
     from layerscope.early_exit import timing
     from layerscope.truncation import costs
@@ -214,7 +210,7 @@ def time_once() -> None:
     timing.RACE = 0.2
 
 
-def _child(request: dict[str, Any]) -> None:
+def _child(request):
     import resource
 
     os.setsid()
@@ -245,7 +241,7 @@ def _child(request: dict[str, Any]) -> None:
         os._exit(status)
 
 
-def _run(script: str | None) -> None:
+def _run(script):
     if script is not None:
         exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
         return
@@ -254,7 +250,7 @@ def _run(script: str | None) -> None:
     start()
 
 
-def _serve() -> None:
+def _serve():
     """Import what commands need, then fork one for each line on standard input."""
     import importlib
     import pkgutil

@@ -13,7 +13,7 @@ THRESHOLDS = (0.6, 0.8, 0.9, 0.97, math.inf)
 HOSTILE = "</script><script>window.hit = 1</script><b>%{y}</b>"
 
 
-def recorded(samples: int = 400, depth: int = 6, classes: int = 3) -> Recorded:
+def recorded(samples=400, depth=6, classes=3):
     draw = torch.Generator().manual_seed(0)
     truth = torch.randint(0, classes, (samples,), generator=draw)
     signal = (
@@ -32,16 +32,16 @@ def recorded(samples: int = 400, depth: int = 6, classes: int = 3) -> Recorded:
 
 
 def made(
-    chosen: float = 0.9,
-    exits: tuple[int, ...] = (2, 4),
-    labelled: bool = True,
-    **more: object,
-) -> ExitReport:
+    chosen=0.9,
+    exits=(2, 4),
+    labelled=True,
+    **more,
+):
     """Return a report; speeds are those of a model whose layers cost the same, 4 % below what depth allows."""
     rec = recorded()
     depth, samples = rec.depth, len(rec)
 
-    def accuracy(predicted: np.ndarray) -> float:
+    def accuracy(predicted):
         return float((predicted == rec.labels).mean()) if labelled else math.nan
 
     curve, leaves = [], rec.leaves(exits, chosen)
@@ -114,7 +114,7 @@ def made(
     return ExitReport(**(facts | more))
 
 
-def never() -> ExitReport:
+def never():
     """Return the report of a model no sample of which leaves early."""
     return made(
         math.inf,

@@ -5,9 +5,7 @@ import pandas as pd
 M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
 
 
-def scored(
-    rows: dict[str, list[float | None]], model: str = "m", **more: object
-) -> pd.DataFrame:
+def scored(rows, model="m", **more):
     """Return a long frame of scores, one list by layer for each task."""
     return pd.DataFrame(
         [
@@ -25,9 +23,7 @@ def scored(
     )
 
 
-def measured(
-    rows: dict[str, list[float | None]], model: str = "m", **more: object
-) -> pd.DataFrame:
+def measured(rows, model="m", **more):
     """Return a long frame of metrics, one list by layer for each metric."""
     more = {"variant": None, "site": None, "pooling": None} | more
     return pd.DataFrame(
@@ -47,7 +43,7 @@ def measured(
     )
 
 
-def shipped(model: str = "m", **scores: float) -> pd.DataFrame:
+def shipped(model="m", **scores):
     """Return the scores of a model as shipped, by task."""
     return pd.DataFrame(
         [

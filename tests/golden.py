@@ -9,11 +9,9 @@ import math
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,7 +44,7 @@ SOUND = {
 class Trial:
     """Everything that is run, in one folder; what several need is made once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.table = folder, folder / "texts.csv"
         frame = pd.DataFrame(
             {"text": tiny.texts(80), "label": [f"LABEL_{i % 3}" for i in range(80)]}
@@ -56,7 +54,7 @@ class Trial:
         self.talker = tiny.saved(tiny.gpt2(), folder / "talker")
 
     @cache  # noqa: B019  # one trial a process
-    def text(self) -> Any:
+    def text(self):
         return text_runs.profile(
             str(self.classifier),
             self.folder / "text",
@@ -66,10 +64,10 @@ class Trial:
         )
 
     @cache  # noqa: B019
-    def language(self) -> Any:
+    def language(self):
         return text_runs.profile(tiny.gpt2(), self.folder / "language", self.table)
 
-    def images(self) -> Any:
+    def images(self):
         small = {
             key: tiny.COMMON[key]
             for key in ("hidden_size", "num_hidden_layers", "num_attention_heads")
@@ -81,7 +79,7 @@ class Trial:
             model, "digits", samples=60, out=self.folder / "images", views=0, **HOW
         )
 
-    def sounds(self) -> Any:
+    def sounds(self):
         model = tiny.seeded(hf.Wav2Vec2Model, hf.Wav2Vec2Config(**tiny.COMMON, **SOUND))
         rng = np.random.default_rng(0)
         waves = [
@@ -99,27 +97,27 @@ class Trial:
         )
 
     @cache  # noqa: B019
-    def evaluation(self) -> Any:
+    def evaluation(self):
         task = f"classification:{self.table}"
         return layerscope.evaluate(
             str(self.classifier), task, self.folder / "evaluation", **HOW
         )
 
-    def selection(self) -> Any:
+    def selection(self):
         return layerscope.select(self.text(), **HOW)
 
-    def comparison(self) -> Any:
+    def comparison(self):
         return layerscope.compare([self.text(), self.language()], **HOW)
 
-    def lens(self) -> Any:
+    def lens(self):
         return layerscope.lens(str(self.talker), "w1 w5 w2 w7 w3", **HOW)
 
-    def exits(self) -> Any:
+    def exits(self):
         return layerscope.exits(
             str(self.classifier), self.table, max_disagreement=0.95, exits=(1, 2), **HOW
         )
 
-    def drafts(self) -> Any:
+    def drafts(self):
         short = {"samples": 8, "prefix": 4, "max_new_tokens": 16, "draft_tokens": 2}
         report = layerscope.exits(
             str(self.talker), self.table, exits=(2,), **short, **HOW
@@ -128,7 +126,7 @@ class Trial:
         ways = report.ways[:2].assign(chosen=False)
         return replace(report, ways=ways, draft_layer="2")
 
-    def training(self) -> Any:
+    def training(self):
         options = {
             "max_steps": 6,
             "batch_size": 8,
@@ -138,13 +136,13 @@ class Trial:
         layerscope.train(str(self.classifier), self.table, **options, **HOW)
         return layerscope.open_run(self.folder / "trained" / "history")
 
-    def truncation(self) -> Any:
+    def truncation(self):
         cut = layerscope.truncate(str(self.talker), 2, self.folder / "cut", **HOW)
         model = hf.AutoModelForCausalLM.from_pretrained(cut).eval()
         with torch.no_grad():
             return {"logits": model(torch.arange(4, 12)[None]).logits[0].tolist()}
 
-    def generation(self) -> Any:
+    def generation(self):
         return layerscope.generate(
             str(self.talker), ["w1 w2 w3", "w4 w5"], max_new_tokens=12, **HOW
         )
@@ -153,7 +151,7 @@ class Trial:
 NAMES = [name for name in vars(Trial) if not name.startswith("_")]
 
 
-def entries(names: list[str] = NAMES) -> dict[str, Any]:
+def entries(names=NAMES):
     """Return every number and word by the name of what it belongs to."""
     # threads that wait for each other cost tiny models more than they save
     torch.set_num_threads(1)
@@ -169,7 +167,7 @@ def entries(names: list[str] = NAMES) -> dict[str, Any]:
         }
 
 
-def differing(golden: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def differing(golden, now):
     """Return a line for each entry that is not the same, beyond rounding."""
     return [
         f"{key}: {golden.get(key, 'nothing')} → {now.get(key, 'nothing')}"
@@ -178,25 +176,25 @@ def differing(golden: dict[str, Any], now: dict[str, Any]) -> list[str]:
     ]
 
 
-def _same(one: Any, two: Any) -> bool:
+def _same(one, two):
     if isinstance(one, float) or isinstance(two, float):
         numbers = isinstance(one, (int, float)) and isinstance(two, (int, float))
         return numbers and math.isclose(one, two, rel_tol=TOLERANCE, abs_tol=NIL)
     return bool(one == two)
 
 
-def _as_dict(result: Any) -> Any:
-    read: Callable[[], Any] | None = getattr(result, "as_dict", None)
+def _as_dict(result):
+    read = getattr(result, "as_dict", None)
     return result if read is None else read()
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flat(name, value):
     if isinstance(value, dict):
         for key, entry in value.items():
             if key not in LEFT_OUT.split():
                 yield from _flat(f"{name} {key}", entry)
     elif isinstance(value, list):
-        numbers: Counter[str] = Counter()
+        numbers = Counter()
         for entry in value:
             parts = (
                 [str(entry[key]) for key in WHICH.split() if entry.get(key) is not None]

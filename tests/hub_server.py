@@ -1,16 +1,12 @@
 """A small Hugging Face hub over loopback: repositories, commits, large files and downloads, as its own client asks."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from huggingface_hub import constants
@@ -31,13 +27,13 @@ USER = "user"
 class Hub:
     """Repositories by (kind, name), each a list of commits: files by path. `fault` may answer a request instead."""
 
-    def __init__(self) -> None:
-        self.repos: dict[tuple[str, str], list[dict[str, bytes]]] = {}
-        self.private: set[tuple[str, str]] = set()
-        self.large: dict[str, bytes] = {}
-        self.fault: Callable[[Request], Response | None] = lambda request: None
-        self.seen: list[str] = []
-        self.agents: set[str] = set()
+    def __init__(self):
+        self.repos = {}
+        self.private = set()
+        self.large = {}
+        self.fault = lambda request: None
+        self.seen = []
+        self.agents = set()
         repo = "/api/<kind>s/<owner>/<name>"
         batch, resolve = "<name>.git/info/lfs/objects/batch", "resolve/<revision>"
         urls = {
@@ -58,11 +54,11 @@ class Hub:
         }
         self.urls = Map([Rule(url, endpoint=name) for url, name in urls.items()])
 
-    def files(self, name: str, kind: str = "dataset") -> dict[str, bytes]:
+    def files(self, name, kind="dataset"):
         """Return the files of the last commit."""
         return self.repos[kind, name][-1]
 
-    def __call__(self, environ: dict[str, Any], start: Any) -> Any:
+    def __call__(self, environ, start):
         """Answer one request."""
         request = Request(environ)
         self.seen.append(f"{request.method} {request.path}")
@@ -76,10 +72,10 @@ class Hub:
             answer = error
         return answer(environ, start)
 
-    def home(self, request: Request) -> Response:
+    def home(self, request):
         return Response("a hub")
 
-    def create(self, request: Request) -> Response:
+    def create(self, request):
         if (refusal := self._refused(request)) is not None:
             return refusal
         asked = request.get_json()
@@ -99,12 +95,10 @@ class Hub:
             self.private.add(key)
         return _json({"url": url})
 
-    def validate(self, request: Request) -> Response:
+    def validate(self, request):
         return _json({"errors": [], "warnings": []})
 
-    def info(
-        self, request: Request, kind: str, name: str, revision: str = "main"
-    ) -> Response:
+    def info(self, request, kind, name, revision="main"):
         found = self._commit(request, kind, name, revision)
         if isinstance(found, Response):
             return found
@@ -121,12 +115,12 @@ class Hub:
 
     def tree(
         self,
-        request: Request,
-        kind: str,
-        name: str,
-        revision: str,
-        folder: str = "",
-    ) -> Response:
+        request,
+        kind,
+        name,
+        revision,
+        folder="",
+    ):
         found = self._commit(request, kind, name, revision)
         if isinstance(found, Response):
             return found
@@ -142,9 +136,7 @@ class Hub:
             entries.append(entry)
         return _json(entries)
 
-    def preupload(
-        self, request: Request, kind: str, name: str, revision: str
-    ) -> Response:
+    def preupload(self, request, kind, name, revision):
         if (refusal := self._refused(request)) is not None:
             return refusal
         files = request.get_json()["files"]
@@ -162,7 +154,7 @@ class Hub:
             }
         )
 
-    def batch(self, request: Request, name: str) -> Response:
+    def batch(self, request, name):
         return _json(
             {
                 "transfer": "basic",
@@ -178,13 +170,13 @@ class Hub:
             }
         )
 
-    def upload(self, request: Request, oid: str) -> Response:
+    def upload(self, request, oid):
         data = request.get_data()
         assert _digest(data) == oid
         self.large[oid] = data
         return Response("")
 
-    def commit(self, request: Request, kind: str, name: str, revision: str) -> Response:
+    def commit(self, request, kind, name, revision):
         if (refusal := self._refused(request)) is not None:
             return refusal
         commits = self.repos[kind, name]
@@ -208,12 +200,12 @@ class Hub:
 
     def resolve(
         self,
-        request: Request,
-        name: str,
-        revision: str,
-        path: str,
-        kind: str = "model",
-    ) -> Response:
+        request,
+        name,
+        revision,
+        path,
+        kind="model",
+    ):
         found = self._commit(request, kind, name, revision)
         if isinstance(found, Response):
             return found
@@ -225,9 +217,7 @@ class Hub:
             files[path], headers=headers, mimetype="application/octet-stream"
         )
 
-    def _commit(
-        self, request: Request, kind: str, name: str, revision: str
-    ) -> tuple[int, dict[str, bytes]] | Response:
+    def _commit(self, request, kind, name, revision):
         key, known = (kind, name), _token(request) in (OWNER, READER)
         if key not in self.repos or (key in self.private and not known):
             return _error(404 if known else 401, "Repository not found", "RepoNotFound")
@@ -239,7 +229,7 @@ class Hub:
             return _error(404, "Invalid rev id", "RevisionNotFound")
         return shas[revision], commits[shas[revision]]
 
-    def _refused(self, request: Request) -> Response | None:
+    def _refused(self, request):
         if (token := _token(request)) == OWNER:
             return None
         return (
@@ -250,12 +240,12 @@ class Hub:
 
 
 class _Quiet(WSGIRequestHandler):
-    def log(self, *args: Any) -> None:
+    def log(self, *args):
         """Say nothing."""
 
 
 @contextmanager
-def serving() -> Iterator[tuple[Hub, str]]:
+def serving():
     """Within, a hub answers at an address of this machine."""
     hub = Hub()
     server = make_server("127.0.0.1", 0, hub, threaded=True, request_handler=_Quiet)
@@ -297,21 +287,21 @@ def hub(monkeypatch, tmp_path):
         go_offline_without_hub.cache_clear()
 
 
-def cut(request: Request) -> Response:
+def cut(request):
     """Cut the connection without an answer."""
     request.environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
     return Response("")
 
 
-def _token(request: Request) -> str:
+def _token(request):
     return request.headers.get("Authorization", "").removeprefix("Bearer ")
 
 
-def _json(value: Any, status: int = 200) -> Response:
+def _json(value, status=200):
     return Response(json.dumps(value), status, mimetype="application/json")
 
 
-def _error(status: int, message: str, code: str = "") -> Response:
+def _error(status, message, code=""):
     return Response(
         json.dumps({"error": message}),
         status,
@@ -319,9 +309,9 @@ def _error(status: int, message: str, code: str = "") -> Response:
     )
 
 
-def _sha(number: int) -> str:
+def _sha(number):
     return f"{number:040x}"
 
 
-def _digest(data: bytes) -> str:
+def _digest(data):
     return hashlib.sha256(data).hexdigest()

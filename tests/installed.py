@@ -58,7 +58,7 @@ metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
 MODULE_FIRST = "import layerscope.metrics.rankme; from layerscope.metrics import rankme; assert callable(rankme)"
 
 
-def make_inputs() -> None:
+def make_inputs():
     """Write a language model with a tokenizer, texts of three classes, and a task of lm-evaluation-harness on them."""
     words = Tokenizer(
         models.WordLevel(
@@ -88,13 +88,13 @@ def make_inputs() -> None:
     Path("words.yaml").write_text(HARNESS, encoding="utf-8")
 
 
-def call(line: str) -> subprocess.CompletedProcess[str]:
+def call(line):
     return subprocess.run(
         [COMMAND, *line.split()], capture_output=True, text=True, timeout=600
     )
 
 
-def refused(line: str, named: str) -> str:
+def refused(line, named):
     """Return what is wrong with the refusal of a command, if anything: one line that names an extra."""
     done = call(line)
     last = (done.stderr.strip().splitlines() or [""])[-1]
@@ -108,7 +108,7 @@ def refused(line: str, named: str) -> str:
     )
 
 
-def ran(line: str) -> str:
+def ran(line):
     """Return what is wrong with a command that must run, if anything."""
     done = call(line)
     as_it_should = done.returncode == 0 and done.stdout.strip()
@@ -119,7 +119,7 @@ def ran(line: str) -> str:
     )
 
 
-def try_commands(extras: bool) -> list[str]:
+def try_commands(extras):
     """Return what went wrong, a line each."""
     first = subprocess.run(
         [sys.executable, "-c", MODULE_FIRST], capture_output=True, text=True

@@ -49,7 +49,6 @@ def labelled(rows, tmp_path_factory):
         residual_mlp(),
         rows,
         out=tmp_path_factory.mktemp("labelled") / "run",
-        progress=False,
     )
 
 
@@ -65,7 +64,6 @@ def bare(rows, tmp_path_factory):
         metrics="effective_rank",
         blocks="1",
         views=0,
-        progress=False,
     )
 
 

@@ -61,7 +61,6 @@ def given(tmp_path_factory):
         folder / "topics.csv",
         out=folder / "run",
         views=0,
-        progress=False,
         metrics="linear_probe",
     )
     return folder
@@ -75,7 +74,7 @@ def single(given):
 
 def alone(given, out):
     return layerscope.profile(
-        str(given / "llama"), given / "texts.csv", out=out, progress=False, **OPTIONS
+        str(given / "llama"), given / "texts.csv", out=out, **OPTIONS
     )
 
 
@@ -190,7 +189,6 @@ def test_two_processes_write_the_states_of_one(told, given):
         [1, 2],
         out=given / "alone",
         chunk_rows=6,
-        progress=False,
     )
     one, two = (
         {path.name: path.read_bytes() for path in (given / name / "chunks").iterdir()}
@@ -200,7 +198,7 @@ def test_two_processes_write_the_states_of_one(told, given):
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "line"),
+    "name, status, line",
     [
         ("option", 2, "option --vievs does not exist, did you mean --views?"),
         ("command", 2, "layerscope inspect works in one"),

@@ -1,16 +1,12 @@
 """Tiny random models, saved as a user saves them, with a tokenizer of their own and texts of every length."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import transformers as hf
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from torch import Tensor, nn
+from torch import nn
 
 WORDS = [f"w{i}" for i in range(90)]
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
@@ -37,14 +33,14 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def texts(n: int, seed: int = 0, longest: int = 30) -> list[str]:
+def texts(n, seed=0, longest=30):
     """Seeded texts of 1 to `longest` words; every tenth is a single word."""
     rng = random.Random(seed)
     lengths = [1 if i % 10 == 0 else rng.randint(1, longest) for i in range(n)]
     return [" ".join(rng.choices(WORDS, k=length)) for length in lengths]
 
 
-def tokenizer(*, special: bool, side: str = "right") -> hf.PreTrainedTokenizerFast:
+def tokenizer(*, special, side="right"):
     """Return a tokenizer of whole words: with [CLS] and [SEP] around a text, or (a language model's) bare."""
     words = Tokenizer(
         models.WordLevel(
@@ -67,7 +63,7 @@ def tokenizer(*, special: bool, side: str = "right") -> hf.PreTrainedTokenizerFa
     )
 
 
-def seeded(make: type, config: object, seed: int = 0) -> nn.Module:
+def seeded(make, config, seed=0):
     """Return a model with large random weights and random norms, so that its layers differ."""
     torch.manual_seed(seed)
     model = make(config)
@@ -77,13 +73,13 @@ def seeded(make: type, config: object, seed: int = 0) -> nn.Module:
     return model.eval()
 
 
-def bert(seed: int = 0) -> nn.Module:
+def bert(seed=0):
     return seeded(
         hf.BertForMaskedLM, hf.BertConfig(**COMMON, max_position_embeddings=64), seed
     )
 
 
-def classifier(classes: int = 3, seed: int = 0) -> nn.Module:
+def classifier(classes=3, seed=0):
     return seeded(
         hf.BertForSequenceClassification,
         hf.BertConfig(**COMMON, max_position_embeddings=64, num_labels=classes),
@@ -91,7 +87,7 @@ def classifier(classes: int = 3, seed: int = 0) -> nn.Module:
     )
 
 
-def gpt2(seed: int = 0) -> nn.Module:
+def gpt2(seed=0):
     config = hf.GPT2Config(
         vocab_size=COMMON["vocab_size"],
         n_embd=32,
@@ -104,7 +100,7 @@ def gpt2(seed: int = 0) -> nn.Module:
     return seeded(hf.GPT2LMHeadModel, config, seed)
 
 
-def llama(seed: int = 0) -> nn.Module:
+def llama(seed=0):
     return seeded(
         hf.LlamaForCausalLM,
         hf.LlamaConfig(**COMMON, num_key_value_heads=2, max_position_embeddings=64),
@@ -112,7 +108,7 @@ def llama(seed: int = 0) -> nn.Module:
     )
 
 
-def saved(model: nn.Module, folder: Path, *, special: bool | None = None) -> Path:
+def saved(model, folder, *, special=None):
     """Save model and tokenizer into a folder, as `save_pretrained` does; one that continues a text has it bare."""
     if special is None:
         special = not type(model).__name__.endswith(("CausalLM", "LMHeadModel"))
@@ -121,7 +117,7 @@ def saved(model: nn.Module, folder: Path, *, special: bool | None = None) -> Pat
     return folder
 
 
-def sentence_encoder(folder: Path, *more: nn.Module, pooling: str = "mean") -> Any:
+def sentence_encoder(folder, *more, pooling="mean"):
     """Return a sentence encoder over a saved model, with more modules behind its pooling."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
@@ -131,7 +127,7 @@ def sentence_encoder(folder: Path, *more: nn.Module, pooling: str = "mean") -> A
     return SentenceTransformer(modules=[body, pooled, *more], device="cpu")
 
 
-def vit(folder: Path) -> Path:
+def vit(folder):
     """Save a vision model with its processor of images of 16 × 16."""
     config = hf.ViTConfig(**SIZES, image_size=16, patch_size=4)
     seeded(hf.ViTModel, config).save_pretrained(folder)
@@ -140,7 +136,7 @@ def vit(folder: Path) -> Path:
     return folder
 
 
-def wav2vec2(folder: Path) -> Path:
+def wav2vec2(folder):
     """Save a speech model with its processor."""
     config = hf.Wav2Vec2Config(
         **SIZES,
@@ -159,11 +155,11 @@ def wav2vec2(folder: Path) -> Path:
 class Block(nn.Module):
     """A residual layer over vectors, which can be told to break on a mark in its input."""
 
-    def __init__(self, width: int, breaks: bool = False) -> None:
+    def __init__(self, width, breaks=False):
         super().__init__()
         self.linear, self.breaks = nn.Linear(width, width), breaks
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         out = x + self.linear(x).tanh()
         return (
             torch.where(x[..., :1] > MARK / 2, torch.nan, out) if self.breaks else out
@@ -182,18 +178,18 @@ class Plain(nn.Module):
     def __init__(
         self,
         *,
-        breaks: int | None = None,
-        fits: int | None = None,
-        width: int = 16,
-        depth: int = 3,
-    ) -> None:
+        breaks=None,
+        fits=None,
+        width=16,
+        depth=3,
+    ):
         super().__init__()
         torch.manual_seed(0)
         self.stem = nn.Linear(6, width)
         self.blocks = nn.ModuleList(Block(width, breaks == i + 1) for i in range(depth))
         self.fits, self.sizes = fits, []
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         if self.fits is not None and len(x) > self.fits:
             raise torch.OutOfMemoryError(f"out of memory with {len(x)} rows")
         self.sizes.append(len(x))
@@ -206,6 +202,6 @@ class Plain(nn.Module):
         return x
 
 
-def rows(n: int, seed: int = 0) -> Tensor:
+def rows(n, seed=0):
     """Rows [n, 6] for `Plain`, none of them marked."""
     return torch.rand(n, 6, generator=torch.Generator().manual_seed(seed)) * 0.9

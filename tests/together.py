@@ -3,8 +3,6 @@
 What each told is written down, but for the last one, with which the processes end as if they had
 been started for it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -20,7 +18,7 @@ from layerscope.profiling import forward_pass
 RANK = int(os.environ["RANK"])
 
 
-def call(arguments: list[str]) -> tuple[int, str, str]:
+def call(arguments):
     """Return status, standard output and standard error of a command line."""
     sys.argv = ["layerscope", *arguments]
     out, err = io.StringIO(), io.StringIO()
@@ -31,7 +29,7 @@ def call(arguments: list[str]) -> tuple[int, str, str]:
             return int(end.code or 0), out.getvalue(), err.getvalue()
 
 
-def broken_second(*_: object) -> None:
+def broken_second(*_):
     raise ValueError("a fault of process 1")
 
 

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 
+from layerscope import LayerscopeError
 from layerscope.cli import main
 
 
@@ -17,7 +19,7 @@ class Printed:
     err: str
 
     @property
-    def line(self) -> str:
+    def line(self):
         """The one line that tells a mistake."""
         assert "Traceback" not in self.err + self.out
         told = [
@@ -30,7 +32,7 @@ class Printed:
 
 @pytest.fixture
 def cli(monkeypatch, capfd):
-    def call(*arguments: object) -> Printed:
+    def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
         capfd.readouterr()
         with pytest.raises(SystemExit) as end:
@@ -41,7 +43,7 @@ def cli(monkeypatch, capfd):
     return call
 
 
-def process(*arguments: object, **environment: str) -> Printed:
+def process(*arguments, **environment):
     command = [sys.executable, "-m", "layerscope", *map(str, arguments)]
     done = subprocess.run(
         command,
@@ -57,7 +59,7 @@ def process(*arguments: object, **environment: str) -> Printed:
 def unread(monkeypatch):
     """Return a function that types a command into a pipe whose reader has left, and returns its status."""
 
-    def call(*arguments: object) -> int:
+    def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
         reader, writer = os.pipe()
         os.close(reader)
@@ -73,9 +75,17 @@ def unread(monkeypatch):
     return call
 
 
-def flagged(line: str, *arguments: object) -> str:
+def flagged(line, *arguments):
     """The line on an option's value as a command prints it: begun with the option as it was typed, not as in Python."""
     name, _, rest = line.partition(" ")
     flag = f"--{name.replace('_', '-')}"
     spelled = rest.startswith(("is ", "has ")) or "_" in name
     return f"{flag} {rest}" if flag in arguments and spelled else line
+
+
+@contextmanager
+def refused(line):
+    """Within, what is given is refused: in one line, in which this pattern is found."""
+    with pytest.raises(LayerscopeError, match=line) as error:
+        yield
+    assert "\n" not in str(error.value)

@@ -20,9 +20,7 @@ def plain(out, data=ROWS, *, depth=3, width=16, seed=0, **options):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(seed * 0.1 * torch.randn_like(parameter))
-    return layerscope.profile(
-        model, data, out=out, **{"progress": False, "metrics": METRICS} | options
-    )
+    return layerscope.profile(model, data, out=out, **{"metrics": METRICS} | options)
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +55,6 @@ def spoken(tmp_path_factory):
             str(folder),
             tiny.texts(40),
             out=out,
-            progress=False,
             views=0,
             pooling="mean,last",
         )

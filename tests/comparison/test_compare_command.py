@@ -58,9 +58,7 @@ def test_json_has_every_row(cli, spoken):
 
 @pytest.mark.parametrize("similarity", ["cka", "angular_distance"])
 def test_a_series_tells_what_changes_most(three, similarity):
-    found = layerscope.compare(
-        three, similarity=similarity, metrics="effective_rank", progress=False
-    )
+    found = layerscope.compare(three, similarity=similarity, metrics="effective_rank")
     square = found.similarity(0, 2)
     values = pd.Series(
         {layer: square.loc[layer, layer] for layer in square.index if layer}
@@ -74,7 +72,7 @@ def test_a_series_tells_what_changes_most(three, similarity):
 
 
 def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path, content_of):
-    found = layerscope.compare(three, out=tmp_path / "kept", progress=False)
+    found = layerscope.compare(three, out=tmp_path / "kept")
     page = report(tmp_path / "kept")
     assert page == tmp_path / "kept/report.html"
     told, text = content_of(page), page.read_text("utf-8")

@@ -7,6 +7,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from typed import refused
 
 import layerscope
 from layerscope.core.extras import PACKAGES
@@ -41,26 +42,21 @@ def test_a_command_names_the_extra_that_it_lacks_before_it_reads_anything(
 
 def test_in_python_a_verb_names_it_too(monkeypatch):
     without("accelerate", monkeypatch)
-    with pytest.raises(layerscope.LayerscopeError, match="^train needs accelerate: "):
+    with refused("^train needs accelerate: "):
         layerscope.train("none", "none", out="none")
     without("onnx", monkeypatch)
-    with pytest.raises(
-        layerscope.LayerscopeError, match="^`format='onnx'` needs onnx: "
-    ):
+    with refused("^`format='onnx'` needs onnx: "):
         layerscope.truncate("none", 1, "none", format="onnx")
 
 
 def test_a_model_that_was_in_memory_is_not_what_a_command_opens(labelled):
-    choice = layerscope.select(labelled, max_loss=100, progress=False)
+    choice = layerscope.select(labelled, max_loss=100)
     assert choice.layer == 1 and not choice.document().commands
     assert (
         "nothing to truncate: the run was made without a model that a command can open"
         in choice.document().notes
     )
-    with pytest.raises(
-        layerscope.LayerscopeError,
-        match="^the selection does not say where Sequential is: give the",
-    ):
+    with refused("^the selection does not say where Sequential is: give the"):
         layerscope.truncate(choice, out="none")
 
 

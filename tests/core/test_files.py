@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from typed import refused
 
-from layerscope import LayerscopeError
 from layerscope.core.files import aside, page_sums
 from layerscope.core.folders import HELD, folder_aside, own_folder, writing
 
@@ -84,7 +84,5 @@ def test_what_a_killed_process_left_is_written_again(tmp_path):
         (place / "mark.json").write_text("{}")
     assert sorted(path.name for path in place.iterdir()) == ["grid.csv", "mark.json"]
     (place / "mark.json").unlink()
-    with pytest.raises(
-        LayerscopeError, match="exists and holds no reading: name a new folder"
-    ):
+    with refused("exists and holds no reading: name a new folder"):
         own_folder(place, "reading", "mark.json")

@@ -5,9 +5,9 @@ import fcntl
 import signal
 
 import pytest
+from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError
 from layerscope.core.folder_lock import locked
 
 BUSY = "another process is writing to"
@@ -25,7 +25,7 @@ def test_without_locks_jobs_go_on(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("verb", [layerscope.profile, layerscope.evaluate])
 def test_a_second_job_is_refused_before_model_and_data_are_looked_for(tmp_path, verb):
-    with locked(tmp_path / "run"), pytest.raises(LayerscopeError, match=BUSY):
+    with locked(tmp_path / "run"), refused(BUSY):
         verb("no/such/model", "linear-probe:none.csv", out=tmp_path / "run")
 
 
@@ -43,7 +43,7 @@ def test_a_killed_holder_does_not_block_the_next_run(forks, tmp_path):
     holder = forks.start(tmp_path / "run", script=HOLDER)
     holder.until(lambda: (tmp_path / "held").exists())
     with (
-        pytest.raises(LayerscopeError, match=BUSY),
+        refused(BUSY),
         locked(tmp_path / "run"),
     ):
         pass

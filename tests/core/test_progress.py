@@ -78,7 +78,7 @@ cli.app = deleted
 
 
 @pytest.mark.parametrize(
-    ("moment", "status", "out", "err"),
+    "moment, status, out, err",
     [
         (AT_EXIT, 0, "layerscope", ""),
         (DESTROYED, 0, "done", ""),

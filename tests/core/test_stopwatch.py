@@ -25,6 +25,6 @@ def test_each_call_has_its_own_seconds():
     assert seconds[1, 0] >= 0.2 and 0.01 <= np.median(seconds) < 0.1
 
 
-@pytest.mark.parametrize(("seconds", "rounds"), [(0.0, 2), (1.0, 4), (9.0, 7)])
+@pytest.mark.parametrize("seconds, rounds", [(0.0, 2), (1.0, 4), (9.0, 7)])
 def test_rounds_fill_the_time_there_is(seconds, rounds):
     assert rounds_in(seconds, 0.25, 2, 7) == rounds

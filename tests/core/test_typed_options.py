@@ -7,10 +7,10 @@ import pkgutil
 from typing import get_type_hints
 
 import pytest
+from typed import refused
 
 import layerscope
 from layerscope.cli.app import NAMES
-from layerscope.core import LayerscopeError
 from layerscope.core.options import Options, checked, declared
 from layerscope.models.options import InspectOptions
 from layerscope.profiling.options import PassOptions, ProfileOptions
@@ -70,7 +70,7 @@ def test_options_are_grouped_and_know_what_is_not_at_its_default():
     assert (options.load.dtype, options.load.device) == ("float64", "auto")
     assert options.override.part == "encoder"
     assert options.changed == {"model", "dtype", "part"}
-    with pytest.raises(LayerscopeError, match="`dtype` is for others: leave it out"):
+    with refused("`dtype` is for others: leave it out"):
         options.refuse(["device", "dtype"], "is for others")
 
 

@@ -1,22 +1,15 @@
 """Tiny random classifiers of every family, and what they end at a layer, built without the exits' code."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import transformers as hf
 from models import zoo
 from tiny import texts, tokenizer
-from torch import Tensor, nn
 
-from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.validation import Validation
 from layerscope.inputs import Waveform
-from layerscope.models.forward import Inputs
 from layerscope.models.stack import module_at
 
 D, L, CLASSES = zoo.D, 4, 5
@@ -29,30 +22,29 @@ SOUND = {
     "num_feat_extract_layers": 2,
 }
 STABLE = {"do_stable_layer_norm": True, "feat_extract_norm": "layer"}
-Made = tuple[nn.Module, Any]
 
 
-def _made(kind: str, processor: Any, **options: Any) -> Made:
+def _made(kind, processor, **options):
     return zoo.seeded(kind, L, num_labels=CLASSES, **options), processor
 
 
-def _text(name: str, **options: Any) -> Callable[[], Made]:
+def _text(name, **options):
     words = tokenizer(special=True)
     return partial(_made, f"{name}ForSequenceClassification", words, **options)
 
 
-def _image(name: str, **options: Any) -> Callable[[], Made]:
+def _image(name, **options):
     kind = f"{name}ForImageClassification"
     return partial(_made, kind, None, **zoo.IMAGE, **options)
 
 
-def _sound(name: str, **options: Any) -> Callable[[], Made]:
+def _sound(name, **options):
     extractor = hf.Wav2Vec2FeatureExtractor(return_attention_mask=True)
     kind = f"{name}ForSequenceClassification"
     return partial(_made, kind, extractor, **SOUND, **options)
 
 
-CASES: dict[str, Callable[[], Made]] = {
+CASES = {
     "bert": _text("Bert"),
     "roberta": _text("Roberta", max_position_embeddings=66),
     "distilbert": _text("DistilBert", hidden_dim=48),
@@ -113,7 +105,7 @@ CASES: dict[str, Callable[[], Made]] = {
 }
 
 
-def samples_for(model: ExitModel, n: int, seed: int = 0) -> list[Any]:
+def samples_for(model, n, seed=0):
     """Seeded samples of the model's modality, of different lengths where it has any; the first is the longest."""
     modality = model.layered.encoder.modality
     if modality == "text":
@@ -133,16 +125,16 @@ def samples_for(model: ExitModel, n: int, seed: int = 0) -> list[Any]:
     ]
 
 
-def validation(model: ExitModel, samples: list[Any]) -> Validation:
+def validation(model, samples):
     encoder = model.layered.encoder
     return Validation("texts", encoder, samples, [*encoder.lengths(samples)], None, ())
 
 
-def batch_for(model: ExitModel, n: int, seed: int = 0) -> Inputs:
+def batch_for(model, n, seed=0):
     return model.layered.encoder.batch(samples_for(model, n, seed))
 
 
-def truncated(model: ExitModel, layer: int) -> nn.Module:
+def truncated(model, layer):
     """The classifier whose list of blocks ends at a layer; of a shared block, that runs it so many times."""
     blocks = model.layered.stack.blocks
     copied = copy.deepcopy(model.model)
@@ -156,20 +148,20 @@ def truncated(model: ExitModel, layer: int) -> nn.Module:
     return copied.eval()
 
 
-def leaving(layers: Tensor) -> Any:
+def leaving(layers):
     return lambda layer, logits, rows: layers[rows.cpu()] == layer
 
 
-def close(one: Tensor, two: Tensor) -> None:
+def close(one, two):
     torch.testing.assert_close(one.float(), two.float(), rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
-def plain(model: nn.Module, inputs: Inputs) -> Tensor:
+def plain(model, inputs):
     return model(**inputs.named).logits
 
 
-def state_of(model: nn.Module) -> tuple[Any, ...]:
+def state_of(model):
     """What must not change: configuration, hooks, replaced forwards, training mode."""
     hooks = (
         "_forward_hooks",

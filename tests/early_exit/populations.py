@@ -9,7 +9,7 @@ from layerscope.early_exit.predictions import Recorded, sureness
 ONE_PERCENT = Goal(max_disagreement=0.01)
 
 
-def recorded(scores, predictions, labels=None, classes=2) -> Recorded:
+def recorded(scores, predictions, labels=None, classes=2):
     return Recorded(
         classes,
         np.asarray(scores, dtype=np.float64),
@@ -18,7 +18,7 @@ def recorded(scores, predictions, labels=None, classes=2) -> Recorded:
     )
 
 
-def population(n: int, seed: int) -> Recorded:
+def population(n, seed):
     """Rows of a model with five layers and three classes that sees its input through less and less noise."""
     draw = np.random.default_rng(seed)
     labels = draw.integers(3, size=n)
@@ -30,7 +30,7 @@ def population(n: int, seed: int) -> Recorded:
     return recorded(scores, logits.argmax(-1), labels, 3)
 
 
-def constant(n: int, errors: int, score: float = 0.9) -> Recorded:
+def constant(n, errors, score=0.9):
     """Rows that all leave at layer 1 at once; so many of them wrongly, by the full model and by the labels."""
     predictions = np.zeros((n, 2), dtype=np.int64)
     predictions[:errors, 0] = 1

@@ -42,7 +42,7 @@ def test_the_seconds_are_those_of_a_walk_through_every_batch():
         )
 
 
-@pytest.mark.parametrize(("check", "exits"), [(0.1, (1,)), (1.6, ())])
+@pytest.mark.parametrize("check, exits", [(0.1, (1,)), (1.6, ())])
 def test_an_exit_whose_check_costs_more_than_it_saves_is_not_chosen(check, exits):
     """Layers 2 and 3 let nobody go."""
     samples = sure_after([1] * 4 + [4] * 4, depth=4)

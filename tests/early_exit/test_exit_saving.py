@@ -11,6 +11,7 @@ import transformers as hf
 from classifiers import batch_for, plain, validation
 from models import zoo
 from tiny import classifier, saved, texts, tokenizer
+from typed import refused
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
@@ -24,9 +25,9 @@ def test_nan_logits_name_the_layer(bert):
     inputs = batch_for(model, 3)
     with torch.no_grad():
         model.model.bert.encoder.layer[1].output.dense.bias.fill_(float("nan"))
-    with pytest.raises(LayerscopeError, match="^layer 2 gives logits that are NaN"):
+    with refused("^layer 2 gives logits that are NaN"):
         model.leave((1, 2), 0.999)(**inputs.named)
-    with pytest.raises(LayerscopeError, match="^this model gives logits that are NaN"):
+    with refused("^this model gives logits that are NaN"):
         model.leave((1,), 0.999)(**inputs.named)
     early = model.leave((1,), 0.0)(**inputs.named)
     assert bool(early.logits.isfinite().all()), "rows leave before the broken layer"
@@ -56,18 +57,16 @@ def test_saved_and_loaded(tmp_path):
     assert half.calibration is None, (
         "what was certified in float32 is not for other predictions"
     )
-    with pytest.raises(LayerscopeError, match="in float32, and exits runs in bfloat16"):
+    with refused("in float32, and exits runs in bfloat16"):
         half.use(made)
 
-    with pytest.raises(
-        LayerscopeError, match=r"holds no exit model \(early_exit.json\)"
-    ):
+    with refused(r"holds no exit model \(early_exit.json\)"):
         ExitModel.from_pretrained(folder)
     other = ExitModel(saved(classifier(seed=1), tmp_path / "other"))
-    with pytest.raises(LayerscopeError, match="is of other weights than other's"):
+    with refused("is of other weights than other's"):
         other.use(made)
     other.model.save_pretrained(tmp_path / "exits")
-    with pytest.raises(LayerscopeError, match="are of other weights than lie there"):
+    with refused("are of other weights than lie there"):
         ExitModel.from_pretrained(tmp_path / "exits")
     kept = (tmp_path / "exits" / "early_exit.json").read_text()
     for text, why in (
@@ -75,7 +74,7 @@ def test_saved_and_loaded(tmp_path):
         (kept.replace("0.9", "0.8"), "has changed since it was written"),
     ):
         (tmp_path / "exits" / "early_exit.json").write_text(text)
-        with pytest.raises(LayerscopeError, match=f"{why}.*: run layerscope exits"):
+        with refused(f"{why}.*: run layerscope exits"):
             ExitModel.from_pretrained(tmp_path / "exits")
 
 
@@ -85,7 +84,7 @@ def _regression():
 
 
 @pytest.mark.parametrize(
-    ("make", "line"),
+    "make, line",
     [
         (
             partial(zoo.of_class, "BertModel"),
@@ -109,7 +108,7 @@ def test_models_that_have_no_exits(make, line):
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    "options, line",
     [
         (
             {"exits": (9,)},
@@ -133,7 +132,7 @@ def test_exits_and_thresholds_that_do_not_exist(options, line, bert):
 
 
 @pytest.mark.parametrize(
-    ("given", "line"),
+    "given, line",
     [
         (
             {},

@@ -10,9 +10,9 @@ import torch
 import transformers as hf
 from models import zoo
 from tiny import classifier, llama, saved, texts
+from typed import refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
 from layerscope.early_exit.validation import read_layers, read_validation, record_all
 from layerscope.inputs import corpus as corpora, open_corpus
@@ -115,7 +115,7 @@ def test_from_data_to_a_model_that_leaves_early_if_that_pays(
         report.depths["measured"].notna().all()
         and report.depths["measured"].iloc[-1] == 1
     )
-    cut = layerscope.truncate(folder, 2, tmp_path / "cut", progress=False)
+    cut = layerscope.truncate(folder, 2, tmp_path / "cut")
     weights = sum(
         p.numel()
         for p in hf.AutoModelForSequenceClassification.from_pretrained(cut).parameters()
@@ -142,7 +142,7 @@ def test_from_data_to_a_model_that_leaves_early_if_that_pays(
 
 
 def test_a_stated_threshold_is_measured_without_a_guarantee(folder, table, tmp_path):
-    options = {"threshold": 0.6, "min_speedup": 0.01, "progress": False}
+    options = {"threshold": 0.6, "min_speedup": 0.01}
     report = layerscope.exits(folder, table, out=tmp_path, **options)
     frame = pd.read_csv(table)
     assert report.goal == "no guarantee: the threshold was fixed, not calibrated"
@@ -243,7 +243,7 @@ def test_the_pass_runs_samples_of_like_lengths_together_and_says_of_each_what_it
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    "options, line",
     [
         (
             ["--exits", "6"],
@@ -290,10 +290,7 @@ def test_models_that_cannot_leave(cli, table, tmp_path):
         2,
         "plain has no head of classes over its model: give a classifier",
     )
-    with pytest.raises(
-        LayerscopeError,
-        match="LlamaForCausalLM continues texts, and an ExitModel classifies",
-    ):
+    with refused("LlamaForCausalLM continues texts, and an ExitModel classifies"):
         ExitModel(saved(llama(), tmp_path / "lm", special=True))
     path = tmp_path / "file"
     path.write_text("taken")

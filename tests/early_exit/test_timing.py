@@ -27,7 +27,7 @@ def soon(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("layers", "size", "rows"),
+    "layers, size, rows",
     [
         (3, 12, (1, 2, 4, 8, 12)),
         (2, 1, (1,)),
@@ -52,7 +52,7 @@ def test_blocks_and_checks_are_measured_at_every_size(layers, size, rows):
 
 
 @pytest.mark.parametrize(
-    ("batches", "turns"), [(24, FEWEST_TURNS), (5, 2 * 5), (1, FEWEST_TURNS)]
+    "batches, turns", [(24, FEWEST_TURNS), (5, 2 * 5), (1, FEWEST_TURNS)]
 )
 def test_a_race_without_time_still_takes_several_batches_or_turns(
     batches, turns, monkeypatch

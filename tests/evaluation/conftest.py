@@ -32,7 +32,7 @@ def texts(tmp_path):
 @pytest.fixture
 def counted(monkeypatch):
     """Every sample of a task of mteb that goes through a model, in order."""
-    seen: list[object] = []
+    seen = []
     batch = TextStates._batch
 
     def counting(self, samples, longest):
@@ -46,7 +46,7 @@ def counted(monkeypatch):
 @pytest.fixture
 def forwards(monkeypatch):
     """How many samples each forward of the pass held."""
-    seen: list[int] = []
+    seen = []
     forward = forward_pass._forward
 
     def counting(job, rows, *more):

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 import tiny
 from models import zoo
+from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError
 from layerscope.evaluation import judges
 from layerscope.evaluation.judging import UnjudgedError, judge
 from layerscope.evaluation.kinds import kind_of
@@ -43,9 +43,7 @@ def tasks(tmp_path):
 
 
 def test_all_layers_with_every_text_embedded_once(model, tasks, counted, tmp_path):
-    found = layerscope.evaluate(
-        model, tasks[1], tmp_path / "out", sites="raw,normed", progress=False
-    )
+    found = layerscope.evaluate(model, tasks[1], tmp_path / "out", sites="raw,normed")
     assert len(counted) == len(set(counted)) > 40
     assert found.table(site="raw").shape == found.table(site="normed").shape == (4, 1)
     assert (
@@ -53,9 +51,7 @@ def test_all_layers_with_every_text_embedded_once(model, tasks, counted, tmp_pat
     )
     assert found.failed == {} and set(found.scores["model"]) == {"tiny-llama"}
     assert not (tmp_path / "out" / "states").exists()
-    layerscope.evaluate(
-        model, tasks[1], tmp_path / "out", sites="raw,normed", progress=False
-    )
+    layerscope.evaluate(model, tasks[1], tmp_path / "out", sites="raw,normed")
     assert len(counted) == len(set(counted))  # nothing is left to do
 
 
@@ -77,11 +73,11 @@ def test_failed_in_the_second_task_nothing_is_embedded_twice(
         return judge(task, encoder)
 
     monkeypatch.setattr(judges, "judge", stopping)
-    first = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
+    first = layerscope.evaluate(model, tasks, tmp_path / "out")
     assert first.failed == {"pairs": "stopped"} and first.table().shape == (4, 2)
     before = len(counted)
     monkeypatch.setattr(judges, "judge", judge)
-    found = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
+    found = layerscope.evaluate(model, tasks, tmp_path / "out")
     assert len(counted) == before and found.missing == 0
 
 
@@ -90,27 +86,19 @@ def test_other_data_under_the_same_name_are_refused_and_scores_stay(
     model, tasks, tmp_path, kind
 ):
     task = tasks[1] if kind == "sts" else tasks[0].replace("classification", kind)
-    first = layerscope.evaluate(
-        model, task, tmp_path / "out", layers=[1], progress=False
-    )
-    with pytest.raises(
-        LayerscopeError, match="holds scores of .* on other data .*: name another `out`"
-    ):
-        layerscope.evaluate(
-            model, task, tmp_path / "out", layers=[2], samples=30, progress=False
-        )
+    first = layerscope.evaluate(model, task, tmp_path / "out", layers=[1])
+    with refused("holds scores of .* on other data .*: name another `out`"):
+        layerscope.evaluate(model, task, tmp_path / "out", layers=[2], samples=30)
     assert layerscope.open_evaluation(tmp_path / "out").table().equals(first.table())
 
 
 def test_an_evaluation_knows_where_its_model_is_and_how_deep(model, tasks, tmp_path):
-    found = layerscope.evaluate(
-        model, tasks[1], tmp_path / "out", layers=[1, 2], progress=False
-    )
+    found = layerscope.evaluate(model, tasks[1], tmp_path / "out", layers=[1, 2])
     saved = layerscope.open_evaluation(found.save(tmp_path / "saved"))
     for evaluation in (found, saved):
         origin = evaluation.origins["tiny-llama"]
         assert (origin.source, origin.depth) == (model, 3)
-    choice = layerscope.select(saved, cost=False, progress=False)
+    choice = layerscope.select(saved, cost=False)
     assert choice.depth == 3 == choice.baseline.layer and choice.source == model
 
 
@@ -128,10 +116,10 @@ def test_a_model_and_a_truncated_one_score_as_mteb_scores_them(tasks, tmp_path):
         return {result.task_name: result.get_score() for result in results}
 
     found = layerscope.evaluate(
-        str(tmp_path / "whole"), tasks, layers=[2, 3], device="cpu", progress=False
+        str(tmp_path / "whole"), tasks, layers=[2, 3], device="cpu"
     )
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    layerscope.truncate(str(whole), 2, cut, progress=False)
+    layerscope.truncate(str(whole), 2, cut)
     # one of 200 predictions may flip: the vectors of a random model are much alike
     reference = pytest.approx(scores_of(whole), abs=6e-3)
     assert found.baseline().iloc[0].to_dict() == reference
@@ -147,7 +135,7 @@ def written(folder, **columns):
 
 
 @pytest.mark.parametrize(
-    ("kind", "columns", "line"),
+    "kind, columns, line",
     [
         (
             "classification",
@@ -193,18 +181,10 @@ def test_wrong_names_are_refused_in_one_line(cli, model, tasks, tmp_path):
     images = cli("evaluate", "minilm", "--tasks", "CIFAR10").line
     assert "task CIFAR10 reads image: evaluate takes tasks of mteb on texts" in images
     assert "no task is named" in cli("evaluate", "minilm").line
-    with pytest.raises(
-        LayerscopeError,
-        match="layer 4 does not exist: tiny-llama has the layers 0 to 3",
-    ):
-        layerscope.evaluate(model, tasks, tmp_path / "out", layers=[4], progress=False)
-    with pytest.raises(
-        LayerscopeError,
-        match="site 'norm' is not one of this model, did you mean normed",
-    ):
-        layerscope.evaluate(
-            model, tasks, tmp_path / "out", sites="norm", progress=False
-        )
+    with refused("layer 4 does not exist: tiny-llama has the layers 0 to 3"):
+        layerscope.evaluate(model, tasks, tmp_path / "out", layers=[4])
+    with refused("site 'norm' is not one of this model, did you mean normed"):
+        layerscope.evaluate(model, tasks, tmp_path / "out", sites="norm")
 
 
 def test_a_side_that_must_be_named(cli, tasks, tmp_path):
@@ -218,19 +198,17 @@ def test_a_side_that_must_be_named(cli, tasks, tmp_path):
         and "--part" in line
         and not (tmp_path / "o").exists()
     )
-    found = layerscope.evaluate(str(t5), tasks[1], part="encoder", progress=False)
+    found = layerscope.evaluate(str(t5), tasks[1], part="encoder")
     assert list(found.table().index) == [0, 1, 2] and found.failed == {}
 
 
 def test_the_model_of_a_run(model, tasks, tmp_path):
     out, metrics = tmp_path / "run", "effective_rank"
     run = layerscope.profile(
-        model, tiny.texts(12), out=out, metrics=metrics, pooling="last", progress=False
+        model, tiny.texts(12), out=out, metrics=metrics, pooling="last"
     )
-    found = layerscope.evaluate(run, tasks[1], layers=[2], progress=False)
-    direct = layerscope.evaluate(
-        model, tasks[1], layers=[2], pooling="last", progress=False
-    )
+    found = layerscope.evaluate(run, tasks[1], layers=[2])
+    direct = layerscope.evaluate(model, tasks[1], layers=[2], pooling="last")
     assert set(found.scores["pooling"].dropna()) == {"last"}
     assert found.table().equals(direct.table())
 
@@ -238,15 +216,15 @@ def test_the_model_of_a_run(model, tasks, tmp_path):
 def test_the_states_of_a_run_are_read(model, tasks, forwards, tmp_path):
     data = tasks[0].partition(":")[2]
     run = layerscope.profile(
-        model, data, out=tmp_path / "run", metrics="effective_rank", progress=False
+        model, data, out=tmp_path / "run", metrics="effective_rank"
     )
     probes = [f"linear-probe:{data}", f"knn-probe:{data}"]
-    direct = layerscope.evaluate(model, probes, progress=False)
+    direct = layerscope.evaluate(model, probes)
     before = len(forwards)
-    found = layerscope.evaluate(str(run.path), probes, progress=False)
+    found = layerscope.evaluate(str(run.path), probes)
     assert len(forwards) == before
     assert found.table().equals(direct.table())
-    layerscope.evaluate(run, probes[0], pooling="first", layers=[1], progress=False)
+    layerscope.evaluate(run, probes[0], pooling="first", layers=[1])
     assert len(forwards) > before, "a pooling that the run has not"
 
 
@@ -309,10 +287,10 @@ def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(
 
 def test_clusters_of_a_file(model, tmp_path):
     groups = written(tmp_path, text=tiny.texts(24), label=list("abc") * 8)
-    with pytest.raises(LayerscopeError, match="two tasks have the name 'rows'"):
+    with refused("two tasks have the name 'rows'"):
         tasks = [f"clustering:{groups}", f"classification:{groups}"]
-        layerscope.evaluate(model, tasks, progress=False)
-    found = layerscope.evaluate(model, f"clustering:{groups}", progress=False)
+        layerscope.evaluate(model, tasks)
+    found = layerscope.evaluate(model, f"clustering:{groups}")
     assert found.table().shape == (4, 1)
     assert found.table()["rows"].between(0, 1).all()
 
@@ -352,5 +330,5 @@ def test_what_a_judge_raises_is_one_line_with_task_and_layer(
         monkeypatch.setattr("layerscope.evaluation.kinds.knn_probe.KIND", record)
         line = "topics .kNN probe. fails at layer 3: ValueError: no such thing"
     task = tasks[1] if kind == "sts" else tasks[0].replace("classification", kind)
-    with pytest.raises(LayerscopeError, match=line):
-        layerscope.evaluate(model, task, progress=False)
+    with refused(line):
+        layerscope.evaluate(model, task)

@@ -26,7 +26,6 @@ def test_the_headline_has_the_error_of_its_difference():
         model,
         {"linear-probe": texts},
         processor=tiny.tokenizer(special=True),
-        progress=False,
     )
     best = int(found.summary()["best_layer"].iloc[0])
     grid = found.grids()[0]

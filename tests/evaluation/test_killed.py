@@ -84,7 +84,7 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
 
     tasks = [f"sts:{tmp_path / name}.csv" for name in ("few", "many")]
     model = str(tmp_path / "tiny-llama")
-    layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
+    layerscope.evaluate(model, tasks, tmp_path / "out")
     assert results(tmp_path, "few") == first
     # each once, over both processes
     assert sorted([*embedded, *map(key_of, counted)]) == sorted(
@@ -92,7 +92,7 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
     )
     assert judged.items() <= results(tmp_path, "many").items()
 
-    whole = layerscope.evaluate(model, tasks, progress=False)
+    whole = layerscope.evaluate(model, tasks)
     resumed = layerscope.open_evaluation(tmp_path / "out")
     assert resumed.table().equals(whole.table()) and resumed.baseline().equals(
         whole.baseline()

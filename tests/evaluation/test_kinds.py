@@ -9,10 +9,10 @@ import pytest
 import tiny
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.neighbors import NearestCentroid
+from typed import refused
 
 import layerscope
 from layerscope.cli.choose import FILES as HELP
-from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation import kinds
 from layerscope.evaluation.kinds import kind_names, kind_of
 
@@ -41,11 +41,10 @@ def test_the_table_in_the_guide_is_judged_by_mteb(guide):
     options = {
         "processor": tiny.tokenizer(special=True),
         "layers": [1],
-        "progress": False,
     }
     found = layerscope.evaluate(tiny.bert(), {"bitext": twins}, **options)
     assert found.table().loc[1, "frame"] == 1, "each text finds itself"
-    with pytest.raises(LayerscopeError, match="row 19 has no text_b: fill it in"):
+    with refused("row 19 has no text_b: fill it in"):
         layerscope.evaluate(
             tiny.bert(), {"bitext": twins.assign(text_b=[*texts[:19], ""])}, **options
         )
@@ -58,7 +57,7 @@ def test_the_probe_in_the_guide_is_that_of_scikit_learn(guide, tmp_path):
     ]
     frame = pd.DataFrame({"text": texts, "label": labels})
     model, tokenizer = tiny.bert(), tiny.tokenizer(special=True)
-    options = {"processor": tokenizer, "pooling": "mean", "progress": False}
+    options = {"processor": tokenizer, "pooling": "mean"}
     run = layerscope.profile(model, frame, **options, out=tmp_path / "run")
     found = layerscope.evaluate(model, {"centroid-probe": frame}, seed=3, **options)
     folds = StratifiedKFold(5, shuffle=True, random_state=3)

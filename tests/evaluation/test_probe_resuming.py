@@ -5,9 +5,9 @@ import signal
 from dataclasses import replace
 
 import pytest
+from typed import refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.kinds import kind_of
 from layerscope.profiling import forward_pass
 
@@ -36,7 +36,6 @@ def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
             "linear-probe:digits",
             tmp_path / "out",
             pooling="mean",
-            progress=False,
             **options,
         )
 
@@ -49,9 +48,7 @@ def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
     more = evaluate(samples=60, layers=[1, 3])
     assert len(computed) == 1 and more.table().loc[3].equals(first.table().loc[3])
     for other in ({"samples": 70}, {"samples": 60, "seed": 1}):
-        with pytest.raises(
-            LayerscopeError, match="holds scores of digits .linear probe. on other data"
-        ):
+        with refused("holds scores of digits .linear probe. on other data"):
             evaluate(layers=[1, 3], **other)
     assert computed == []
 
@@ -85,9 +82,7 @@ def test_killed_between_layers_it_keeps_what_is_done(forks, vit, tmp_path, monke
     monkeypatch.setattr(
         forward_pass, "_forward", lambda *a: pytest.fail("its states are there")
     )
-    found = layerscope.evaluate(
-        vit, "knn-probe:digits", out, samples=60, progress=False
-    )
+    found = layerscope.evaluate(vit, "knn-probe:digits", out, samples=60)
     after = json.loads(kept[0].read_text())["rows"]
     assert (
         after[: len(before)] == before
@@ -105,15 +100,11 @@ def test_a_damaged_file_of_scores_is_refused_and_judged_again(vit, tmp_path):
             tmp_path / "out",
             samples=60,
             layers=[2],
-            progress=False,
         ).table()
 
     first = evaluate()
     (file,) = tmp_path.glob("out/probes/*/*.json")
     file.write_text(file.read_text()[:-20])
-    with pytest.raises(
-        LayerscopeError,
-        match="is damaged, or no file of probe scores: evaluate that task again",
-    ):
+    with refused("is damaged, or no file of probe scores: evaluate that task again"):
         layerscope.open_evaluation(tmp_path / "out")
     assert evaluate().equals(first)

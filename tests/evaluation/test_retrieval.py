@@ -30,9 +30,7 @@ def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers):
         "document": "a woman, the weather and war: ",
     }
     plain = SentenceTransformer(embedded("minilm"), device="cpu", prompts=prompts)
-    found = layerscope.evaluate(
-        plain, f"retrieval:{answers}", layers=[0, 6], progress=False
-    )
+    found = layerscope.evaluate(plain, f"retrieval:{answers}", layers=[0, 6])
     task = open_tasks({"retrieval": answers})[0][0]
     result = mteb.evaluate(
         plain, task, cache=None, co2_tracker=False, show_progress_bar=False
@@ -74,7 +72,7 @@ def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(
 
 
 @pytest.mark.parametrize(
-    ("columns", "line"),
+    "columns, line",
     [
         (
             {"query": ["a", "b"], "document": ["x", "y"], "score": [0, 0]},

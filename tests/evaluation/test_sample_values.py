@@ -82,7 +82,6 @@ def test_own_files_have_their_error_and_layers_are_paired(kind, tmp_path):
         {kind: frames()[kind]},
         processor=tiny.tokenizer(special=True),
         out=tmp_path / "out",
-        progress=False,
     )
     rows = found.scores
     assert rows["stderr"].notna().all() and rows["right"].notna().all()

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from typed import refused
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
@@ -19,7 +20,7 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
 
 
 @pytest.mark.parametrize(
-    ("kind", "columns", "line"),
+    "kind, columns, line",
     [
         (
             "knn-probe",
@@ -56,9 +57,7 @@ def test_wrong_data_are_refused_in_one_line(cli, tmp_path, kind, columns, line):
 def test_models_that_do_not_fit_are_refused_in_one_line(vit, llama, texts, tmp_path):
     def line(model, tasks, **options):
         with pytest.raises(LayerscopeError) as caught:
-            layerscope.evaluate(
-                model, tasks, tmp_path / "out", progress=False, **options
-            )
+            layerscope.evaluate(model, tasks, tmp_path / "out", **options)
         assert not (tmp_path / "out").exists()
         return str(caught.value)
 
@@ -82,8 +81,6 @@ def test_models_that_do_not_fit_are_refused_in_one_line(vit, llama, texts, tmp_p
 
 def test_a_folder_of_other_things_is_no_folder_of_results(llama, texts, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(
-        LayerscopeError, match=r"exists and holds no evaluation: name a new folder"
-    ):
-        layerscope.evaluate(llama, f"knn-probe:{texts}", tmp_path, progress=False)
+    with refused(r"exists and holds no evaluation: name a new folder"):
+        layerscope.evaluate(llama, f"knn-probe:{texts}", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "topics.csv"}

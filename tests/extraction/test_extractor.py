@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tiny
 from safetensors.numpy import load_file
+from typed import refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.extraction import batches
 
 TEXTS = tiny.texts(40)
@@ -22,7 +22,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(model, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole") / "states"
-    layerscope.extract(model, TEXTS, [1, 3], out=out, progress=False)
+    layerscope.extract(model, TEXTS, [1, 3], out=out)
     return load_file(out / "chunks" / "000000.safetensors")["states"]
 
 
@@ -41,9 +41,7 @@ def test_a_batch_gets_an_array_for_each_layer(model, whole):
         {"body": TEXTS[:2]}
     )
     assert {"layer_2.mean", "layer_2.cls"} < set(both)
-    with pytest.raises(
-        LayerscopeError, match="the batch has no column 'text': it has body"
-    ):
+    with refused("the batch has no column 'text': it has body"):
         extractor({"body": TEXTS})
 
 
@@ -72,10 +70,7 @@ def test_batches_without_a_text_have_the_same_columns(model):
     extractor({"text": ["w1"]})  # with which the model is loaded
     found = extractor({"text": [None, " "]})
     assert found["layer_3"].shape == (2, 32) and np.isnan(found["layer_3"]).all()
-    with pytest.raises(
-        layerscope.LayerscopeError,
-        match="column 'text' holds 3 among its texts: give texts alone",
-    ):
+    with refused("column 'text' holds 3 among its texts: give texts alone"):
         extractor({"text": ["w1", 3]})
 
 

@@ -53,7 +53,6 @@ def test_states_are_those_of_transformers(kind, tokens, tmp_path):
         tokens=tokens,
         out=tmp_path / "s",
         chunk_rows=16,
-        progress=False,
     )
     depth = found.info["model"]["depth"]
     assert (
@@ -80,7 +79,7 @@ def test_parquet_is_read_without_layerscope(tmp_path):
     frame = pd.DataFrame({"text": TEXTS, "label": ["ab"[i % 2] for i in range(32)]})
     frame.to_csv(tmp_path / "reviews.csv", index=False)
     model = tiny.saved(tiny.bert(), tmp_path / "tiny-bert")
-    data, how = tmp_path / "reviews.csv", {"chunk_rows": 20, "progress": False}
+    data, how = tmp_path / "reviews.csv", {"chunk_rows": 20}
     layerscope.extract(
         str(model),
         data,
@@ -122,7 +121,7 @@ def test_parquet_is_read_without_layerscope(tmp_path):
 
 
 def test_half_precision(tmp_path):
-    how = {"processor": tiny.tokenizer(special=True), "progress": False}
+    how = {"processor": tiny.tokenizer(special=True)}
     layerscope.extract(tiny.bert(), TEXTS, 3, out=tmp_path / "whole", **how)
     layerscope.extract(
         tiny.bert(), TEXTS, 3, out=tmp_path / "half", store_dtype="bfloat16", **how
@@ -155,6 +154,5 @@ def test_nan_is_named_and_counted(tmp_path, capfd):
         1,
         out=tmp_path / "f",
         store_dtype="float16",
-        progress=False,
     )
     assert len(wide.as_dict()["broken"]) == 40

@@ -13,8 +13,6 @@ def family(request, tmp_path_factory):
     model, out = loud(request.param()), tmp_path_factory.mktemp("cuts")
     cuts = {L: model}
     for k in (1, 2):
-        folder = truncate(
-            model, k, out / f"layer-{k}", processor=TOKENIZER, progress=False
-        )
+        folder = truncate(model, k, out / f"layer-{k}", processor=TOKENIZER)
         cuts[k] = hf.AutoModelForCausalLM.from_pretrained(folder).eval()
     return Family(model, dict(sorted(cuts.items())))

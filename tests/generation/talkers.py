@@ -1,7 +1,6 @@
 """Small language models that say more than one word, and their texts in transformers' own hands."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,35 +8,33 @@ from typing import Any
 import torch
 from models import zoo
 from models.tokenizer import word_tokenizer, words
-from torch import nn
 
 from layerscope.core.progress import Reporter
 from layerscope.generation import generate
 from layerscope.generation.language_model import open_language_model, token_ids
-from layerscope.generation.scoring import Scores, scores_of
+from layerscope.generation.scoring import scores_of
 from layerscope.models import LoadOptions, Override
 
 NEW = 24
-GREEDY: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+GREEDY = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
 TOKENIZER = word_tokenizer()
 
 
-def prompts(lengths: tuple[int, ...] = (3, 12, 5, 20), seed: int = 0) -> list[str]:
+def prompts(lengths=(3, 12, 5, 20), seed=0):
     rng = random.Random(seed)
     return [words([rng.randrange(3, 90) for _ in range(n)]) for n in lengths]
 
 
-def family(name: str, **options: Any) -> Callable[[], nn.Module]:
+def family(name, **options):
     """Return what makes a small model of a family of transformers."""
     return partial(zoo.of_class, f"{name}ForCausalLM", **options)
 
 
-def name_of(make: Any) -> str:
+def name_of(make):
     """Return the name of a family, as its maker says it; other values name themselves."""
     if isinstance(make, int):
         return str(make)
-    name: str = getattr(make, "__name__", "") or make.args[0]
-    return name
+    return getattr(make, "__name__", "") or make.args[0]
 
 
 gpt_neox, qwen3, phi3 = (
@@ -60,7 +57,7 @@ bamba = family(
 )
 
 
-def loud(model: nn.Module) -> nn.Module:
+def loud(model):
     """Return a model with larger weights: a quiet one says the same token at every step and depth."""
     seeded = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -81,9 +78,7 @@ MAKERS = [zoo.gpt2, zoo.opt, zoo.llama, zoo.mamba, gemma3, mamba2, bamba]
 
 
 @torch.no_grad()
-def of_transformers(
-    model: Any, ids: tuple[int, ...], **options: Any
-) -> tuple[int, ...]:
+def of_transformers(model, ids, **options):
     """Return the new tokens of `generate` for one prompt alone."""
     given = torch.tensor([ids])
     settings = GREEDY | options
@@ -91,13 +86,11 @@ def of_transformers(
     return tuple(found[0, len(ids) :].tolist())
 
 
-def score(model: Any, texts: list[str], layers: tuple[int, ...] = (1, 2, 3)) -> Scores:
+def score(model, texts, layers=(1, 2, 3)):
     opened = open_language_model(model, TOKENIZER, LoadOptions(), Override())
     return scores_of(opened, token_ids(opened, texts, "text"), layers, Reporter())
 
 
-def told(
-    model: Any, texts: list[str], layer: int | None = None, **options: Any
-) -> list[Any]:
-    how = {"max_new_tokens": NEW, "processor": TOKENIZER, "progress": False} | options
+def told(model, texts, layer=None, **options):
+    how = {"max_new_tokens": NEW, "processor": TOKENIZER} | options
     return list(generate(model, texts, layers=layer, **how).texts.itertuples())

@@ -108,7 +108,7 @@ def test_layers_are_compared_where_the_text_is_kept(monkeypatch, sample):
     assert ours == pytest.approx(every[4 : 4 + len(ours)].tolist(), abs=1e-3)
 
 
-@pytest.mark.parametrize(("tokens", "trial"), [(None, 1), (3, 3)])
+@pytest.mark.parametrize("tokens, trial", [(None, 1), (3, 3)])
 def test_a_trial_now_and_then_where_drafts_do_not_pay(tokens, trial):
     scheduler = pace_of(tokens)
     scheduler.observe(6, [False] * 500)
@@ -201,7 +201,7 @@ def price_of(monkeypatch, depth, head, length, prompt):
 
 
 @pytest.mark.parametrize("prompt", [0.0, 0.9])
-@pytest.mark.parametrize(("depth", "head"), [(4, 5.4), (12, 3.3), (48, 0.5)])
+@pytest.mark.parametrize("depth, head", [(4, 5.4), (12, 3.3), (48, 0.5)])
 @pytest.mark.parametrize("length", [64, 256])
 def test_finding_out_that_drafts_do_not_pay_costs_little(
     monkeypatch, depth, head, length, prompt

@@ -30,7 +30,7 @@ def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(top_p, temperature
         np.testing.assert_allclose(found, log_p.double().exp().numpy(), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("top_p", "temperature"), [(1.0, 1.0), (0.8, 1.5)])
+@pytest.mark.parametrize("top_p, temperature", [(1.0, 1.0), (0.8, 1.5)])
 @torch.no_grad()
 def test_draws_come_as_often_as_the_nucleus_says(top_p, temperature):
     model, n = loud(zoo.llama()), 2000

@@ -11,12 +11,13 @@ import torch
 from generation.talkers import TOKENIZER, loud, prompts
 from models import zoo
 from models.tokenizer import words
+from typed import refused
 
 import layerscope
 from layerscope import LayerscopeError, generate, open_generation
 from layerscope.models import LoadOptions, load
 
-QUIET = {"processor": TOKENIZER, "progress": False}
+QUIET = {"processor": TOKENIZER}
 
 
 @pytest.fixture(scope="module")
@@ -146,10 +147,7 @@ def test_what_is_saved_opens_again_and_is_shown(measured, tmp_path):
         for name in ("accuracy", "diversity")
     )
     (tmp_path / "depths" / "texts.parquet").write_bytes(b"no")
-    with pytest.raises(
-        LayerscopeError,
-        match="has changed since it was written: run layerscope generate again",
-    ):
+    with refused("has changed since it was written: run layerscope generate again"):
         open_generation(tmp_path / "depths")
 
 
@@ -236,7 +234,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "line"), REFUSED, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("wrong, line", REFUSED, ids=lambda value: str(value)[:40])
 def test_wrong_input_is_refused_in_one_line(wrong, line, model):
     with pytest.raises(LayerscopeError, match=f"^{line}") as caught:
         generate(model, **QUIET | wrong)
@@ -245,8 +243,5 @@ def test_wrong_input_is_refused_in_one_line(wrong, line, model):
 
 def test_a_folder_that_holds_something_else_is_refused_before_the_work(model, tmp_path):
     (tmp_path / "mine.txt").write_text(words([3]))
-    with pytest.raises(
-        LayerscopeError,
-        match="exists and holds no set of generated texts: name a new folder",
-    ):
+    with refused("exists and holds no set of generated texts: name a new folder"):
         generate(model, "w3 w4", out=tmp_path, **QUIET)

@@ -7,8 +7,7 @@ from generation.talkers import loud, prompts, score, told
 from models import zoo
 from models.tokenizer import words
 from torch import nn
-
-from layerscope import LayerscopeError
+from typed import refused
 
 
 @torch.no_grad()
@@ -58,5 +57,5 @@ def test_texts_that_cannot_be_scored():
     for texts, line in (
         (["w3 w4", "w3"], "text 1 has one token, and nothing to predict: leave it out"),
     ):
-        with pytest.raises(LayerscopeError, match=line):
+        with refused(line):
             score(zoo.gpt2(), texts)

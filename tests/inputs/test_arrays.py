@@ -124,7 +124,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "message"), MISTAKES, ids=[m[2][:30] for m in MISTAKES]
+    "data, options, message", MISTAKES, ids=[m[2][:30] for m in MISTAKES]
 )
 def test_wrong_data_in_memory(refusal, data, options, message):
     assert refusal(data, **options) == message

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import tiny
+from typed import refused
 
 from layerscope import profile
-from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import make_extreme, open_corpus
 from layerscope.models import LoadOptions, load
 
@@ -75,7 +75,6 @@ def test_a_run_without_replacement_is_the_plain_run_and_another_share_another_ru
         "processor": model.processor,
         "metrics": "prompt_entropy",
         "views": 0,
-        "progress": False,
     }
     plain = profile(model.module, data, out=tmp_path / "plain", **how)
     same = profile(model.module, data, out=tmp_path / "same", repeat_tokens=0, **how)
@@ -86,5 +85,5 @@ def test_a_run_without_replacement_is_the_plain_run_and_another_share_another_ru
     assert (
         one.metric("prompt_entropy").iloc[1:] < plain.metric("prompt_entropy").iloc[1:]
     ).all()
-    with pytest.raises(LayerscopeError, match="holds another run"):
+    with refused("holds another run"):
         profile(model.module, data, out=tmp_path / "one", repeat_tokens=0.5, **how)

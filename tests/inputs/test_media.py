@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 import soundfile
 from PIL import Image
+from typed import refused
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Waveform, open_corpus, resample
 from layerscope.inputs.tables import table_of
 
@@ -117,7 +117,7 @@ def test_resample_keeps_a_tone_and_its_length():
     assert np.array_equal(resample(tone, 8000), tone.samples)
     stereo = Waveform(np.stack([tone.samples, -tone.samples], axis=1), 8000)
     assert np.abs(resample(stereo, 8000)).max() == 0
-    with pytest.raises(LayerscopeError, match="rate is 0 Hz: give 1 or more"):
+    with refused("rate is 0 Hz: give 1 or more"):
         resample(tone, 0)
 
 

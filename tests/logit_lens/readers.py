@@ -1,19 +1,15 @@
-"""The lens without its progress, and the tokenizers that its tests read with."""
-
-from functools import partial
+"""The tokenizers that tests of the lens read with, and a reading of odd tokens."""
 
 import pandas as pd
 import tiny
 
-from layerscope import lens
 from layerscope.logit_lens.reading import GRID, SATURATION, Reading
 
 PLAIN, SPECIAL = tiny.tokenizer(special=False), tiny.tokenizer(special=True)
-read = partial(lens, progress=False)
 TEXTS = ["NA", "", "12", "\r\n", 'a"b', "null"]
 
 
-def odd_reading() -> Reading:
+def odd_reading():
     """Return a reading whose tokens are texts that a CSV could take for numbers, or for nothing."""
     at = {
         "sample": "1",

@@ -9,10 +9,11 @@ import pytest
 import tiny
 import torch
 import transformers as hf
-from logit_lens.readers import PLAIN, SPECIAL, read
+from logit_lens.readers import PLAIN, SPECIAL
 from models.tokenizer import word_tokenizer
+from typed import refused
 
-from layerscope import LayerscopeError, generate
+from layerscope import generate, lens
 from layerscope.logit_lens.along_text import findings, phases, settling, thirds
 from layerscope.logit_lens.reading import open_reading
 from layerscope.reports.results import opened
@@ -61,7 +62,7 @@ def by_a_plain_loop(model, tokenizer, text, norm):
 @pytest.mark.parametrize("make", [stories, small_gpt2])
 def test_every_new_token_is_what_a_plain_loop_in_float64_finds(make, shared, tmp_path):
     model, tokenizer, texts, norm = make(shared)
-    reading = read(model, data=texts, generate=NEW, processor=tokenizer)
+    reading = lens(model, data=texts, generate=NEW, processor=tokenizer)
     every = [by_a_plain_loop(model, tokenizer, text, norm) for text in reading.texts]
     tokens = [token for text in every for token in text]
     counted = reading.counted
@@ -86,15 +87,13 @@ def test_every_new_token_is_what_a_plain_loop_in_float64_finds(make, shared, tmp
         assert parts["early"][part] == pytest.approx(early)
     again = open_reading(reading.save(tmp_path / "out"))
     assert again.document() == reading.document()
-    written = generate(
-        model, [*reading.texts], processor=tokenizer, max_new_tokens=NEW, progress=False
-    )
+    written = generate(model, [*reading.texts], processor=tokenizer, max_new_tokens=NEW)
     new = [[number for number, _, _ in text] for text in every]
     assert [*map(list, written.texts["ids"])] == new
 
 
 @pytest.mark.parametrize(
-    ("pieces", "named"),
+    "pieces, named",
     [
         (["<think>", "a", "</think>", "b"], "atta"),
         (["a", "</think>", "b"], "tta"),  # the template opened it
@@ -115,14 +114,14 @@ def test_a_text_without_marks_has_neither():
 
 def test_a_model_that_closes_its_thinking_is_read_by_thinking_and_answer():
     model = tiny.gpt2()
-    plain = read(model, "w1 w2 w3", generate=20, processor=word_tokenizer())
+    plain = lens(model, "w1 w2 w3", generate=20, processor=word_tokenizer())
     new = plain.counted["id"].tolist()
     closing = new[7]
     first = new.index(closing)
     core = word_tokenizer().backend_tokenizer.to_str()
     core = core.replace(f'"w{closing}":', '"</think>":')
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_file=None, **_backend(core))
-    marked = read(model, "w1 w2 w3", generate=20, processor=tokenizer)
+    marked = lens(model, "w1 w2 w3", generate=20, processor=tokenizer)
     again = [i for i, number in enumerate(new) if number == closing]
     named = marked.counted["phase"].tolist()
     assert named == ["thinking"] * (first + 1) + ["answer"] * (19 - first) and again
@@ -180,7 +179,7 @@ def test_texts_that_use_depth_alike_throughout_are_said_to():
 
 
 def test_a_reading_that_continued_nothing_has_the_entropy_alone():
-    reading = read(tiny.bert(), "w1 w2", processor=SPECIAL)
+    reading = lens(tiny.bert(), "w1 w2", processor=SPECIAL)
     assert reading.parts["part"].tolist() == ["all"] and not [
         *findings(reading.counted)
     ]
@@ -192,7 +191,7 @@ def test_a_head_that_knows_nothing_is_as_unsure_as_can_be():
     model = tiny.llama()
     with torch.no_grad():
         model.lm_head.weight.mul_(1e-5)
-    reading = read(model, "w1 w2 w3", processor=PLAIN)
+    reading = lens(model, "w1 w2 w3", processor=PLAIN)
     vocabulary = model.config.vocab_size
     assert reading.entropy["entropy"].tolist() == pytest.approx(
         [math.log(vocabulary)] * (reading.depth + 1), rel=1e-6
@@ -201,10 +200,10 @@ def test_a_head_that_knows_nothing_is_as_unsure_as_can_be():
 
 def test_two_models_are_compared_over_as_many_tokens_of_each_text(tmp_path):
     texts = ["w1 w2 w3", "w4 w5"]
-    long = read(
+    long = lens(
         tiny.gpt2(), data=texts, generate=7, processor=PLAIN, out=tmp_path / "a"
     )
-    short = read(tiny.llama(), data=texts, generate=7, processor=PLAIN)
+    short = lens(tiny.llama(), data=texts, generate=7, processor=PLAIN)
     ends = short.saturation.index[short.saturation["sample"] == short.samples[1]]
     # as of a model that ended the second text after four tokens
     short = replace(short, saturation=short.saturation.drop(ends[-3:]))
@@ -226,10 +225,10 @@ def test_two_models_are_compared_over_as_many_tokens_of_each_text(tmp_path):
 def test_readings_of_other_texts_and_uncontinued_ones_stay_as_they_are():
     texts = ["w1 w2 w3", "w4 w5"]
     model = tiny.gpt2()
-    continued = read(model, data=texts, generate=7, processor=PLAIN)
+    continued = lens(model, data=texts, generate=7, processor=PLAIN)
     others = [
-        read(model, data=texts, processor=PLAIN),
-        read(model, data=["w1 w2 w3", "w6"], generate=2, processor=PLAIN),
+        lens(model, data=texts, processor=PLAIN),
+        lens(model, data=["w1 w2 w3", "w6"], generate=2, processor=PLAIN),
     ]
     for reading in (continued, *others):
         assert reading.beside([continued, *others]) is reading
@@ -237,5 +236,5 @@ def test_readings_of_other_texts_and_uncontinued_ones_stay_as_they_are():
 
 def test_what_continues_no_text_is_refused_in_one_line():
     line = "`generate=9` needs a language model that continues texts: leave it out"
-    with pytest.raises(LayerscopeError, match=line):
-        read(tiny.bert(), "w1 w2", generate=9, processor=SPECIAL)
+    with refused(line):
+        lens(tiny.bert(), "w1 w2", generate=9, processor=SPECIAL)

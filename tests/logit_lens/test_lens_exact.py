@@ -5,11 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from logit_lens.readers import read
 from models.test_capture import IDS, TEXTS, layered
 from models.tokenizer import word_tokenizer, words
 from models.zoo import MLP, TEXT, build, llama, of_class, t5, vit
 
+from layerscope import lens
 from layerscope.logit_lens import lens_pass
 from layerscope.logit_lens.lens_pass import read_layers
 from layerscope.logit_lens.translators import layer_states
@@ -93,7 +93,7 @@ def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_pre
     own = model.generate(ids, do_sample=False, max_new_tokens=5, pad_token_id=0)[
         0, ids.shape[1] :
     ].tolist()
-    reading = read(model, words(IDS[0]), processor=word_tokenizer(), generate=5)
+    reading = lens(model, words(IDS[0]), processor=word_tokenizer(), generate=5)
     new = reading.saturation[reading.saturation["generated"]]
     assert new["id"].tolist() == own and reading.kind == "next"
     assert (
@@ -110,7 +110,7 @@ def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_
     own = model.generation_config
     own.repetition_penalty, own.no_repeat_ngram_size = 1.8, 1
     own.forced_eos_token_id, own.do_sample = 2, True
-    reading = read(model, words(IDS[0]), processor=word_tokenizer(), generate=6)
+    reading = lens(model, words(IDS[0]), processor=word_tokenizer(), generate=6)
     new = reading.saturation[reading.saturation["generated"]]["prediction"].tolist()
     # a token that is no word has no text
     assert [token for token in new if token.startswith("w")] == reading.continuations[

@@ -4,8 +4,8 @@ import re
 
 import pytest
 import tiny
-from logit_lens.readers import read
 
+from layerscope import lens
 from layerscope.show.page.page import render
 from layerscope.show.written import write_page
 
@@ -17,7 +17,7 @@ def reading():
     """Return what a model makes of a text, its tokens named as an attacker would."""
     tokenizer = tiny.tokenizer(special=False)
     model = tiny.llama()
-    found = read(
+    found = lens(
         model, data=[f"w1 w2 {HOSTILE}", "w3 w4"], generate=6, processor=tokenizer
     )
     renamed = {

@@ -2,13 +2,14 @@
 
 import pytest
 import tiny
-from logit_lens.readers import PLAIN, TEXTS, odd_reading, read
+from logit_lens.readers import PLAIN, TEXTS, odd_reading
 
+from layerscope import lens
 from layerscope.logit_lens.reading import grids, open_reading, visible
 
 
 def test_cells_of_a_grid_settle_where_the_table_says():
-    reading = read(tiny.llama(), "w1 w2 w3", generate=20, processor=PLAIN, top=2)
+    reading = lens(tiny.llama(), "w1 w2 w3", generate=20, processor=PLAIN, top=2)
     (grid,) = grids(reading)
     for x, row in enumerate(reading.saturation.itertuples()):
         column = [cells[x] for _, cells in grid.rows]
@@ -18,7 +19,7 @@ def test_cells_of_a_grid_settle_where_the_table_says():
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    "text, seen",
     [(" the", "␣the"), ("\n", "↵"), ("\x1b[31m", "\\x1b[31m"), ("日本", "日本")],
 )
 def test_what_cannot_be_seen_is_made_visible(text, seen):

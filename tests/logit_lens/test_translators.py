@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 import tiny
 import torch
-from logit_lens.readers import PLAIN, read
+from logit_lens.readers import PLAIN
 from models.tokenizer import word_tokenizer
 from models.zoo import t5
 from safetensors.torch import load_file
 from torch import nn
+from typed import refused
 
-from layerscope import LayerscopeError, lens
+from layerscope import lens
 from layerscope.inputs import Corpus, draw
 from layerscope.logit_lens import translator_training, translators
 from layerscope.logit_lens.reading import open_reading
@@ -40,7 +41,7 @@ TRAIN, HELD = words(4000), words(400, 1)
 
 def tuned(model, folder, *, data=HELD, train=TRAIN, steps=20, **how):
     how = {"processor": PLAIN, "top": 2, **how}
-    return read(model, data=data, tuned=folder, train=train, steps=steps, **how)
+    return lens(model, data=data, tuned=folder, train=train, steps=steps, **how)
 
 
 def llama_states(model, ids):
@@ -109,7 +110,7 @@ def test_the_grid_is_read_through_the_translators_and_the_last_layer_is_the_mode
     trained,
 ):
     reading, folder = trained
-    plain = lens(tiny.llama(), data=HELD, processor=PLAIN, progress=False, top=2)
+    plain = lens(tiny.llama(), data=HELD, processor=PLAIN, top=2)
     last = [
         frame[frame["layer"] == 3].reset_index(drop=True)
         for frame in (reading.grid, plain.grid)
@@ -154,7 +155,7 @@ def test_the_first_step_is_that_of_the_paper(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "how"),
+    "make, how",
     [
         (t5, {"part": "decoder", "processor": word_tokenizer()}),
         (lambda: tiny.llama().bfloat16(), {}),
@@ -181,7 +182,7 @@ def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         tuned(tiny.llama(), folder)
     assert int(load_file(folder / WEIGHTS)["step"]) == 17
-    with pytest.raises(LayerscopeError, match="was stopped: give `train` again"):
+    with refused("was stopped: give `train` again"):
         tuned(tiny.llama(), folder, train=None)
     steps = []
     monkeypatch.setattr(

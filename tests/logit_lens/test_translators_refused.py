@@ -3,12 +3,12 @@
 import pytest
 import tiny
 import torch
-from logit_lens.readers import PLAIN, read
+from logit_lens.readers import PLAIN
 from logit_lens.test_translators import HELD, TRAIN, WEIGHTS, trained, tuned
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from layerscope import LayerscopeError
+from layerscope import LayerscopeError, lens
 
 __all__ = ["trained"]
 
@@ -24,7 +24,7 @@ def spoilt(path):
 
 
 @pytest.mark.parametrize(
-    ("make", "line"),
+    "make, line",
     [
         (lambda tmp, own: tmp / "nowhere", "does not exist: train translators there"),
         (lambda tmp, own: tmp, "holds no complete translators"),
@@ -70,7 +70,7 @@ def quantised():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("make", "how", "line"),
+    "make, how, line",
     [
         (lambda: tiny.llama(seed=1), {"train": None}, r"other translators \(weights: "),
         (tiny.llama, {"steps": 41}, r"other translators \(steps: 20 there, 41 here\)"),
@@ -119,5 +119,5 @@ def test_a_wrong_training_is_one_line(trained, tmp_path, monkeypatch, make, how,
         **{name: value for name, value in how.items() if name != "tuned"},
     }
     with pytest.raises(LayerscopeError, match=line) as told:
-        read(model, data=HELD, tuned=folder, processor=PLAIN, **given)
+        lens(model, data=HELD, tuned=folder, processor=PLAIN, **given)
     assert "\n" not in str(told.value)

@@ -10,7 +10,6 @@ import references
 
 from layerscope import metrics
 
-Arrays = list[np.ndarray]
 Bound = float | Callable[[int, int], float]
 
 
@@ -31,37 +30,37 @@ class Metric:
     tolerance: float
 
 
-METRICS: dict[str, Metric] = {}
+METRICS = {}
 
 
-def log_samples(n: int, d: int) -> float:
+def log_samples(n, d):
     return float(np.log(n))
 
 
-def log_side(n: int, d: int) -> float:
+def log_side(n, d):
     return float(np.log(min(n, d)))
 
 
-def side(n: int, d: int) -> float:
+def side(n, d):
     return float(min(n, d))
 
 
-def centred_side(n: int, d: int) -> float:
+def centred_side(n, d):
     return float(min(n - 1, d))
 
 
-def least_share(n: int, d: int) -> float:
+def least_share(n, d):
     return 1 / centred_side(n, d)
 
 
 def declare(
-    name: str,
-    inputs: str,
-    unchanged_by: str,
-    bounds: tuple[Bound, Bound],
-    flat: float | None = np.nan,
-    **options: Any,
-) -> None:
+    name,
+    inputs,
+    unchanged_by,
+    bounds,
+    flat=np.nan,
+    **options,
+):
     """Add a metric with some options; the reference has its name and takes the same."""
     key = " ".join([name, *(f"{option}={value}" for option, value in options.items())])
     METRICS[key] = Metric(
@@ -75,7 +74,7 @@ def declare(
     )
 
 
-def declare_norm(part: str, unchanged_by: str, high: Bound, flat: float | None) -> None:
+def declare_norm(part, unchanged_by, high, flat):
     index = ("mean", "median", "maximum", "sink_share").index(part)
     METRICS[f"norms {part}"] = Metric(
         lambda tokens, mask=None: getattr(metrics.norms(tokens, mask), part),
@@ -246,12 +245,12 @@ for distance in ("cosine", "euclidean"):
 WIDE, SQUARE, LONG = (8, 30), (12, 12), (90, 5)
 
 
-def shape(rng: np.random.Generator) -> tuple[int, int]:
+def shape(rng):
     few = int(rng.integers(5, 13)), int(rng.integers(3, 10))
     return (few, WIDE, SQUARE, LONG)[rng.integers(4)]
 
 
-def draw(inputs: str, rng: np.random.Generator) -> Arrays:
+def draw(inputs, rng):
     n, d = (40, int(rng.integers(3, 10))) if inputs == "tall pair" else shape(rng)
     spread = rng.uniform(0.2, 3, d)
     if inputs == "views":

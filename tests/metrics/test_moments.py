@@ -67,7 +67,7 @@ def summed(states):
 
 
 @pytest.mark.parametrize("name", STATES)
-@pytest.mark.parametrize(("metric", "how"), OF_SUMS)
+@pytest.mark.parametrize("metric, how", OF_SUMS)
 def test_metrics_of_rows_are_those_of_all_rows_at_once(name, metric, how):
     states = STATES[name]()
     exact = dict(how.measured(StoredRows(states[:, None]), OPTIONS))

@@ -56,7 +56,7 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", [(40, 5, 4), (24, 3, 60)])
-@pytest.mark.parametrize(("metric", "options"), MEASURES)
+@pytest.mark.parametrize("metric, options", MEASURES)
 def test_every_similarity_is_that_of_each_pair(
     rng, small_blocks, shape, metric, options
 ):
@@ -86,7 +86,7 @@ def test_every_similarity_is_that_of_each_pair(
             assert disk.longest < count
 
 
-@pytest.mark.parametrize(("metric", "options"), MEASURES)
+@pytest.mark.parametrize("metric, options", MEASURES)
 def test_layers_that_do_not_vary_are_nan_in_every_similarity(rng, metric, options):
     states = rng.standard_normal((20, 3, 4)).astype(np.float32)
     states[:, 1] = [0.1, 0.2, 0.3, 0.7] if options.get("center", True) else 0

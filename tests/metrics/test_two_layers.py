@@ -9,8 +9,8 @@ import pytest
 import references
 from scipy.spatial.distance import pdist
 from scipy.stats import spearmanr
+from typed import refused
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import (
     cca,
     cka,
@@ -149,5 +149,5 @@ def test_monotone_triples_are_those_of_a_loop():
             rises = [cosine[a, last] <= cosine[b, last] for a, b in pairs]
             assert float(shares[last - 2]) == pytest.approx(np.mean(rises))
     assert monotone_triples(states[:, :3]).shape == (4, 1)
-    with pytest.raises(LayerscopeError, match="3 layers or more"):
+    with refused("3 layers or more"):
         monotone_triples(states[:, :2])

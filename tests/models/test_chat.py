@@ -9,9 +9,9 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from typed import refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import augment, open_corpus
 from layerscope.inputs.samples import Conversation
 from layerscope.models import LoadOptions, find_layers, load
@@ -82,7 +82,7 @@ def test_profile_and_evaluate_read_the_wrapped_texts(folder, tmp_path, cli):
                 "--out", tmp_path / "run")  # fmt: skip
     assert again.status == 2, "another run"
     scores = [
-        layerscope.evaluate(given, f"linear-probe:{path}", pooling="last", chat=chat, progress=False)
+        layerscope.evaluate(given, f"linear-probe:{path}", pooling="last", chat=chat)
         .scores.set_index("layer")["score"][2]
         for given, chat in ((folder, True), (run, False), (folder, False))
     ]  # fmt: skip
@@ -90,9 +90,7 @@ def test_profile_and_evaluate_read_the_wrapped_texts(folder, tmp_path, cli):
 
 
 def test_generate_and_lens_answer_the_wrapped_prompt(folder):
-    made = layerscope.generate(
-        folder, ["w30 w31"], max_new_tokens=5, chat=True, progress=False
-    )
+    made = layerscope.generate(folder, ["w30 w31"], max_new_tokens=5, chat=True)
     ids = torch.tensor([in_template(folder, [{"role": "user", "content": "w30 w31"}])])
     module = hf.AutoModelForCausalLM.from_pretrained(folder).eval()
     new = module.generate(ids, max_new_tokens=5, do_sample=False)[0, ids.shape[1] :]
@@ -100,7 +98,7 @@ def test_generate_and_lens_answer_the_wrapped_prompt(folder):
     wanted = tokenizer.decode(new, skip_special_tokens=True)
     assert made.texts["text"].item().strip() == wanted.strip()
     plain, chat = (
-        layerscope.lens(folder, prompt="w30 w31", chat=chat, progress=False).as_dict()
+        layerscope.lens(folder, prompt="w30 w31", chat=chat).as_dict()
         for chat in (False, True)
     )
     assert plain != chat
@@ -108,12 +106,12 @@ def test_generate_and_lens_answer_the_wrapped_prompt(folder):
 
 def test_what_has_no_place_for_a_template_is_refused(folder, tmp_path):
     (tmp_path / "novel.txt").write_text("\n".join(tiny.texts(80)))
-    with pytest.raises(LayerscopeError, match="packed into windows"):
-        layerscope.profile(folder, tmp_path / "novel.txt", chat=True, progress=False)
+    with refused("packed into windows"):
+        layerscope.profile(folder, tmp_path / "novel.txt", chat=True)
     words = [[f"w{i}", f"w{i + 1}"] for i in range(60)]
     frame = pd.DataFrame({"tokens": words, "labels": [["a", "b"]] * 60})
-    with pytest.raises(LayerscopeError, match="`chat` wraps whole texts"):
-        layerscope.evaluate(folder, {"token-probe": frame}, chat=True, progress=False)
+    with refused("`chat` wraps whole texts"):
+        layerscope.evaluate(folder, {"token-probe": frame}, chat=True)
 
 
 def test_a_model_without_a_template_is_refused_in_one_line(tmp_path, cli):

@@ -5,7 +5,8 @@ import torch
 import transformers as hf
 from models import zoo
 from models.test_capture import IDS, TEXTS, layered, states
-from models.zoo import HEADS, D, L, V, build, close, refused
+from models.zoo import HEADS, D, L, V, build, close
+from typed import refused
 
 CAUSAL = {
     "Falcon": {}, "GPTJ": {}, "Bloom": {}, "StableLm": {}, "Olmo": {}, "Olmo2": {}, "Cohere": {}, "Granite": {},
@@ -99,5 +100,5 @@ REFUSED = {
 @pytest.mark.parametrize("family", REFUSED)
 def test_a_model_without_states_of_tokens_between_its_blocks_is_reported(family):
     model = build(lambda: getattr(hf, f"{family}Model")(REFUSED[family]()))
-    with refused(match="no stack of blocks was found in this model: "):
+    with refused("no stack of blocks was found in this model: "):
         layered(model)

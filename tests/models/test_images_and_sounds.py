@@ -10,8 +10,9 @@ import transformers as hf
 from models import walks
 from models.test_capture import TEXTS, layered, states
 from models.tokenizer import word_tokenizer
-from models.zoo import IMAGE, D, build, clip, close, of_class, refused, siglip, vit
+from models.zoo import IMAGE, D, build, clip, close, of_class, siglip, vit
 from PIL import Image
+from typed import refused
 
 import layerscope
 from layerscope.inputs import Waveform
@@ -203,7 +204,6 @@ def test_a_function_of_an_image_is_a_processor(tmp_path):
         processor=transform,
         out=tmp_path / "run",
         views=1,
-        progress=False,
     )
     pixels = torch.stack([transform(image) for image in IMAGES])
     tokens = model.blocks[:2](model.patch(pixels).flatten(2).transpose(1, 2))

@@ -33,7 +33,7 @@ def classifier(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "read"),
+    "kind, read",
     [
         ("bert", "first"),
         ("modernbert", "mean"),

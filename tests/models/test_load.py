@@ -4,7 +4,8 @@ import torch
 import transformers as hf
 from models.test_capture import TEXTS, layered, states
 from models.tokenizer import word_tokenizer
-from models.zoo import TEXT, close, of_class, refused
+from models.zoo import TEXT, close, of_class
+from typed import refused
 
 import layerscope
 from layerscope.models import LoadOptions, Override, find_layers, load
@@ -150,7 +151,7 @@ def test_position_tables_limit_the_length():
     roberta = next(c for c in TEXT if c.name == "roberta").make()
     scope = layered(roberta)
     assert scope.max_length == 64  # 66 rows, of which RoBERTa leaves two empty
-    with refused(match="max length 65 is beyond the model's 64 positions"):
+    with refused("max length 65 is beyond the model's 64 positions"):
         find_layers(
             load(roberta, LoadOptions(), word_tokenizer()),
             "text",

@@ -4,8 +4,9 @@ import pytest
 import torch
 import transformers as hf
 from models.test_capture import TEXTS, layered, states
-from models.zoo import COMMON, D, V, build, close, of_family, refused
+from models.zoo import COMMON, D, V, build, close, of_family
 from torch import nn
+from typed import refused
 
 import layerscope
 
@@ -53,7 +54,7 @@ class Looped(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("order", "note"),
+    "order, note",
     [
         ("aaaa", "layers 1 to 4 are 4 iterations of blocks.a"),
         (
@@ -121,14 +122,14 @@ def test_a_loop_that_adds_its_input_again_is_refused_as_one():
                 x = self.block(x + embedded)
             return self.head(x)
 
-    with refused(match=r": block is run 4 times, as in a loop, and the model changes"):
+    with refused(r": block is run 4 times, as in a loop, and the model changes"):
         layered(build(Again))
 
 
 def test_the_cycles_of_a_hierarchical_reasoning_model_are_refused_as_a_loop():
     sizes = COMMON | {"num_layers_per_stack": 2, "head_dim": 8, "num_hidden_layers": 12}
     config = hf.AutoConfig.for_model("hrm_text", **sizes, H_cycles=2, L_cycles=2)
-    with refused(match=r"L_module\.layers\.0 … .* run 8 times, as in a loop"):
+    with refused(r"L_module\.layers\.0 … .* run 8 times, as in a loop"):
         layered(build(lambda: hf.AutoModelForCausalLM.from_config(config)))
 
 
@@ -203,7 +204,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_several_residual_streams_are_refused_by_name(layout):
     block, apart, join, line = LAYOUTS[layout]
-    with refused(match=line):
+    with refused(line):
         layered(build(lambda: HyperConnected(block, apart, join)))
 
 
@@ -214,7 +215,7 @@ def test_deepseek_v4_is_refused_for_its_streams():
         "index_n_heads": 4, "index_head_dim": 8, "index_topk": 8, "hc_mult": 2, "sliding_window": 8,
     }  # fmt: skip
     model = build(lambda: hf.DeepseekV4ForCausalLM(hf.DeepseekV4Config(**sizes)))
-    with refused(match=r"model\.layers\.0 hands on \[1, 24, 2, 32\], as several"):
+    with refused(r"model\.layers\.0 hands on \[1, 24, 2, 32\], as several"):
         layered(model)
 
 

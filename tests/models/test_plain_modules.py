@@ -4,8 +4,9 @@ import pytest
 import torch
 import transformers as hf
 from models.test_capture import layered, states
-from models.zoo import build, close, refused
+from models.zoo import build, close
 from torch import nn
+from typed import refused
 
 import layerscope
 
@@ -219,7 +220,7 @@ def test_what_gives_no_layers_is_refused_with_what_was_seen_also_where_the_user_
 
 def test_one_block_in_a_list_is_measured_as_the_line_says():
     model = drawn(lambda: Model(blocks("a")))
-    with refused(match="name the module that holds them with `blocks`"):
+    with refused("name the module that holds them with `blocks`"):
         layerscope.inspect(model, data=ROWS)
     assert layerscope.inspect(model, data=ROWS, blocks="blocks")[0].depth == 1
 
@@ -238,7 +239,7 @@ def test_a_model_of_maps_is_refused_with_what_to_do():
     )
     model = build(lambda: hf.ConvNextModel(small))
     for named in ({}, {"blocks": "encoder.stages"}):
-        with refused(match=r"pooled yourself to `profile\(states=...\)`$"):
+        with refused(r"pooled yourself to `profile\(states=...\)`$"):
             layerscope.inspect(model, **named)
 
 

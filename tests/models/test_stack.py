@@ -11,12 +11,12 @@ from models.zoo import (
     clip,
     of_class,
     of_family,
-    refused,
     t5,
     vit,
     whisper,
 )
 from torch import nn
+from typed import refused
 
 import layerscope
 from layerscope.models.lens import skipping
@@ -40,7 +40,7 @@ def test_a_norm_inside_the_head_is_not_the_final_norm():
 
 
 def test_several_stacks_need_a_part():
-    with refused(match=r"choose one with `part='encoder'` or `part='decoder'`$"):
+    with refused(r"choose one with `part='encoder'` or `part='decoder'`$"):
         layered(t5())
     with refused(
         match=r"part 'encodr' does not exist, did you mean encoder\? \(these data go through encoder, decoder\)$",
@@ -59,7 +59,7 @@ def test_data_go_through_one_tower_of_clip_and_inspect_needs_no_processor():
         3,
     )
     assert layered(model, part="text").stack == scope.stack
-    with refused(match=r"part 'vision' does not exist: these data go through text$"):
+    with refused(r"part 'vision' does not exist: these data go through text$"):
         layered(model, part="vision")
     assert [one.part for one in layerscope.inspect(model)] == ["text", "vision"]
     assert [one.part for one in layerscope.inspect(model, part="vision")] == ["vision"]
@@ -86,18 +86,18 @@ def test_overrides():
         ),
     ):
         layered(model, "tensor", rows, blocks="bloks")
-    with refused(match="norm 'nope' does not exist in this model"):
+    with refused("norm 'nope' does not exist in this model"):
         layered(model, "tensor", rows, norm="nope")
 
 
 def test_wrong_kind_of_data_is_reported():
-    with refused(match="this model reads images and the data are texts"):
+    with refused("this model reads images and the data are texts"):
         layered(vit())
-    with refused(match="a text model as an object needs `processor`"):
+    with refused("a text model as an object needs `processor`"):
         from layerscope.models import LoadOptions, Override, find_layers, load
 
         find_layers(load(TEXT[0].make(), LoadOptions()), "text", ["w5 w6"], Override())
-    with refused(match="this model reads sounds and the data are texts"):
+    with refused("this model reads sounds and the data are texts"):
         layered(whisper(), part="encoder")
 
 

@@ -18,10 +18,10 @@ from models.zoo import (
     llama,
     mamba,
     of_class,
-    refused,
     t5,
 )
 from torch import nn
+from typed import refused
 
 opened = partial(layered, sublayers=True)
 

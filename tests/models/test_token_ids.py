@@ -5,13 +5,13 @@ import pandas as pd
 import tiny
 import torch
 import transformers as hf
-from models.zoo import refused
 from torch import nn
+from typed import refused
 
 import layerscope
 
 TOKENIZER = tiny.tokenizer(special=False)
-OPTIONS = {"progress": False, "samples": "all", "views": 0}
+OPTIONS = {"samples": "all", "views": 0}
 IDS = [TOKENIZER(text)["input_ids"] for text in tiny.texts(24, longest=12)]
 
 
@@ -54,7 +54,7 @@ def test_a_plain_module_of_ids(tmp_path):
         Tokens(),
         torch.randint(94, (20, 7), generator=torch.Generator().manual_seed(0)),
     )
-    run = layerscope.profile(model, ids, out=tmp_path / "run", progress=False)
+    run = layerscope.profile(model, ids, out=tmp_path / "run")
     assert run.depth == 3 and {"perplexity", "infonce"} <= set(run.table()["metric"])
     with torch.no_grad():
         state = model.embed(ids)
@@ -69,14 +69,12 @@ def test_a_saved_model_without_a_tokenizer(tmp_path):
     (found,) = layerscope.inspect(tmp_path / "model")
     assert (found.depth, found.causal) == (3, True)
     run = layerscope.profile(
-        tmp_path / "model", tmp_path / "ids.npy", out=tmp_path / "run", progress=False
+        tmp_path / "model", tmp_path / "ids.npy", out=tmp_path / "run"
     )
     assert run.depth == 3 and run.info["data"]["name"] == "ids"
-    cut = layerscope.truncate(tmp_path / "model", 2, tmp_path / "cut", progress=False)
+    cut = layerscope.truncate(tmp_path / "model", 2, tmp_path / "cut")
     assert hf.AutoModelForCausalLM.from_pretrained(cut).config.n_layer == 2
     with refused(
         match="has no tokenizer that can be loaded.*, or give token ids as data"
     ):
-        layerscope.profile(
-            tmp_path / "model", ["a text"], out=tmp_path / "none", progress=False
-        )
+        layerscope.profile(tmp_path / "model", ["a text"], out=tmp_path / "none")

@@ -5,13 +5,13 @@ import pytest
 import tiny
 import torch
 import transformers as hf
-from models.zoo import refused
+from typed import refused
 
 import layerscope
 from layerscope.models import LoadOptions, load
 from layerscope.models.weights import is_quantised
 
-OPTIONS = {"processor": tiny.tokenizer(special=False), "progress": False}
+OPTIONS = {"processor": tiny.tokenizer(special=False)}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_a_model_offloaded_to_disk_gives_what_it_gives_in_memory(
         layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **OPTIONS),
         plain,
     )
-    with refused(match="are offloaded: load it whole, without a device map"):
+    with refused("are offloaded: load it whole, without a device map"):
         layerscope.truncate(model, 2, tmp_path / "cut", **OPTIONS)
 
 
@@ -67,7 +67,7 @@ def test_weights_in_parts_of_several_processes_are_refused():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         model = distribute_module(tiny.llama(), init_device_mesh("cpu", (1,)))
-        with refused(match="each process holds a part of LlamaForCausalLM: load it"):
+        with refused("each process holds a part of LlamaForCausalLM: load it"):
             load(model, LoadOptions())
     finally:
         dist.destroy_process_group()
@@ -93,9 +93,9 @@ def test_dynamically_quantised(tmp_path):
     run = layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **OPTIONS)
     # activations are quantised by the range of the whole batch: no sample may have company
     assert run.info["model"]["batching"] is False
-    with refused(match="is quantised: truncate the model it was made from"):
+    with refused("is quantised: truncate the model it was made from"):
         layerscope.truncate(model, 2, tmp_path / "cut", **OPTIONS)
-    with refused(match="is quantised or offloaded: give a whole model in floats"):
+    with refused("is quantised or offloaded: give a whole model in floats"):
         layerscope.train(model, tiny.texts(12), out=tmp_path / "trained", **OPTIONS)
 
 
@@ -105,9 +105,9 @@ def test_quantised_by_quanto(tmp_path):
     model = tiny.classifier()
     quanto.quantize(model, weights=quanto.qint8)
     quanto.freeze(model)
-    options = {"processor": tiny.tokenizer(special=True), "progress": False}
+    options = {"processor": tiny.tokenizer(special=True)}
     run = layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **options)
     assert run.depth == 3 and len(run.info["model"]["weights"]) == 64
     assert any("quantised" in note for note in run.info["notes"])
-    with refused(match="is quantised: truncate the model it was made from"):
+    with refused("is quantised: truncate the model it was made from"):
         layerscope.truncate(model, 2, tmp_path / "cut", **options)

@@ -1,11 +1,7 @@
-from __future__ import annotations
-
-from typing import Any
-
 from transformers import PreTrainedTokenizerFast
 
 
-def word_tokenizer(side: str = "right", pad: bool = True, size: int = 90) -> Any:
+def word_tokenizer(side="right", pad=True, size=90):
     """A tokenizer of `size` words w3, w4, … that knows no merges: text "w7 w8" is ids 7, 8."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -24,5 +20,5 @@ def word_tokenizer(side: str = "right", pad: bool = True, size: int = 90) -> Any
     )
 
 
-def words(ids: list[int]) -> str:
+def words(ids):
     return " ".join(f"w{i}" for i in ids)

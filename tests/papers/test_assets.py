@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 from PIL import Image
+from typed import refused
 
-from layerscope import LayerscopeError
 from layerscope.comparison import open_comparison
 from layerscope.core.progress import Reporter
 from layerscope_papers import vision
@@ -105,9 +105,8 @@ def test_other_settings_are_another_asset():
 
 
 def test_a_process_that_dies_is_one_line(tmp_path):
-    with pytest.raises(
-        LayerscopeError,
-        match=r"a worker process died, perhaps out of memory: run again with `jobs=1`",
+    with refused(
+        r"a worker process died, perhaps out of memory: run again with `jobs=1`"
     ):
         Assets(tmp_path, None).make(
             [Dying("one"), Dying("two")], Reporter(), "dying", 2
@@ -115,9 +114,8 @@ def test_a_process_that_dies_is_one_line(tmp_path):
 
 
 def test_a_disk_without_room(tmp_path):
-    with pytest.raises(
-        LayerscopeError,
-        match=r"MB free, and this needs about 1,000,000,000 MB: choose another folder",
+    with refused(
+        r"MB free, and this needs about 1,000,000,000 MB: choose another folder"
     ):
         check_disk(tmp_path / "new", 1e9)
 
@@ -168,7 +166,7 @@ def test_training_and_test_images_lie_in_folders_or_carry_it_in_their_names(tmp_
     training, test = images("cifar10", tmp_path)
     assert (len(training), len(test)) == (2, 1)
     _picture(tmp_path / "other" / "all" / "cat" / "1.png")
-    with pytest.raises(LayerscopeError, match="keep them in folders train and test"):
+    with refused("keep them in folders train and test"):
         images("other", tmp_path)
 
 

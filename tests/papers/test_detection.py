@@ -5,8 +5,8 @@ import pytest
 import torch
 import transformers as hf
 from tiny import seeded
+from typed import refused
 
-from layerscope import LayerscopeError
 from layerscope_papers import detection
 from layerscope_papers.detection import (
     ap50_by_layer,
@@ -170,5 +170,5 @@ def test_training_lowers_the_loss_of_every_layer_and_canvases_are_seeded():
 
 
 def test_a_detector_with_auxiliary_losses_is_refused():
-    with pytest.raises(LayerscopeError, match="auxiliary_loss is on"):
+    with refused("auxiliary_loss is on"):
         detection_loss(detr(auxiliary_loss=True), *batch())

@@ -35,7 +35,7 @@ def scores(middle):
     return Evaluation(pd.DataFrame(rows))
 
 
-@pytest.mark.parametrize(("gain", "word"), [(5.0, "held"), (-5.0, "did not hold")])
+@pytest.mark.parametrize("gain, word", [(5.0, "held"), (-5.0, "did not hold")])
 def test_middle_layers_against_the_last(monkeypatch, gain, word):
     monkeypatch.setattr(released, "scores", lambda assets: scores(gain))
     assert set(verdicts("L-fig1", World(None)).values()) == {word}
@@ -103,7 +103,7 @@ def by_size(sign):
     return values
 
 
-@pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
+@pytest.mark.parametrize("sign, word", [(1, "held"), (-1, "did not hold")])
 @pytest.mark.parametrize("name", ["L-fig2", "L-fig4", "L-fig12"])
 def test_valleys_larger_models_and_training_on_the_released_metrics(
     monkeypatch, name, sign, word
@@ -231,7 +231,7 @@ def dip(depth):
 
 
 @pytest.mark.parametrize(
-    ("branch", "sums", "word"),
+    "branch, sums, word",
     [(0.1, 1.0, "held"), (2.0, 1.0, "did not hold"), (0.1, 0.0, "not applicable")],
 )
 def test_a_valley_that_comes_with_residual_additions(monkeypatch, branch, sums, word):
@@ -251,7 +251,7 @@ def test_a_valley_that_comes_with_residual_additions(monkeypatch, branch, sums, 
 
 
 @pytest.mark.parametrize(
-    ("raw", "others", "words"),
+    "raw, others, words",
     [
         (1.0, 1.0, ("held", "held")),
         (1.0, -1.0, ("held", "did not hold")),
@@ -273,7 +273,7 @@ def test_a_valley_under_each_scaling_of_rows(monkeypatch, raw, others, words):
     )
 
 
-@pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
+@pytest.mark.parametrize("sign, word", [(1, "held"), (-1, "did not hold")])
 def test_changed_and_longer_prompts(monkeypatch, sign, word):
     layers = np.arange(13)
     early, middle = (layers > 0) & (layers < 5), (layers > 4) & (layers < 9)
@@ -307,7 +307,7 @@ def test_increments_that_grow_with_the_length(monkeypatch):
     assert verdicts("L-fig6", World(None))["falling"] == "did not hold"
 
 
-@pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
+@pytest.mark.parametrize("sign, word", [(1, "held"), (-1, "did not hold")])
 def test_entropy_along_the_sequence_after_tuning(monkeypatch, sign, word):
     base, tuned = prompts.REASONING
     spread = np.random.default_rng(1).normal(0, 0.1, (30, 1))

@@ -76,13 +76,13 @@ def reading(*, early):
     )
 
 
-@pytest.mark.parametrize(("early", "word"), [(True, "held"), (False, "did not hold")])
+@pytest.mark.parametrize("early, word", [(True, "held"), (False, "did not hold")])
 def test_where_predictions_settle(monkeypatch, early, word):
     monkeypatch.setattr(settling, "open_reading", lambda folder: reading(early=early))
     assert set(verdicts("T-fig19", World(None, SMALL)).values()) == {word}
 
 
-@pytest.mark.parametrize(("good", "word"), [(True, "held"), (False, "did not hold")])
+@pytest.mark.parametrize("good, word", [(True, "held"), (False, "did not hold")])
 def test_detectors_with_a_loss_at_every_layer(monkeypatch, good, word):
     def made(assets, model):
         curve = rising(50.0, 60.0) if model.every == good else rising(0.0, 55.0, 3)
@@ -103,7 +103,7 @@ def clip(sign, noise):
     return SimpleNamespace(similarity=similarity)
 
 
-@pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
+@pytest.mark.parametrize("sign, word", [(1, "held"), (-1, "did not hold")])
 def test_similarity_within_and_across_two_towers(monkeypatch, sign, word):
     def made(folder):
         draws = np.random.default_rng(int(folder.asset.model))

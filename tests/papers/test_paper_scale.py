@@ -44,9 +44,7 @@ def run(names, settings, out, monkeypatch, **options):
         name: replace(known[name], scales={"paper": settings[name]}) for name in names
     }
     monkeypatch.setattr(catalogue, "recipes", lambda: small)
-    return reproduce(
-        list(names), scale="paper", out=out, jobs=1, progress=False, **options
-    )
+    return reproduce(list(names), scale="paper", out=out, jobs=1, **options)
 
 
 def test_language_models(tmp_path, monkeypatch):

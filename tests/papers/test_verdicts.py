@@ -23,7 +23,7 @@ def claim(direction="above", threshold=0.0, **more):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "above", "below"),
+    "low, high, above, below",
     [
         (0.1, 0.3, "held", "did not hold"),
         (-0.3, -0.1, "did not hold", "held"),

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
+from typed import refused
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.probes import linear_probe
 from layerscope.probes.linear import linearly_judged
 from layerscope.probes.mixes import _Data, _left_out, fixed_mixes, linear_mixes
@@ -141,8 +141,5 @@ def test_fixed_mixes_are_those_whose_layers_are_there():
 def test_layers_of_unlike_width_are_refused_in_a_line():
     states, labels = layers_of(60)
     states[2] = states[2][:, :7]
-    with pytest.raises(
-        LayerscopeError,
-        match="layer 2 has the width 7 and layer 0 16: mix layers of one width",
-    ):
+    with refused("layer 2 has the width 7 and layer 0 16: mix layers of one width"):
         list(linear_mixes(reader(states, labels), list(states), 4, {}))

@@ -8,8 +8,8 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
+from typed import refused
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.probes import ProbeScore, knn_probe, linear_probe
 from layerscope.probes.linear import (
     SEARCHED,
@@ -200,16 +200,16 @@ def test_small_classes_are_left_out_and_counted(clusters):
 
 def test_errors(clusters):
     states, labels = clusters
-    with pytest.raises(LayerscopeError, match="fewer than 2 classes have 5 members"):
+    with refused("fewer than 2 classes have 5 members"):
         linear_probe(states, np.arange(240))
-    with pytest.raises(LayerscopeError, match="k=500 neighbours out of 192"):
+    with refused("k=500 neighbours out of 192"):
         knn_probe(states, labels, k=500)
-    with pytest.raises(LayerscopeError, match="folds is 1"):
+    with refused("folds is 1"):
         knn_probe(states, labels, folds=1)
-    with pytest.raises(LayerscopeError, match="folds is 2: give at least 3"):
+    with refused("folds is 2: give at least 3"):
         linear_probe(states, labels, folds=2)
     right, fold, *_ = linear_probe_hits(states, labels, folds=3)
     assert len(linear_probe(states, labels, folds=3).folds) == 3 == len({*fold})
     assert right.mean() > 0.5
-    with pytest.raises(LayerscopeError, match=r"labels of shape \(7,\)"):
+    with refused(r"labels of shape \(7,\)"):
         linear_probe(states, labels[:7])

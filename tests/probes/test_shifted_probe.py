@@ -6,8 +6,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler, normalize
+from typed import refused
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.probes import linear_probe
 from layerscope.probes.linear import STRENGTHS, shifted_probe
 
@@ -108,8 +108,5 @@ def test_labels_meet_as_text_and_classes_that_no_probe_knows_are_counted():
     assert (source.n, source.n_skipped, target.n, target.n_skipped) == (80, 3, 3, 2)
     assert target.mean == 1
     assert source == linear_probe(states, labels)
-    with pytest.raises(
-        LayerscopeError,
-        match="no target sample has a label for which the source has 5 samples",
-    ):
+    with refused("no target sample has a label for which the source has 5 samples"):
         shifted_probe(states, labels, there[2:3], others[2:3])

@@ -47,7 +47,7 @@ def test_every_layer_reads_the_first_token_of_each_word(bert, tmp_path):
     words, tags = sentences(60)
     tags[7][0] = tags[8][0] = "rare"
     task = f"token-probe:{written(tmp_path / 'pos.jsonl', words, tags)}"
-    found = layerscope.evaluate(bert, task, tmp_path / "out", progress=False)
+    found = layerscope.evaluate(bert, task, tmp_path / "out")
     module, tokenizer = (
         hf.BertForMaskedLM.from_pretrained(bert).eval(),
         hf.AutoTokenizer.from_pretrained(bert),
@@ -84,9 +84,7 @@ def test_causal_models_and_cut_sentences(tmp_path):
     words[0], tags[0] = ["w3"] * 100, ["a"] * 100  # the tokenizer takes 64
     task = f"token-probe:{written(tmp_path / 'pos.jsonl', words, tags)}"
     model = str(tiny.saved(tiny.llama(), tmp_path / "llama"))
-    found = layerscope.evaluate(
-        model, task, layers=[0, 3], sites="raw,normed", progress=False
-    )
+    found = layerscope.evaluate(model, task, layers=[0, 3], sites="raw,normed")
     assert (found.scores["n"] == sum(map(len, words)) - 36).all()
     assert found.table(site="raw").shape == found.table(site="normed").shape == (2, 1)
 
@@ -150,7 +148,7 @@ def test_first_tokens_of_a_tokenizer_that_takes_the_blank_along():
 
 
 @pytest.mark.parametrize(
-    ("rows", "line"),
+    "rows, line",
     [
         (
             [{"tokens": ["a", "b"], "tags": ["X"]}],

@@ -1,29 +1,23 @@
 """Runs of tiny models, and their states as a test sees them by its own hooks."""
 
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import tiny
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import layerscope
-from layerscope.runs import Run
 
 
-def profile(model: nn.Module, data: Any, out: Path, **options: Any) -> Run:
+def profile(model, data, out, **options):
     special = "bert" in type(model).__name__.lower()
     defaults = {
         "processor": tiny.tokenizer(special=special),
         "views": 0,
-        "progress": False,
     }
     return layerscope.profile(model, data, out=out, **defaults | options)
 
 
 @torch.no_grad()
-def walk(model: nn.Module, text: str) -> tuple[Tensor, Tensor, Tensor]:
+def walk(model, text):
     """Outputs of every block [L+1, T, D] of one text alone, seen by this test's own hooks, last state and logits."""
     bert = model.config.model_type == "bert"
     lists = {
@@ -32,14 +26,14 @@ def walk(model: nn.Module, text: str) -> tuple[Tensor, Tensor, Tensor]:
         "llama": "model.layers",
     }
     blocks = model.get_submodule(lists[model.config.model_type])
-    seen: list[Tensor] = []
+    seen = []
     handles = [
         blocks[0].register_forward_pre_hook(
             lambda _, args: seen.append(args[0][0].clone())
         )
     ]
 
-    def see(_: nn.Module, __: Any, out: Any) -> None:
+    def see(_, __, out):
         seen.append((out if isinstance(out, Tensor) else out[0])[0])
 
     handles += [block.register_forward_hook(see) for block in blocks]
@@ -51,10 +45,10 @@ def walk(model: nn.Module, text: str) -> tuple[Tensor, Tensor, Tensor]:
     return states, out.hidden_states[-1][0].float(), out.logits[0]
 
 
-def sinking(model: nn.Module) -> nn.Module:
+def sinking(model):
     """Give the first token of a GPT-2 a massive activation in its first block."""
 
-    def add(_: nn.Module, __: Any, out: Any) -> Any:
+    def add(_, __, out):
         hidden = (out if isinstance(out, Tensor) else out[0]).clone()
         hidden[:, 0, 3] += 1e5
         return hidden if isinstance(out, Tensor) else (hidden, *out[1:])
@@ -63,7 +57,7 @@ def sinking(model: nn.Module) -> nn.Module:
     return model
 
 
-def by_sample(run: Run, metric: str, layer: int, site: str = "raw") -> np.ndarray:
+def by_sample(run, metric, layer, site="raw"):
     frame = run.samples()
     frame = frame[
         (frame["metric"] == metric)

@@ -38,7 +38,6 @@ def chosen(tmp_path_factory):
         out=tmp_path_factory.mktemp("choices") / "run",
         metrics=METRICS,
         views=0,
-        progress=False,
         **how,
     )
     return run, [

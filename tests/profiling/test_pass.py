@@ -7,17 +7,15 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError
 
 ROWS = tiny.rows(40)
 
 
 def profile(model, data, out, **options):
-    return layerscope.profile(
-        model, data, out=out, **{"views": 0, "progress": False} | options
-    )
+    return layerscope.profile(model, data, out=out, **{"views": 0} | options)
 
 
 def told(capfd):
@@ -63,7 +61,7 @@ def test_halves_keep_the_lens_rows_and_views_in_place(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "value"),
+    "options, value",
     [
         ({}, math.inf),
         ({"exclude_sinks": True}, math.nan),
@@ -117,7 +115,7 @@ def test_a_hopeless_model_is_reported_early(tmp_path):
     data = tiny.rows(2000)
     data[:, 0] = 1.0
     model = tiny.Plain(breaks=1)
-    with pytest.raises(LayerscopeError, match="layer 1 of Plain gives NaN"):
+    with refused("layer 1 of Plain gives NaN"):
         profile(
             model,
             data,
@@ -136,7 +134,7 @@ def values_by_sample(run):
     return frame.set_index(["metric", "layer", "site", "sample"])["value"].sort_index()
 
 
-@pytest.mark.parametrize(("make", "special"), [(tiny.bert, True), (tiny.gpt2, False)])
+@pytest.mark.parametrize("make, special", [(tiny.bert, True), (tiny.gpt2, False)])
 def test_batch_size_order_and_padding_side_do_not_matter(make, special, tmp_path):
     texts = tiny.texts(10, longest=60)
     texts += [" ".join(reversed(text.split())) for text in texts]  # of equal length

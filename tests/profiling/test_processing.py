@@ -1,13 +1,12 @@
 """How images become inputs is a part of what a run is of."""
 
 import numpy as np
-import pytest
 import transformers as hf
 from models import zoo
 from PIL import Image
+from typed import refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 
 
 def test_a_run_is_not_resumed_with_other_preprocessing(tmp_path):
@@ -17,9 +16,9 @@ def test_a_run_is_not_resumed_with_other_preprocessing(tmp_path):
     zoo.seeded("ViTModel", 2, image_size=16, patch_size=8).save_pretrained(folder)
     size = {"height": 16, "width": 16}
     hf.ViTImageProcessor(size=size).save_pretrained(folder)
-    how = {"out": tmp_path / "run", "views": 0, "progress": False}
+    how = {"out": tmp_path / "run", "views": 0}
     layerscope.profile(folder, images, **how)
     other = hf.ViTImageProcessor(size=size, image_mean=[0.2, 0.5, 0.5])
     other.save_pretrained(folder)
-    with pytest.raises(LayerscopeError, match=r"holds another run \(preprocessing: "):
+    with refused(r"holds another run \(preprocessing: "):
         layerscope.profile(folder, images, **how)

@@ -55,7 +55,6 @@ def profiled(model, modality, out, **options):
         "batch_size": 7,
         "pooling": "mean",
         "views": 1,
-        "progress": False,
     } | options
     return layerscope.profile(
         model, samples(modality), out=out, processor=processor, **asked
@@ -63,7 +62,7 @@ def profiled(model, modality, out, **options):
 
 
 @pytest.mark.parametrize(
-    ("make", "modality", "width"),
+    "make, modality, width",
     [
         (clip, "text", P),
         (clip, "image", P),

@@ -30,7 +30,6 @@ def run(tmp_path_factory):
         "processor": word_tokenizer(),
         "metrics": NAMES,
         "views": 0,
-        "progress": False,
     }
     return profile(
         zoo.bert(), texts, out=tmp_path_factory.mktemp("similarities") / "run", **how

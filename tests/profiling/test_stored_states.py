@@ -6,6 +6,7 @@ import pytest
 import tiny
 import torch
 from safetensors.torch import save_file
+from typed import refused
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
@@ -65,7 +66,6 @@ def profiled(folder, name, out, **options):
     options = {
         "layers": range(4),
         "data": str(folder / "texts.csv"),
-        "progress": False,
     } | options
     return layerscope.profile(states=folder / name, out=out, **options)
 
@@ -76,7 +76,6 @@ def direct(folder, out, **options):
         str(folder / "texts.csv"),
         out=out,
         views=0,
-        progress=False,
         **options,
     )
 
@@ -149,9 +148,7 @@ def test_some_layers_keep_their_numbers(gpt2, whole, tmp_path, capfd):
     square = whole.metric("cka", pooling="mean").loc[[1, 3], [1, 3]]
     np.testing.assert_allclose(run.metric("cka", pooling="mean"), square, atol=1e-6)
     np.testing.assert_allclose(run.pooled(3), whole.pooled(3), rtol=1e-5, atol=1e-6)
-    with pytest.raises(
-        LayerscopeError, match="layer 2 is not in this run: it has 1, 3"
-    ):
+    with refused("layer 2 is not in this run: it has 1, 3"):
         run.pooled(2)
     assert run.document().facts[:2] == ("layers 1,3", "32 wide")
     assert not run.info["model"]["whole"] and run.report().is_file()
@@ -168,13 +165,10 @@ def test_what_extract_wrote_is_read(gpt2, whole, tmp_path, kind):
         [0, 2, 3],
         out=tmp_path / "states",
         site="raw",
-        progress=False,
         **form,
     )
     options = {} if tokens else {"pooling": "last"}
-    run = layerscope.profile(
-        states=made.path, out=tmp_path / "run", progress=False, **options
-    )
+    run = layerscope.profile(states=made.path, out=tmp_path / "run", **options)
     pooling = options.get("pooling", "mean")
     assert run.layers == (0, 2, 3) and run.info["pooling"] == [pooling]
     for layer in run.layers:
@@ -198,7 +192,7 @@ def test_a_killed_run_goes_on_and_other_states_are_refused(gpt2, tmp_path):
     pd.testing.assert_frame_equal(
         profiled(gpt2, "all", tmp_path / "run").table(), table
     )
-    with pytest.raises(LayerscopeError, match="holds another run"):
+    with refused("holds another run"):
         profiled(gpt2, "some", tmp_path / "run", layers=[1, 3])
 
 
@@ -211,8 +205,8 @@ def test_a_request_of_other_tokens_or_layers_is_named_with_its_own_numbers(
             {"token_ids": torch.arange(3), "hidden_states": torch.zeros(own)},
             tmp_path / f"{name}.safetensors",
         )
-    with pytest.raises(LayerscopeError) as refused:
+    with pytest.raises(LayerscopeError) as error:
         open_states(tmp_path, [0, 1])
     assert f"b.safetensors: hidden_states is {list(shape)} beside 3 token_ids" in str(
-        refused.value
+        error.value
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from test_stored_states import LABELS, TEXTS
+from typed import refused
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
@@ -13,7 +14,7 @@ from layerscope.inputs.columns import Columns
 from layerscope.inputs.state_files import open_states
 from layerscope.inputs.states import corpus_of
 
-OPTIONS = {"layers": [0, 8, 16], "progress": False}
+OPTIONS = {"layers": [0, 8, 16]}
 
 
 @pytest.fixture
@@ -74,10 +75,7 @@ def test_a_table_is_matched_by_id_and_in_order(tmp_path, vectors):
     requests = replace(opened, names=tuple(f"s{i}" for i in range(60)))
     unnamed = corpus_of(requests, table.drop(columns="id"), None, Columns())
     assert "paired with the states in order, s0 first and s59 last" in unnamed.notes[0]
-    with pytest.raises(
-        LayerscopeError,
-        match="column 'id' has no row for 0: give the name of each sample once",
-    ):
+    with refused("column 'id' has no row for 0: give the name of each sample once"):
         layerscope.profile(
             states=path, data=table[1:], out=tmp_path / "other", **OPTIONS
         )
@@ -87,10 +85,10 @@ def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(tmp_path, v
     pd.DataFrame({"layer_8": list(vectors[:, 1])}).to_parquet(
         tmp_path / "states.parquet"
     )
-    with pytest.raises(LayerscopeError) as refused:
+    with pytest.raises(LayerscopeError) as error:
         open_states(tmp_path)
     line = f"{tmp_path} holds no states: give .safetensors or .npy files, unpacked"
-    assert str(refused.value) == line
+    assert str(error.value) == line
 
 
 def test_verbs_that_need_the_model_say_that_there_is_none(tmp_path, vectors):
@@ -98,8 +96,5 @@ def test_verbs_that_need_the_model_say_that_there_is_none(tmp_path, vectors):
     run = layerscope.profile(
         states=path, labels=LABELS, out=tmp_path / "r" / "run", **OPTIONS
     )
-    with pytest.raises(
-        LayerscopeError,
-        match="was made from states of .* without a model: give the model itself",
-    ):
+    with refused("was made from states of .* without a model: give the model itself"):
         layerscope.truncate(run, layer=8, out=tmp_path / "cut")

@@ -279,5 +279,5 @@ def test_a_sample_and_its_exact_copy_are_never_on_both_sides_of_a_fold(tmp_path)
     )
     rows = twice.table().query("metric == 'linear_probe'")
     assert set(rows["n"]) == set(rows["n_skipped"]) == {60}
-    chosen = layerscope.select(twice, cost=False, progress=False)
+    chosen = layerscope.select(twice, cost=False)
     assert chosen.basis == "60 samples, 2 classes"

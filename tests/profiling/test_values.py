@@ -52,7 +52,6 @@ def measured(tmp_path_factory):
         out=out,
         metrics="seven",
         views=VIEWS,
-        progress=False,
     )
     return run, model, tokenizer, corpus
 
@@ -151,9 +150,7 @@ def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(tmp
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), *[InPlace() for _ in range(3)])
     rows = torch.randn(12, 6)
-    run = profile(
-        model, rows, out=tmp_path / "run", metrics="effective_rank", progress=False
-    )
+    run = profile(model, rows, out=tmp_path / "run", metrics="effective_rank")
     with torch.no_grad():
         torch.testing.assert_close(torch.from_numpy(run.pooled(0)), model[0](rows))
 
@@ -169,7 +166,6 @@ def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path):
         processor=word_tokenizer(),
         out=tmp_path / "a",
         metrics="layer_accuracy",
-        progress=False,
     )
     tokenizer = word_tokenizer()
     with torch.no_grad():
@@ -191,7 +187,6 @@ def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path):
         processor=word_tokenizer(),
         out=tmp_path / "b",
         metrics="layer_accuracy,saturated",
-        progress=False,
     )
     assert any(
         "not the classes of the model's head (such as x" in note

@@ -3,9 +3,9 @@
 import pytest
 from frames import scored
 from logit_lens.readers import odd_reading
+from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError
 from layerscope.reports.results import KINDS
 from layerscope.scores import Evaluation
 from layerscope.selection.selection import open_selection
@@ -16,9 +16,7 @@ def selection(tmp_path):
     evaluation = Evaluation(
         scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.2, 0.3, 0.52, 0.4]}, "<b>m</b>")
     )
-    return layerscope.select(
-        evaluation, cost=False, out=tmp_path / "choice", progress=False
-    )
+    return layerscope.select(evaluation, cost=False, out=tmp_path / "choice")
 
 
 def test_a_selection_is_opened_as_it_was(selection, tmp_path):
@@ -60,8 +58,5 @@ def test_every_kind_of_result_has_an_opener():
 
 def test_what_is_damaged_is_refused(selection, tmp_path):
     (tmp_path / "choice" / "selection.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(
-        LayerscopeError,
-        match="is damaged, or no selection: run layerscope select again",
-    ):
+    with refused("is damaged, or no selection: run layerscope select again"):
         layerscope.report(tmp_path / "choice")

@@ -41,7 +41,7 @@ def printed(selection, width=100):
 
 
 def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
-    found = layerscope.select(evaluation, cost=False, progress=False)
+    found = layerscope.select(evaluation, cost=False)
     lines = printed(found).splitlines()
     # .51 against .45; by task +.05 +.07 +.06: error .0058
     assert (
@@ -75,11 +75,11 @@ def test_the_command_prints_json_alone(evaluation, cli, tmp_path):
 
 
 def quick(scores):
-    return layerscope.select(Evaluation(scores), cost=False, progress=False)
+    return layerscope.select(Evaluation(scores), cost=False)
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    "options, line",
     [
         (["--tasks", "q"], "task 'q' is not in this evaluation"),
         (["--max-loss", "-1"], "--max-loss is -1: give a number of at least 0"),
@@ -104,7 +104,7 @@ def test_a_mistake_is_one_line(evaluation, cli, tmp_path, options, line):
 
 
 def test_a_choice_has_a_page_and_no_figures(evaluation, cli, tmp_path):
-    layerscope.select(evaluation, cost=False, progress=False, out=tmp_path / "choice")
+    layerscope.select(evaluation, cost=False, out=tmp_path / "choice")
     done = cli("report", tmp_path / "choice", "--figures", tmp_path / "figures")
     assert done.status == 2 and done.line.startswith(
         "the given selections have no plot, so there is nothing to draw"
@@ -116,7 +116,7 @@ def test_a_choice_has_a_page_and_no_figures(evaluation, cli, tmp_path):
 
 def test_the_command_ships_the_pooling_that_was_scored():
     rows = scored({"x": [0.1, 0.4, 0.2]}, pooling="cls")
-    found = layerscope.select(Evaluation(rows), cost=False, progress=False)
+    found = layerscope.select(Evaluation(rows), cost=False)
     assert (
         "--layer 1 --format sentence-transformers --pooling cls --out" in ship(found)[0]
     )
@@ -126,7 +126,7 @@ def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
     shipped = evaluation.scores.assign(
         score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99)
     )
-    found = layerscope.select(Evaluation(shipped), cost=False, progress=False)
+    found = layerscope.select(Evaluation(shipped), cost=False)
     assert answer(found) == "the model as shipped · 99.0 % (3 tasks)"
     assert ship(found) == (
         "",
@@ -146,9 +146,7 @@ def test_a_larger_number_than_the_best_has_its_reason(evaluation):
 
 
 def test_the_first_line_warns_of_two_tasks(evaluation):
-    two = layerscope.select(
-        evaluation, tasks={"x": 1, "y": 1}, cost=False, progress=False
-    )
+    two = layerscope.select(evaluation, tasks={"x": 1, "y": 1}, cost=False)
     assert (
         answer(two)
         == "layer 2 of 3 · 61.0 % (2 tasks, which decide little) · +6.0 points against the model as shipped"

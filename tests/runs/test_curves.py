@@ -9,7 +9,7 @@ from layerscope.show.numbers import error, number
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    "value, text",
     [
         (2.0772, "2.08"),
         (145.878, "146"),
@@ -31,7 +31,7 @@ def test_a_number_has_three_significant_digits(value, text):
 
 
 @pytest.mark.parametrize(
-    ("stderr", "text"),
+    "stderr, text",
     [
         (0.0373, "±0.04"),
         (0.0116, "±0.012"),

@@ -48,7 +48,7 @@ def test_the_layer_that_reads_the_labels_best(written, by_layer, case, probe):
     )
 
 
-@pytest.mark.parametrize(("upset", "within"), [(3, True), (12, False)])
+@pytest.mark.parametrize("upset, within", [(3, True), (12, False)])
 def test_two_layers_are_paired_over_the_samples(written, by_layer, upset, within):
     """Of 200 samples layer 2 gets a few right that the last gets wrong: by unpaired errors no number of them tells."""
     right = np.arange(200) < 140
@@ -77,7 +77,7 @@ def test_a_real_run_and_select_judge_by_one_margin(labelled):
     accuracy = labelled.metric("linear_probe")
     assert found.numbers["last"] == accuracy[3]
     assert found.numbers["value"] == accuracy.drop(0).max()
-    chosen = layerscope.select(labelled, cost=False, progress=False)
+    chosen = layerscope.select(labelled, cost=False)
     ties = "within the margin" in labelled.document().answer
     assert ties == bool(chosen.within) and chosen.as_shipped == ties
     for layer in labelled.layers[1:-1]:
@@ -128,7 +128,7 @@ def test_the_most_frequent_label_is_what_accuracy_is_measured_against(
 
 
 @pytest.mark.parametrize(
-    ("values", "error", "layer", "interior"),
+    "values, error, layer, interior",
     [
         ([3.0, 2.5, 2.0, 2.4, 2.6], 0.1, 2, True),
         ([3.0, 2.5, 2.4, 2.3, 2.0], 0.1, 4, False),  # the end of the stack
@@ -150,7 +150,7 @@ def test_a_valley_of_prompt_entropy_lies_inside_the_stack(
 
 
 @pytest.mark.parametrize(
-    ("to_last", "layer"),
+    "to_last, layer",
     [
         ([0.1, 0.95, 0.92, 0.97, 1.0], 1),
         ([0.1, 0.95, 0.85, 0.97, 1.0], 3),

@@ -17,7 +17,6 @@ def runs(tmp_path_factory):
             processor=tiny.tokenizer(special=True),
             out=place / f"run{seed}",
             metrics="curvature",
-            progress=False,
         )
     return [place / "run0", place / "run1"]
 

@@ -117,6 +117,5 @@ def test_the_command_killed_goes_on_with_the_same_command(forks, model, tmp_path
         samples="all",
         views=0,
         out=tmp_path / "whole",
-        progress=False,
     )
     pd.testing.assert_frame_equal(run.table(), whole.table(), check_exact=True)

@@ -22,7 +22,7 @@ def named(written, by_layer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("runs", "names"),
+    "runs, names",
     [
         ([], []),
         (["bert news a"], ["bert"]),

@@ -122,7 +122,7 @@ def test_pooled_states_stand_in_the_order_of_the_data(run):
 
 
 @pytest.mark.parametrize(
-    ("ask", "line"),
+    "ask, line",
     [
         (
             lambda run: run.pooled(13),

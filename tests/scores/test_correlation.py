@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import scipy.stats
 from frames import measured, scored
+from typed import refused
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.scores import (
     Evaluation,
     corpus_averages,
@@ -96,23 +96,16 @@ def test_models_are_matched_by_name_and_revision():
     estimates = found.set_index("model")["estimate"].to_dict()
     assert estimates == pytest.approx({"m": 1, "n": -1})
     assert set(found["revision"]) == {"r"}
-    with pytest.raises(
-        LayerscopeError,
-        match=r"no model has both metrics \(m\) and scores \(m, n\)",
-    ):
+    with refused(r"no model has both metrics \(m\) and scores \(m, n\)"):
         correlate(
             measured({"lidar": [0, 1, 2, 3]}).assign(revision="s"), Evaluation(scores)
         )
 
 
 def test_what_cannot_be_correlated_is_refused(noisy):
-    with pytest.raises(
-        LayerscopeError, match=r"'spearmann' does not exist, did you mean spearman"
-    ):
+    with refused(r"'spearmann' does not exist, did you mean spearman"):
         correlate(*frames(*noisy), statistics=["spearmann"])
-    with pytest.raises(
-        LayerscopeError, match="the frame of metrics has no column 'value'"
-    ):
+    with refused("the frame of metrics has no column 'value'"):
         correlate(measured({"lidar": [1.0]}).drop(columns="value"), frames(*noisy)[1])
 
 

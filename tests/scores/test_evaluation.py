@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import scored
+from typed import refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ModelOrigin, add_origin, read_origins
 from layerscope.scores.opening import merged
@@ -88,7 +88,7 @@ def test_a_summary_says_which_layer_its_last_is():
 
 
 def test_nothing_left_is_an_error():
-    with pytest.raises(LayerscopeError, match="no layer and task are left"):
+    with refused("no layer and task are left"):
         tasks_at([20, 3]).summary()
 
 
@@ -110,9 +110,8 @@ def test_table_of_several_models():
         model="m"
     ).columns.tolist() == ["a"]
     assert both.missing == 1
-    with pytest.raises(
-        LayerscopeError,
-        match=r"model 'nn' is not in this evaluation, did you mean n\? \(it has m, n\)",
+    with refused(
+        r"model 'nn' is not in this evaluation, did you mean n\? \(it has m, n\)"
     ):
         both.table("nn")
 
@@ -184,7 +183,7 @@ def test_baseline_is_no_layer():
 
 
 @pytest.mark.parametrize(
-    ("frame", "line"),
+    "frame, line",
     [
         (scored({"a": [0.1]}).drop(columns="score"), "has no column 'score'"),
         (scored({"a": [None, None]}), "has no score of any layer"),
@@ -204,7 +203,7 @@ def test_baseline_is_no_layer():
     ],
 )
 def test_frames_that_are_no_scores(frame, line):
-    with pytest.raises(LayerscopeError, match=line):
+    with refused(line):
         Evaluation(frame)
 
 
@@ -248,7 +247,7 @@ def test_a_save_that_was_killed_between_its_files_is_refused(
     with monkeypatch.context() as killing, pytest.raises(KeyboardInterrupt):
         killing.setattr(Path, "replace", dies)
         newer.save(path)
-    with pytest.raises(LayerscopeError, match="has changed since it was written"):
+    with refused("has changed since it was written"):
         open_evaluation(path)
     newer.save(path)
     pd.testing.assert_frame_equal(open_evaluation(path).scores, newer.scores)

@@ -5,6 +5,7 @@ import json
 import math
 
 import pytest
+from typed import refused
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores import (
@@ -51,12 +52,9 @@ def test_wrong_files(name, tmp_path):
 
 def test_a_file_that_is_not_there(tmp_path):
     (tmp_path / "scores.csv").write_text(GOOD)
-    with pytest.raises(
-        LayerscopeError,
-        match=r"evaluation .*score.csv' does not exist, did you mean scores.csv\?",
-    ):
+    with refused(r"evaluation .*score.csv' does not exist, did you mean scores.csv\?"):
         open_evaluation(tmp_path / "score.csv")
-    with pytest.raises(LayerscopeError, match="is not a path"):
+    with refused("is not a path"):
         open_evaluation("~nobody-of-this-name/scores.csv")
 
 
@@ -145,41 +143,33 @@ def test_wrong_results_of_mteb(tmp_path):
         ),
     ):
         file.write_text(content)
-        with pytest.raises(LayerscopeError, match=line):
+        with refused(line):
             open_evaluation(tmp_path)
     file.write_text(good)
     (file.parent / "Again.json").write_text(good)
-    with pytest.raises(
-        LayerscopeError,
-        match="two rows for model me/tiny, revision r1, layer 1, task Mine",
-    ):
+    with refused("two rows for model me/tiny, revision r1, layer 1, task Mine"):
         open_evaluation(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("layer", "shown"), [("last", "'last'"), (-1, "-1"), (True, "True")]
+    "layer, shown", [("last", "'last'"), (-1, "-1"), (True, "True")]
 )
 def test_a_layer_of_mteb_that_is_no_number(tmp_path, layer, shown):
     written(tmp_path, 0.5, layer=layer)
-    with pytest.raises(
-        LayerscopeError,
-        match=f"the layer in experiment_kwargs is {shown}: give a whole number",
-    ):
+    with refused(f"the layer in experiment_kwargs is {shown}: give a whole number"):
         open_evaluation(tmp_path)
 
 
 def test_folders_without_results(tmp_path):
-    with pytest.raises(
-        LayerscopeError, match=r"holds neither evaluation.json nor any model_meta.json"
-    ):
+    with refused(r"holds neither evaluation.json nor any model_meta.json"):
         open_evaluation(tmp_path)
     (tmp_path / "model_meta.json").write_text(
         json.dumps({"name": "me/tiny", "revision": None})
     )
-    with pytest.raises(LayerscopeError, match="no result of any task"):
+    with refused("no result of any task"):
         open_evaluation(tmp_path)
     (tmp_path / "model_meta.json").write_text("[]")
-    with pytest.raises(LayerscopeError, match=r"is not a model_meta.json of mteb 2"):
+    with refused(r"is not a model_meta.json of mteb 2"):
         open_evaluation(tmp_path)
 
 
@@ -225,8 +215,8 @@ def test_wrong_metrics(tmp_path):
         ),
     ):
         path.write_text(content)
-        with pytest.raises(LayerscopeError, match=line):
+        with refused(line):
             open_metrics(path)
     path.rename(tmp_path / "m.txt")
-    with pytest.raises(LayerscopeError, match="holds no metrics"):
+    with refused("holds no metrics"):
         open_metrics(tmp_path / "m.txt")

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import measured, scored
+from typed import refused
 
 import layerscope.scores as ls
-from layerscope.core.errors import LayerscopeError
 from layerscope.scores import Evaluation
 from layerscope.scores.evaluation import ModelOrigin
 from layerscope.scores.rules import by_family
@@ -59,9 +59,7 @@ def test_models_that_are_scored_in_part_are_left_out():
     assert set(ls.rules_table(evaluation, metrics)["model"]) == {"m"}
     evaluation.origins = {"o": ModelOrigin(None, 4)}
     assert set(ls.rules_table(evaluation)["model"]) == {"m"}
-    with pytest.raises(
-        LayerscopeError, match="no model has scores of its last layer on enough tasks"
-    ):
+    with refused("no model has scores of its last layer on enough tasks"):
         ls.rules_table(Evaluation(without_last), metrics)
 
 

@@ -19,7 +19,6 @@ def run(tmp_path_factory):
         out=out,
         metrics=["curvature", "prompt_entropy", "cka"],
         views=0,
-        progress=False,
     )
 
 

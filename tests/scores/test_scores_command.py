@@ -73,7 +73,7 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, two_models):
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    "options, line",
     [
         ([], "layerscope scores needs SCORES: "),
         (

@@ -123,7 +123,7 @@ def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
 
 
 @pytest.mark.parametrize(
-    ("values", "baseline", "words"),
+    "values, baseline, words",
     [
         (
             [0.9, 0.42, 0.43, 0.4],
@@ -148,7 +148,7 @@ def test_a_tie_is_called_one_by_the_judge_of_select(values, baseline, words):
     rows = [scored({"a": values}), *([] if baseline is None else [shipped(a=baseline)])]
     found = Evaluation(pd.concat(rows).assign(stderr=0.01))
     assert found.document().answer == words
-    chosen = layerscope.select(found, cost=False, progress=False)
+    chosen = layerscope.select(found, cost=False)
     assert chosen.as_shipped == (not words.startswith("Layer 2"))
 
 

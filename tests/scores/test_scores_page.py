@@ -71,7 +71,7 @@ def alone(tmp_path_factory):
     return report(found, tmp_path_factory.mktemp("page") / "alone.html")
 
 
-@pytest.mark.parametrize(("page", "width"), [("both", 390), ("alone", 1300)])
+@pytest.mark.parametrize("page, width", [("both", 390), ("alone", 1300)])
 def test_opens_without_a_word_a_request_or_harm(browser, request, page, width):
     path = request.getfixturevalue(page)
     with browser.open(path, width) as opened:

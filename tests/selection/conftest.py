@@ -38,7 +38,6 @@ def labelled(model, data, tmp_path_factory):
         model,
         str(data),
         out=tmp_path_factory.mktemp("runs") / "labelled",
-        progress=False,
     )
 
 
@@ -49,6 +48,4 @@ def bare(model, data, tmp_path_factory):
 
     place = tmp_path_factory.mktemp("bare")
     pd.read_csv(data)[["text"]].to_csv(place / "topics.csv", index=False)
-    return layerscope.profile(
-        model, str(place / "topics.csv"), out=place / "run", progress=False
-    )
+    return layerscope.profile(model, str(place / "topics.csv"), out=place / "run")

@@ -11,9 +11,9 @@ import transformers as hf
 from frames import scored
 from models import zoo
 from torch import nn
+from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError
 from layerscope.scores import Evaluation
 from layerscope.selection import Removal, block_drop
 from layerscope.selection.removal import open_removal
@@ -63,7 +63,6 @@ def run_of(model, folder):
         str(folder / "texts.csv"),
         out=folder / "run",
         metrics="curvature",
-        progress=False,
     )
 
 
@@ -127,13 +126,13 @@ def reference(model, kind, texts, drop):
 
 
 @pytest.mark.parametrize(
-    ("make", "kind"),
+    "make, kind",
     [(llama, "tokens"), (classifier, "pooled"), (encoder, "vectors")],
     ids=["lm", "classifier", "encoder"],
 )
 @torch.no_grad()
 def test_every_number_against_a_walk_of_its_own(make, kind, tmp_path):
-    found = layerscope.select(run_of(make(), tmp_path), drop=2, progress=False)
+    found = layerscope.select(run_of(make(), tmp_path), drop=2)
     assert isinstance(found, Removal) and found.measure == kind and found.depth == 5
     model, (choosing, judging) = make().double(), halves(2 if kind == "tokens" else 1)
     assert (found.chosen_on, found.judged_on) == (len(choosing), len(judging))
@@ -193,7 +192,7 @@ def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(cli, tm
         json.loads(printed.out)["blocks"] == [IDLE]
         and json.loads(printed.out)["choices"][0]["way"]
     )
-    again = layerscope.select(run, drop=1, progress=False)
+    again = layerscope.select(run, drop=1)
     assert again.as_dict() == found.as_dict() and again.document() == found.document()
     assert (
         cli("report", tmp_path / "choice", "--out", tmp_path / "page.html").status == 0
@@ -219,22 +218,19 @@ def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(tm
         part="encoder",
         out=tmp_path / "run",
         metrics="curvature",
-        progress=False,
     )
-    with pytest.raises(LayerscopeError, match="cannot be found: name them with `data`"):
-        layerscope.select(run, drop=1, progress=False)
+    with refused("cannot be found: name them with `data`"):
+        layerscope.select(run, drop=1)
     pd.DataFrame({"text": TEXTS}).to_csv(tmp_path / "others.csv", index=False)
-    found = layerscope.select(
-        run, drop=2, data=str(tmp_path / "others.csv"), progress=False
-    )
+    found = layerscope.select(run, drop=2, data=str(tmp_path / "others.csv"))
     assert found.data == "others" and found.blocks == (2, 3)
-    refused = [choice for choice in found.choices if 1 in choice.blocks]
-    assert all("relative_attention_bias" in choice.fault for choice in refused)
+    faulty = [choice for choice in found.choices if 1 in choice.blocks]
+    assert all("relative_attention_bias" in choice.fault for choice in faulty)
     assert all(choice.fault == "" for choice in found.choices if 1 not in choice.blocks)
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    "options, line",
     [
         (
             ["--drop", 3],
@@ -257,15 +253,11 @@ def test_wrong_options(options, line, cli, labelled):
 
 def test_too_few_samples_shared_blocks_and_scores(labelled, tmp_path, monkeypatch):
     pd.DataFrame({"text": TEXTS[:9]}).to_csv(tmp_path / "few.csv", index=False)
-    with pytest.raises(
-        LayerscopeError, match=r"few has \d distinct samples: give 10 or more as `data`"
-    ):
-        layerscope.select(
-            labelled, drop=1, data=str(tmp_path / "few.csv"), progress=False
-        )
+    with refused(r"few has \d distinct samples: give 10 or more as `data`"):
+        layerscope.select(labelled, drop=1, data=str(tmp_path / "few.csv"))
     scores = Evaluation(scored({"t": [0.1, 0.2]}))
-    with pytest.raises(LayerscopeError, match="`drop` runs the model on the samples"):
-        layerscope.select(scores, drop=1, progress=False)
+    with refused("`drop` runs the model on the samples"):
+        layerscope.select(scores, drop=1)
     model = zoo.seeded("AlbertModel", embedding_size=16)
     folder = tiny.saved(model, tmp_path / "albert")
     run = layerscope.profile(
@@ -273,14 +265,11 @@ def test_too_few_samples_shared_blocks_and_scores(labelled, tmp_path, monkeypatc
         TEXTS[:12],
         out=tmp_path / "run",
         metrics="curvature",
-        progress=False,
     )
     monkeypatch.setattr(
         block_drop,
         "_corpus",
         lambda *_: pytest.fail("it is refused before any data are read"),
     )
-    with pytest.raises(
-        LayerscopeError, match="is run as 3 blocks: none of them can be dropped alone"
-    ):
-        layerscope.select(run, drop=1, progress=False)
+    with refused("is run as 3 blocks: none of them can be dropped alone"):
+        layerscope.select(run, drop=1)

@@ -56,7 +56,7 @@ def evaluation(gains, tasks=1):
 
 
 def select(scores, **options):
-    return layerscope.select(scores, cost=False, progress=False, **options)
+    return layerscope.select(scores, cost=False, **options)
 
 
 def test_a_clear_gain_chooses_the_mix_and_the_command_that_writes_it(tmp_path):

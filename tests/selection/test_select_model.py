@@ -25,7 +25,7 @@ def test_a_model_is_profiled_and_then_a_layer_is_chosen(place, cli):
     done = cli(*words, "--out", "choice")
     assert done.status == 0 and "run: runs/tiny-bert-tickets" in done.err
     run = layerscope.open_run("runs/tiny-bert-tickets")
-    chosen = layerscope.select(run, cost=False, progress=False)
+    chosen = layerscope.select(run, cost=False)
     kept = layerscope.open_selection("choice")
     assert (kept.layer, kept.baseline.score) == (chosen.layer, chosen.baseline.score)
     again = cli(*words)

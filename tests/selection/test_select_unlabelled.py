@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 import tiny
 from test_select_scores import quick
+from typed import refused
 
 import layerscope
 import layerscope_papers
-from layerscope import LayerscopeError
 from layerscope.scores import open_evaluation, rules_table
 from layerscope.selection import choice
 
@@ -22,7 +22,6 @@ def test_without_labels_it_is_the_model_as_shipped(tmp_path, cli):
         "samples": 20,
         "views": 0,
         "metrics": "effective_rank",
-        "progress": False,
     }
     bare = layerscope.profile(model, tiny.texts(40), out=tmp_path / "run", **options)
     found = quick(bare)
@@ -36,16 +35,16 @@ def test_without_labels_it_is_the_model_as_shipped(tmp_path, cli):
 
 
 def test_bounds_without_labels(bare):
-    smallest = layerscope.select(bare, progress=False).layers[1].megabytes
-    found = layerscope.select(bare, max_mb=smallest, progress=False)
+    smallest = layerscope.select(bare).layers[1].megabytes
+    found = layerscope.select(bare, max_mb=smallest)
     assert (
         found.layer == 1
         and not found.as_shipped
         and "the deepest layer within" in found.why
     )
-    with pytest.raises(LayerscopeError, match="`max_loss` needs scores"):
+    with refused("`max_loss` needs scores"):
         quick(bare, max_loss=1.0)
-    with pytest.raises(LayerscopeError, match="this run has no labels"):
+    with refused("this run has no labels"):
         quick(bare, rule="best")
 
 
@@ -57,7 +56,6 @@ def test_without_labels_a_language_model_ends_at_four_fifths_of_its_depth(
         "samples": 20,
         "views": 0,
         "metrics": "effective_rank",
-        "progress": False,
     }
     run = layerscope.profile(model, tiny.texts(40), out=tmp_path / "run", **options)
     chosen = quick(run)
@@ -68,8 +66,8 @@ def test_without_labels_a_language_model_ends_at_four_fifths_of_its_depth(
     )
     shown = " ".join(cli("select", run.path, "--no-cost").out.split())
     assert "80 % of the depth" in shown and "judge it by labels of yours" in shown
-    smallest = layerscope.select(run, progress=False).layers[1].megabytes
-    assert layerscope.select(run, max_mb=smallest, progress=False).layer == 1
+    smallest = layerscope.select(run).layers[1].megabytes
+    assert layerscope.select(run, max_mb=smallest).layer == 1
 
 
 def test_what_four_fifths_gained_is_what_the_released_scores_say():
@@ -85,14 +83,14 @@ def test_what_four_fifths_gained_is_what_the_released_scores_say():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "mend"),
+    "name, value, mend",
     [
         ("evidence", "rules.json", "no rule without labels earned trust; give labels"),
         ("rule", "one-standard-error", "best-if-clear offers the shallowest layer"),
     ],
 )
 def test_what_is_gone_is_answered_in_one_line(bare, cli, name, value, mend):
-    with pytest.raises(LayerscopeError, match=f"`{name}.*` is gone: {mend}"):
+    with refused(f"`{name}.*` is gone: {mend}"):
         layerscope.select(bare, **{name: value})
     flag = f"--{name.replace('_', '-')}"
     done = cli("select", bare.path, flag, value)

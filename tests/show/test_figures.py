@@ -8,8 +8,8 @@ import pytest
 import vl_convert
 from exit_reports import made
 from PIL import Image
+from typed import refused
 
-from layerscope import LayerscopeError
 from layerscope.reports.figures import draw
 from layerscope.show.drawing import figures
 from layerscope.show.figure import COLUMN_WIDTH, TEXT_WIDTH
@@ -60,7 +60,7 @@ def results(labelled, language):
 
 
 @pytest.mark.parametrize(
-    ("kind", "width"),
+    "kind, width",
     [
         ("run", COLUMN_WIDTH),
         ("runs", TEXT_WIDTH),
@@ -137,7 +137,7 @@ def marks(group):
 
 
 @pytest.mark.parametrize(
-    ("values", "ends"),
+    "values, ends",
     [
         ([0.0] * 5, [-0.05, 0.05]),
         ([5.0] * 5, [4.875, 5.125]),
@@ -237,17 +237,13 @@ def test_exits_draw_their_numbers():
 def test_what_cannot_be_drawn_or_written_is_told_in_one_line(
     written, labelled, tmp_path
 ):
-    with pytest.raises(
-        LayerscopeError, match="have no plot, so there is nothing to draw"
-    ):
+    with refused("have no plot, so there is nothing to draw"):
         draw(written([]), tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(LayerscopeError, match="cannot be written to .*File exists"):
+    with refused("cannot be written to .*File exists"):
         draw(labelled, tmp_path / "file")
     figure = labelled.plot("effective_rank")
-    with pytest.raises(LayerscopeError, match=r"let it end in \.pdf, \.png or \.svg"):
+    with refused(r"let it end in \.pdf, \.png or \.svg"):
         figure.save(tmp_path / "x.jpg")
-    with pytest.raises(
-        LayerscopeError, match=r"^figure 'ckaa' does not exist, did you mean cka\?"
-    ):
+    with refused(r"^figure 'ckaa' does not exist, did you mean cka\?"):
         labelled.plot("ckaa")

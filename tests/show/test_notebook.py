@@ -3,9 +3,8 @@
 from dataclasses import replace
 from html.parser import HTMLParser
 
-import pytest
+from typed import refused
 
-from layerscope import LayerscopeError
 from layerscope.show.document import (
     Cell,
     Column,
@@ -147,8 +146,5 @@ def test_members_of_a_result_share_a_figure():
 
 
 def test_a_figure_that_is_not_there_is_named_with_those_that_are():
-    with pytest.raises(
-        LayerscopeError,
-        match=r"^figure 'tow' does not exist, did you mean two\? \(.* one, two\)$",
-    ):
+    with refused(r"^figure 'tow' does not exist, did you mean two\? \(.* one, two\)$"):
         Drawn().plot("tow")

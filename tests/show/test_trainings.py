@@ -6,8 +6,8 @@ import math
 import pandas as pd
 import pytest
 from rich.console import Console
+from typed import refused
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.reports.verb import report
 from layerscope.runs import COLUMNS, RunFolder, open_run
 from layerscope.runs.folder import PLANNED
@@ -96,7 +96,7 @@ def test_perplexity_takes_the_place_of_accuracy_and_a_logarithmic_scale(tmp_path
     figure = run.plot("training-perplexity-by-layer")
     (panel,) = figure.spec["concat"]
     assert panel["layer"][0]["encoding"]["color"]["scale"]["type"] == "log"
-    with pytest.raises(LayerscopeError, match="does not exist"):
+    with refused("does not exist"):
         run.plot("training-layer_accuracy-by-layer")
 
 

@@ -1,15 +1,11 @@
 """Trainings that one process and several must agree on; as a script (of each process) it writes their losses."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import tiny
 import torch
-from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from trainers import V, losses, still, trainer
 
@@ -29,7 +25,7 @@ RUNS = {
 }
 
 
-def rows(kind: str, n: int = STEPS * BATCH) -> list[dict[str, Any]]:
+def rows(kind, n=STEPS * BATCH):
     """Rows of which the first four, one rank's first batch, ignore every label, and others uneven numbers of them."""
     made = []
     for i, ids in enumerate(
@@ -45,13 +41,11 @@ def rows(kind: str, n: int = STEPS * BATCH) -> list[dict[str, Any]]:
     return made
 
 
-def batch_of(some: list[dict[str, Any]]) -> dict[str, Tensor]:
+def batch_of(some):
     return {key: torch.stack([row[key] for row in some]) for key in some[0]}
 
 
-def train(
-    name: str, folder: Path, batch: int, **options: Any
-) -> tuple[list[float], nn.Module]:
+def train(name, folder, batch, **options):
     """Return the loss of each step, and the model."""
     make, objective = RUNS[name]
     how = {"optim": "sgd", "learning_rate": 0.1, "max_steps": STEPS, "lr_scheduler_type": "constant",
@@ -61,7 +55,7 @@ def train(
     return losses(run), run.model
 
 
-def exit_loss(model: nn.Module) -> ExitLoss:
+def exit_loss(model):
     """Attach the loss of every exit to a language model."""
     layered = layered_model(model, tiny.tokenizer(special=False), None)
     probe = layered.encoder.batch(["w1 w2 w3", "w4"])
@@ -70,7 +64,7 @@ def exit_loss(model: nn.Module) -> ExitLoss:
     return loss
 
 
-def step(shard: Any, part: slice = slice(None)) -> tuple[Tensor, nn.Module]:
+def step(shard, part=slice(None)):
     """Return the loss of a share of a batch, by exits of a model that `shard` wraps after they are attached."""
     model = still(tiny.gpt2()).train()
     exit_loss(model)
@@ -80,18 +74,18 @@ def step(shard: Any, part: slice = slice(None)) -> tuple[Tensor, nn.Module]:
     return shard(model)(**share, num_items_in_batch=items).loss, model
 
 
-def small(tensors: Any) -> dict[str, Any]:
+def small(tensors):
     return {key: value for key, value in tensors if value.numel() < 5000}
 
 
-def sharded_step() -> dict[str, list[float]]:
+def sharded_step():
     """Return the gradients of one batch whose halves two processes hold, of weights that they share (FSDP)."""
     rank, mesh = (
         torch.distributed.get_rank(),
         torch.distributed.init_device_mesh("cpu", (2,)),
     )
 
-    def shard(model: nn.Module) -> nn.Module:
+    def shard(model):
         for block in model.transformer.h:
             fully_shard(block, mesh=mesh)
         return fully_shard(model, mesh=mesh)
@@ -104,7 +98,7 @@ def sharded_step() -> dict[str, list[float]]:
 
 if __name__ == "__main__":
     out, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    found: dict[str, Any] = {"losses": {}, "weights": {}}
+    found = {"losses": {}, "weights": {}}
     for name in RUNS:
         found["losses"][name], model = train(name, out, BATCH // 2, **options)
         weights = small(model.state_dict().items())

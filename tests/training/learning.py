@@ -1,13 +1,9 @@
 """Small real files to learn from, and tiny models to teach, saved as a user saves them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,12 +14,12 @@ from PIL import Image
 from layerscope.training import fit
 
 
-def words(text: str) -> list[str]:
+def words(text):
     """Return the words of a command line."""
     return text.split()
 
 
-def rows(n: int, seed: int = 0) -> list[tuple[str, str]]:
+def rows(n, seed=0):
     """Texts of low words are "low", those of high ones "high"."""
     rng = random.Random(seed)
     return [
@@ -35,13 +31,13 @@ def rows(n: int, seed: int = 0) -> list[tuple[str, str]]:
     ]
 
 
-def table(path: Path, n: int = 48, seed: int = 0) -> Path:
+def table(path, n=48, seed=0):
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows(n, seed)])
     return path
 
 
-def tags(path: Path, n: int = 32) -> Path:
+def tags(path, n=32):
     lines = [
         {
             "tokens": text.split(),
@@ -53,12 +49,12 @@ def tags(path: Path, n: int = 32) -> Path:
     return path
 
 
-def novel(path: Path, n: int = 60) -> Path:
+def novel(path, n=60):
     path.write_text("\n".join(text for text, _ in rows(n)))
     return path
 
 
-def photos(folder: Path, n: int = 50) -> Path:
+def photos(folder, n=50):
     rng = np.random.default_rng(0)
     for i in range(n):
         name = ("dark", "light")[i % 2]
@@ -69,7 +65,7 @@ def photos(folder: Path, n: int = 50) -> Path:
     return folder
 
 
-def sounds(folder: Path, n: int = 16) -> Path:
+def sounds(folder, n=16):
     import soundfile
 
     for i in range(n):
@@ -80,24 +76,24 @@ def sounds(folder: Path, n: int = 16) -> Path:
     return folder
 
 
-def encoder(folder: Path) -> Path:
+def encoder(folder):
     """A text encoder without a head."""
     return tiny.saved(
         hf.BertModel(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64)), folder
     )
 
 
-def decoder(folder: Path) -> Path:
+def decoder(folder):
     return tiny.saved(tiny.gpt2(), folder)
 
 
-def vision(folder: Path) -> Path:
+def vision(folder):
     """A folder with nothing but a vision model's config."""
     hf.ViTConfig(**tiny.SIZES, image_size=16, patch_size=4).save_pretrained(folder)
     return folder
 
 
-def speech(folder: Path) -> Path:
+def speech(folder):
     config = hf.Wav2Vec2Config(
         **tiny.SIZES,
         vocab_size=12,
@@ -117,7 +113,7 @@ def speech(folder: Path) -> Path:
 
 
 @contextmanager
-def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def stopped_after(step, monkeypatch):
     """Within, a training is interrupted as it ends this step, before that is saved."""
     on_step_end = fit._Progress.on_step_end
 

@@ -53,9 +53,7 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path, te
     }
     steps = {"epochs": 6, "learning_rate": 3e-3, "max_length": 32, "device": "cpu"}
     files = tmp_path / "bert", train, held
-    out = layerscope.train(
-        *files, out=tmp_path / "out", progress=False, **recipe, **steps
-    )
+    out = layerscope.train(*files, out=tmp_path / "out", **recipe, **steps)
     scores = layerscope.open_run(out / "history").at()
     scores = scores[scores["metric"] == "layer_accuracy"]
     reported = scores.set_index("layer")["value"]
@@ -75,11 +73,11 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path, te
         found = classify(sentences, batch_size=16, truncation=True, max_length=32)
         return right([one["label"] for one in found])
 
-    small = layerscope.truncate(out, 1, tmp_path / "small", progress=False)
+    small = layerscope.truncate(out, 1, tmp_path / "small")
     assert served(out) == pytest.approx(reported[2])
     assert served(small) == pytest.approx(reported[1])
 
-    file = layerscope.truncate(out, 1, tmp_path / "onnx", "onnx", progress=False)
+    file = layerscope.truncate(out, 1, tmp_path / "onnx", "onnx")
     session = onnxruntime.InferenceSession(str(file / "model.onnx"))
     tokenizer = hf.AutoTokenizer.from_pretrained(file)
     names, found = hf.AutoConfig.from_pretrained(out).id2label, []
@@ -99,7 +97,7 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path, te
         "min_speedup": 0.01,
         "exits": [1],
     }
-    left = layerscope.exits(out, held, out=tmp_path / "exits", progress=False, **loose)
+    left = layerscope.exits(out, held, out=tmp_path / "exits", **loose)
     accuracy = left.depths.set_index("layer")["accuracy"]
     assert accuracy.loc[[1, 2]].tolist() == pytest.approx([reported[1], reported[2]])
     early = ExitModel.from_pretrained(left.path).leave([1], 0.0)

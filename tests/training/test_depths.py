@@ -28,7 +28,7 @@ def trained(values, n=872, stderr=0.009, classes=2):
 
 
 @pytest.mark.parametrize(
-    ("result", "layer", "headline"),
+    "result, layer, headline",
     [
         (
             trained([0.55, 0.69, 0.763, 0.922, 0.921, 0.923]),
@@ -69,7 +69,7 @@ def test_the_headline_is_the_shallowest_layer_within_a_point(result, layer, head
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps", "wanted"),
+    "settings, steps, wanted",
     [
         (Settings(), 750, 75),  # 24,000 sentences: ten times
         (Settings(), 188, 47),

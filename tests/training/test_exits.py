@@ -1,6 +1,5 @@
 """What every exit gives the head, and the aligned loss over them, held to plain code of each architecture."""
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -13,8 +12,6 @@ from torch.nn.functional import cross_entropy
 from layerscope.models.forward import Inputs
 from layerscope.training import aligned_loss
 from layerscope.training.exits import Exits
-
-Head = Callable[[Tensor], Tensor]
 
 
 def states_of(model, blocks, named):

@@ -11,8 +11,9 @@ import transformers as hf
 from models import zoo
 from torch.nn.functional import cosine_similarity, cross_entropy
 from trainers import classes, tokens, trainer
+from typed import refused
 
-from layerscope import LayerscopeError, open_run, select, truncate
+from layerscope import open_run, select, truncate
 from layerscope.metrics import neural_collapse
 
 EVERY_TWO = {"eval_strategy": "steps", "eval_steps": 2}
@@ -157,7 +158,7 @@ def test_classifiers_are_read_by_their_own_heads(tmp_path, layers):
 
 def test_a_history_is_of_one_evaluation_set(tmp_path):
     where = {"history": tmp_path / "history", "eval_dataset": {"near": classes(6)}}
-    with pytest.raises(LayerscopeError, match="a history is of one evaluation set"):
+    with refused("a history is of one evaluation set"):
         trainer(tmp_path / "out", tiny.classifier(), classes(), **where)
 
 
@@ -200,14 +201,14 @@ def test_a_history_is_a_run(tmp_path):
         history.info["options"]["objective"] == "aligned"
         and history.info["kind"] == "training"
     )
-    with pytest.raises(LayerscopeError, match="step 3 is not in this run: it has 2, 4"):
+    with refused("step 3 is not in this run: it has 2, 4"):
         history.metric("nc1", step=3)
     for wrong in (
         lambda: history.pooled(1),
         lambda: select(path),
         lambda: truncate(path, 2, tmp_path / "cut"),
     ):
-        with pytest.raises(LayerscopeError, match="is the history of a training"):
+        with refused("is the history of a training"):
             wrong()
 
 
@@ -220,7 +221,7 @@ def test_another_training_is_refused(tmp_path):
 
     run(tiny.classifier()).evaluate()
     line = r"another training \(objective: aligned there, standard here\)"
-    with pytest.raises(LayerscopeError, match=line):
+    with refused(line):
         run(tiny.classifier(), "standard")
 
 

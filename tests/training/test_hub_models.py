@@ -1,12 +1,12 @@
 """Models that the verbs write, pushed to a hub and loaded from it without layerscope; their cards, read by tools."""
 
 import learning
-import pytest
 import tiny
 import transformers as hf
 from hub_server import hub
 from huggingface_hub import ModelCard
 from trainers import same, weights
+from typed import refused
 
 import layerscope
 from layerscope.early_exit import ExitModel
@@ -55,11 +55,10 @@ def test_a_trained_model_and_what_is_cut_from_it(hub, tmp_path):
         "batch_size": 4,
         "max_length": 16,
         "device": "cpu",
-        "progress": False,
     }
     out = layerscope.train(model, data, out=tmp_path / "out", **how)
     scores = layerscope.open_run(out / "history").metric("layer_accuracy")
-    cut = layerscope.truncate(out, 1, tmp_path / "cut", progress=False)
+    cut = layerscope.truncate(out, 1, tmp_path / "cut")
     assert f"{100 * scores.loc[3]:.1f}" in (out / "README.md").read_text()
     for folder, name in ((out, "user/whole"), (cut, "user/cut")):
         card = card_of(folder).data
@@ -99,6 +98,6 @@ def test_an_exit_model(hub, tmp_path):
 
 def test_a_folder_without_a_model_is_refused_before_the_hub_is_asked(hub, tmp_path):
     line = "holds no model: give its folder; a result has its own push_to_hub"
-    with pytest.raises(layerscope.LayerscopeError, match=line):
+    with refused(line):
         layerscope.push_to_hub(tmp_path, "user/nothing")
     assert not hub.repos

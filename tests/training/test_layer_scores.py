@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from typed import refused
 
-from layerscope import LayerscopeError
 from layerscope.metrics import cosine_similarity
 from layerscope.training.layer_scores import LayerScores, logged
 from layerscope.training.some_rows import SomeRows
@@ -151,7 +151,7 @@ def test_nothing_counted_is_no_row_and_wrong_labels_are_told():
         (torch.tensor([0, 1, 4]), "label 4 is outside the head's 4 classes"),
         (labels[:2], "give one label for each state"),
     ):
-        with pytest.raises(LayerscopeError, match=line):
+        with refused(line):
             scored([(states, wrong)], heads)
     one_class = scored(
         [(states, torch.zeros(3, dtype=torch.long))], heads, collapse=(K, D)

@@ -16,8 +16,8 @@ from sentence_transformers.losses import (
 from sentence_transformers.models import Dense, Normalize
 from torch.nn.functional import cross_entropy, normalize
 from trainers import still
+from typed import refused
 
-from layerscope import LayerscopeError
 from layerscope.training import AlignedLoss
 
 
@@ -70,7 +70,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "make"),
+    "kind, make",
     [*((kind, tiny.bert) for kind in LOSSES), ("ranking", tiny.llama)],
 )
 def test_loss_and_gradients_are_those_of_models_cut_after_each_layer(
@@ -178,5 +178,5 @@ WRONG = [
 def test_what_no_layer_can_learn_is_told(tmp_path):
     model = served(tmp_path)
     for build, options, line in WRONG:
-        with pytest.raises(LayerscopeError, match=line):
+        with refused(line):
             AlignedLoss(build(model), **options)

@@ -41,7 +41,7 @@ TASKS = {
         "AudioClassification",
     ),
 }
-ONE = {"max_steps": 1, "device": "cpu", "progress": False}
+ONE = {"max_steps": 1, "device": "cpu"}
 
 
 @pytest.mark.parametrize("task", TASKS)

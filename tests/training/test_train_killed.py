@@ -74,11 +74,11 @@ def test_killed_after_the_last_step_it_takes_no_other(tmp_path):
         "device": "cpu",
     }
     for out in (tmp_path / "whole", tmp_path / "out"):
-        layerscope.train(*files, out=out, progress=False, **how)
+        layerscope.train(*files, out=out, **how)
     (out / "model.safetensors").unlink()
     write_json(
         out / "training.json", read_json(out / "training.json") | {"finished": False}
     )
-    layerscope.train(*files, out=out, progress=False, **how)
+    layerscope.train(*files, out=out, **how)
     assert same_weights(tmp_path / "whole", out)
     assert layerscope.open_run(out / "history").table()["step"].max() == 3

@@ -1,21 +1,16 @@
 """Rows to learn from, as a Trainer takes them, and the trainer under test on tiny models."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import tiny
 import torch
 import transformers as hf
-from torch import Tensor, nn
+from torch import nn
 
 from layerscope.training.trainer import AlignedTrainer
 
 V = tiny.COMMON["vocab_size"]
 
 
-def tokens(n: int = 16, length: int = 12) -> list[dict[str, Any]]:
+def tokens(n=16, length=12):
     ids = torch.randint(4, V, (n, length), generator=torch.Generator().manual_seed(0))
     # the first token is predicted by none, and the Trainer counts it as an item all the same
     labels = torch.cat([torch.full((n, 1), -100), ids[:, 1:]], 1)
@@ -25,11 +20,11 @@ def tokens(n: int = 16, length: int = 12) -> list[dict[str, Any]]:
     ]
 
 
-def classes(n: int = 16) -> list[dict[str, Any]]:
+def classes(n=16):
     return [{**row, "labels": torch.tensor(i % 3)} for i, row in enumerate(tokens(n))]
 
 
-def still(model: nn.Module) -> nn.Module:
+def still(model):
     """Take dropout out."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -38,12 +33,12 @@ def still(model: nn.Module) -> nn.Module:
 
 
 def trainer(
-    folder: Path,
-    model: nn.Module,
-    data: list,
-    objective: Any = "aligned",
-    **options: Any,
-) -> AlignedTrainer:
+    folder,
+    model,
+    data,
+    objective="aligned",
+    **options,
+):
     """Return a trainer of a model; options are the trainer's own, or else the Trainer's arguments."""
     named = ("compute_metrics", "callbacks", "history", "layers", "eval_dataset")
     own = {name: options.pop(name) for name in named if name in options}
@@ -52,7 +47,7 @@ def trainer(
     args = hf.TrainingArguments(
         str(folder), report_to="none", disable_tqdm=True, use_cpu=True, **how | options
     )
-    processor: Any = tiny.tokenizer(special="gpt2" not in type(model).__module__)
+    processor = tiny.tokenizer(special="gpt2" not in type(model).__module__)
     if isinstance(model, hf.ViTForImageClassification):
         processor = hf.ViTImageProcessor(size={"height": 8, "width": 8})
     return AlignedTrainer(
@@ -66,18 +61,16 @@ def trainer(
     )
 
 
-def losses(run: AlignedTrainer) -> list[float]:
+def losses(run):
     """Return the loss of each step."""
     return [entry["loss"] for entry in run.state.log_history if "loss" in entry]
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
+def weights(model):
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def same(
-    one: dict[str, Tensor], two: dict[str, Tensor], tolerance: float = 0.0
-) -> bool:
+def same(one, two, tolerance=0.0):
     near = [
         torch.allclose(one[name], two[name], rtol=0, atol=tolerance) for name in one
     ]

@@ -1,11 +1,9 @@
 """Small models of six blocks, of every kind of pattern that a config can lay over its blocks, and their bypass."""
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
 from models import zoo
-from torch import Tensor, nn
 
 N = 6
 MAMBA = {
@@ -18,9 +16,7 @@ MAMBA = {
 IDS = torch.randint(3, 90, (1, 14), generator=torch.Generator().manual_seed(1))
 
 
-def case(
-    kind: str, blocks: str = "model.layers", **options: object
-) -> tuple[Callable[[], nn.Module], str]:
+def case(kind, blocks="model.layers", **options):
     """Return how to make a model, and where its blocks are."""
     return partial(zoo.seeded, kind, N, **options), blocks
 
@@ -109,12 +105,12 @@ MODELS = {
 """Encoders, decoders, sliding windows, experts in some blocks, hybrids."""
 
 
-def bypass(model: nn.Module, blocks: str, drop: list[int]) -> None:
+def bypass(model, blocks, drop):
     """Let blocks return the very tensor they are given, in a tuple where they return one."""
     for block in drop:
         module = model.get_submodule(f"{blocks}.{block - 1}")
         with torch.no_grad():
-            seen: list[object] = []
+            seen = []
             handle = module.register_forward_hook(
                 lambda _, __, output, seen=seen: seen.append(output)
             )
@@ -128,6 +124,6 @@ def bypass(model: nn.Module, blocks: str, drop: list[int]) -> None:
 
 
 @torch.no_grad()
-def logits(model: nn.Module) -> Tensor:
+def logits(model):
     cache = {"use_cache": False} if hasattr(model.config, "use_cache") else {}
     return model(input_ids=IDS, **cache).logits

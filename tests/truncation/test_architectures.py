@@ -162,7 +162,7 @@ def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path):
     assert cut.config.stage_names == ["stem", "stage1", "stage2"]
 
 
-@pytest.mark.parametrize(("part", "left"), [("encoder", (2, 2)), ("decoder", (3, 1))])
+@pytest.mark.parametrize("part, left", [("encoder", (2, 2)), ("decoder", (3, 1))])
 @torch.no_grad()
 def test_whisper_is_cut_on_one_side_within_the_whole(part, left, tmp_path):
     model = zoo.whisper()

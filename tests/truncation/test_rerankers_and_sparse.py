@@ -7,6 +7,7 @@ import tiny
 import torch
 from scipy.stats import spearmanr
 from sentence_transformers import CrossEncoder, SparseEncoder
+from typed import refused
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
@@ -19,7 +20,7 @@ from layerscope.truncation.source import open_source
 FIRST, SECOND = tiny.texts(160, seed=1), tiny.texts(160, seed=2)
 PAIRS = [*zip(FIRST, SECOND, strict=True)]
 FRAME = pd.DataFrame({"text_a": FIRST, "text_b": SECOND})
-QUIET = {"progress": False, "minutes": 0.02, "max_loss": 1000}
+QUIET = {"minutes": 0.02, "max_loss": 1000}
 PLAIN = torch.nn.Identity()
 
 
@@ -71,7 +72,7 @@ READ = {"reranker": scores, "sparse": products}
 def test_a_cut_reranker_keeps_its_head_and_settings(folder, tmp_path):
     full = CrossEncoder(str(folder / "reranker"), device="cpu", activation_fn=PLAIN)
     for name, given in (("of-folder", folder / "reranker"), ("of-object", full)):
-        layerscope.truncate(given, 2, out=tmp_path / name, progress=False)
+        layerscope.truncate(given, 2, out=tmp_path / name)
         cut = CrossEncoder(str(tmp_path / name), device="cpu")
         assert (cut.max_seq_length, len(cut.model.bert.encoder.layer)) == (40, 2)
         wanted = scores(folder / "reranker", 2)
@@ -81,23 +82,23 @@ def test_a_cut_reranker_keeps_its_head_and_settings(folder, tmp_path):
     assert type(cut.activation_fn) is torch.nn.Identity
     assert "CrossEncoder(" in (tmp_path / "of-folder" / "README.md").read_text("utf-8")
     assert len(full.model.bert.encoder.layer) == 3, "the object is as it was"
-    layerscope.truncate(folder / "plain", 2, out=tmp_path / "p", progress=False)
+    layerscope.truncate(folder / "plain", 2, out=tmp_path / "p")
     again = CrossEncoder(str(tmp_path / "p"), device="cpu")
     wanted = scores(folder / "plain", 2)
     assert again.predict(PAIRS, activation_fn=PLAIN) == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize(("name", "read"), [("reranker", scores), ("sparse", products)])
+@pytest.mark.parametrize("name, read", [("reranker", scores), ("sparse", products)])
 def test_layers_are_judged_by_the_models_own_scores(name, read, folder, tmp_path):
     truth = read(folder / name, 2) + 0.01 * np.random.default_rng(0).normal(size=160)
     task = {"pairs": FRAME.assign(score=truth)}
-    judged = layerscope.evaluate(folder / name, task, progress=False)
+    judged = layerscope.evaluate(folder / name, task)
     by_layer = judged.scores[judged.scores["kind"] == "layer"].set_index("layer")
     for layer in (1, 2, 3):
         wanted = spearmanr(read(folder / name, layer), truth).statistic
         assert by_layer["score"][layer] == pytest.approx(wanted, abs=1e-6)
     judged.save(tmp_path / "scores")
-    chosen = layerscope.select(judged, progress=False, out=tmp_path / "choice")
+    chosen = layerscope.select(judged, out=tmp_path / "choice")
     assert (chosen.layer, chosen.as_shipped) == (2, False)
 
 
@@ -105,7 +106,7 @@ def test_classes_of_pairs_are_judged_by_accuracy(folder):
     predictions = CrossEncoder(str(folder / "classes"), device="cpu").predict(PAIRS)
     labels = np.where(np.arange(160) < 120, predictions.argmax(1), 0)
     judged = layerscope.evaluate(
-        folder / "classes", {"pairs": FRAME.assign(label=labels)}, progress=False
+        folder / "classes", {"pairs": FRAME.assign(label=labels)}
     )
     baseline = judged.scores[judged.scores["kind"] == "baseline"]["score"].item()
     assert baseline == (predictions.argmax(1) == labels).mean()
@@ -114,9 +115,7 @@ def test_classes_of_pairs_are_judged_by_accuracy(folder):
 def test_profile_reads_both_texts_of_a_pair(folder, tmp_path):
     truth = scores(folder / "reranker", 2)
     frame = FRAME.assign(score=truth)
-    run = layerscope.profile(
-        folder / "reranker", frame, views=1, out=tmp_path / "run", progress=False
-    )
+    run = layerscope.profile(folder / "reranker", frame, views=1, out=tmp_path / "run")
     assert run.info["pooling"] == ["first"] and "infonce" in {*run.table()["metric"]}
     assert run.metric("ridge_probe")[2] > 0.5
     full = CrossEncoder(str(folder / "reranker"), device="cpu")
@@ -133,7 +132,7 @@ def test_profile_reads_both_texts_of_a_pair(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "labelled"), [("reranker", True), ("reranker", False), ("sparse", True)]
+    "name, labelled", [("reranker", True), ("reranker", False), ("sparse", True)]
 )
 def test_what_is_shrunk_gives_the_scores_that_were_judged(
     name, labelled, folder, tmp_path
@@ -161,7 +160,7 @@ def test_what_is_shrunk_gives_the_scores_that_were_judged(
 
 
 def test_a_cut_sparse_encoder_keeps_head_and_pooling(folder, tmp_path):
-    layerscope.truncate(folder / "sparse", 2, out=tmp_path / "cut", progress=False)
+    layerscope.truncate(folder / "sparse", 2, out=tmp_path / "cut")
     wanted = sparse(folder / "sparse", 2, FIRST)
     assert torch.allclose(sparse(tmp_path / "cut", 2, FIRST), wanted, atol=1e-6)
     assert "SparseEncoder(" in (tmp_path / "cut" / "README.md").read_text("utf-8")
@@ -179,10 +178,8 @@ def test_a_sparse_encoder_is_shrunk_by_agreement(folder, tmp_path):
 
 
 def test_blocks_of_a_reranker_are_chosen_by_its_scores(folder, tmp_path):
-    run = layerscope.profile(
-        folder / "reranker", FRAME, views=0, out=tmp_path / "run", progress=False
-    )
-    removal = layerscope.select(run, drop=1, data=FRAME, progress=False)
+    run = layerscope.profile(folder / "reranker", FRAME, views=0, out=tmp_path / "run")
+    removal = layerscope.select(run, drop=1, data=FRAME)
     assert removal.measure == "scores" and len(removal.blocks) == 1
 
 
@@ -191,7 +188,7 @@ LABELLED.loc[::2, "label"] = "b"
 
 
 @pytest.mark.parametrize(
-    ("verb", "name", "data", "line"),
+    "verb, name, data, line",
     [
         ("shrink", "sparse", LABELLED, "gives sparse ones: give pairs with a score"),
         ("shrink", "reranker", FRAME.assign(label="a"), "are no scores that differ"),
@@ -203,14 +200,12 @@ LABELLED.loc[::2, "label"] = "b"
 )
 def test_what_cannot_be_done_is_one_line(verb, name, data, line, folder, tmp_path):
     with pytest.raises(LayerscopeError, match=line) as error:
-        getattr(layerscope, verb)(
-            folder / name, data, out=tmp_path / "out", progress=False
-        )
+        getattr(layerscope, verb)(folder / name, data, out=tmp_path / "out")
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "line"),
+    "name, options, line",
     [
         ("reranker", {"mix": {1: 0.5, 2: 0.5}}, "`mix` is for dense vectors"),
         ("sparse", {"layer": 2, "dim": 8}, "`dim` is for dense vectors"),
@@ -218,7 +213,5 @@ def test_what_cannot_be_done_is_one_line(verb, name, data, line, folder, tmp_pat
     ],
 )
 def test_what_needs_dense_vectors_is_refused(name, options, line, folder, tmp_path):
-    with pytest.raises(LayerscopeError, match=line):
-        layerscope.truncate(
-            folder / name, out=tmp_path / "cut", progress=False, **options
-        )
+    with refused(line):
+        layerscope.truncate(folder / name, out=tmp_path / "cut", **options)

@@ -18,8 +18,8 @@ def test_every_engine_serves_the_vectors_of_the_layer(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plain = tiny.saved(tiny.bert().base_model, tmp_path / "plain")
     tiny.sentence_encoder(plain, Normalize()).save_pretrained("full")
-    layerscope.truncate("full", 2, out="small", progress=False)
-    layerscope.truncate("full", 2, out="served", format="onnx", progress=False)
+    layerscope.truncate("full", 2, out="small")
+    layerscope.truncate("full", 2, out="served", format="onnx")
     scope = {}
     blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text("utf-8"), re.M | re.S)
     assert len(blocks) == 3

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import tiny
 import torch
 import transformers as hf
@@ -18,8 +17,7 @@ from truncation.cutting import (
     truncated,
     unit,
 )
-
-from layerscope.core.errors import LayerscopeError
+from typed import refused
 
 
 def test_the_prefix_of_a_layer_is_what_is_written(embedder, tmp_path):
@@ -78,6 +76,6 @@ def test_what_has_no_such_vectors_is_refused_in_one_line(embedder, tmp_path):
             "encoder's vectors, and vit as transformers gives none: cut its own",
         ),
     ):
-        with pytest.raises(LayerscopeError, match=line):
+        with refused(line):
             cut(given, 1, tmp_path / "no", **options)
         assert not (tmp_path / "no").exists()

@@ -101,7 +101,6 @@ def finished(command, tmp_path_factory):
         "metrics": "curvature,cka",
         "batch_size": 2,
         "views": 0,
-        "progress": False,
     }
     return layerscope.profile(str(command[1]), command[3], out=out, **metrics).path
 

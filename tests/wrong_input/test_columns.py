@@ -22,7 +22,7 @@ COLUMNS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), COLUMNS)
+@pytest.mark.parametrize("options, message", COLUMNS)
 def test_a_wrong_column(refused, bert, tmp_path, options, message):
     path = tmp_path / "data.csv"
     path.write_text("text,team\nw1 w2,a\nw3,b\n")

@@ -152,7 +152,7 @@ SEEN_BY_INSPECT = (
 
 
 @pytest.mark.parametrize(
-    ("verb", "name"),
+    "verb, name",
     [
         *(("profile", name) for name in BROKEN),
         *(("inspect", name) for name in SEEN_BY_INSPECT),
@@ -204,7 +204,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(
-    ("verb", "name"),
+    "verb, name",
     [*(("profile", name) for name in NAMES), ("inspect", ""), ("inspect", "./brt")],
 )
 def test_a_model_that_is_no_folder(
@@ -239,7 +239,7 @@ def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "data", "line"),
+    "model, data, line",
     [
         (
             "bert",

@@ -41,7 +41,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(("words", "message"), OPTIONS.items(), ids=OPTIONS)
+@pytest.mark.parametrize("words, message", OPTIONS.items(), ids=OPTIONS)
 def test_a_wrong_value(refused, bert, reviews, tmp_path, words, message):
     option, value = shlex.split(words)
     done = refused(
@@ -83,14 +83,14 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(("line", "message"), WORDS.items(), ids=WORDS)
+@pytest.mark.parametrize("line, message", WORDS.items(), ids=WORDS)
 def test_a_wrong_word(refused, bert, line, message):
     words = [str(bert) if word == "M" else word for word in line.split()]
     assert refused(*words) == flagged(message.format(str(bert)), *words)
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
+    "option, value",
     [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")],
 )
 def test_what_only_texts_have(refused, vit, tmp_path, option, value):
@@ -111,7 +111,7 @@ def test_a_cls_that_the_tokenizer_has_not(refused, gpt2, reviews, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "layers"),
+    "text, layers",
     [("1..3", [1, 2, 3]), ("0, 2-4,6", [0, 2, 3, 4, 6]), ("-1", [-1])],
 )
 def test_layers_are_numbers_and_ranges(text, layers):

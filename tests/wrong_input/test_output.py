@@ -49,7 +49,7 @@ def test_output_that_is_full(capfd, command, run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("left", "how"),
+    "left, how",
     [(["stdout"], "gone"), (["stderr"], "gone"), (["stdout", "stderr"], "closed")],
 )
 def test_a_reader_who_leaves(command, finished, tmp_path, monkeypatch, left, how):

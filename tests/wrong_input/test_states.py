@@ -5,12 +5,10 @@ import shutil
 import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 import layerscope
 
 NAN, INF = float("nan"), float("inf")
-Weights = dict[str, Tensor]
 
 
 def poisoned(model, folder, change):

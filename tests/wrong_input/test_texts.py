@@ -67,7 +67,7 @@ def test_every_odd_text_at_once(cli, request, tmp_path, model):
     assert set(curved["n_skipped"]) == {undefined["sample"].nunique()}
     assert set(curved["n"] + curved["n_skipped"]) == {26}
     # an odd text changes nothing for the others of its batch, and its own states are finite
-    options = {"metrics": "curvature", "views": 0, "progress": False}
+    options = {"metrics": "curvature", "views": 0}
     plain = layerscope.profile(str(folder), PLAIN, out=tmp_path / "plain", **options)
     odd = run.pooled(3)
     assert np.isfinite(odd).all() and len(odd) == 26

@@ -146,7 +146,7 @@ def test_the_keyboard_reaches_everything(browser, exits):
 
 
 @pytest.mark.parametrize(
-    ("page", "width", "scheme"),
+    "page, width, scheme",
     [
         ("one", 360, "light"),
         ("several", 1300, "dark"),

@@ -36,7 +36,6 @@ def run_with(folder, i):
         text_column=HOSTILE[i + 2],
         label_column=HOSTILE[i + 3],
         out=folder / f"run {i} <b>",
-        progress=False,
     )
 
 

@@ -34,7 +34,7 @@ def test_anchors_are_unique_and_every_link_has_one(several, language, tmp_path):
     } <= set(ids) & set(alone)
 
 
-@pytest.mark.parametrize(("name", "width"), [("numbers", 1400), ("curve-dime", 390)])
+@pytest.mark.parametrize("name, width", [("numbers", 1400), ("curve-dime", 390)])
 def test_a_link_ends_at_its_part(browser, several, name, width):
     with browser.open(several, width) as opened:
         opened.tab.goto("about:blank")
