@@ -87,5 +87,5 @@ def flagged(line, *arguments):
 def refused(line):
     """Within, what is given is refused: in one line, in which this pattern is found."""
     with pytest.raises(LayerscopeError, match=line) as error:
-        yield
+        yield error
     assert "\n" not in str(error.value)

@@ -250,6 +250,9 @@ def test_switched_off_it_is_the_model_itself():
         out = off(**inputs.named)
         assert torch.equal(out.logits, plain(module, inputs))
         assert out.exit_layer.tolist() == [L] * 5
+    module.train()
+    assert torch.equal(model(**inputs.named).logits, out.logits), "without dropout"
+    module.eval()
     module.bert.encoder.layer[0].register_forward_hook(
         lambda *_: seen.append(len(module.bert.encoder.layer[1]._forward_hooks))
     )

@@ -83,7 +83,7 @@ def test_ids_of_another_tokenizer_are_refused_by_their_table():
     model = build(lambda: hf.BertModel(config("Bert", {"vocab_size": 40})))
     scope = layered(model, samples=["w5 w6"])
     with refused(
-        match="token id 60 or position 1 is beyond an embedding table of the model",
+        "token id 60 or position 1 is beyond an embedding table of the model",
     ):
         states(scope, ["w60"])
 

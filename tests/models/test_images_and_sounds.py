@@ -158,7 +158,7 @@ def test_stages_of_a_hierarchical_model_are_named_with_blocks():
     )
     model = build(lambda: hf.SwinForImageClassification(config))
     with refused(
-        match="layers.0 is run as well as .*: name the module that holds the blocks"
+        "layers.0 is run as well as .*: name the module that holds the blocks"
     ):
         layered(model, "image", IMAGES)
     scope = layered(model, "image", IMAGES, blocks="swin.encoder.layers.1.blocks")

@@ -212,7 +212,7 @@ def test_what_gives_no_layers_is_refused_with_what_was_seen_also_where_the_user_
     model = drawn(REFUSED[name][0])
     for named in ({}, {"blocks": "blocks"}):
         with refused(
-            match=f"{REFUSED[name][1]}.* so move whatever the model does between"
+            f"{REFUSED[name][1]}.* so move whatever the model does between"
         ) as error:
             of_rows(model, **named)
         assert "\n" not in str(error.value)
@@ -227,9 +227,7 @@ def test_one_block_in_a_list_is_measured_as_the_line_says():
 
 def test_a_block_alone_is_no_stack():
     model = drawn(lambda: Model(blocks("mmm")))
-    with refused(
-        match="blocks.0 is run as well as blocks.1, and not in a row with it: name"
-    ):
+    with refused("blocks.0 is run as well as blocks.1, and not in a row with it: name"):
         of_rows(model, blocks="blocks.1")
 
 
@@ -251,8 +249,6 @@ def test_a_batch_on_axis_1_is_refused():
         )
 
     rows = torch.randn(4, 2, D, generator=torch.Generator().manual_seed(1))
-    with refused(
-        match=r"reads its batch on axis 1, \[T, B, D\], .* `batch_first=True`$"
-    ):
+    with refused(r"reads its batch on axis 1, \[T, B, D\], .* `batch_first=True`$"):
         of_rows(encoder(False), rows)
     assert of_rows(encoder(True), rows).batching

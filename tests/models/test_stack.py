@@ -43,7 +43,7 @@ def test_several_stacks_need_a_part():
     with refused(r"choose one with `part='encoder'` or `part='decoder'`$"):
         layered(t5())
     with refused(
-        match=r"part 'encodr' does not exist, did you mean encoder\? \(these data go through encoder, decoder\)$",
+        r"part 'encodr' does not exist, did you mean encoder\? \(these data go through encoder, decoder\)$",
     ):
         layered(t5(), part="encodr")
     assert layered(t5(), part="decoder").stack.depth == 2
@@ -81,9 +81,7 @@ def test_overrides():
     assert layered(model, "tensor", rows, blocks="blocks").stack.found_by == "given"
     assert layered(model, "tensor", rows, norm="none").stack.norm is None
     with refused(
-        match=re.escape(
-            "blocks 'bloks' does not exist in this model, did you mean blocks?"
-        ),
+        re.escape("blocks 'bloks' does not exist in this model, did you mean blocks?"),
     ):
         layered(model, "tensor", rows, blocks="bloks")
     with refused("norm 'nope' does not exist in this model"):

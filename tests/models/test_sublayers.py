@@ -225,7 +225,7 @@ def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line():
         (MLP(True, False), torch.randn(5, 8)),
     ):
         with refused(
-            match="^no sub-layers were found in the blocks of .*: leave `sublayers` out$",
+            "^no sub-layers were found in the blocks of .*: leave `sublayers` out$",
         ):
             opened(model.eval(), "tensor", list(rows))
 
