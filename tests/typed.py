@@ -84,7 +84,7 @@ def flagged(line, *arguments):
 
 
 @contextmanager
-def refused(line):
+def refused(line=""):
     """Within, what is given is refused: in one line, in which this pattern is found."""
     with pytest.raises(LayerscopeError, match=line) as error:
         yield error

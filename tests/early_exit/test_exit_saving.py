@@ -13,7 +13,6 @@ from models import zoo
 from tiny import classifier, saved, texts, tokenizer
 from typed import refused
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
 from layerscope.early_exit.calibration import calibrate_recorded
 from layerscope.early_exit.options import Goal
@@ -102,7 +101,7 @@ def _regression():
     ],
 )
 def test_models_that_have_no_exits(make, line):
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         ExitModel(make().eval(), processor=tokenizer(special=True))
     assert str(error.value) == line
 
@@ -126,7 +125,7 @@ def test_models_that_have_no_exits(make, line):
     ],
 )
 def test_exits_and_thresholds_that_do_not_exist(options, line, bert):
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         bert.leave(**options)
     assert str(error.value) == line
 
@@ -148,6 +147,6 @@ def test_exits_and_thresholds_that_do_not_exist(options, line, bert):
     ],
 )
 def test_batches_that_cannot_be_run(given, line, bert):
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         bert.leave((1,), 0.5)(**given)
     assert str(error.value) == line

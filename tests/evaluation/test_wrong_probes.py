@@ -5,7 +5,6 @@ import pytest
 from typed import refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 
 
 def wrong(tmp_path, kind, **columns):
@@ -56,7 +55,7 @@ def test_wrong_data_are_refused_in_one_line(cli, tmp_path, kind, columns, line):
 
 def test_models_that_do_not_fit_are_refused_in_one_line(vit, llama, texts, tmp_path):
     def line(model, tasks, **options):
-        with pytest.raises(LayerscopeError) as caught:
+        with refused() as caught:
             layerscope.evaluate(model, tasks, tmp_path / "out", **options)
         assert not (tmp_path / "out").exists()
         return str(caught.value)

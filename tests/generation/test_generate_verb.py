@@ -14,7 +14,7 @@ from models.tokenizer import words
 from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError, generate, open_generation
+from layerscope import generate, open_generation
 from layerscope.models import LoadOptions, load
 
 QUIET = {"processor": TOKENIZER}
@@ -236,9 +236,8 @@ REFUSED = [
 
 @pytest.mark.parametrize("wrong, line", REFUSED, ids=lambda value: str(value)[:40])
 def test_wrong_input_is_refused_in_one_line(wrong, line, model):
-    with pytest.raises(LayerscopeError, match=f"^{line}") as caught:
+    with refused(f"^{line}"):
         generate(model, **QUIET | wrong)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_holds_something_else_is_refused_before_the_work(model, tmp_path):

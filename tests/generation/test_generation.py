@@ -21,7 +21,7 @@ from models.zoo import L
 from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError, metrics
+from layerscope import metrics
 from layerscope.generation import generate
 
 
@@ -156,9 +156,8 @@ REFUSED = [
 
 @pytest.mark.parametrize("wrong, line", REFUSED, ids=lambda value: str(value)[:30])
 def test_wrong_input_is_one_line(wrong, line):
-    with pytest.raises(LayerscopeError, match=line) as caught:
+    with refused(line):
         told(zoo.gpt2(), **{"texts": wrong.pop("prompts", ["w3 w4"])} | wrong)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("make", [zoo.bert, zoo.t5, zoo.vit], ids=name_of)

@@ -14,7 +14,6 @@ import pytest
 from hub_server import hub
 from typed import refused
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import open_corpus, open_stream
 
 __all__ = ["hub"]
@@ -155,7 +154,7 @@ def test_an_iterable_that_fails_in_the_middle():
         raise ConnectionError("reset by peer\nand more")
 
     read, stream = [], open_stream(rows(), rows=500)
-    with pytest.raises(LayerscopeError) as caught:
+    with refused() as caught:
         read.extend(chunk.number for chunk in stream.chunks())
     assert read == [0, 1, 2]
     line = "the iterable failed at row 1,500 (ConnectionError: reset by peer): fix it and run this again"
@@ -179,11 +178,11 @@ def test_an_iterable_that_fails_in_the_middle():
 def test_a_file_that_is_broken_in_the_middle(tmp_path, name, data, line):
     (tmp_path / name).write_bytes(data)
     read = []
-    with pytest.raises(LayerscopeError) as caught:
+    with refused() as caught:
         read.extend(
             chunk.number for chunk in open_stream(tmp_path / name, rows=100).chunks()
         )
-    assert line in str(caught.value) and "\n" not in str(caught.value)
+    assert line in str(caught.value)
     assert len(read) >= 12
 
 

@@ -16,7 +16,7 @@ from models.zoo import t5, vit
 from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError, lens
+from layerscope import lens
 from layerscope.inputs import Corpus, draw
 
 
@@ -237,9 +237,8 @@ def test_a_wrong_input_is_one_line(make, how, line):
         bare: word_tokenizer(),
         tiny.gpt2: PLAIN,
     }
-    with pytest.raises(LayerscopeError, match=line) as told:
+    with refused(line):
         lens(make(), processor=processors.get(make, SPECIAL), **how)
-    assert "\n" not in str(told.value)
 
 
 def test_a_head_that_breaks_is_reported_with_its_layer():

@@ -7,8 +7,9 @@ from logit_lens.readers import PLAIN
 from logit_lens.test_translators import HELD, TRAIN, WEIGHTS, trained, tuned
 from safetensors.torch import load_file, save_file
 from torch import nn
+from typed import refused
 
-from layerscope import LayerscopeError, lens
+from layerscope import lens
 
 __all__ = ["trained"]
 
@@ -49,9 +50,8 @@ def test_what_are_no_translators_of_this_model_is_one_line(
     own.mkdir()
     for path in trained[1].iterdir():
         (own / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(LayerscopeError, match=line) as told:
+    with refused(line):
         tuned(tiny.llama(), make(tmp_path, own), train=None)
-    assert "\n" not in str(told.value)
 
 
 def broken():
@@ -118,6 +118,5 @@ def test_a_wrong_training_is_one_line(trained, tmp_path, monkeypatch, make, how,
         "steps": 20,
         **{name: value for name, value in how.items() if name != "tuned"},
     }
-    with pytest.raises(LayerscopeError, match=line) as told:
+    with refused(line):
         lens(model, data=HELD, tuned=folder, processor=PLAIN, **given)
-    assert "\n" not in str(told.value)

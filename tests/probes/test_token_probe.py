@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.preprocessing import normalize
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from typed import refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.tagged import first_tokens, read_tagged
 from layerscope.probes import token_probe
 
@@ -172,6 +172,6 @@ def test_first_tokens_of_a_tokenizer_that_takes_the_blank_along():
 def test_wrong_files(tmp_path, rows, line):
     path = tmp_path / "pos.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(LayerscopeError) as caught:
+    with refused() as caught:
         read_tagged(str(path), None, 0)
     assert str(caught.value) == line.format(path)

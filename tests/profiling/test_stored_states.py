@@ -9,7 +9,6 @@ from safetensors.torch import save_file
 from typed import refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.state_files import open_states
 
 TEXTS = tiny.texts(60)
@@ -205,7 +204,7 @@ def test_a_request_of_other_tokens_or_layers_is_named_with_its_own_numbers(
             {"token_ids": torch.arange(3), "hidden_states": torch.zeros(own)},
             tmp_path / f"{name}.safetensors",
         )
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         open_states(tmp_path, [0, 1])
     assert f"b.safetensors: hidden_states is {list(shape)} beside 3 token_ids" in str(
         error.value

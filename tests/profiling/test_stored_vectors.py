@@ -9,7 +9,6 @@ from test_stored_states import LABELS, TEXTS
 from typed import refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.columns import Columns
 from layerscope.inputs.state_files import open_states
 from layerscope.inputs.states import corpus_of
@@ -85,7 +84,7 @@ def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(tmp_path, v
     pd.DataFrame({"layer_8": list(vectors[:, 1])}).to_parquet(
         tmp_path / "states.parquet"
     )
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         open_states(tmp_path)
     line = f"{tmp_path} holds no states: give .safetensors or .npy files, unpacked"
     assert str(error.value) == line

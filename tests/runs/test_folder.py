@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError
 from layerscope.runs.folder import RunFolder, need_room, packed, unpacked
 
 ROWS = tiny.rows(40)
@@ -67,7 +66,7 @@ def refusal(run, what, old, new):
     ],
 )
 def test_other_options_are_refused_by_name(run, changed, what, old, new):
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         again(run, **changed)
     if old is None:
         assert f"holds another run ({what}: " in str(error.value)
@@ -223,7 +222,7 @@ def test_a_run_of_an_earlier_version_is_checked_by_its_sha256(run):
 
 def test_need_room_refuses_before_the_start(tmp_path):
     need_room(tmp_path / "not" / "there" / "yet", 1)
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         need_room(tmp_path / "run", 10**18)
     assert str(error.value).startswith(
         f"the states take 1,000,000,000.0 GB and {str(tmp_path / 'run')!r} has "

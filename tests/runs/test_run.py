@@ -6,9 +6,10 @@ import pytest
 import tiny
 from profiling.hooked import walk
 from text_runs import LABELS, TEXTS, profile
+from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError, metrics
+from layerscope import metrics
 from layerscope.probes import knn_probe, linear_probe
 from layerscope.profiling import plan
 from layerscope.runs import COLUMNS
@@ -163,13 +164,13 @@ def test_pooled_states_stand_in_the_order_of_the_data(run):
     ],
 )
 def test_wrong_names_are_one_line(run, ask, line):
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         ask(run)
     assert str(error.value) == line
 
 
 def test_an_unknown_metric_lists_those_of_the_run(run):
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         run.metric("curvatur")
     assert str(error.value).startswith(
         "metric 'curvatur' is not in this run, did you mean curvature?: it has "

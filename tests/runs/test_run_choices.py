@@ -12,7 +12,7 @@ from text_runs import TEXTS, profile
 from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError, metrics
+from layerscope import metrics
 from layerscope.inputs import open_corpus
 
 
@@ -131,7 +131,7 @@ def test_half_precision_in_the_store_keeps_the_table(tmp_path, run):
 
 
 def test_metrics_that_cannot_be_had_are_told(tmp_path, capfd):
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         profile(tiny.bert(), tmp_path / "a", metrics="linear_probe,perplexity")
     assert str(error.value) == (
         "nothing to measure: perplexity is not measured: BertForMaskedLM does not predict the next token; "

@@ -7,7 +7,6 @@ import math
 import pytest
 from typed import refused
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.scores import (
     corpus_averages,
     one_variant,
@@ -45,7 +44,7 @@ WRONG = {
 def test_wrong_files(name, tmp_path):
     content, line = WRONG[name]
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(LayerscopeError, match=line) as error:
+    with refused(line) as error:
         open_evaluation(tmp_path / name)
     assert "\n" not in str(error.value) and str(tmp_path / name) in str(error.value)
 

@@ -14,7 +14,6 @@ from sklearn.preprocessing import StandardScaler, normalize
 from typed import refused
 
 import layerscope
-from layerscope import LayerscopeError
 from layerscope.core.labels import Judged
 from layerscope.core.progress import Reporter
 from layerscope.scores import Evaluation
@@ -188,7 +187,7 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model, monkeypatch):
     ],
 )
 def test_wrong_options(labelled, options, line):
-    with pytest.raises(LayerscopeError) as error:
+    with refused() as error:
         quick(labelled, **options)
     assert line in str(error.value)
 

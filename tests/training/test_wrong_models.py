@@ -8,7 +8,6 @@ from torch import nn
 from trainers import V, classes, same, tokens, trainer, weights
 from typed import refused
 
-from layerscope import LayerscopeError
 from layerscope.training import AlignedTrainer, Objective
 
 
@@ -32,9 +31,8 @@ DATA = {
 def test_labels_that_do_not_fit_are_told(tmp_path, line):
     objective, make, data = DATA[line]
     model = make()
-    with pytest.raises(LayerscopeError, match=line) as error:
+    with refused(line):
         trainer(tmp_path, model, data, objective).train()
-    assert "\n" not in str(error.value)
     untrained = weights(make())
     assert same(untrained, {name: model.state_dict()[name] for name in untrained})
 
