@@ -3,6 +3,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import tiny
 from small_runs import bare, by_layer, labelled, pairs, rows, written
 from tiny import one_thread
 from typed import cli, unread
@@ -55,6 +56,12 @@ def published(shared):
     if not folder.is_dir():
         pytest.skip(f"no published scores at {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory):
+    """Return the folder of a tiny BERT, which nobody changes."""
+    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
 
 
 @pytest.fixture(scope="session")

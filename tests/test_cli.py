@@ -22,11 +22,6 @@ from layerscope.core.errors import spelled
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
-
-
-@pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "reviews.csv"
     teams = [f"t{i % 3}" for i in range(30)]

@@ -15,19 +15,14 @@ TEXTS = tiny.texts(40)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert"))
-
-
-@pytest.fixture(scope="module")
-def whole(model, tmp_path_factory):
+def whole(bert, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole") / "states"
-    layerscope.extract(model, TEXTS, [1, 3], out=out)
+    layerscope.extract(bert, TEXTS, [1, 3], out=out)
     return load_file(out / "chunks" / "000000.safetensors")["states"]
 
 
-def test_a_batch_gets_an_array_for_each_layer(model, whole):
-    extractor = layerscope.Extractor(model, "1,-1")
+def test_a_batch_gets_an_array_for_each_layer(bert, whole):
+    extractor = layerscope.Extractor(bert, "1,-1")
     batch = {"text": TEXTS, "id": list(range(40))}
     found = extractor(batch)
     assert sorted(found) == ["id", "layer_1", "layer_3", "text"] and sorted(batch) == [
@@ -37,7 +32,7 @@ def test_a_batch_gets_an_array_for_each_layer(model, whole):
     np.testing.assert_array_equal(np.stack([found["layer_1"], found["layer_3"]]), whole)
     some = extractor({"text": np.array(TEXTS[7:9], dtype=object)})
     np.testing.assert_allclose(some["layer_3"], whole[1, 7:9], atol=1e-5)
-    both = layerscope.Extractor(model, 2, pooling="mean,cls", column="body")(
+    both = layerscope.Extractor(bert, 2, pooling="mean,cls", column="body")(
         {"body": TEXTS[:2]}
     )
     assert {"layer_2.mean", "layer_2.cls"} < set(both)
@@ -45,8 +40,8 @@ def test_a_batch_gets_an_array_for_each_layer(model, whole):
         extractor({"body": TEXTS})
 
 
-def test_it_travels_light_and_loads_once(model, monkeypatch):
-    extractor = layerscope.Extractor(model, 3, device="cpu")
+def test_it_travels_light_and_loads_once(bert, monkeypatch):
+    extractor = layerscope.Extractor(bert, 3, device="cpu")
     extractor({"text": TEXTS[:3]})
     sent = pickle.dumps(extractor)
     assert len(sent) < 5000
@@ -65,8 +60,8 @@ def test_a_sample_without_a_token_is_nan():
     assert np.isnan(found["layer_1"]).all(1).tolist() == [False, True, False, True]
 
 
-def test_batches_without_a_text_have_the_same_columns(model):
-    extractor = layerscope.Extractor(model, 3)
+def test_batches_without_a_text_have_the_same_columns(bert):
+    extractor = layerscope.Extractor(bert, 3)
     extractor({"text": ["w1"]})  # with which the model is loaded
     found = extractor({"text": [None, " "]})
     assert found["layer_3"].shape == (2, 32) and np.isnan(found["layer_3"]).all()
@@ -74,7 +69,7 @@ def test_batches_without_a_text_have_the_same_columns(model):
         extractor({"text": ["w1", 3]})
 
 
-def test_ray_with_two_workers(model, whole):
+def test_ray_with_two_workers(bert, whole):
     import ray  # slow to import
 
     ray.init(
@@ -88,7 +83,7 @@ def test_ray_with_two_workers(model, whole):
         )
         found = rows.map_batches(
             layerscope.Extractor,
-            fn_constructor_kwargs={"model": model, "layers": [1, 3]},
+            fn_constructor_kwargs={"model": bert, "layers": [1, 3]},
             batch_size=10,
             compute=ray.data.ActorPoolStrategy(size=2),
         ).to_pandas()

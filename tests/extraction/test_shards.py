@@ -14,11 +14,6 @@ ROWS = 8
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
-
-
-@pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "reviews.jsonl"
     texts = [*tiny.texts(75), "", *tiny.texts(20, seed=1)]
@@ -26,9 +21,9 @@ def data(tmp_path_factory):
     return path
 
 
-def extract(model, data, out, **options):
+def extract(bert, data, out, **options):
     options = {"layers": [1, 3], "chunk_rows": ROWS} | options
-    return layerscope.extract(str(model), data, out=out, **options)
+    return layerscope.extract(str(bert), data, out=out, **options)
 
 
 def contents(folder):
@@ -43,9 +38,9 @@ def contents(folder):
 
 
 @pytest.fixture(scope="module")
-def whole(model, data, tmp_path_factory):
+def whole(bert, data, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole") / "states"
-    found = extract(model, data, out)
+    found = extract(bert, data, out)
     assert (
         found.samples == 95
         and found.as_dict()["rows"] == 96
@@ -54,18 +49,18 @@ def whole(model, data, tmp_path_factory):
     return contents(out)
 
 
-def test_shards_are_one_process(model, data, whole, tmp_path):
+def test_shards_are_one_process(bert, data, whole, tmp_path):
     for shard in ("2/3", "0/3", "1/3"):
-        found = extract(model, data, tmp_path / "states", shard=shard)
+        found = extract(bert, data, tmp_path / "states", shard=shard)
         assert found.is_whole == (shard == "1/3"), "the last one marks the folder"
         assert ("chunks so far)" in repr(found)) != found.is_whole
     assert contents(tmp_path / "states") == whole
-    assert extract(model, data, tmp_path / "states").samples == 95  # all is there
+    assert extract(bert, data, tmp_path / "states").samples == 95  # all is there
     assert contents(tmp_path / "states") == whole
 
 
-def test_killed_and_started_twice(model, data, whole, forks, tmp_path):
-    command = f"extract {model} --data {data} --layers 1,3 --chunk-rows {ROWS} --out {tmp_path}/states".split()
+def test_killed_and_started_twice(bert, data, whole, forks, tmp_path):
+    command = f"extract {bert} --data {data} --layers 1,3 --chunk-rows {ROWS} --out {tmp_path}/states".split()
     done = tmp_path / "states" / "done"
     forks.killed(*command, when=lambda: any(done.glob("*.json")))
     two = [forks.start(*command, "--shard", "0/1") for _ in range(2)]  # of one shard
@@ -73,22 +68,22 @@ def test_killed_and_started_twice(model, data, whole, forks, tmp_path):
     assert contents(tmp_path / "states") == whole
 
 
-def test_gaps_and_damage_are_computed_again(model, data, whole, tmp_path, cli):
+def test_gaps_and_damage_are_computed_again(bert, data, whole, tmp_path, cli):
     out = tmp_path / "states"
-    extract(model, data, out, shard="1/3")
+    extract(bert, data, out, shard="1/3")
     # as a kill leaves
     left, fresh = out / "chunks" / ".000002.part", out / "done" / ".000003.part"
     left.touch()
     fresh.touch()
     os.utime(left, (0, 0))
-    assert extract(model, data, out).is_whole and contents(out) == whole
+    assert extract(bert, data, out).is_whole and contents(out) == whole
     assert not left.exists() and fresh.exists(), "another process may be writing it"
 
     chunk = out / "chunks" / "000004.safetensors"
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"\1")
     with refused(f"chunk 4 of '{out}' is damaged"):
         layerscope.profile(states=out, out=tmp_path / "run")
-    extract(model, data, out)
+    extract(bert, data, out)
     assert contents(out) == whole
 
     with refused("holds no states .states.json.: give the folder"):
@@ -115,19 +110,19 @@ def test_gaps_and_damage_are_computed_again(model, data, whole, tmp_path, cli):
         ),
     ],
 )
-def test_wrong_options(model, data, tmp_path, cli, given, line):
+def test_wrong_options(bert, data, tmp_path, cli, given, line):
     layers = () if "--layers" in given else ("--layers", "1")
     printed = cli(
-        "extract", model, "--data", data, *layers, *given, "--out", tmp_path / "states"
+        "extract", bert, "--data", data, *layers, *given, "--out", tmp_path / "states"
     )
     assert printed.status == 2 and printed.line.startswith(line)
     assert not (tmp_path / "states").exists()
 
 
-def test_a_worker_of_other_options_is_refused(model, data, tmp_path, cli):
+def test_a_worker_of_other_options_is_refused(bert, data, tmp_path, cli):
     out = tmp_path / "states"
-    extract(model, data, out, shard="0/2")
-    typed = f"extract {model} --data {data} --layers 1,3 --chunk-rows {ROWS} --out {out}".split()
+    extract(bert, data, out, shard="0/2")
+    typed = f"extract {bert} --data {data} --layers 1,3 --chunk-rows {ROWS} --out {out}".split()
     mend = "name another folder with --out"
     for more, differs in (
         (("--prompt", "w1"), "data tokens"),
@@ -139,11 +134,11 @@ def test_a_worker_of_other_options_is_refused(model, data, tmp_path, cli):
         ) and line.endswith(mend)
 
 
-def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cli):
+def test_data_that_break_in_the_middle_keep_what_is_finished(bert, tmp_path, cli):
     rows = "".join(json.dumps({"text": f"w{i}"}) + "\n" for i in range(1030))
     (tmp_path / "cut.jsonl").write_text(rows + '{"text": "w')
     typed = (
-        f"extract {model} --data {tmp_path}/cut.jsonl --layers 1 --chunk-rows 200 --out"
+        f"extract {bert} --data {tmp_path}/cut.jsonl --layers 1 --chunk-rows 200 --out"
     ).split()
     assert "line 1031 is not JSON" in cli(*typed, tmp_path / "a").line
     # the rows of the fifth are still being computed when the line after it is read

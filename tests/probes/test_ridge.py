@@ -111,12 +111,6 @@ def grades(tmp_path_factory):
     return str(path)
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "bert"
-    return str(tiny.saved(tiny.bert(), folder))
-
-
 def test_profile_evaluate_and_select_judge_layers_by_a_target(
     bert, grades, tmp_path, cli
 ):

@@ -38,11 +38,6 @@ def written(path, words, tags):
     return str(path)
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert"))
-
-
 def test_every_layer_reads_the_first_token_of_each_word(bert, tmp_path):
     words, tags = sentences(60)
     tags[7][0] = tags[8][0] = "rare"

@@ -19,11 +19,6 @@ from layerscope.truncation import pipeline
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
-
-
-@pytest.fixture(scope="module")
 def run(bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "run"
     how = {"metrics": "curvature", "views": 0}

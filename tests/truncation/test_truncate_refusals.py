@@ -11,11 +11,6 @@ from truncation.cutting import cut
 from typed import flagged, refused
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
-
-
 @pytest.fixture
 def refusal(cli, tmp_path):
     """Return a function that types a command, checks that it leaves nothing, and returns its one line."""

@@ -17,11 +17,6 @@ def no_hub(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def bert(tmp_path_factory):
-    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
-
-
-@pytest.fixture(scope="session")
 def gpt2(tmp_path_factory):
     return tiny.saved(tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2")
 
