@@ -1,17 +1,14 @@
 """Commands in folders of their own, and what they leave where nothing disturbs them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time
-from pathlib import Path
 
-from commands import EARLY, TRAINED, Forks
+from commands import EARLY, TRAINED
 
 DATA = ("--data", "table.csv")
 SAVED = ("--out", "out/scores", "--csv", "out/scores.csv")
-COMMANDS: dict[str, tuple[object, ...]] = {
+COMMANDS = {
     "profile": ("profile", "cls", *DATA, "--out", "out/run", "--views", 1, "--view-samples", 20, "--batch-size", 4),
     "evaluate": ("evaluate", "bert", "--data", "linear-probe:table.csv", "--data", "sts:sts.csv", *SAVED),
     "truncate": ("truncate", "cls", "--layer", 2, "--out", "out/cut"),
@@ -28,14 +25,13 @@ DECIMALS = re.compile(rb"\d+\.\d+")
 class Bench:
     """The commands in a folder of their own each, and what they leave where nothing disturbs them."""
 
-    def __init__(self, forks: Forks, made: Path, folder: Path) -> None:
+    def __init__(self, forks, made, folder):
         self.forks, self.made, self.folder = forks, made, folder
-        self.left: dict[str, dict[str, bytes | None]] = {}
-        self.twice: set[str] = set()
-        self.seconds: dict[str, float] = {}
+        self.left = {}
+        self.seconds = {}
         self.count = 0
 
-    def place(self) -> Path:
+    def place(self):
         """Return a new folder with links to all inputs, and an empty `out`."""
         self.count += 1
         place = self.folder / f"place-{self.count}"
@@ -44,64 +40,49 @@ class Bench:
             (place / other.name).symlink_to(other)
         return place
 
-    def whole(self, name: str) -> dict[str, bytes | None]:
+    def whole(self, name):
         """What a command leaves, by file; None is a file that two undisturbed runs write differently (times)."""
         if name not in self.left:
-            self.left[name] = self._undisturbed(name)
+            one, two = self._undisturbed(name), self._undisturbed(name)
+            assert one.keys() == two.keys()
+            self.left[name] = {
+                path: data if data == two[path] else None for path, data in one.items()
+            }
         return self.left[name]
 
-    def _undisturbed(self, name: str) -> dict[str, bytes | None]:
+    def _undisturbed(self, name):
         place, start = self.place(), time.monotonic()
         ended = self.forks.run(*COMMANDS[name], cwd=place)
-        self.seconds.setdefault(name, time.monotonic() - start)
+        self.seconds[name] = time.monotonic() - start
         assert ended.status == 0, ended.err
         found = contents(place / "out")
         shutil.rmtree(place)
         return found
 
-    def differing(self, name: str, found: dict[str, bytes | None]) -> list[str]:
-        """Return the files that differ from what the command leaves, and not between two undisturbed runs."""
-        other = [
-            path
-            for path, data in self.whole(name).items()
-            if data is not None and data != found[path]
-        ]
-        if other and name not in self.twice:
-            self.twice.add(name)
-            one, two = self.left[name], self._undisturbed(name)
-            assert one.keys() == two.keys()
-            self.left[name] = {
-                path: data if data == two[path] else None for path, data in one.items()
-            }
-            return self.differing(name, found)
-        return other
-
-    def end(self, name: str, place: Path) -> str:
+    def end(self, name, place):
         """Type the same command again: it ends with what it always leaves, or says in one line why not."""
         ended = self.forks.run(*COMMANDS[name], cwd=place)
-        assert ended.complaint() is None, (
-            f"again: {ended.complaint()}\n{ended.err[-1500:]}"
-        )
+        assert ended.complaint() is None, f"{ended.complaint()}\n{ended.err[-1500:]}"
         if ended.status:
-            print(f"{name}: {ended.line}")
-            return f"refused: {' '.join(w for w in ended.line.split() if '/' not in w)[:60]}"
+            words = [word for word in ended.line.split() if "/" not in word]
+            return f"refused: {' '.join(words)[:60]}"
         whole, found = self.whole(name), contents(place / "out")
-        lacking, more = whole.keys() - found.keys(), found.keys() - whole.keys()
-        assert not lacking | more, (
-            f"again: lacks {sorted(lacking)[:3]}, has also {sorted(more)[:3]}\n{ended.err[-800:]}"
-        )
-        other = self.differing(name, found)
-        assert not other, f"again: {other} differ\n{ended.err[-800:]}"
+        assert whole.keys() == found.keys(), sorted(whole.keys() ^ found.keys())[:3]
+        other = [
+            path for path, data in whole.items() if data not in (None, found[path])
+        ]
+        assert not other, f"{other} differ\n{ended.err[-800:]}"
         return "same"
 
 
-def contents(folder: Path) -> dict[str, bytes | None]:
-    found: dict[str, bytes | None] = {}
-    for path in folder.rglob("*"):
-        if not path.is_file() or path.name in VOLATILE:
-            continue
-        data = path.read_bytes()
-        if path.name == "README.md":
-            data = DECIMALS.sub(b"", data)
-        found[str(path.relative_to(folder))] = data
+def contents(folder):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    found = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in files
+        if path.name not in VOLATILE
+    }
+    for name in found:
+        if name.endswith("README.md"):
+            found[name] = DECIMALS.sub(b"", found[name])
     return found

@@ -1,15 +1,11 @@
 """Random changes to a file or to one file of a folder: of its bytes, its values, or of what it is."""
 
-from __future__ import annotations
-
 import csv
-import io
 import json
-from collections.abc import Callable
-from pathlib import Path
-from random import Random
-from typing import Any
+from datetime import UTC, datetime
+from itertools import zip_longest
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,14 +13,18 @@ HOSTILE = [
     "", " ", "\0", "\n", '"', ",", "é", "\u202e", "<script>", "{}", "[]", "nan", "inf", "null", "true", "-1", "0",
     "1e999", "9" * 30, "../../etc/passwd", "~nobody", "{x}", "x" * 5000, "=1+1", "\ud800", "1.5",
 ]  # fmt: skip
-VALUES: list[Any] = [
-    None, True, 0, -1, 10**30, 1e308, float("nan"), float("inf"), 0.5, [], {}, [None], {"a": 1}, *HOSTILE,
+VALUES = [
+    None, True, 0, -1, 10**30, 1e308, float("nan"), float("inf"), 0.5, [], {}, [None], {"a": 1}, b"\xff\x00",
+    datetime.fromtimestamp(0, UTC), *HOSTILE,
 ]  # fmt: skip
 TOKENS = [*(text.encode("utf-8", "surrogatepass") for text in HOSTILE),
           b"\xff", b"\xef\xbb\xbf", b"[" * 3000, b"PAR1", b"PK\x03\x04", b"\x1f\x8b", b"\r\n"]  # fmt: skip
+TABLES = (".csv", ".parquet")
+ALTERED = ("value", "value", "value", "renamed", "gone", "twice", "shuffled", "cut")
+REPLACED = ("gone", "a folder", "a link", "swapped")
 
 
-def change(path: Path, rng: Random) -> str:
+def change(path, rng):
     """Change a file, or up to three files of a folder; return what was done."""
     if path.is_file():
         return _content(path, rng)
@@ -34,24 +34,82 @@ def change(path: Path, rng: Random) -> str:
         if not files:
             break
         file = rng.choice(files)
-        way = _content if rng.random() < 0.75 else rng.choice(WAYS)
+        way = _content if rng.random() < 0.75 else _replaced
         done.append(f"{file.relative_to(path)} {way(file, rng)}")
     return "; ".join(done)
 
 
-def _content(path: Path, rng: Random) -> str:
-    data, way = path.read_bytes(), BY_KIND.get(path.suffix, _bytes)
-    if rng.random() < 0.3:
-        way = _bytes
+def _content(path, rng):
+    if rng.random() < 0.3 or path.suffix not in (".json", ".jsonl", *TABLES):
+        return _bytes(path, rng)
     try:
-        new, said = way(data, rng)
-    except Exception:  # an earlier change may have left no such file
-        new, said = _bytes(data, rng)
-    path.write_bytes(new)
+        tree = _read(path)
+        said = _alter(tree, rng)
+        _write(path, tree)
+    except (
+        Exception
+    ):  # an earlier change left no such file, or no file can hold these values
+        return _bytes(path, rng)
     return said
 
 
-def _bytes(data: bytes, rng: Random) -> tuple[bytes, str]:
+def _read(path):
+    """Return what a file holds as nested lists and objects; of a table the name and values of each column."""
+    if path.suffix == ".json":
+        return json.loads(path.read_text())
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    is_csv = path.suffix == ".csv"
+    frame = pd.read_csv(path, dtype=str) if is_csv else pd.read_parquet(path)
+    return [[name, frame[name].tolist()] for name in frame]
+
+
+def _write(path, tree):
+    if path.suffix not in TABLES:
+        parts = tree if path.suffix == ".jsonl" else [tree]
+        path.write_text("\n".join(json.dumps(part, default=str) for part in parts))
+        return
+    names, columns = zip(*tree, strict=True)
+    length = max(len(column) for column in columns if isinstance(column, list))
+    whole = [
+        column if isinstance(column, list) else [column] * length for column in columns
+    ]
+    if path.suffix == ".parquet":
+        arrays = [pa.array(column) for column in whole]
+        pq.write_table(pa.Table.from_arrays(arrays, list(names)), path)
+        return
+    with path.open("w", newline="", errors="surrogatepass") as file:
+        csv.writer(file).writerows([names, *zip_longest(*whole)])
+
+
+def _alter(tree, rng):
+    """Change one place in nested lists and objects."""
+    parent = tree
+    while True:
+        places = list(parent) if isinstance(parent, dict) else range(len(parent))
+        key = rng.choice(places)
+        inner = parent[key]
+        if not inner or not isinstance(inner, dict | list) or rng.random() < 0.3:
+            break
+        parent = inner
+    way, value = rng.choice(ALTERED), rng.choice(VALUES)
+    if way == "gone":
+        del parent[key]
+    elif way == "renamed" and isinstance(parent, dict):
+        parent[rng.choice(HOSTILE)] = parent.pop(key)
+    elif way == "twice" and isinstance(parent, list):
+        parent.insert(key, inner)
+    elif way == "shuffled" and isinstance(parent, list):
+        rng.shuffle(parent)
+    elif way == "cut" and isinstance(parent, list):
+        del parent[key + 1 :]
+    else:
+        parent[key] = value
+    return f"{key} {way} {value!r:.30}"
+
+
+def _bytes(path, rng):
+    data = path.read_bytes()
     at, to = sorted((rng.randint(0, len(data)), rng.randint(0, len(data))))
     token, flipped = rng.choice(TOKENS), bytearray(data)
     if flipped:
@@ -66,122 +124,19 @@ def _bytes(data: bytes, rng: Random) -> tuple[bytes, str]:
         "empty": b"",
     }
     said = rng.choice(list(ways))
-    return ways[said], said
+    path.write_bytes(ways[said])
+    return said
 
 
-def _json(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """Change a value of an object, or of a line that holds one; rename or delete it."""
-    lines = data.decode().split("\n")
-    at = rng.randrange(len(lines))
-    if data.lstrip()[:2] in (b"{\n", b"[\n"):
-        lines, at = [data.decode()], 0
-    top = parent = json.loads(lines[at])
-    key: Any = None
-    while parent and isinstance(parent, (dict, list)):
-        key = rng.choice(
-            list(parent) if isinstance(parent, dict) else range(len(parent))
-        )
-        if not isinstance(parent[key], (dict, list)) or rng.random() < 0.3:
-            break
-        parent = parent[key]
-    value = rng.choice(VALUES)
-    if rng.random() < 0.8 or not isinstance(parent, dict):
-        parent[key] = value
-    else:
-        parent[rng.choice(HOSTILE)] = parent.pop(key)
-    lines[at] = json.dumps(top, ensure_ascii=rng.random() < 0.5)
-    return "\n".join(lines).encode("utf-8", "surrogatepass"), f"{key} {value!r:.30}"
-
-
-def _table(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """Change cells, a name, a column, or rows of a table."""
-    text = data.decode()
-    mark = "\t" if "\t" in text.split("\n")[0] else ","
-    rows = list(csv.reader(io.StringIO(text), delimiter=mark))
-    column, value, way = (
-        rng.randrange(len(rows[0])),
-        rng.choice(HOSTILE),
-        rng.randrange(5),
-    )
-    if way == 0:
-        for row in rng.sample(rows, rng.choice([1, len(rows)])):
-            row[column] = value
-    elif way == 1:
-        rows[0][column] = value
-    elif way == 2:
-        for row in rows:
-            del row[column]
-    elif way == 3:
-        for row in rows:
-            row.append(row[column])
-    else:
-        del rows[rng.choice([1, 2, 5]) :]
-    sink = io.StringIO()
-    csv.writer(sink, delimiter=mark).writerows(rows)
-    return sink.getvalue().encode(
-        "utf-8", "surrogatepass"
-    ), f"table {way} {value!r:.30}"
-
-
-def _arrow(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """Give a column of a Parquet file other values or another name, or drop it, or rows."""
-    table = pq.read_table(io.BytesIO(data))
-    at = rng.randrange(table.num_columns)
-    name, n = table.column_names[at], len(table)
-    odd: dict[str, Callable[[], Any]] = {
-        "nulls": lambda: pa.nulls(n),
-        "lists": lambda: pa.array([[1, 2]] * n),
-        "bytes": lambda: pa.array([b"\xff\x00"] * n),
-        "nan": lambda: pa.array([float("nan")] * n),
-        "negative": lambda: pa.array([-5] * n),
-        "times": lambda: pa.array([0] * n, pa.timestamp("ns", "UTC")),
-        "texts": lambda: pa.array([rng.choice(HOSTILE[:24]) for _ in range(n)]),
-        "shuffled": lambda: table[at].take(pa.array(rng.sample(range(n), n))),
-    }
-    kind = rng.choice([*odd, "dropped", "fewer", "twice"])
-    if kind in odd:
-        table = table.set_column(at, name, odd[kind]())
-    elif kind == "dropped":
-        table = table.drop_columns([name])
-    elif kind == "twice":
-        table = table.append_column(name, table[at])
-    else:
-        table = table.slice(0, n // 2)
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    return sink.getvalue(), f"column {name} {kind}"
-
-
-def _gone(path: Path, rng: Random) -> str:
-    path.unlink()
-    return "gone"
-
-
-def _folder(path: Path, rng: Random) -> str:
-    path.unlink()
-    path.mkdir()
-    return "is a folder"
-
-
-def _link(path: Path, rng: Random) -> str:
-    path.unlink()
-    path.symlink_to(rng.choice(["nowhere", path.name, "/"]))
-    return "is a link"
-
-
-def _swapped(path: Path, rng: Random) -> str:
+def _replaced(path, rng):
     other = rng.choice(sorted(p for p in path.parent.iterdir() if p.is_file()))
-    mine, theirs = path.read_bytes(), other.read_bytes()
-    path.write_bytes(theirs)
-    other.write_bytes(mine)
-    return f"swapped with {other.name}"
-
-
-WAYS = [_gone, _folder, _link, _swapped]
-BY_KIND = {
-    ".json": _json,
-    ".jsonl": _json,
-    ".csv": _table,
-    ".tsv": _table,
-    ".parquet": _arrow,
-}
+    mine, theirs, way = path.read_bytes(), other.read_bytes(), rng.choice(REPLACED)
+    path.unlink()
+    if way == "a folder":
+        path.mkdir()
+    elif way == "a link":
+        path.symlink_to(rng.choice(["nowhere", path.name, "/"]))
+    elif way == "swapped":
+        path.write_bytes(theirs)
+        other.write_bytes(mine)
+    return f"{way} ({other.name})"

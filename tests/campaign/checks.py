@@ -1,18 +1,13 @@
 """One model through the verbs, each answer compared with what plain hooks and transformers alone say of the model."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 from campaign.feeding import feed, fitting, run, samples
 from tiny import tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 import layerscope
 from layerscope.models.modality import modality_of
@@ -24,13 +19,13 @@ METRICS = "effective_rank,curvature,prompt_entropy"
 class Examination:
     """A model, and what is known of it before layerscope sees it."""
 
-    def __init__(self, model: Any, folder: Path) -> None:
+    def __init__(self, model, folder):
         self.model, self.folder = model, folder
         self.processor = tokenizer(special=True)
         self.modality = modality_of(model)
-        self.found: list[Any] = []
+        self.found = []
 
-    def inspect(self) -> str | None:
+    def inspect(self):
         self.found = layerscope.inspect(self.model, processor=self.processor)
         for part in self.found:
             sample = samples(part.modality, self.model, 1)[0]
@@ -38,9 +33,8 @@ class Examination:
             assert_complete(
                 self.model, part.blocks, feed(self.model, part.modality, sample)
             )
-        return None
 
-    def profile(self) -> str | None:
+    def profile(self):
         for number, part in enumerate(self._parts()):
             given = samples(part.modality, self.model, 4)
             result = layerscope.profile(
@@ -50,7 +44,6 @@ class Examination:
                 metrics=METRICS,
                 pooling="mean",
                 out=self.folder / f"run-{number}",
-                progress=False,
                 views=0,
             )
             for row, sample in enumerate(given):
@@ -61,9 +54,8 @@ class Examination:
                     mine = torch.from_numpy(result.pooled(layer, "raw", "mean")[row])
                     mean = pooled(part, sample, state)
                     close(mine, mean, f"profile, sample {row}, layer {layer}")
-        return None
 
-    def lens(self) -> str | None:
+    def lens(self):
         part = self._parts()[0]
         given = samples(part.modality, self.model)
         self.reading = layerscope.lens(
@@ -72,16 +64,14 @@ class Examination:
             **self._named(part),
             samples=len(given),
             top=3,
-            progress=False,
         )
         for name, sample in zip(self.reading.samples, given, strict=False):
             logits = own_logits(self.model, feed(self.model, part.modality, sample))
             assert_reads(
                 self.reading, name, self.reading.depth, logits, "lens at the last layer"
             )
-        return None
 
-    def truncate(self) -> str | None:
+    def truncate(self):
         part = self._parts()[0]
         layer = max(1, part.depth - 1)
         out = layerscope.truncate(
@@ -89,11 +79,11 @@ class Examination:
             layer,
             self.folder / "cut",
             **self._named(part),
-            progress=False,
         )
-        kind, architecture = type(self.model), _architecture(out)
-        if architecture != kind.__name__:
-            return f"ok (as {architecture})"
+        config = json.loads((out / "config.json").read_text())
+        kind = type(self.model)
+        if config["architectures"] != [kind.__name__]:
+            return f"ok (as {config['architectures'][0]})"
         cut = kind.from_pretrained(out).eval()
         for name, sample in enumerate(samples(part.modality, self.model, 3)):
             given = feed(self.model, part.modality, sample)
@@ -112,19 +102,19 @@ class Examination:
                 )
         return None
 
-    def _named(self, part: Any) -> dict[str, Any]:
+    def _named(self, part):
         """Return the options that name a part and what it reads with."""
         named = part.part if len(self.found) > 1 else None
         return {"processor": self.processor, "part": named}
 
-    def _parts(self) -> list[Any]:
+    def _parts(self):
         """What was found; nothing where the model was refused, so that a verb must refuse it as well."""
         if self.found:
             return self.found[:2]
         return [SimpleNamespace(part=None, depth=2, modality=self.modality, blocks=())]
 
 
-def close(one: Tensor, two: Tensor, what: str) -> None:
+def close(one, two, what):
     assert one.shape == two.shape, (
         f"{what}: shape {tuple(one.shape)} for {tuple(two.shape)}"
     )
@@ -136,23 +126,19 @@ def close(one: Tensor, two: Tensor, what: str) -> None:
     assert away <= CLOSE, f"{what}: {away:.1e} away"
 
 
-def same(one: Tensor, two: Tensor) -> bool:
+def same(one, two):
     """Return whether two states are equal, also where a model of random weights gives NaN."""
-    return one.shape == two.shape and torch.allclose(
-        one, two, rtol=0, atol=0, equal_nan=True
-    )
+    return torch.equal(one.nan_to_num(), two.nan_to_num())
 
 
-def own_logits(model: Any, given: dict[str, Tensor]) -> Tensor:
+def own_logits(model, given):
     output = run(model, given)
     logits = getattr(output, "logits", None)
     assert isinstance(logits, Tensor), "a lens for a model without logits"
     return logits.float()
 
 
-def assert_reads(
-    reading: Any, sample: str, layer: int, logits: Tensor, what: str
-) -> None:
+def assert_reads(reading, sample, layer, logits, what):
     """Assert that a reading's grid has the likeliest classes of these logits, with their probabilities."""
     rows = reading.grid.query("sample == @sample and layer == @layer and not generated")
     own = logits.reshape(-1, logits.shape[-1]).softmax(-1)
@@ -168,7 +154,7 @@ def assert_reads(
             )
 
 
-def first(value: Any) -> Tensor | None:
+def first(value):
     if isinstance(value, Tensor):
         return value if value.is_floating_point() and value.ndim > 1 else None
     if isinstance(value, dict):
@@ -178,17 +164,12 @@ def first(value: Any) -> Tensor | None:
     return None
 
 
-Seen = list[tuple[str, Tensor, Tensor]]
-
-
-def watched(
-    model: nn.Module, paths: Iterator[str] | list[str], given: dict[str, Tensor]
-) -> Seen:
+def watched(model, paths, given):
     """Return path, state read and state given of every call of these modules."""
-    seen: Seen = []
+    seen = []
 
-    def hook(path: str) -> Any:
-        def keep(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def hook(path):
+        def keep(_, args, kwargs, output):
             before, after = first((*args, *kwargs.values())), first(output)
             if before is not None and after is not None:
                 seen.append((path, before.detach().clone(), after.detach().clone()))
@@ -209,7 +190,7 @@ def watched(
 
 
 @torch.no_grad()
-def tower(model: nn.Module, paths: list[str], given: dict[str, Tensor]) -> nn.Module:
+def tower(model, paths, given):
     """Return the model, or where it does not run on one modality alone the part above the blocks that does."""
     parts = paths[0].split(".") if paths else []
     above = [
@@ -224,9 +205,7 @@ def tower(model: nn.Module, paths: list[str], given: dict[str, Tensor]) -> nn.Mo
     return model
 
 
-def states(
-    model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]
-) -> list[Tensor]:
+def states(model, blocks, given):
     """Return the states 0 … L at blocks, and assert that each reads what the one before it gave."""
     if not blocks:
         return []
@@ -249,9 +228,7 @@ def states(
     return [seen[0][1], *[gave for _, _, gave in seen]]
 
 
-def assert_complete(
-    model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]
-) -> None:
+def assert_complete(model, blocks, given):
     """Assert that no sibling of the blocks that runs on such states is left out."""
     homes = {path.rpartition(".")[0] for path in blocks}
     beside = [
@@ -272,13 +249,8 @@ def assert_complete(
     )
 
 
-def pooled(part: Any, sample: Any, state: Tensor) -> Tensor:
+def pooled(part, sample, state):
     """Return the mean of a sample's own tokens, with what the tokenizer puts around them."""
     if state.ndim == 3 and part.modality == "text":
         state = state[:, : len(sample.split()) + 2]
     return state.reshape(-1, state.shape[-1]).mean(0)
-
-
-def _architecture(folder: Path) -> str:
-    config = json.loads((folder / "config.json").read_text())
-    return str(config["architectures"][0])

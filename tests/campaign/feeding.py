@@ -1,19 +1,15 @@
 """What a model reads: made-up texts and images, and the same as its own forward takes them, one at a time."""
 
-from __future__ import annotations
-
 import inspect
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 
 LENGTHS = (12, 5, 9, 7, 1, 12)
 
 
-def samples(modality: str, model: Any, n: int = 6) -> list[Any]:
+def samples(modality, model, n=6):
     """Return texts of whole words, or images of the model's size."""
     draw = np.random.default_rng(0)
     if modality == "text":
@@ -27,7 +23,7 @@ def samples(modality: str, model: Any, n: int = 6) -> list[Any]:
     return [Image.fromarray(image, "RGB") for image in pixels]
 
 
-def feed(model: Any, modality: str, sample: Any) -> dict[str, Tensor]:
+def feed(model, modality, sample):
     """Return one sample as the model's own forward takes it."""
     if modality == "text":
         ids = torch.tensor([[1, *[int(word[1:]) + 4 for word in sample.split()], 2]])
@@ -50,14 +46,14 @@ def feed(model: Any, modality: str, sample: Any) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def run(model: Any, given: dict[str, Tensor]) -> Any:
+def run(model, given):
     """Run a model on what its forward names of an input; one that needs a second modality is given that too."""
     try:
         return model(**fitting(model, given))
     except Exception:  # it needs something else besides
         if not hasattr(model, "config"):
             raise
-    both: dict[str, Tensor] = {}
+    both = {}
     for modality in ("text", "image"):
         both |= feed(model, modality, samples(modality, model, 1)[0])
     boxes = torch.ones(*both["input_ids"].shape, 4, dtype=torch.long)
@@ -66,9 +62,9 @@ def run(model: Any, given: dict[str, Tensor]) -> Any:
     return model(**fitting(model, both | {"bbox": boxes} | given))
 
 
-def fitting(model: Any, given: dict[str, Tensor]) -> dict[str, Any]:
+def fitting(model, given):
     named = inspect.signature(type(model).forward).parameters
-    inputs: dict[str, Any] = {name: given[name] for name in given.keys() & named}
+    inputs = {name: given[name] for name in given.keys() & named}
     if "use_cache" in named:
         inputs["use_cache"] = False
     return inputs

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 from bench import COMMANDS, Bench
-from trials import Part
+from trials import tried
 
 
 @pytest.fixture(scope="module")
@@ -109,36 +109,34 @@ def two(bench, name, place, rng):
     assert 0 in [ended.status for ended in ends], "each refused for the other"
 
 
-FAULTS = (
-    interrupted,
-    disk_full,
-    two,
-    rank_killed,
-)
+FAULTS = (interrupted, disk_full, two, rank_killed)
 NEEDS = {rank_killed: "profile"}
 
 
 def disturb(bench, part, faults):
     """Disturb commands in each of these ways in turn, each round with other commands, then type them again."""
     names = list(COMMANDS)
-    for trial in part.trials():
-        turn, number = divmod(trial.seed, len(faults))
+
+    def attempt(seed, rng):
+        turn, number = divmod(seed, len(faults))
         fault = faults[number]
         name = NEEDS.get(fault) or names[(turn + number) % len(names)]
         bench.whole(name)
         place = bench.place()
-        with trial:
-            try:
-                how = fault(bench, name, place, trial.random)
-                trial.outcome = f"{fault.__name__}{f' {how}' if how else ''}: {bench.end(name, place)}"
-            except AssertionError as error:
-                raise AssertionError(f"{fault.__name__} of {name}: {error}") from None
-        shutil.rmtree(place, ignore_errors=True)
+        try:
+            how = fault(bench, name, place, rng)
+            return f"{fault.__name__} {how or ''}: {bench.end(name, place)}"
+        except AssertionError as error:
+            raise AssertionError(f"{fault.__name__} of {name}: {error}") from None
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    tried(part, 0.2, attempt)
 
 
 def test_kills(bench):
-    disturb(bench, Part("kills", share=0.2), [killed])
+    disturb(bench, "kills", [killed])
 
 
 def test_faults(bench):
-    disturb(bench, Part("faults", share=0.2), FAULTS)
+    disturb(bench, "faults", FAULTS)
