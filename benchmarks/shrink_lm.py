@@ -1,11 +1,12 @@
-"""How much of the loss's rise healing takes back in language models without two of their blocks.
+"""How much of the loss's rise healing takes back in language models without some of their blocks.
 
     python benchmarks/shrink_lm.py --data DATA --models MODELS [--minutes 2] [--seeds 0 1 2]
-    [--stories 3000] [--steps 600] [--work FOLDER]
+    [--stories 3000] [--steps 600] [--dropped 2] [--work FOLDER]
 
 Two models: MODELS/stories260K (5 blocks), on stories that it tells itself, and a GPT-2 shape of 12
-blocks, trained here for some steps on DATA/tiny_shakespeare, with the tokenizer of the other. Blocks
-are chosen by the loss without them on 128 windows, and healed, as `shrink` does it. Printed, on
+blocks, trained here for some steps on DATA/tiny_shakespeare, with the tokenizer of the other. Two
+blocks of the first are dropped, and `--dropped` of the second, which hardly misses two. They are
+chosen by the loss without them on 128 windows, and healed, as `shrink` does it. Printed, on
 windows held out: the loss of the next token of the full, the cut and the healed model, and the
 share of the rise that was taken back, with its standard error over windows. Bar: half of it. What
 is done lies in the work folder, and a killed call goes on.
@@ -40,7 +41,7 @@ from layerscope.truncation.pipeline import write_healed
 from layerscope.truncation.removed_blocks import Meter, greedy_removal
 from layerscope.truncation.source import open_source
 
-WINDOW, HELD_OUT, BATCH, DROPPED = 128, 200, 16, 2
+WINDOW, HELD_OUT, BATCH = 128, 200, 16
 
 
 def windows(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
@@ -117,10 +118,11 @@ def trained(
 
 
 def measured(
-    name: str, folder: Path, texts: list[str], minutes: float, seed: int, work: Path
+    folder: Path, dropped: int, texts: list[str], minutes: float, seed: int, work: Path
 ) -> None:
-    """Print what a model without two blocks loses, before and after healing."""
-    room = work / f"{name}-{seed}"
+    """Print what a model without some blocks loses, before and after healing."""
+    name = folder.name
+    room = work / f"{name}-without-{dropped}-{seed}"
     result = room / "result.txt"
     if result.is_file():
         print(result.read_text("utf-8"), flush=True)
@@ -136,19 +138,19 @@ def measured(
     learn = task.texts(LEARN)
     depth = source.model.stack.depth
     meter = Meter(source.model, learn[:128], source.pooled_by, lambda steps: None)
-    dropped = greedy_removal(meter, DROPPED)
-    full, cut = task.values(source.model, HELD), task.without(dropped, HELD)
+    gone = greedy_removal(meter, dropped)
+    full, cut = task.values(source.model, HELD), task.without(gone, HELD)
     room.mkdir(parents=True, exist_ok=True)
     lessons = Lessons(learn, task.texts(VALIDATION), task.texts(HELD))
     healing = Healing(lessons, Plan(minutes, seed=seed), room)
-    kept = kept_without(dropped, depth)
+    kept = kept_without(gone, depth)
     write_healed(source, kept, room / "model", "transformers", healing, reporting(True))
     healed = task.values(open_cut(room / "model", source).model, HELD)
     share = (healed - cut).mean() / (full - cut).mean()
     error = error_of(healed - cut - share * (full - cut)) / (full - cut).mean()
     losses = [-values.mean() / 100 for values in (full, cut, healed)]
     line = (
-        f"{name}, seed {seed}: without blocks {dropped} of {depth}: loss {losses[0]:.3f}, cut {losses[1]:.3f}, "
+        f"{name}, seed {seed}: without blocks {gone} of {depth}: loss {losses[0]:.3f}, cut {losses[1]:.3f}, "
         f"healed {losses[2]:.3f}: {share:.0%} ±{error:.0%} of the rise taken back"
     )
     result.write_text(line, "utf-8")
@@ -163,6 +165,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--stories", type=int, default=3000)
     parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--dropped", type=int, default=2, help="of the 12 blocks")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--work", type=Path, default=Path("shrink-lm-benchmark"))
     options = parser.parse_args()
@@ -171,14 +174,14 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     told = stories(small, options.stories, options.work)
     for seed in options.seeds:
-        measured("stories260K", small, told, options.minutes, seed, options.work)
+        measured(small, 2, told, options.minutes, seed, options.work)
     text = (options.data / "tiny_shakespeare" / "input.txt").read_text("utf-8")
     folder = options.work / "twelve"
     if not folder.is_dir():
         trained(folder, tokenizer, text, options.steps)
     pieces = windows(text.splitlines(), tokenizer)[: options.stories]
     for seed in options.seeds:
-        measured("12 blocks", folder, pieces, options.minutes, seed, options.work)
+        measured(folder, options.dropped, pieces, options.minutes, seed, options.work)
 
 
 if __name__ == "__main__":
