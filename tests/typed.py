@@ -1,5 +1,6 @@
 """The command line as a person types it: what is printed where, and the one line that tells a mistake."""
 
+import io
 import os
 import subprocess
 import sys
@@ -7,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+from rich.console import Console
 
 from layerscope import LayerscopeError
 from layerscope.cli import main
+from layerscope.show.terminal import show
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,15 @@ def flagged(line, *arguments):
 
 
 @contextmanager
-def refused(line=""):
-    """Within, what is given is refused: in one line, in which this pattern is found."""
+def refused(line=None):
+    """Within, what is given is refused: in one line, in which a pattern may have to be found."""
     with pytest.raises(LayerscopeError, match=line) as error:
         yield error
     assert "\n" not in str(error.value)
+
+
+def shown(result, width=120, **more):
+    """A result as a terminal of some columns shows it."""
+    console = Console(file=io.StringIO(), width=width)
+    show(result.document(**more), console)
+    return console.file.getvalue()

@@ -1,23 +1,15 @@
 """The verb as a person types it, on real runs of language models, and what becomes of its answer."""
 
-import io
 import json
 import re
 
 import pandas as pd
 import pytest
 from chromium import unpacked
-from rich.console import Console
+from typed import shown
 
 import layerscope
 from layerscope.reports.verb import report
-from layerscope.show.terminal import show
-
-
-def printed(found, width=120):
-    console = Console(width=width, record=True, file=io.StringIO())
-    show(found.document(), console)
-    return console.export_text()
 
 
 def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):
@@ -64,7 +56,7 @@ def test_a_series_tells_what_changes_most(three, similarity):
         {layer: square.loc[layer, layer] for layer in square.index if layer}
     )
     most = values.idxmin() if similarity == "cka" else values.idxmax()
-    text = printed(found)
+    text = shown(found)
     assert text.startswith(
         f"From the first to the last checkpoint layer {most} changes most: "
     )

@@ -1,11 +1,10 @@
 """A report of exits in a terminal, its paper figures, and what the command prints and writes."""
 
-import io
 import math
 import re
 
 from exit_reports import made, never, recorded
-from rich.console import Console
+from typed import shown
 
 from layerscope.early_exit.findings import (
     against_truncation,
@@ -13,15 +12,8 @@ from layerscope.early_exit.findings import (
     truncations,
 )
 from layerscope.reports.figures import draw
-from layerscope.show.terminal import show
 
 BY_LAYER = "By layer, and the model truncated there"
-
-
-def printed(report, width=80):
-    console = Console(file=io.StringIO(), width=width)
-    show(report.document(), console)
-    return console.file.getvalue()
 
 
 def rows(text, title):
@@ -33,7 +25,7 @@ def rows(text, title):
 
 def test_tables_hold_the_values_and_mark_the_chosen_threshold():
     report, rec = made(), recorded()
-    text = printed(report)
+    text = shown(report, 80)
     leaves = rec.leaves((2, 4), 0.9)
     speed = 6 * len(rec) / leaves.sum()
     accuracy, differ = (

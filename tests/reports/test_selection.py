@@ -1,6 +1,5 @@
 """A choice as it is printed and as JSON, and the command that prints it."""
 
-import io
 import json
 import re
 import shlex
@@ -8,12 +7,11 @@ import shlex
 import pandas as pd
 import pytest
 from frames import scored
-from rich.console import Console
+from typed import shown
 
 import layerscope
 from layerscope.scores import Evaluation
 from layerscope.selection.document import answer, ship
-from layerscope.show.terminal import show
 
 
 @pytest.fixture
@@ -34,15 +32,9 @@ def evaluation():
     return Evaluation(pd.concat(rows))
 
 
-def printed(selection, width=100):
-    console = Console(file=io.StringIO(), width=width)
-    show(selection.document(), console)
-    return console.file.getvalue()
-
-
 def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
     found = layerscope.select(evaluation, cost=False)
-    lines = printed(found).splitlines()
+    lines = shown(found).splitlines()
     # .51 against .45; by task +.05 +.07 +.06: error .0058
     assert (
         lines[0]
@@ -139,7 +131,7 @@ def test_a_larger_number_than_the_best_has_its_reason(evaluation):
     found = quick(
         evaluation.scores.assign(score=evaluation.scores["score"].where(~first, 0.9))
     )
-    text = printed(found, 200).splitlines()
+    text = shown(found, 200).splitlines()
     assert text[0].endswith(
         "· layer 0 has 90.0 % and is not a candidate: it is before the first block"
     )

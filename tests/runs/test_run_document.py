@@ -1,26 +1,22 @@
 """A run in a terminal, in a notebook and as JSON."""
 
-import io
 import json
 import math
 import re
 
 import pytest
-from rich.console import Console
+from typed import shown
 
-from layerscope.show import terminal
 from layerscope.show.document import MARK
 
 
-def shown(run, width=80):
-    stream = io.StringIO()
-    terminal.show(run.document(), Console(file=stream, width=width))
-    return stream.getvalue().partition("next: ")[0]  # commands are never folded
+def folded(run, width=80):
+    return shown(run, width).partition("next: ")[0]  # commands are never folded
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_every_line_fits_and_nothing_is_cut(labelled, width):
-    text = shown(labelled, width)
+    text = folded(labelled, width)
     assert max(len(line) for line in text.splitlines()) <= width
     head = text.split("How to read the metrics")[0]
     assert "…" not in head
@@ -30,7 +26,7 @@ def test_every_line_fits_and_nothing_is_cut(labelled, width):
 
 def test_the_mark_stands_at_the_layer_that_stands_out(written, by_layer):
     values = [1.0, 3.0, 2.0, 4.0, 5.0]
-    text = shown(written(by_layer("prompt_entropy", values, [0.02] * 5)))
+    text = folded(written(by_layer("prompt_entropy", values, [0.02] * 5)))
     marked = [line for line in text.splitlines() if MARK in line and "±" in line]
     assert [line.split() for line in marked] == [["2", "2.00", "±0.02", MARK]]
 
@@ -40,7 +36,7 @@ def test_what_is_nil_but_for_rounding_has_no_sign_and_no_exponent(
 ):
     rows = by_layer("dime", [1e-14, -3e-14, 0.25])
     rows += pairs("cosine_similarity", [[1, 0, -1e-14], [0, 1, 0.5], [0, 0.5, 1]])
-    text = shown(written(rows, depth=2))
+    text = folded(written(rows, depth=2))
     assert re.search(r"^ +0 +0.000 ", text, re.MULTILINE) and "e-14" not in text
 
 
@@ -51,7 +47,7 @@ def test_the_facts_name_all_layers_at_once(labelled):
 def test_tokens_of_a_language_model_are_counted_as_tokens(written, by_layer):
     rows = by_layer("perplexity", [9.0, 8.0], n=796, site="normed")
     run = written(rows, depth=1, sites=("raw", "normed"), language_model=True)
-    assert "N: 796 tokens, none skipped" in shown(run)
+    assert "N: 796 tokens, none skipped" in folded(run)
 
 
 def test_json_round_trips_with_null_for_what_is_no_number(labelled):
@@ -102,4 +98,4 @@ def test_a_share_is_shown_and_kept_in_percent(labelled):
     assert values == pytest.approx(
         [100 * value for value in labelled.metric("linear_probe")]
     )
-    assert re.search(r" \d\d\.\d ±\d\.\d %", shown(labelled))
+    assert re.search(r" \d\d\.\d ±\d\.\d %", folded(labelled))

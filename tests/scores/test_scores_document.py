@@ -1,26 +1,18 @@
 """An evaluation in a terminal, in a notebook and as JSON."""
 
-import io
 import json
 
 import pandas as pd
 import pytest
 from frames import M, N, scored, shipped
-from rich.console import Console
+from typed import shown
 
 import layerscope
 from layerscope.scores import Evaluation, correlate, rules_table
-from layerscope.show.terminal import show
-
-
-def printed(evaluation, width=120, **more):
-    console = Console(file=io.StringIO(), width=width)
-    show(evaluation.document(**more), console)
-    return console.file.getvalue()
 
 
 def test_a_row_a_model_with_what_was_left_out(two_models):
-    text = printed(two_models)
+    text = shown(two_models)
     rows = {
         line.split()[0]: line.split()
         for line in text.splitlines()
@@ -37,7 +29,7 @@ def test_names_say_what_tells_rows_apart():
     long = "0123456789abcdef0123456789abcdef01234567"
     one = scored({"a": M}, site="normed", pooling="mean")
     several = pd.concat([one, one.assign(revision=long), one.assign(site="raw")])
-    text = printed(Evaluation(several))
+    text = shown(Evaluation(several))
     names = [line.split("  ")[0] for line in text.splitlines() if line.startswith("m@")]
     assert names == ["m@r normed", "m@0123456 normed", "m@r raw"]
 
@@ -45,7 +37,7 @@ def test_names_say_what_tells_rows_apart():
 def test_one_model_has_its_layers_by_task():
     rows = pd.concat([scored({"a": M, "b": N}), shipped(a=0.5, b=0.25)])
     rows["stderr"] = [0.0123, *[None] * 9]
-    text = printed(Evaluation(rows), 80)
+    text = shown(Evaluation(rows), 80)
     table = text.partition("Layers by task, in %\n")[2].splitlines()
     assert table[0].split() == ["layer", "average", "a", "b"]
     assert [line.split() for line in table[2:7]] == [
@@ -57,7 +49,7 @@ def test_one_model_has_its_layers_by_task():
     ]
     assert "± one standard error." in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
-    assert "Layers by task" not in printed(
+    assert "Layers by task" not in shown(
         Evaluation(pd.concat([rows, scored({"a": M}, "n")]))
     )
 
@@ -70,11 +62,11 @@ def test_the_first_figure_is_the_average_by_layer():
 def test_correlations_and_rules(two_models, lidar):
     whole = Evaluation(two_models.scores.fillna({"score": 0.4}))
     correlations = correlate(lidar, whole, statistics=["spearman", "pearson"])
-    text = printed(whole, correlations=correlations, rules=rules_table(whole, lidar))
+    text = shown(whole, correlations=correlations, rules=rules_table(whole, lidar))
     (line,) = {line for line in text.splitlines() if line.startswith("lidar")}
     assert line.split() == ["lidar", "d", "−1.00", "−1.00"]  # means over models
     one = Evaluation(whole.scores[whole.scores["model"] == "m"])
-    alone = printed(one, correlations=correlate(lidar, one, statistics=["spearman"]))
+    alone = shown(one, correlations=correlate(lidar, one, statistics=["spearman"]))
     (line,) = {line for line in alone.splitlines() if line.startswith("lidar")}
     assert line.split() == ["lidar", "d", "−1.00", "(−1.00", "…", "−1.00)"]
     (line,) = {
@@ -114,7 +106,7 @@ def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
     line = "scores best on the average of 2 tasks: 55.00 ±2.12 %, +20.00 ±3.00 points against the model as shipped"
     answer = f"Layer 2 of 3 {line}"
     assert found.document().answer == answer == found.as_dict()["answer"]
-    assert printed(found, 200).splitlines()[0] == answer
+    assert shown(found, 200).splitlines()[0] == answer
     one = Evaluation(scored({"a": M})).document().answer
     wanted = (
         "Layer 2 of 3 scores best on a: 80.00 %, +40.00 points against the last layer"

@@ -1,17 +1,14 @@
 """Histories of trainings: their values by step and depth as drawn and in a terminal, and what is refused."""
 
-import io
 import math
 
 import pandas as pd
 import pytest
-from rich.console import Console
-from typed import refused
+from typed import refused, shown
 
 from layerscope.reports.verb import report
 from layerscope.runs import COLUMNS, RunFolder, open_run
 from layerscope.runs.folder import PLANNED
-from layerscope.show.terminal import show
 
 STEPS = (0, 50, 100)
 HOSTILE = "</script><script>window.hit = 1</script><b>%{y}</b>"
@@ -101,13 +98,12 @@ def test_perplexity_takes_the_place_of_accuracy_and_a_logarithmic_scale(tmp_path
 
 
 def test_a_terminal_shows_the_last_step(trained):
-    stream = io.StringIO()
-    show(trained.document(), Console(file=stream, width=100))
-    lines = [line.split() for line in stream.getvalue().splitlines() if line.strip()]
+    text = shown(trained, 100)
+    lines = [line.split() for line in text.splitlines() if line.strip()]
     by_layer = {words[0]: words for words in lines if words[0].isdigit()}
     assert by_layer["2"][:4] == ["2", "62.1", "±1.0", "%"] and len(by_layer) == 6
     assert (
         "Effective depth 2 of 6; predictions settle at layer 1.50 of 6 on average"
-        in stream.getvalue()
+        in text
     )
-    assert "40 samples · step 100 · " in stream.getvalue()
+    assert "40 samples · step 100 · " in text
