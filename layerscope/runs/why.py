@@ -159,7 +159,8 @@ def _depth(run: "Run", curves: Curves) -> Finding:
     counted = " ".join(filter(None, (number(value), error(stderr))))
     answer = f"causal depth {counted} of {run.depth} blocks"
     numbers: Numbers = {"value": float(value), "stderr": float(stderr)}
-    text = answer
+    top = max(changes, key=lambda block: changes[block])
+    text = f"{answer}; without block {top} the prediction changes most"
     if idle:
         numbers["idle"] = spans(idle)
         text += f"; without {spans(idle, 'block')} the prediction stays the same: idle"

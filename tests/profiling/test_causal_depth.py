@@ -28,9 +28,12 @@ def test_a_planted_idle_block_is_found(make, tmp_path):
     model = make()
     for module in writes_of(blocks_of(model)[1]):
         silence(module)
-    said = finding(measured(model, tmp_path / "run", "causal_depth"), "causal_depth")
+    run = measured(model, tmp_path / "run", "causal_depth")
+    said = finding(run, "causal_depth")
     assert said["idle"] == "2" and said["value"] < 2.01
     assert "without block 2 the prediction stays the same: idle" in said["text"]
+    top = int(run.metric("skip_prediction", variant="same token").idxmax())
+    assert f"without block {top} the prediction changes most" in said["text"]
     whole = finding(
         measured(make(), tmp_path / "whole", "causal_depth"), "causal_depth"
     )

@@ -11,6 +11,8 @@ from torch import nn
 from layerscope import profile
 from layerscope.core.errors import LayerscopeError
 
+SINKS = {"ablate": "sinks"}
+
 
 class WithWrite(nn.Module):
     """An MLP that adds a vector to what it gives at one token, or gives nothing there at all."""
@@ -126,21 +128,17 @@ def test_eager_attention_is_said_and_changes_no_other_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("metrics", "options", "line"),
+    ("make", "metrics", "options", "line"),
     [
-        ("valley", {"data": ["w1", "w2", "w3"]}, "have one token each"),
-        ("causal_depth", {"ablate": "sinks"}, "`ablate` is for the metric valley"),
-        ("valley", {"ablate": "heads"}, "ablate 'heads' does not exist"),
+        (tiny.gpt2, "valley", {"data": ["w1", "w2", "w3"]}, "have one token each"),
+        (tiny.gpt2, "causal_depth", SINKS, "`ablate` is for the metric valley"),
+        (tiny.gpt2, "valley", {"ablate": "heads"}, "ablate 'heads' does not exist"),
+        (zoo.mamba, "valley", SINKS, "no MLP is found in the blocks"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(metrics, options, line, tmp_path):
+def test_what_cannot_be_measured_is_one_line(make, metrics, options, line, tmp_path):
     with pytest.raises(LayerscopeError, match=line):
-        measured(tiny.gpt2(), tmp_path / "run", metrics, **options)
-
-
-def test_no_mlp_to_ablate_is_one_line(tmp_path):
-    with pytest.raises(LayerscopeError, match="no MLP is found in the blocks"):
-        measured(zoo.mamba(), tmp_path / "run", "valley", ablate="sinks")
+        measured(make(), tmp_path / "run", metrics, **options)
 
 
 def test_rows_have_no_tokens(tmp_path):
