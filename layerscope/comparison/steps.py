@@ -41,12 +41,11 @@ def step_rows(a: Side, b: Side) -> Iterator[dict[str, Any]]:
     read = np.rint(read_from * many / few).astype(int)
     if a.depth > b.depth:
         read_from, read = read, read_from
-    first = replace(a, columns=a.columns[1 : a.depth + 1])
-    second = replace(b, columns=tuple(b.columns[layer] for layer in read))
-    by_sample = each_two(measure(), first.states, second.states).numpy()
+    targets = replace(b, columns=tuple(b.columns[layer] for layer in read))
+    by_sample = each_two(measure(), a.states, targets.states).numpy()
 
     def explained(layers: Any) -> Any:
-        return by_sample[layers - 1, np.arange(few)].mean(0)
+        return by_sample[layers, np.arange(few)].mean(0)
 
     share = explained(read_from)
     choices = {NUMBER: np.minimum(read, a.depth)}

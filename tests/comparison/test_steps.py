@@ -124,6 +124,7 @@ def test_rows_are_sums_of_the_tests_own(shallow, tmp_path):
         numbers = [row["value_a"], row["value_b"], row["value"], row["stderr"]]
         expected = [other.mean(), share.mean(), (share - other).mean(), error]
         np.testing.assert_allclose(numbers, expected, atol=1e-6)
+        assert (row["n"], row["n_skipped"], row["paired"]) == (len(ROWS), 0, True)
 
 
 def test_what_it_is_read_from_is_in_the_sentence(shallow, tmp_path):
@@ -145,3 +146,22 @@ def test_models_of_one_depth_and_other_similarities_have_no_steps(shallow, tmp_p
         comparison = layerscope.compare(runs, similarity=similarity, progress=False)
         assert "steps" not in set(comparison.frame["kind"])
         assert not comparison.document().reasons
+
+
+def stored(states, layers, out):
+    np.save(f"{out}.npy", states)
+    texts = out.parent / "texts.csv"
+    texts.write_text("\n".join(["text", *(f"text {i}" for i in range(30))]))
+    options = {"data": texts, "pooling": "mean"}
+    return layerscope.profile(
+        states=f"{out}.npy", layers=layers, out=out, progress=False, **options
+    )
+
+
+def test_a_run_that_lacks_layers_has_no_steps(tmp_path):
+    states = np.random.default_rng(0).normal(size=(30, 9, 4)).cumsum(1)
+    few = stored(states[:, ::2], range(5), tmp_path / "few")
+    whole = stored(states, range(9), tmp_path / "whole")
+    lacking = stored(states[:, ::2], range(0, 9, 2), tmp_path / "lacking")
+    assert "steps" not in set(compared(few, lacking).frame["kind"])
+    assert "steps" in set(compared(few, whole).frame["kind"])
