@@ -6,7 +6,7 @@ import pytest
 import tiny
 from small_runs import bare, by_layer, labelled, pairs, rows, written
 from tiny import one_thread
-from typed import cli, unread
+from typed import cli, refusal, unread
 
 __all__ = [
     "bare",
@@ -15,6 +15,7 @@ __all__ = [
     "labelled",
     "one_thread",
     "pairs",
+    "refusal",
     "rows",
     "unread",
     "written",

@@ -46,6 +46,20 @@ def cli(monkeypatch, capfd):
     return call
 
 
+@pytest.fixture
+def refusal(cli, tmp_path):
+    """Return a function that types a command, checks that it leaves nothing, and returns its one line."""
+
+    def call(*arguments):
+        before = sorted(tmp_path.rglob("*"))
+        printed = cli(*arguments)
+        assert (printed.status, printed.out) == (2, ""), printed
+        assert sorted(tmp_path.rglob("*")) == before
+        return printed.line
+
+    return call
+
+
 def process(*arguments, **environment):
     command = [sys.executable, "-m", "layerscope", *map(str, arguments)]
     done = subprocess.run(

@@ -10,21 +10,6 @@ from torch import nn
 from truncation.cutting import cut
 from typed import flagged, refused
 
-
-@pytest.fixture
-def refusal(cli, tmp_path):
-    """Return a function that types a command, checks that it leaves nothing, and returns its one line."""
-
-    def call(*arguments):
-        before = sorted(tmp_path.rglob("*"))
-        printed = cli("truncate", *arguments)
-        assert printed.status == 2 and printed.out == "", printed
-        assert sorted(tmp_path.rglob("*")) == before
-        return printed.line
-
-    return call
-
-
 NONE = "no block would be left of the"
 LINES = {
     "--layer 13": "layer 13 does not exist: this model has layers 0..3",
@@ -43,7 +28,7 @@ LINES = {
 @pytest.mark.parametrize("options, line", LINES.items(), ids=LINES)
 def test_wrong_options(options, line, refusal, bert, tmp_path):
     words = options.split()
-    assert refusal(bert, "--out", tmp_path / "cut", *words).startswith(
+    assert refusal("truncate", bert, "--out", tmp_path / "cut", *words).startswith(
         flagged(line, *words)
     )
 
@@ -54,7 +39,7 @@ def test_no_place_to_write(refusal, bert, tmp_path):
     (full / "mine.txt").write_text("keep")
     file.write_text("keep")
     assert (
-        refusal(bert, "--layer", 1)
+        refusal("truncate", bert, "--layer", 1)
         == "truncate needs --out: a new folder for the model"
     )
     for out, line in (
@@ -63,7 +48,7 @@ def test_no_place_to_write(refusal, bert, tmp_path):
         (file, "is a file"),
         (file / "below", "is a file"),
     ):
-        assert line in refusal(bert, "--layer", 1, "--out", out)
+        assert line in refusal("truncate", bert, "--layer", 1, "--out", out)
     empty.mkdir()
     assert (cut(bert, 1, empty) / "config.json").is_file()
 

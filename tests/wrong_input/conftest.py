@@ -43,23 +43,6 @@ def reviews(tmp_path_factory):
 
 
 @pytest.fixture
-def refused(cli, tmp_path):
-    """Return a function that types a command, checks that it is refused as it should be, and returns the line."""
-
-    def call(*arguments):
-        before = sorted(tmp_path.rglob("*"))
-        printed = cli(*arguments)
-        assert printed.status == 2, printed.err
-        assert printed.out == ""
-        assert sorted(tmp_path.rglob("*")) == before, (
-            "a refused command leaves nothing behind"
-        )
-        return printed.line
-
-    return call
-
-
-@pytest.fixture
 def told(cli, tmp_path):
     """Return a function that profiles what can be profiled, and returns the lines told about what was left out."""
 

@@ -23,19 +23,19 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize("options, message", COLUMNS)
-def test_a_wrong_column(refused, bert, tmp_path, options, message):
+def test_a_wrong_column(refusal, bert, tmp_path, options, message):
     path = tmp_path / "data.csv"
     path.write_text("text,team\nw1 w2,a\nw3,b\n")
-    line = refused("profile", bert, "--data", path, "--out", tmp_path / "run", *options)
+    line = refusal("profile", bert, "--data", path, "--out", tmp_path / "run", *options)
     assert line == message.format(path)
 
 
 @pytest.mark.parametrize("option", ["--text-column", "--label-column"])
-def test_a_column_of_what_has_none(refused, bert, tmp_path, option):
+def test_a_column_of_what_has_none(refusal, bert, tmp_path, option):
     (tmp_path / "novel.txt").write_text("w1 w2\nw3\n")
     (tmp_path / "photos").mkdir()
     for place in (tmp_path / "novel.txt", tmp_path / "photos", "stdlib-docs"):
-        line = refused(
+        line = refusal(
             *f"profile {bert} --data {place} --out {tmp_path}/run {option} team".split()
         )
         assert line == f"{option} team: {place} has no columns, leave it out"
@@ -78,10 +78,10 @@ def test_labels_that_are_none_are_told_and_the_rest_goes_on(told, bert, tmp_path
     assert sorted(found) == sorted(guesses + [line.format(PROBE) for line in lines])
 
 
-def test_a_named_label_column_of_no_classes_is_refused(refused, bert, tmp_path):
+def test_a_named_label_column_of_no_classes_is_refused(refusal, bert, tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "w1", "score": [1]}\n{"text": "w2", "score": [2]}\n')
-    line = refused(
+    line = refusal(
         *f"profile {bert} --data {path} --out {tmp_path}/run --label-column score".split(),
     )
     assert (

@@ -92,19 +92,19 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_wrong_file(refused, bert, tmp_path, name):
+def test_a_wrong_file(refusal, bert, tmp_path, name):
     content, fault = FILES[name]
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
+    line = refusal("profile", bert, "--data", path, "--out", tmp_path / "run")
     assert str(path) in line and fault in line
 
 
-def test_a_parquet_file_with_broken_texts(refused, bert, tmp_path):
+def test_a_parquet_file_with_broken_texts(refusal, bert, tmp_path):
     path = tmp_path / "flipped.parquet"
     assert BROKEN_TEXT != GOOD
     path.write_bytes(BROKEN_TEXT)
-    line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
+    line = refusal("profile", bert, "--data", path, "--out", tmp_path / "run")
     assert line.startswith(
         f"{path} is not a complete Parquet file ("
     ) and line.endswith("): write or copy it again")
@@ -127,13 +127,13 @@ PLACES = {
 
 
 @pytest.mark.parametrize("data", PLACES, ids=[repr(place)[:24] for place in PLACES])
-def test_data_that_are_no_file(refused, bert, tmp_path, monkeypatch, data):
+def test_data_that_are_no_file(refusal, bert, tmp_path, monkeypatch, data):
     monkeypatch.chdir(tmp_path)
     Path("reviews.csv").write_bytes(TABLE)
     Path("tables").mkdir()
     Path("tables/inner.csv").write_bytes(TABLE)
     Path("folder.csv").mkdir()
-    assert refused("profile", bert, "--data", data, "--out", "run") == PLACES[data]
+    assert refusal("profile", bert, "--data", data, "--out", "run") == PLACES[data]
 
 
 @pytest.fixture

@@ -93,18 +93,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_folder_with_nothing_to_see_or_hear(refused, vit, tmp_path, name):
+def test_a_folder_with_nothing_to_see_or_hear(refusal, vit, tmp_path, name):
     files, fault = REFUSED[name]
     folder = tmp_path / "media"
     folder.mkdir()
     for file, content in files.items():
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_bytes(content)
-    assert fault in refused("profile", vit, "--data", folder, "--out", tmp_path / "run")
+    assert fault in refusal("profile", vit, "--data", folder, "--out", tmp_path / "run")
 
 
-def test_sounds_that_are_all_too_short(refused, wav2vec2, tmp_path):
+def test_sounds_that_are_all_too_short(refusal, wav2vec2, tmp_path):
     for i in range(3):
         (tmp_path / f"{i}.wav").write_bytes(sound(i, 4))
-    line = refused("profile", wav2vec2, "--data", tmp_path, "--out", tmp_path / "run")
+    line = refusal("profile", wav2vec2, "--data", tmp_path, "--out", tmp_path / "run")
     assert line == "the sounds are too short for this model: give longer ones"

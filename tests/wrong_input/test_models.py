@@ -158,7 +158,7 @@ SEEN_BY_INSPECT = (
         *(("inspect", name) for name in SEEN_BY_INSPECT),
     ],
 )
-def test_a_broken_model_folder(refused, bert, reviews, tmp_path, verb, name):
+def test_a_broken_model_folder(refusal, bert, reviews, tmp_path, verb, name):
     damage, message = BROKEN[name]
     folder = tmp_path / "model"
     shutil.copytree(bert, folder)
@@ -166,18 +166,18 @@ def test_a_broken_model_folder(refused, bert, reviews, tmp_path, verb, name):
     options = (
         ["--data", reviews, "--out", tmp_path / "run"] if verb == "profile" else []
     )
-    assert refused(verb, folder, *options) == message.replace("{}", str(folder))
+    assert refusal(verb, folder, *options) == message.replace("{}", str(folder))
     assert not (folder / "ran").exists()
 
 
 def test_texts_need_a_tokenizer_and_a_look_at_the_model_needs_none(
-    cli, refused, bert, reviews, tmp_path
+    cli, refusal, bert, reviews, tmp_path
 ):
     folder = tmp_path / "model"
     shutil.copytree(bert, folder)
     no_tokenizer(folder)
     assert cli("inspect", folder).status == 0
-    assert refused("profile", folder, "--data", reviews, "--out", tmp_path / "run") == (
+    assert refusal("profile", folder, "--data", reviews, "--out", tmp_path / "run") == (
         f"'{folder}' has no tokenizer that can be loaded (there is none): save one with the model, "
         "or give token ids as data"
     )
@@ -208,12 +208,12 @@ NAMES = {
     [*(("profile", name) for name in NAMES), ("inspect", ""), ("inspect", "./brt")],
 )
 def test_a_model_that_is_no_folder(
-    refused, bert, reviews, tmp_path, monkeypatch, verb, name
+    refusal, bert, reviews, tmp_path, monkeypatch, verb, name
 ):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(bert, "bert")
     options = ["--data", reviews, "--out", "run"] if verb == "profile" else []
-    assert refused(verb, name, *options) == NAMES[name]
+    assert refusal(verb, name, *options) == NAMES[name]
 
 
 def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path):
@@ -263,11 +263,11 @@ def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path):
         ),
     ],
 )
-def test_data_of_another_kind(refused, request, tmp_path, model, data, line):
+def test_data_of_another_kind(refusal, request, tmp_path, model, data, line):
     named = request.getfixturevalue(data) if data == "reviews" else data
     options = [] if data is None else ["--data", named]
     assert (
-        refused(
+        refusal(
             "profile",
             request.getfixturevalue(model),
             *options,

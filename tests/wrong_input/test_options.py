@@ -42,9 +42,9 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("words, message", OPTIONS.items(), ids=OPTIONS)
-def test_a_wrong_value(refused, bert, reviews, tmp_path, words, message):
+def test_a_wrong_value(refusal, bert, reviews, tmp_path, words, message):
     option, value = shlex.split(words)
-    done = refused(
+    done = refusal(
         "profile", bert, "--data", reviews, "--out", tmp_path / "run", option, value
     )
     assert done == flagged(message, option)
@@ -54,8 +54,8 @@ HERE = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())],
 
 
 @pytest.mark.parametrize("device", ["cuda:77", "gpu", "", "meta", "CPU"])
-def test_a_device_that_is_not_there(refused, bert, device):
-    line = refused("inspect", bert, "--device", device)
+def test_a_device_that_is_not_there(refusal, bert, device):
+    line = refusal("inspect", bert, "--device", device)
     assert line == f"device {device!r} is not on this machine: choose {', '.join(HERE)}"
 
 
@@ -84,26 +84,26 @@ WORDS = {
 
 
 @pytest.mark.parametrize("line, message", WORDS.items(), ids=WORDS)
-def test_a_wrong_word(refused, bert, line, message):
+def test_a_wrong_word(refusal, bert, line, message):
     words = [str(bert) if word == "M" else word for word in line.split()]
-    assert refused(*words) == flagged(message.format(str(bert)), *words)
+    assert refusal(*words) == flagged(message.format(str(bert)), *words)
 
 
 @pytest.mark.parametrize(
     "option, value",
     [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")],
 )
-def test_what_only_texts_have(refused, vit, tmp_path, option, value):
+def test_what_only_texts_have(refusal, vit, tmp_path, option, value):
     words = ("--data", "digits", "--samples", 9, "--out", tmp_path / "run")
-    line = refused("profile", vit, *words, option, value)
+    line = refusal("profile", vit, *words, option, value)
     assert (
         line == f"{option} is for texts, and digits holds image samples: leave it out"
     )
 
 
-def test_a_cls_that_the_tokenizer_has_not(refused, gpt2, reviews, tmp_path):
+def test_a_cls_that_the_tokenizer_has_not(refusal, gpt2, reviews, tmp_path):
     words = ("--data", reviews, "--out", tmp_path / "run", "--pooling", "cls")
-    line = refused("profile", gpt2, *words)
+    line = refusal("profile", gpt2, *words)
     assert (
         line
         == "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"

@@ -77,10 +77,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_run_that_cannot_go_on(refused, command, run, name):
+def test_a_run_that_cannot_go_on(refusal, command, run, name):
     damage, message = REFUSED[name]
     damage(run)
-    assert refused(*command, "--out", run) == message.replace("{}", str(run))
+    assert refusal(*command, "--out", run) == message.replace("{}", str(run))
 
 
 ALL, THREE = "4 of 4 shards are done", "3 of 4 shards are done"
@@ -121,10 +121,10 @@ def test_what_is_damaged_is_computed_again(cli, command, run, finished, name):
 
 
 def test_a_run_of_another_model_or_other_options(
-    refused, command, run, bert, gpt2, tmp_path
+    refusal, command, run, bert, gpt2, tmp_path
 ):
     other = "run folder {!r} holds another run ({}): choose another folder with --out, or delete it"
-    line = refused("profile", gpt2, *command[2:], "--out", run)
+    line = refusal("profile", gpt2, *command[2:], "--out", run)
     assert line == other.format(str(run), "model: tiny-bert there, tiny-gpt2 here")
 
 

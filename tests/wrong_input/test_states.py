@@ -61,22 +61,17 @@ def test_a_model_that_is_broken_for_every_sample(cli, request, reviews, tmp_path
     assert not list((tmp_path / "run" / "tables").iterdir()), "nothing is averaged"
 
 
-NORMS = {
-    "one number": lambda w: w["transformer.ln_f.bias"][0].fill_(NAN),
-}
+def test_a_broken_final_norm_may_be_left_out(refusal, cli, gpt2, reviews, tmp_path):
+    def one_number(weights):
+        weights["transformer.ln_f.bias"][0].fill_(NAN)
 
-
-@pytest.mark.parametrize("name", NORMS)
-def test_a_broken_final_norm_may_be_left_out(
-    refused, cli, gpt2, reviews, tmp_path, name
-):
-    model = poisoned(gpt2, tmp_path / "broken", NORMS[name])
+    model = poisoned(gpt2, tmp_path / "broken", one_number)
     command = ["profile", model, "--data", reviews, "--out", tmp_path / "run"]
     line = (
         "the final norm (transformer.ln_f) gives NaN or infinity for the sample of the probe: "
         "check its weights, or leave it out with --norm none"
     )
-    assert refused(*command) == line
-    assert refused("inspect", model) == line
+    assert refusal(*command) == line
+    assert refusal("inspect", model) == line
     assert cli(*command, "--norm", "none").status == 0
     assert layerscope.open_run(tmp_path / "run").table()["value"].notna().all()

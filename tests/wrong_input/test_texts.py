@@ -97,14 +97,14 @@ def test_texts_without_a_token_are_left_out_counted_and_named(told, deaf, tmp_pa
     assert (set(table["n"]), set(table["n_skipped"])) == ({12}, {2})
 
 
-def test_texts_that_all_have_no_token(refused, deaf, tmp_path):
+def test_texts_that_all_have_no_token(refusal, deaf, tmp_path):
     path = write(tmp_path / "deaf.jsonl", ["\0", "\x07\0"])
-    line = refused("profile", deaf, "--data", path, "--out", tmp_path / "run")
+    line = refusal("profile", deaf, "--data", path, "--out", tmp_path / "run")
     assert line == "no sample of deaf has a token left: check the data"
 
 
 @pytest.mark.parametrize("name", ["empty", "wide spaces"])
-def test_texts_that_are_all_blank(refused, bert, tmp_path, name):
+def test_texts_that_are_all_blank(refusal, bert, tmp_path, name):
     path = write(tmp_path / "blank.jsonl", [BLANK[name]] * 3)
-    line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
+    line = refusal("profile", bert, "--data", path, "--out", tmp_path / "run")
     assert line == f"{path}: column 'text' holds no text: every row is empty"
