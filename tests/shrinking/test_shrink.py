@@ -70,6 +70,12 @@ def graded():
 
 
 DATA = {"labels": labelled, "numbers": graded, "pairs": pairs, "texts": lambda: TEXTS}
+MEASURES = {
+    "labels": "linear probe",
+    "numbers": "R²",
+    "pairs": "Spearman",
+    "texts": "agreement",
+}
 
 
 @pytest.mark.parametrize("kind", DATA)
@@ -79,11 +85,12 @@ def test_an_encoder(kind, encoder, tmp_path):
     )
     assert shrunk.met and 0 < len(shrunk.kept) < shrunk.depth == 3
     assert shrunk.samples <= 0.25 * 300 and shrunk.error > 0
+    assert MEASURES[kind] in shrunk.measure
     assert open_shrunk(tmp_path / "out").as_dict() == shrunk.as_dict()
     small = SentenceTransformer(str(tmp_path / "out" / "model"), device="cpu")
     assert len(small[0].auto_model.encoder.layer) == len(shrunk.kept)
     if kind == "numbers":
-        assert "R²" in shrunk.measure and shrunk.full_score < 100
+        assert shrunk.full_score < 100
     # what was measured by layer is an evaluation, in shares
     scores = layerscope.open_evaluation(tmp_path / "out" / "evaluation")
     assert scores.scores["layer"].max() == 3 and scores.origins
@@ -264,6 +271,7 @@ def test_the_whole_is_not_judged_again_for_each_depth(encoder, tmp_path):
         values = [task.judged(reader, VALIDATION) for reader in readers]
     parts = (task.part == LEARN).sum() + (task.part == VALIDATION).sum()
     assert sum(embedded) == parts and len(values) == 3
+    assert {*values[2]} == {0, 100}
     np.testing.assert_array_equal(values[2], task.values(task.full, VALIDATION))
     np.testing.assert_array_equal(values[0], task.without([2, 3], VALIDATION))
 
@@ -306,6 +314,8 @@ def test_a_killed_call_goes_on_and_ends_as_one_that_was_not(encoder, tmp_path):
     (out / "work").mkdir()  # as a kill after the last phase leaves it
     layerscope.shrink(encoder, labelled(), out=out, **options)
     assert not (out / "work").exists()
+    again = layerscope.shrink(encoder, labelled(), out=out, **options)
+    assert again.as_dict() == shrunk.as_dict()
     with pytest.raises(LayerscopeError, match="max_loss 60"):
         layerscope.shrink(encoder, labelled(), out=out, **{**options, "max_loss": 50})
     with pytest.raises(LayerscopeError, match="holds another call"):
@@ -385,6 +395,7 @@ def test_vectors_that_an_old_index_understands(encoder, cli, tmp_path):
     assert "recall@10" in printed.out and "by a linear map" in printed.out
     before, after = open_shrunk(plain), open_shrunk(mapped)
     assert after.mapped and not before.mapped and after.recall > before.recall
+    assert not after.healed and not before.healed
     full, cut, small = (
         SentenceTransformer(str(folder), device="cpu")
         for folder in (encoder, plain / "model", mapped / "model")
