@@ -198,6 +198,11 @@ def test_a_head_that_knows_nothing_is_as_unsure_as_can_be():
     )
 
 
+def of_names(reading, names):
+    samples = reading.saturation["sample"].map(names)
+    return replace(reading, saturation=reading.saturation.assign(sample=samples))
+
+
 def test_two_models_are_compared_over_as_many_tokens_of_each_text(tmp_path):
     texts = ["w1 w2 w3", "w4 w5"]
     long = lens(
@@ -219,6 +224,9 @@ def test_two_models_are_compared_over_as_many_tokens_of_each_text(tmp_path):
     layers = kept["layer"].mean()
     assert first.parts["layer"][0] == layers != long.parts["layer"][0]
     assert first.notes[-1].startswith("11 of 14 new tokens count")
+    turned = [of_names(reading, {"0": "b", "1": "a"}) for reading in (long, short)]
+    again = turned[0].beside(turned).counted["third"]
+    assert again.tolist() == counted["third"].tolist(), "whatever samples are called"
     assert "11 new tokens settle" in first.document().answer
 
 
