@@ -40,10 +40,13 @@ def planted(make, size, token=0):
     return model
 
 
-def entropy_charts(run):
+DRAWN = "curve-valley", "curve-first_singular"
+
+
+def variants_drawn(run):
     (why,) = [section for section in run.document().sections if section.name == "why"]
-    charts = [part for part in why.parts if part.name.startswith("curve-valley")]
-    return sorted(chart.variant for chart in charts)
+    charts = [part for part in why.parts if part.name.startswith(DRAWN)]
+    return sorted({chart.variant for chart in charts})
 
 
 @pytest.mark.parametrize("make", CAUSAL)
@@ -64,7 +67,7 @@ def test_a_planted_sink_is_found_and_its_removal_undoes_it(make, tmp_path):
         expected = curve_of(undone, name, before)
         np.testing.assert_allclose(curve_of(run, name, after), expected, rtol=1e-4)
     assert curve_of(run, "first_norm", None).max() > 20
-    assert entropy_charts(run) == ["all tokens", "sinks ablated", "without sinks"]
+    assert variants_drawn(run) == ["all tokens", "sinks ablated", "without sinks"]
     assert run.report(tmp_path / "page.html").stat().st_size > 10_000
     assert model.config._attn_implementation == "sdpa"
 
@@ -74,6 +77,7 @@ def test_a_sink_elsewhere_is_not_called_the_first_token(tmp_path):
     said = finding(run, "valley")
     assert said["token"] == "a massive token that is not the first"
     assert said["massive_from"] == 2 and said["without"] < said["fall"] / 2
+    assert variants_drawn(run) == ["all tokens", "without sinks"]
 
 
 @pytest.mark.parametrize("make", CAUSAL)
@@ -83,7 +87,7 @@ def test_a_model_without_a_sink_is_told_so(make, tmp_path):
     assert said["text"].startswith("No first-token sink: token 1 has up to ")
     assert run.document().answer == "No first-token sink"
     assert said["massive_from"] is None and "without" not in said
-    assert entropy_charts(run) == ["all tokens"], "without sinks it is the same"
+    assert variants_drawn(run) == ["all tokens"], "without sinks it is the same"
     assert len(set(run.table()["variant"]) & {"all tokens", "without sinks"}) == 2
 
 
