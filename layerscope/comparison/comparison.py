@@ -114,7 +114,8 @@ class Comparison(Stored):
         """Return the similarity of every layer of run `a` (rows) with every one of run `b`, "final" after the norm.
 
         Runs are named by number or name; one of the two is the first, and of paired runs both may
-        be the same. `metric` and `variant` are by default the first.
+        be the same. A similarity with a direction (`pwcca`, `linear_map`) goes from the first run to
+        the other, whichever are the rows. `metric` and `variant` are by default the first.
         """
         metric, variant = self._form(metric, variant)
         first = self.member(a).name

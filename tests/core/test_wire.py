@@ -182,8 +182,9 @@ def test_all_raise_the_first_error_of_the_verb_and_go_on_with_the_next(teams):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_who_ends_in_order_is_named_soon(forks, tmp_path, rank):
     both = forks.together(tmp_path, script=SCRIPT.format(rank=rank, there="sys.exit()"))
+    ended = both[rank].wait()
     start = time.monotonic()
-    left, ended = both[1 - rank].wait(), both[rank].wait()
+    left = both[1 - rank].wait()
     assert (left.status, ended.status) == (0, 0), left.err + ended.err
     assert (
         left.out
