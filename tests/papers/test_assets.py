@@ -139,7 +139,7 @@ def test_what_a_training_takes_is_told_by_its_settings():
     assert 0.7 < small.minutes < 1 and small.gigabytes < 1.1, "as measured on one core"
     assert paper.minutes > 20 * small.minutes and paper.gigabytes > small.gigabytes
     speaker, reader = Speaker(SMALL).cost, Read(settling.PAPER).cost
-    assert 4 < speaker.minutes < 7 and reader.gigabytes == pytest.approx(1 + 12.8)
+    assert 2 < speaker.minutes < 4 and reader.gigabytes == pytest.approx(1 + 12.8)
     said = _estimate([Cost(90, 2), Cost(300, 3)], 2)
     assert said == "models and runs to make: 2, about 3 hours and 6 GB of memory"
     assert "about 1 minute and" in _estimate([Cost(0.1)], 1)
