@@ -161,6 +161,10 @@ def largest(rows: pd.DataFrame) -> Any:
     """Return the index of the largest difference beyond its error, layer 0 aside; None where there is none.
 
     It counts where it is more than `SURE` standard errors.
+
+    >>> rows = pd.DataFrame({"layer": [0, 1, 2], "layer_b": [0, 1, 2], "value": [9.0, -2.0, 1.0], "stderr": 0.1})
+    >>> int(largest(rows)), largest(rows.assign(stderr=9.0))
+    (1, None)
     """
     sure = rows["value"].abs() > SURE * rows["stderr"]
     sure &= (rows["layer"] > 0) & (rows["layer_b"] > 0)
