@@ -1,8 +1,10 @@
 """Fixtures of whole runs: a page's content, and a run beside what is seen of its model."""
 
 import pytest
+import tiny
+import transformers as hf
 from chromium import content_of
-from profiling.watched import Watched, inputs_for, pixels, shapes
+from profiling.watched import Watched, inputs_for, pixels, vit
 
 from layerscope import profile
 
@@ -11,7 +13,12 @@ __all__ = ["content_of"]
 
 @pytest.fixture(scope="session", params=["stories260K", "gpt2", "vit"])
 def both(request, tmp_path_factory):
-    model = shapes()[request.param]().double().eval()
+    if request.param == "stories260K":
+        folder = request.getfixturevalue("shared") / "models" / request.param
+        model = hf.AutoModelForCausalLM.from_pretrained(folder)
+    else:
+        model = {"gpt2": tiny.gpt2, "vit": vit}[request.param]()
+    model = model.double().eval()
     data = inputs_for(request.param)
     run = profile(
         model,

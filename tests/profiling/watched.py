@@ -1,13 +1,8 @@
 """Runs that say why, and the same by hooks on named blocks and the models' own outputs, in float64."""
 
-import os
-from pathlib import Path
-
 import numpy as np
-import pytest
 import tiny
 import torch
-import transformers as hf
 from models import zoo
 
 from layerscope import profile
@@ -38,8 +33,8 @@ def measured(model, out, metrics, **options):
 
 
 def finding(run, name):
-    (found,) = [f for f in run.as_dict()["findings"] if f["name"] == name]
-    return found
+    (named,) = [f for f in run.as_dict()["findings"] if f["name"] == name]
+    return named
 
 
 def curve_of(run, name, variant):
@@ -49,18 +44,9 @@ def curve_of(run, name, variant):
     return rows[chosen].sort_values("layer")["value"].to_numpy()
 
 
-def shapes():
-    def stories():
-        folder = Path(os.environ.get("LAYERSCOPE_SHARED", "../shared"))
-        if not (folder / "models/stories260K").is_dir():
-            pytest.skip("needs stories260K beside the project")
-        return hf.AutoModelForCausalLM.from_pretrained(folder / "models/stories260K")
-
-    def vit():
-        images = {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10}
-        return zoo.seeded("ViTForImageClassification", **images)
-
-    return {"stories260K": stories, "gpt2": tiny.gpt2, "vit": vit}
+def vit():
+    images = {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10}
+    return zoo.seeded("ViTForImageClassification", **images)
 
 
 def inputs_for(name):
