@@ -191,8 +191,11 @@ def by_layer(measure: Callable[..., Measure]) -> Callable[..., Tensor]:
 
 def every_two(measure: Measure, states: States, others: States | None) -> Tensor:
     """Return the measure of every two layers `[L, L']`, of per-sample ones the mean over samples that have a value."""
-    values = each_two(measure, states, others)
-    return values.reshape(*values.shape[:2], -1).nanmean(-1)
+
+    def averaged(first: Prepared, second: Prepared) -> Tensor:
+        return measure.between(first, second).nanmean()
+
+    return each_two(measure._replace(between=averaged), states, others)
 
 
 def each_two(measure: Measure, states: States, others: States | None) -> Tensor:
