@@ -23,7 +23,7 @@ from layerscope.show import (
 from layerscope_papers.assets import Assets
 from layerscope_papers.drawing import file_name
 from layerscope_papers.options import YOURS
-from layerscope_papers.recipe import Evidence, Recipe
+from layerscope_papers.recipe import Evidence, Recipe, written
 from layerscope_papers.tables import (
     by_paper,
     claims,
@@ -141,7 +141,7 @@ class Reproduction(Shown):
                 "scale": self.scale,
                 "verdict": self.word,
                 "fixed": self.recipe.digest,
-                "settings": str(self.recipe.scales[self.scale] or ""),
+                "settings": written(self.recipe.scales[self.scale]),
                 "claims": list(map(_claim, self.verdicts)),
                 "numbers": self.numbers().to_dict("records"),
                 "notes": self.notes,

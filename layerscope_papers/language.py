@@ -56,7 +56,7 @@ class Language:
     steps: int = 2000
     batch_size: int = 8
     learning_rate: float = 2e-3
-    seeds: int = 3
+    seeds: int = field(default=3, repr=False)
     yours: bool = False
     parameters: float = field(default=0.0, repr=False)
     encoder: str = field(default="", repr=False)

@@ -181,11 +181,16 @@ class Recipe:
             self.name,
             self.claims,
             self.printed,
-            {name: str(settings) for name, settings in self.scales.items()},
+            {name: written(settings) for name, settings in self.scales.items()},
         ]
         return hashlib.sha256(
             json.dumps(fixed, default=vars, sort_keys=True).encode()
         ).hexdigest()[:16]
+
+
+def written(settings: Any) -> str:
+    """Return settings with all their fields, the number of seeds too, which the names of assets leave out."""
+    return str(getattr(settings, "__dict__", settings or ""))
 
 
 def recipe(
@@ -199,7 +204,7 @@ def recipe(
         for claim, about in entry["claims"].items()
     )
     lacks = {"published": "values that the authors released"} | entry.get("lacks", {})
-    written = {
+    derived = {
         "printed": tuple(Printed(**number) for number in entry.get("printed", ())),
         "lacks": {scale: what for scale, what in lacks.items() if scale not in scales},
     }
@@ -210,7 +215,7 @@ def recipe(
         judge=judge,
         scales=scales,
         **texts,
-        **written | about,
+        **derived | about,
     )
 
 

@@ -12,6 +12,7 @@ has a closing mark alone, its template has opened the thinking before the first 
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import pandas as pd
 
@@ -55,6 +56,27 @@ def thirds(n: int) -> list[str]:
     ['start', 'start', 'middle', 'end']
     """
     return [THIRDS[3 * i // n] for i in range(n)]
+
+
+def at_equal_length(
+    saturation: pd.DataFrame, others: Sequence[pd.DataFrame]
+) -> pd.DataFrame:
+    """Return it with as many tokens of each text counted as the shortest of the tables counts.
+
+    Thirds are those of what is left.
+    """
+    lengths = [
+        table.loc[table["counted"], "sample"].value_counts()
+        for table in (saturation, *others)
+    ]
+    shortest = pd.concat(lengths, axis=1).fillna(0).min(axis=1)
+    rows = saturation[saturation["counted"]]
+    is_kept = rows.groupby("sample").cumcount() < rows["sample"].map(shortest)
+    kept = rows[is_kept]
+    cut = saturation.assign(counted=saturation.index.isin(kept.index))
+    sizes = kept.groupby("sample", sort=False).size()
+    cut.loc[kept.index, "third"] = [*chain(*map(thirds, sizes))]
+    return cut
 
 
 def phases(pieces: Sequence[str]) -> list[str | None]:

@@ -188,24 +188,21 @@ class Reading(Stored):
         """
         if not self.continuations:
             return self
-        rows = self.counted
-        lengths = [rows["sample"].value_counts()]
         readings = [other for other in others if isinstance(other, Reading)]
-        for other in readings:
-            names = other.counted["sample"]
-            if other.continuations and other.texts == self.texts:
-                lengths.append(names.value_counts())
-        shortest = pd.concat(lengths, axis=1).fillna(0).min(axis=1)
-        is_kept = rows.groupby("sample").cumcount() < rows["sample"].map(shortest)
-        kept = rows[is_kept]
-        if kept.empty or is_kept.all():
+        same_texts = [
+            other.saturation
+            for other in readings
+            if other.continuations and other.texts == self.texts
+        ]
+        cut = along_text.at_equal_length(self.saturation, same_texts)
+        kept = int(cut["counted"].sum())
+        if kept in (0, len(self.counted)):
             return self
-        sizes = kept.groupby("sample", sort=False).size()
-        saturation = self.saturation.assign(counted=False)
-        saturation.loc[kept.index, "counted"] = True
-        saturation.loc[kept.index, "third"] = [*chain(*map(along_text.thirds, sizes))]
-        note = f"{len(kept):,} of {len(rows):,} new tokens count: of each text as many as the shortest reading has"
-        return replace(self, saturation=saturation, notes=(*self.notes, note))
+        note = (
+            f"{kept:,} of {len(self.counted):,} new tokens count: "
+            "of each text as many as the shortest reading has"
+        )
+        return replace(self, saturation=cut, notes=(*self.notes, note))
 
     def document(self) -> Document:
         """Return the reading as it is shown: a grid of predictions for each sample, and where they settle."""

@@ -19,6 +19,7 @@ from layerscope.training.examples import (
     Examples,
     batched,
     class_labels,
+    made_once,
     next_tokens,
 )
 from layerscope.training.loss import IGNORED
@@ -182,7 +183,10 @@ def encode(
     encoder: Any,
     settings: Settings,
 ) -> Lessons:
-    """Return data as a Trainer takes them: texts tokenised once, images and sounds read when a batch is made."""
+    """Return data as a Trainer takes them: texts tokenised once, and images read once if they are few or small.
+
+    Other images, and sounds, are read when a batch is made.
+    """
     task = settings.task
     seed = settings.seed
     notes = tuple[str, ...]()
@@ -193,6 +197,9 @@ def encode(
         train, held, notes = _windows(train, held, encoder, seed)
     if classes is not None and task != TAGGING:
         digests = kept_digests(train)
+    if train.modality == held.modality == "image" and not settings.augment:
+        parts, encoder = made_once((train.samples, held.samples), encoder)
+        train, held = map(_with_samples, (train, held), parts)
     examples = []
     labels: Sequence[Any] | None
     for corpus in (train, held):
@@ -210,6 +217,10 @@ def encode(
         notes,
         digests,
     )
+
+
+def _with_samples(corpus: Corpus, samples: Sequence[Any]) -> Corpus:
+    return replace(corpus, samples=samples)
 
 
 def _windows(

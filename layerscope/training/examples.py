@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, Sampler
 
 from layerscope.inputs.samples import pick
 from layerscope.models.encode import padded
+from layerscope.models.forward import Inputs
 from layerscope.training.loss import IGNORED
 
 BATCHES = 50
@@ -21,6 +22,12 @@ FLIPPED = 0.5
 """Probability that an augmented image is flipped."""
 DEGREES = 15.0
 """Largest rotation of an augmented image."""
+
+
+IN_MEMORY = 2**28
+"""Bytes of pixel values, at most, that are kept for a whole training."""
+AT_ONCE = 64
+"""Images that are read at once where all are."""
 
 
 Example = tuple[Any, Any]
@@ -116,6 +123,44 @@ class ByLength(Sampler[int]):
         batches = rng.permutation(alike[:full].reshape(-1, self.batch_size))
         yield from batches.reshape(-1).tolist()
         yield from alike[full:].tolist()  # the batch that is not full stays the last
+
+
+@dataclass(eq=False)
+class PixelEncoder:
+    """Batches of images whose pixel values were made before; `named` is what the model calls them, if by name."""
+
+    named: str | None
+
+    def batch(self, samples: Sequence[Tensor]) -> Inputs:
+        """Return pixel values [B, C, H, W]."""
+        pixels = torch.stack(list(samples))
+        if self.named is None:
+            return Inputs({}, pixels)
+        return Inputs({self.named: pixels})
+
+
+def made_once(
+    parts: Sequence[Sequence[Any]], encoder: Any
+) -> tuple[Sequence[Sequence[Any]], Any]:
+    """Return images as the pixel values that an encoder makes of them, and what batches those.
+
+    A processor works longer on a small image than a small model does, and once is enough. Images
+    that take more than `IN_MEMORY` are returned as they are.
+    """
+    inputs = encoder.batch(parts[0][:1])
+    name, pixels = next(iter(inputs.named.items()), (None, inputs.positional))
+    room = IN_MEMORY // max(pixels.nbytes, 1)
+    if len(inputs.named) > 1 or sum(map(len, parts)) > room:
+        return parts, encoder
+
+    def made(images: Sequence[Any]) -> list[Tensor]:
+        rows = list[Tensor]()
+        for start in range(0, len(images), AT_ONCE):
+            inputs = encoder.batch(images[start : start + AT_ONCE])
+            rows += inputs.positional if name is None else inputs.named[name]
+        return rows
+
+    return [*map(made, parts)], PixelEncoder(name)
 
 
 def batched(

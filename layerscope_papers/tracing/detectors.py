@@ -1,7 +1,7 @@
 """Detectors: with a loss at every decoder layer, a detector's layers before the last detect too."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import sub
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Shape:
     steps: int = 1500
     batch_size: int = 16
     learning_rate: float = 2e-3
-    seeds: int = 10
+    seeds: int = field(default=10, repr=False)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Perceptrons: without residual connections, CKA calls layers alike of which one head reads only the last."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Shape:
     steps: int = 600
     batch_size: int = 64
     learning_rate: float = 1e-3
-    seeds: int = 5
+    seeds: int = field(default=5, repr=False)
 
 
 @dataclass(frozen=True)
