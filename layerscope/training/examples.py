@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,7 @@ def made_once(
     A processor works longer on a small image than a small model does, and once is enough. Images
     that take more than `IN_MEMORY` are returned as they are.
     """
-    inputs = encoder.batch(parts[0][:1])
+    inputs = encoder.batch([parts[0][0]])
     name, pixels = next(iter(inputs.named.items()), (None, inputs.positional))
     room = IN_MEMORY // max(pixels.nbytes, 1)
     if len(inputs.named) > 1 or sum(map(len, parts)) > room:
@@ -155,8 +156,9 @@ def made_once(
 
     def made(images: Sequence[Any]) -> list[Tensor]:
         rows = list[Tensor]()
-        for start in range(0, len(images), AT_ONCE):
-            inputs = encoder.batch(images[start : start + AT_ONCE])
+        unread = iter(images)
+        while some := [*islice(unread, AT_ONCE)]:
+            inputs = encoder.batch(some)
             rows += inputs.positional if name is None else inputs.named[name]
         return rows
 

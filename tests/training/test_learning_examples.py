@@ -3,9 +3,13 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
+import torch
 from PIL import Image
 
-from layerscope.training.examples import ByLength, Examples, augmented
+from layerscope.models.encode import ImageEncoder
+from layerscope.training import examples as learnt
+from layerscope.training.examples import ByLength, Examples, augmented, made_once
 
 
 def texts(epoch=0, seed=3):
@@ -52,3 +56,28 @@ def test_images_are_shifted_flipped_and_turned_by_their_seed_alone():
     across = np.where(flipped, 31 - centres[:, 1], centres[:, 1]) - 5.5
     assert 3 < np.abs(across).max() < 6, "4 pixels, and a little by the rotation"
     assert 4 < np.abs(centres[:, 0] - 15.5).max() < 8
+
+
+@pytest.mark.parametrize("module", [torch.nn.Conv2d(3, 1, 1), torch.nn.Identity()])
+def test_small_images_are_read_once_and_large_ones_batch_by_batch(module, monkeypatch):
+    if isinstance(module, torch.nn.Identity):
+        module.main_input_name = "pixel_values"
+    module.config = SimpleNamespace(image_size=8)
+    encoder = ImageEncoder(None, module)
+    rng = np.random.default_rng(0)
+    images = [
+        Image.fromarray(rng.integers(0, 256, (9, 7, 3), np.uint8)) for _ in range(70)
+    ]
+    parts, made = made_once((images[:66], images[66:]), encoder)
+    assert [*map(len, parts)] == [66, 4]
+    for rows, read in ((parts[0][60:66], images[60:66]), (parts[1], images[66:])):
+        got, expected = made.batch(rows), encoder.batch(read)
+        assert got.named.keys() == expected.named.keys()
+        for one, other in zip(
+            (*got.named.values(), *got.args),
+            (*expected.named.values(), *expected.args),
+            strict=True,
+        ):
+            assert torch.equal(one, other)
+    monkeypatch.setattr(learnt, "IN_MEMORY", 69 * 3 * 8 * 8 * 4)
+    assert made_once((images[:66], images[66:]), encoder)[1] is encoder
