@@ -5,14 +5,15 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test check docs dist floors newest bench campaign clean
+.PHONY: demo test check docs dist floors newest bench bench-small campaign clean
 
 demo: $(VENV)/.demo  ## install, then make the embedded MiniLM smaller, judged on Python's own documentation
 	$(BIN)/layerscope shrink minilm --data stdlib-docs --samples 1000 --speed 1.7 --max-loss 20 --minutes 1 --out runs/small
 
 # a thread a worker, as those of two would wait for each other; files in their order, as long ones have few tests
 test: $(VENV)/.dev  ## install everything, then run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --ignore tests/campaign -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --ignore tests/campaign --ignore tests/test_benchmarks.py \
+	  -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev  ## style, types and import rules
 	$(BIN)/ruff check .
@@ -48,6 +49,9 @@ bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes abo
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/truncated.py
 	$(BIN)/python benchmarks/all_layers.py
+
+bench-small: $(VENV)/.dev  ## whether every benchmark still runs, each on little
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_benchmarks.py -n 2
 
 # CAMPAIGN_SEED=1000 tries others, CAMPAIGN_LOG=found.jsonl keeps the counts; it is not part of `make test`
 campaign: export CAMPAIGN_MINUTES ?= 120
