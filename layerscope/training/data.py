@@ -183,9 +183,9 @@ def encode(
     encoder: Any,
     settings: Settings,
 ) -> Lessons:
-    """Return data as a Trainer takes them: texts tokenised once, and images read once if they are few or small.
+    """Return data as a Trainer takes them: texts tokenised once, images and sounds read when a batch is made.
 
-    Other images, and sounds, are read when a batch is made.
+    Small or few images that are met in several epochs are read once, too.
     """
     task = settings.task
     seed = settings.seed
@@ -197,7 +197,9 @@ def encode(
         train, held, notes = _windows(train, held, encoder, seed)
     if classes is not None and task != TAGGING:
         digests = kept_digests(train)
-    if train.modality == held.modality == "image" and not settings.augment:
+    is_read_again = settings.epochs > 1 and settings.max_steps is None
+    is_image = train.modality == held.modality == "image"
+    if is_image and is_read_again and not settings.augment:
         parts, encoder = made_once((train.samples, held.samples), encoder)
         train, held = map(_with_samples, (train, held), parts)
     examples = []
