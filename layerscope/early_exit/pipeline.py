@@ -42,6 +42,7 @@ from layerscope.early_exit.timing import Raced, measure_costs, race_exits
 from layerscope.early_exit.validation import Validation, read_validation, record_all
 from layerscope.generation import DraftReport, draft_report
 from layerscope.generation.language_model import language_model
+from layerscope.inputs.opening import check_there
 from layerscope.models import dtype_of, parameters
 
 STATED = "no guarantee: the threshold was fixed, not calibrated"
@@ -62,6 +63,7 @@ def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
                 "`max_disagreement` calibrates the threshold and `threshold` fixes it: give one of the two"
             )
     # before the model is loaded
+    check_there(options.data)
     if options.out is not None and not draft_report.STORE.is_in(options.out):
         model_folder = STORE.folder(options.out) / MODEL
         if model_folder.exists():

@@ -79,6 +79,13 @@ def open_corpus(
     return corpus
 
 
+def check_there(data: Any) -> None:
+    """Raise `LayerscopeError` for the path of data that are not there: a model need not be loaded to say so."""
+    is_name = isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:"))
+    if isinstance(data, (str, Path)) and not is_name:
+        existing_data(data)
+
+
 def existing_data(data: str | Path) -> Path:
     """Return the path of a file or folder of data.
 

@@ -16,6 +16,7 @@ from layerscope.core.folder_lock import locked
 from layerscope.core.folders import folder_aside, own_folder, writing
 from layerscope.core.progress import reporting
 from layerscope.healing.outputs import reads_logits
+from layerscope.inputs.opening import check_there
 from layerscope.models.capture import evaluating
 from layerscope.models.loading import without_bars
 from layerscope.models.texts import readable_corpus
@@ -49,6 +50,8 @@ REACH = 4.0
 
 def run_shrink(options: ShrinkOptions) -> Shrunk:
     """Shrink a model as the options say."""
+    check_there(options.data)
+    check_there(options.heal)
     folder = own_folder(options.out, STORE.what, ABOUT)
     reporter = reporting(options.progress)
     with without_bars():

@@ -10,7 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny
+from transformers import PreTrainedModel
+from typed import refused
 
+import layerscope
 import layerscope.profiling
 from layerscope.cli import main
 
@@ -185,3 +188,15 @@ def test_what_may_not_be_read(capfd, open_folder, bert, name):
         2,
         f"layerscope: '{path}' cannot be read (Permission denied): check its permissions\n",
     )
+
+
+@pytest.mark.parametrize(
+    "verb", ["profile", "lens", "exits", "shrink", "generate", "select"]
+)
+def test_missing_data_are_told_before_a_model_is_loaded(verb, tmp_path, monkeypatch):
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", None)
+    more = {"out": tmp_path / "out"} if verb == "shrink" else {}
+    with refused("nowhere.csv' does not exist"):
+        getattr(layerscope, verb)(
+            "tiny-gpt2", data=str(tmp_path / "nowhere.csv"), progress=False, **more
+        )
