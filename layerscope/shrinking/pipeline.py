@@ -97,6 +97,7 @@ def _same_or_new(job: Job) -> None:
     about = {
         "model": job.source.name,
         "data": job.digest,
+        "heal": job.heal and job.heal.fingerprint()[:16],
         "seed": options.seed,
         "minutes": options.minutes,
         "same_space": options.same_space,

@@ -321,6 +321,8 @@ def test_a_killed_call_goes_on_and_ends_as_one_that_was_not(encoder, tmp_path):
     with pytest.raises(LayerscopeError, match="holds another call"):
         other_labels = labelled().assign(label=["yes", "no"] * 150)
         layerscope.shrink(encoder, other_labels, out=out, **options)
+    with pytest.raises(LayerscopeError, match="heal None there"):
+        layerscope.shrink(encoder, labelled(), out=out, heal=tiny.texts(9), **options)
 
 
 def test_the_command_says_no_with_offers(cli, encoder, tmp_path):
