@@ -161,18 +161,13 @@ class Reproduction(Shown):
             lambda part: self.numbers().to_csv(part, index=False),
         )
         document = self.document()
-        for plot in (
-            self.evidence.plots
-        ):  # each under its own title, as a figure stands alone in a paper
+        # a figure stands alone in a paper
+        for plot in self.evidence.plots:
             name = "layers-and-tokens"
-            title = ""
             if not isinstance(plot, TokenGrid):
                 name = plot.name
-                title = f": {plot.title}"
-            alone = replace(
-                document, sections=(Section(name, "Layers and tokens", "", (plot,)),)
-            )
-            draw([(f"{self.recipe.name}{title}", alone)], folder)
+            section = Section(name, "Layers and tokens", "", (plot,))
+            draw([(self.recipe.name, replace(document, sections=(section,)))], folder)
         write_json(folder / "result.json", self.as_dict())
         return folder
 

@@ -69,7 +69,7 @@ def config(size: float = SIZE) -> dict[str, Any]:
             "tickColor": MUTED,
             "tickSize": 3, "titlePadding": 5,
         },
-        "axisX": {"grid": False, "tickCount": 6},
+        "axisX": {"grid": False, "tickCount": 6, "labelFlush": False},
         "axisY": {"domain": False, "ticks": False, "tickCount": 5},
         "axisBand": {"grid": False, "domain": False, "ticks": False, "labelAngle": 0},
         "legend": words | {
