@@ -1,6 +1,6 @@
 """Next tokens from an early layer that is sure of them: decoding, and the evidence that few differ.
 
-A text in which layer 2 of 4 may be left from 0.9 on; "bad" is not written:
+Layer 2 of 4 may be left at a confidence of 0.9 or more; "bad" is not written:
 
     blocks 1, 2 and the head   the → food 0.95   food → was 0.97   was → bad 0.4
     blocks 3, 4 and the head                                       the, food, was → good
@@ -29,7 +29,7 @@ from layerscope.models import LayeredModel, TextEncoder, batches_of
 
 
 class NextTokenExits:
-    """Greedy decoding for `model.generate(custom_generate=…)` that takes a token from a layer at least this sure of it.
+    """Greedy decoding for `model.generate(custom_generate=…)` that takes a token from a layer that is sure of it.
 
     In a batch all texts leave, or none. `report` counts the tokens after the first as `drafted`,
     and those that left as `accepted`. Raises `LayerscopeError` for a model whose blocks or cache

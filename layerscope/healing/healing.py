@@ -140,7 +140,7 @@ def _shortened(teacher: LayeredModel) -> LayeredModel:
 
 
 def _trained(student: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the weights that learn: all but embeddings, which are the full model's still."""
+    """Return the weights that learn: all but embeddings, which stay those of the full model."""
     frozen = {id(table.weight) for table in embeddings(student)}
     for parameter in student.parameters():
         parameter.requires_grad_(id(parameter) not in frozen)

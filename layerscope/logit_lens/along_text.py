@@ -61,7 +61,7 @@ def thirds(n: int) -> list[str]:
 def at_equal_length(
     saturation: pd.DataFrame, others: Sequence[pd.DataFrame]
 ) -> pd.DataFrame:
-    """Return it with as many tokens of each text counted as the shortest of the tables counts.
+    """Return the table with as many tokens of each text `counted` as in the shortest of the tables.
 
     Thirds are those of what is left.
     """

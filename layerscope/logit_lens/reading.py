@@ -182,9 +182,9 @@ class Reading(Stored):
         return along_text.entropies(self.counted, self.grid)
 
     def beside(self, others: Sequence[Shown]) -> "Reading":
-        """Return it with as many new tokens of each text as the shortest of the readings that continued the same texts.
+        """Return it cut to as many new tokens of each text as the shortest reading that continued the same texts has.
 
-        The tokens beyond are no longer `counted`, and thirds are those of what is left.
+        Later tokens are no longer `counted`, and thirds are those of what is left.
         """
         if not self.continuations:
             return self

@@ -33,7 +33,7 @@ HOPELESS = 64
 
 
 class Measure(Protocol):
-    """Sees every layer of one batch, and says what is to be kept of it, `broken` [B] among it."""
+    """Sees every layer of one batch, and says what is to be kept of it, including `broken` [B]."""
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
         """Look at the states of one layer."""
@@ -47,7 +47,7 @@ Size = Callable[[pd.DataFrame, Job], int]
 
 
 def _bytes(plan: pd.DataFrame, job: Job) -> int:
-    """Return the size of the pooled states; similarities may keep a vector more of each original.
+    """Return the size of the pooled states; similarities may keep one more vector of each original.
 
     Of 1,000 samples at 13 layers of width 768, one vector each in float32, that is 40 MB.
     """
@@ -94,7 +94,7 @@ def shared_run(
 
 
 def _resume(path: Path, manifest: dict[str, Any], reporter: Reporter) -> None:
-    """Say what a run that was stopped has, without what is damaged."""
+    """Say what a run that was stopped has, damaged shards left out."""
     folder = RunFolder(path)
     refuse_another(path, folder.manifest, manifest)
     for name in folder.drop_damaged():

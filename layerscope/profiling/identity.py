@@ -63,7 +63,7 @@ def describe(
     text_column: str | None = None,
     label_column: str | None = None,
 ) -> dict[str, Any]:
-    """Return a run's manifest, to repeat it and know it again; model, data and columns as the user named them."""
+    """Return a run's manifest, to repeat and recognise it; model, data and columns are named as the user did."""
     model = job.model
     corpus = job.corpus
     options = job.options
@@ -97,7 +97,7 @@ def describe(
 
 
 def about_states(model: StatesModel) -> dict[str, Any]:
-    """Return what a manifest says otherwise of states that were read.
+    """Return what a manifest says differently of states that were read.
 
     They have no weights: a hash of some of them tells them from others.
     """

@@ -4,7 +4,7 @@ A row is a sample, or a view of one. Rows are sorted by length and cut into batc
 padding, batches into shards, which are computed and written whole. All that is drawn is drawn here
 by the seed, so that a run that was killed goes on to the same numbers.
 
-Of four texts of 9, 3, 8 and 4 tokens, two to a batch, whose second has one view of 5 tokens:
+Four texts of 9, 3, 8 and 4 tokens, two to a batch; the second text has one view of 5 tokens:
 
     sample view length batch shard offset
          0    0      9     0     0      0
@@ -74,7 +74,7 @@ def make_plan(job: Job) -> pd.DataFrame:
 
     sample, view, length: number in the corpus, 0 for the sample itself, tokens;
     name, label, key: of the sample; the key is a text's, by which `evaluate` finds its states;
-    copy: an exact one of an earlier sample (only where there are some);
+    copy: whether it is an exact copy of an earlier sample (only where there are some);
     batch, shard, offset: where it is computed, and its row in the shard;
     position: of a causal language model's vector for similarities;
     lens, target: token positions that the head reads, or the class it is to give a sample;

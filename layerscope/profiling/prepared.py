@@ -6,8 +6,8 @@ What each of them needs beyond a forward, found by a small one before the pass:
     valley, ablate sinks    the MLP of each block
     causal_depth            the branches of each block, if they can be identified
 
-What is missing is noted in the run, but for MLPs that are to be ablated: without any, that is an
-error. After the pass attention is computed as it was before.
+What is missing is noted in the run; only a model without any MLP to ablate is an error. After the
+pass attention is computed as it was before.
 """
 
 from collections.abc import Iterator

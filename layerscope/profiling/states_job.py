@@ -1,4 +1,4 @@
-"""A job whose states another engine wrote: what of a profile can be had without the model.
+"""A job whose states another engine wrote: the part of a profile that needs no model.
 
 The states take the place of the forwards; all that follows, from pooling to tables, is the same.
 What needs the model itself, such as views of a sample or its head, is refused or left out, and a

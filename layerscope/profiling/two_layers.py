@@ -1,4 +1,4 @@
-"""Rows of two layers each: similarities of every pair, and the way of a sample from layer to layer.
+"""Rows of two layers each: similarities of every pair, and the path of a sample from layer to layer.
 
 A similarity is measured between the layers 0 to L and the last one after its norm, each with each:
 (L + 2)² rows. Where a sample has a similarity of its own, as a cosine, a row has the mean over the

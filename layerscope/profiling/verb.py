@@ -116,14 +116,15 @@ def profile(
         lens_tokens: number of token positions read through the head, or all; auto reads all if that
             takes seconds, else a share.
         sublayers: also measure inside each block: what attention and MLP add, and the stream between.
-        ablate: sinks also measures valley in a forward without the MLP writes that make tokens massive.
+        ablate: what to leave out: sinks, to measure valley also in a forward without the MLP writes
+            that make tokens massive.
         views: augmentations of each sample, for InfoNCE, LiDAR and DiME; 0 leaves them out.
         view_samples: number of samples that get views.
         batch_size: samples per forward; by default fitted to their length.
         seed: random seed.
-        keep_states: whose pooled states to keep: all (the samples drawn), or, of data of any size
-            that are streamed, none or sample:N (N samples); metrics that are not sums over samples,
-            such as similarities and probes, use those N, or 1,000.
+        keep_states: samples whose pooled states are kept: all that are drawn; or none or sample:N (N
+            of them), for which data of any size are streamed, and metrics that are not sums over
+            samples, such as similarities and probes, use those N, or 1,000.
         store_dtype: data type of the states in the run folder.
         out: run folder, by default runs/MODEL-DATA; repeating the call resumes the run.
         progress: show progress on standard error.

@@ -1,9 +1,9 @@
-"""InfoNCE, DiME and LiDAR: how alike a layer holds a sample and its augmented views.
+"""InfoNCE, DiME and LiDAR: how close a layer keeps a sample and its augmented views.
 
 InfoNCE and DiME grow with the number of samples that are compared with each other, so values of
-different runs can be compared only where that number is one. They are means over blocks of one
-size, which the table names. Of 2,300 samples with views there are two blocks of 1,000, drawn by
-the seed; the other 300 are left out and counted. The standard error is that over the blocks.
+different runs can be compared only where that number is the same. They are means over blocks of
+equal size, which the table names. Of 2,300 samples with views there are two blocks of 1,000, drawn
+by the seed; the other 300 are left out and counted. The standard error is that over the blocks.
 
 A single block has no spread to find an error by. It is computed again without each fifth of its
 samples in turn (the jackknife), in a rough form where a metric has one.
@@ -30,7 +30,7 @@ GROUPS = 5
 
 
 def view_rows(source: Source, item: tuple[str, Column]) -> Iterator[Row]:
-    """Yield a layer's InfoNCE and DiME over blocks of one size, and its LiDAR."""
+    """Yield a layer's InfoNCE and DiME over blocks of equal size, and its LiDAR."""
     pooling, column = item
     rows = _rows_of_views(source)
     count, views = rows.shape

@@ -1,4 +1,4 @@
-"""The work of `select`: the layer to use, by which rule, with what evidence, what it wins and what it costs."""
+"""The work of `select`: the layer to use, by which rule, with what evidence, what it gains and what it costs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -191,7 +191,7 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
 
 
 def _pooling(run: Run, options: SelectOptions) -> str:
-    """Return the pooling to choose a layer of; what a run has no choice of is refused."""
+    """Return the pooling to judge layers by; raises for one that the run lacks, and for options of evaluations."""
     options.refuse(
         ("tasks", "model", "revision", "site"),
         "applies only to evaluations, and this is a run",

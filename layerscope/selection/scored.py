@@ -116,7 +116,7 @@ class Scored:
 
     @property
     def is_paired(self) -> bool:
-        """Whether differences are paired over units: two tasks have no spread worth the name."""
+        """Whether differences are paired over units: two tasks are too few for a spread."""
         fewest = {"sample": 2, "task": 3}
         return len(self.values) >= fewest[self.unit]
 

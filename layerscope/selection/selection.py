@@ -1,4 +1,4 @@
-"""What `select` returns: the layer, by which rule and evidence, what it wins and costs, and the alternatives."""
+"""What `select` returns: the layer, by which rule and evidence, what it gains and costs, and the alternatives."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +52,12 @@ class Selection(Stored):
     as shipped. `rule` names what chose it, `why` explains it in a sentence. `gain` is its score
     less that of the baseline, in the scores' own units, with the standard error `gain_error`; None
     without scores. Both are of `apart`, units that had no part in choosing, where there are enough
-    of them, a gain over folds less what luck adds to one that is chosen.
-    `basis` says how much was judged, `lacking` what is missing where that is too little to
-    choose by. `layers` are all layers; `baseline`
-    is the model as shipped, or what `baseline_name` says where that was not scored; `best` the
-    layer of the highest score. `source` is what `truncate` takes, empty where there is no model,
-    `measured` on what the costs are, `sites` where the model can be taken, `part` the one of its
-    stacks of blocks, where it has several.
+    of them; a gain over folds is reduced by what luck adds to a chosen layer. `basis` says how much
+    was judged, `lacking` what is missing where that is too little to choose by. `layers` are all
+    layers; `baseline` is the model as shipped, or what `baseline_name` says where that was not
+    scored; `best` is the layer of the highest score. `source` is what `truncate` takes, empty where
+    there is no model; `measured` names the machine and data of the costs; `sites` says where layers
+    can be read, `part` which stack of blocks it is, where the model has several.
 
     >>> selection = layerscope.select("scores.csv", model="small", cost=False, progress=False)
     >>> selection.layer, selection.depth, round(selection.gain, 2)

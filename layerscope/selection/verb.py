@@ -58,16 +58,16 @@ def select(
     the choice is the best layer where it is measurably better than the model as shipped: by more
     than 1.96 standard errors of the difference, paired over samples or over three or more tasks.
     Else the model as shipped is kept, and the shallowest layer that does not differ measurably is
-    offered below. The gain is expected from folds, or from tasks if there are three, that had no
-    part in choosing. Nothing is chosen from fewer than 50 judged samples, or from less than half of
-    all. Without scores the model as shipped is kept, or with a budget the deepest layer within it;
-    of a language model, which nobody trained to embed, it is the layer at 80 % of the depth. Layer
-    0 is not a candidate.
+    offered below. The gain is estimated on folds, or on tasks if there are three, that had no part
+    in choosing. Nothing is chosen from fewer than 50 judged samples, or from less than half of all.
+    Without scores the model as shipped is kept, or with a budget the deepest layer within it; a
+    language model that was not trained to embed ends at 80 % of its depth. Layer 0 is not a
+    candidate.
 
     With `drop`, that many blocks are chosen in three ways: by repeatedly removing the one that costs
     least, by how little a block turns its input (ShortGPT), and as the last ones. Half of the
-    samples choose; the others show what the model loses by each choice: loss of the next token,
-    divergence of its predictions, or angle of the vector it serves.
+    samples choose; the others show what the model loses by each choice: in the loss of the next
+    token, the divergence of its predictions, or the angle of the vector it serves.
 
     Args:
         given: folder of a run or an evaluation, or CSV of scores; with `data` also a model, which is
@@ -80,11 +80,11 @@ def select(
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
         max_ms: largest acceptable time per sample, in milliseconds, measured on this machine in
             batches of 8 texts as long as those of the run or evaluation are on average.
-        min_speedup: how many times as fast as the full model at least, such as 2.
+        min_speedup: smallest speed-up over the full model, such as 2 for twice as fast.
         max_mb: largest acceptable size of the weights, in megabytes.
         drop: number of blocks to leave out; runs the model on the run's samples.
-        data: samples to profile a model on, in any form that `profile` reads; of a run the samples
-            for drop, by default its own.
+        data: samples to profile a model on, in any form that `profile` reads; with a run, the
+            samples for drop, by default its own.
         text_column: column of the texts of data, if a model is given.
         label_column: column of the labels of data, if a model is given.
         seed: random seed.

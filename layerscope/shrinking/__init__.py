@@ -1,4 +1,4 @@
-"""From a model, data and a budget to a smaller model: a page that calls the other rooms."""
+"""From a model, data and a budget to a smaller model; the other packages do the work."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What the first 1, 2, … blocks of a model know of a task: one pass over the texts for all, kept as an evaluation."""
+"""How the first 1, 2, … blocks of a model do on a task: one pass over the texts for all, kept as an evaluation."""
 
 import hashlib
 from functools import cached_property

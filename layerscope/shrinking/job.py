@@ -1,4 +1,4 @@
-"""One shrinking: what is shrunk, what judges it, where, within which budget; and what its phases keep."""
+"""One shrinking: what is shrunk, what judges it, its folder and budget, and the results that its phases keep."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -64,7 +64,7 @@ class Job:
 
     @cached_property
     def digest(self) -> str:
-        """What the samples and what is known of each are recognised by, 16 hex digits."""
+        """Digest of the samples and their labels or scores, 16 hex digits."""
         digest = hashlib.sha256(self.task.truth.tobytes())
         samples = self.task.texts(LEARN)
         for index in range(len(samples)):
@@ -72,7 +72,7 @@ class Job:
         return digest.hexdigest()[:16]
 
     def phase(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what a phase found: as it was kept, or made now and kept."""
+        """Return the result of a phase: the one that is kept, or one that is made now and kept."""
         path = self.folder / WORK / f"{name}.json"
         if not path.is_file():
             write_json(path, make())

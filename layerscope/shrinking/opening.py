@@ -67,7 +67,7 @@ def task_of(
 
 
 def unknown_share(task: Task, most: int) -> float:
-    """Return the share of the tokens of some texts that a model's tokenizer does not know; 0 where it reads others."""
+    """Return the share of some texts' tokens that the model's tokenizer does not know; 0 if it reads no plain texts."""
     encoder = task.full.encoder
     if not isinstance(encoder, TextEncoder) or task.full.reads_pairs:
         return 0.0

@@ -92,7 +92,7 @@ def run_shrink(options: ShrinkOptions) -> Shrunk:
 
 
 def _same_or_new(job: Job) -> None:
-    """Write what the folder is of; raise where it is of something else."""
+    """Record which call the folder belongs to; raise where it belongs to another."""
     options = job.options
     about = {
         "model": job.source.name,
@@ -130,7 +130,7 @@ def _add_origin(job: Job) -> None:
 
 
 def _shrunk(job: Job) -> Shrunk:
-    """Try depths, the one first that is likely to be the smallest within the budget, and judge the first that is."""
+    """Try depths, the likely smallest within the budget first, and judge the first that is within it."""
     depth = job.source.model.stack.depth
     offers = _priced(job)
     allowed = [
@@ -148,9 +148,9 @@ def _shrunk(job: Job) -> Shrunk:
 def loses_at_most(points: float, offer: Offer) -> bool:
     """Return whether an offer's loss, as far as the samples that choose can tell, is within the budget.
 
-    The fewest blocks that pass are tried first, and so those pass that were lucky: `CAUTION` of the
-    standard error counts against them. With all of it a few hundred samples never find a model, and
-    without any of it what is found loses more than the budget on the average.
+    The fewest blocks are tried first, so the first that pass tend to be lucky: `CAUTION` times the
+    standard error is added to their loss. With the whole error a few hundred samples never find a
+    model; without any, the model loses more than the budget on average.
     """
     return offer.loss + CAUTION * offer.error <= points
 

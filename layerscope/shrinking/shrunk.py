@@ -60,12 +60,12 @@ class Shrunk(Stored):
 
     `kept` are its blocks, counted from 1, of `depth`. `loss` in points and its standard error
     `error` are those of the model that was written, on `samples` held out, against the full model's
-    score `full_score`, paired by sample; `measure` says of what, and `cut_loss` is the loss before
-    healing. `speedup` and `megabytes` are measured, `load` is the line that loads it. `recall` is
-    the share of a held-out sample's ten nearest neighbours among the other samples that its new
-    vector finds in an index of the full model's vectors, None of models without vectors; where
-    `same_space` was wanted, a linear map may lead there (`mapped`). Where `met` is False nothing
-    was within the budget, and there is no model. `offers` are the depths that were tried or priced.
+    score `full_score`, paired by sample; `measure` names that score, and `cut_loss` is the loss
+    before healing. `speedup` and `megabytes` are measured, `load` is the line of code that loads the
+    model. `recall` is the share of a held-out sample's ten nearest neighbours that its new vector
+    finds in an index of the full model's vectors, None for models without vectors; with `same_space`
+    the new vectors may have gone through a linear map (`mapped`). Where `met` is False nothing was
+    within the budget, and there is no model. `offers` are the depths that were tried or priced.
 
     >>> budget = {"max_loss": 100, "minutes": 0}
     >>> shrunk = layerscope.shrink("tiny-bert", "tickets.csv", out="shrunk", progress=False, **budget)

@@ -75,7 +75,7 @@ class Trial:
 
 
 def room_of(job: Job, offer: Offer) -> Path:
-    """Return the folder of the models of as many blocks."""
+    """Return the folder of the models with as many blocks as the offer."""
     return job.folder / WORK / f"blocks-{len(offer.kept)}"
 
 

@@ -33,16 +33,16 @@ def shrink(
     """Make a model smaller within a budget: a standard checkpoint, healed, and judged on held-out data.
 
     Blocks that matter least are left out: those without which the full model's outputs change
-    least, or the last ones, whichever lose less on your data. What is left learns from the full
-    model to give what that gives. A quarter of the data is held out before anything else happens, and judges the model
-    that was written. Repeating the call resumes it.
+    least, or the last ones, whichever lose less on your data. What is left learns to give the full
+    model's outputs again. A quarter of the data is held out before anything else happens, and
+    judges the checkpoint that was written. Repeating the call resumes it.
 
-    The loss is in points, hundredths of the score: the accuracy of a linear probe where the data
-    have labels (of a classifier, that of its predictions), R² of a ridge probe where these are
-    numbers, Spearman's correlation where they are pairs of texts with a score, and agreement with
-    the full model where they are samples alone: the cosine of the vectors, or the share of equal
-    predictions. Of a language model it is the loss of the next token, in hundredths of a nat, about
-    the percent by which perplexity rises.
+    The loss is in points, hundredths of the score. With labels the score is the accuracy of a
+    linear probe (of a classifier, that of its predictions), or R² of a ridge probe if they are
+    numbers. With pairs of texts and scores it is Spearman's correlation. With samples alone it is
+    agreement with the full model: the cosine of the vectors, or the share of equal predictions. For
+    a language model the loss is that of the next token, in hundredths of a nat, which is about the
+    percent by which perplexity rises.
 
     Args:
         model: hub name, local folder, or minilm.
@@ -55,9 +55,9 @@ def shrink(
         max_mb: largest size of the weights, in megabytes.
         heal: more samples without labels to learn from, beside those of the data.
         minutes: minutes of healing for each depth that is tried and loses something; 0 heals nothing.
-        same_space: keep an index of the full model's vectors usable: of what was healed, with and
-            without a linear map to the full model's vectors, the one is kept that finds more of a
-            sample's ten nearest neighbours in it.
+        same_space: keep an index of the full model's vectors usable: what was healed is kept with or
+            without a linear map to the full model's vectors, whichever finds more of a sample's ten
+            nearest neighbours in the index.
         text_column: column of the texts; by default the one with a usual name, such as text.
         label_column: column of the labels; by default the one with a usual name, such as label.
         samples: number of samples, drawn with the seed; by default all.
