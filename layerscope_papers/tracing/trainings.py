@@ -127,7 +127,7 @@ def shared_classifier(bench: Bench) -> Evidence:
 
 def _separate(setup: Vision) -> list[Kind]:
     return [
-        Kind("standard", depth=setup.depth * quarters // 4, most=6)
+        Kind("standard", depth=setup.depth * quarters // 4)
         for quarters in SHARES.values()
     ]
 
@@ -168,7 +168,7 @@ def effective_depth(bench: Bench) -> Evidence:
             100 * float(curve.iloc[-1]) for curve in bench.training_accuracy(kind)
         ]
         cut = [100 * float(curve.loc[kind.depth]) for curve in learnt["aligned"]]
-        intervals[name] = paired(cut[: len(separate)], separate)
+        intervals[name] = paired(cut, separate)
         if mean(separate).value > FITTED:
             inapplicable[name] = NOTHING_TO_GAIN
         title = f"training accuracy of a separate model of {count(kind.depth or 0, 'layer')} [%]"
