@@ -279,7 +279,9 @@ def cosine_regulariser(bench: Bench) -> Evidence:
     kinds={"linear": ALIGNED, "uniform": UNIFORM, "linear, always aligned": ALWAYS},
 )
 def linear_weights(bench: Bench) -> Evidence:
-    """Compare the last layer's accuracy under both weights, and show it without alternating."""
+    """Compare the accuracy of shallow layers and of the last under both weights, and show it without alternating."""
+    uniform = bench.gains(UNIFORM, ALIGNED, ACCURACY)
+    shallow = [float(curve.iloc[: len(curve) // 2].mean()) for curve in uniform]
     linear, always = (
         at_last(bench.gains(ALIGNED, rival, ACCURACY)) for rival in (UNIFORM, ALWAYS)
     )
@@ -287,7 +289,7 @@ def linear_weights(bench: Bench) -> Evidence:
         "accuracy at the last layer, alternating minus always aligned [points]"
     )
     return Evidence(
-        {"last": linear},
+        {"shallow": mean(shallow), "last": linear},
         [Number.of(alternating, always)],
         [bench.chart("Accuracy by layer", ACCURACY)],
     )

@@ -52,11 +52,7 @@ KINDS = dict.fromkeys((*SHIFTS, SOURCE), "layer_accuracy")
 KINDS |= dict.fromkeys(TASKS, "linear_probe")
 """What is measured: the head's accuracy on other images, a probe's on another task."""
 NAMES = dict(
-    zip(
-        KINDS,
-        ("noise", "contrast", "shift", "source", "parity", "turn"),
-        strict=True,
-    )
+    zip((*SHIFTS, SOURCE), ("noise", "contrast", "shift", "source"), strict=True)
 )
 """What the claims are called."""
 
@@ -118,13 +114,18 @@ def transfer(bench: Bench) -> Evidence:
             for name, training in BOTH.items()
         }
         gains = list(map(sub, curves["aligned"], curves["standard"]))
-        intervals[NAMES[kind]] = before_last(gains)
-        title = f"{'Linear probe, ' if kind in TASKS else 'Accuracy on images '}{kind}"
+        title = f"Accuracy on images {kind}"
+        if kind in TASKS:
+            title = f"Linear probe, {kind}"
+            earlier = f"{title}: gain before the last layer [points]"
+            numbers.append(Number.of(earlier, before_last(gains)))
+        else:
+            intervals[NAMES[kind]] = before_last(gains)
         plots.append(drawing.mean_chart(title, "%", curves))
         numbers.append(
             Number.of(f"{title}: gain at the last layer [points]", at_last(gains))
         )
-    missing = {NAMES[kind] for kind in KINDS} - set(intervals)
+    missing = {*NAMES.values()} - set(intervals)
     return Evidence(
         intervals | dict.fromkeys(missing, mean([])),
         numbers,

@@ -190,7 +190,7 @@ def exits(speed, lost, last):
 
 UP, DOWN = rising(0.1, 1.0), rising(1.0, 0.1)
 BETTER = {**GOOD, "cosine_similarity": rising(0.8, 1.0)}
-WORSE = {**GOOD, "layer_accuracy": rising(0.9, 0.9)}
+FLAT = {**GOOD, "layer_accuracy": rising(0.95, 0.95)}
 POOR = {**BAD, "layer_accuracy": rising(0.2, 0.9)}
 LITTLE = {**BAD, "layer_accuracy": rising(0.3, 0.97)}
 ZIGZAG = rising(0.2, 0.9) - 0.1 * (np.arange(DEPTH) % 2)
@@ -231,8 +231,8 @@ JUDGED = {
         by_objective(standard=BAD, cosine=GOOD, cka=GOOD, aligned=LITTLE),
     ),
     "T-fig15": (
-        trained(has("weights", "uniform"), WORSE, GOOD),
-        trained(has("weights", "uniform"), GOOD, WORSE),
+        trained(has("weights", "uniform"), FLAT, GOOD),
+        trained(has("weights", "uniform"), GOOD, FLAT),
     ),
     "T-fig16": (trained(aligned), trained(standard)),
     "T-fig17": (
