@@ -323,7 +323,7 @@ STANDARD, ALIGNED = Kind("standard"), Kind("aligned", (("schedule", "alternate")
 ALWAYS = Kind("aligned", (("schedule", "always"),), most=4)
 UNIFORM = Kind("aligned", (("schedule", "alternate"), ("weights", "uniform")))
 CLASSIFIERS = Kind("classifiers", (("schedule", "alternate"),))
-DISTILLED = Kind("classifiers", (("schedule", "alternate"), ("distillation", 1.0)))
+DISTILLED = Kind("aligned", (("schedule", "alternate"), ("distillation", 1.0)))
 BOTH = {"standard": STANDARD, "aligned": ALIGNED}
 """The two trainings that most claims compare."""
 COSINE, CKA = (

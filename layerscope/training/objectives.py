@@ -26,7 +26,8 @@ class Objective:
 
     "standard" is the model's own loss at the last layer; "aligned" the shared head at every exit;
     "cosine" and "cka" the last layer's loss and `beta` times the distance of the others to it;
-    "classifiers" a head for each exit, with `distillation` from the last. `schedule` "alternate"
+    "classifiers" a head for each exit. `distillation` from the last exit goes with "aligned" and
+    "classifiers". `schedule` "alternate"
     takes the model's own loss in odd optimiser steps, counted from 1, and this one in even ones;
     "always" takes this one in every step.
 
@@ -46,9 +47,9 @@ class Objective:
         OneOf(get_args(Schedule)).take("schedule", self.schedule)
         Number(0).take("beta", self.beta)
         Number(0).take("distillation", self.distillation)
-        if self.distillation and self.name != "classifiers":
+        if self.distillation and self.name not in ("aligned", "classifiers"):
             raise LayerscopeError(
-                f"the objective {self.name!r} has no distillation: leave it out, or try `objective='classifiers'`"
+                f"the objective {self.name!r} has no distillation: leave it out, or try `objective='aligned'`"
             )
 
     def trains_exits(self, step: int) -> bool:
@@ -71,10 +72,10 @@ class Objective:
         `heads` are those of all exits but the last, for the objective "classifiers".
         """
         options |= {"weights": plain_weights(layers, self.weights), "layers": layers}
-        if self.name == "aligned":
+        if self.name == "aligned" and not self.distillation:
             return aligned_loss(states, labels, head, **options)
-        if self.name == "classifiers":
-            every = [*heads, head]
+        if self.name in ("aligned", "classifiers"):
+            every = [*(heads or [head] * (len(states) - 1)), head]
             return classifiers_loss(
                 states, labels, every, distillation=self.distillation, **options
             )

@@ -62,8 +62,8 @@ class Settings:
         dims: numbers of leading dimensions that sentence embeddings of every layer learn to work
             with alone, such as 32,64,128.
         beta: weight of the cosine or CKA regulariser.
-        distillation: weight of distillation from the last exit; only with the objective
-            classifiers.
+        distillation: weight of distillation from the last exit; only with the objectives aligned
+            and classifiers.
         head: head to train: mean (a linear head over the mean of the tokens), own (the model's),
             new (the model's, from random weights); auto is mean for text encoders without a trained
             head.

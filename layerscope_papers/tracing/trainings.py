@@ -330,9 +330,9 @@ def _gains(bench: Bench, **compared: tuple[Kind, Kind]) -> Evidence:
     kinds={
         "aligned": ALIGNED,
         "classifiers": CLASSIFIERS,
-        "classifiers, distilled": DISTILLED,
+        "aligned, distilled": DISTILLED,
     },
 )
 def distillation(bench: Bench) -> Evidence:
-    """Compare one shared classifier with a classifier per layer that learns from the last one's predictions."""
-    return _gains(bench, distilled=(ALIGNED, DISTILLED))
+    """Compare the aligned loss with and without a divergence from the last layer's predictions."""
+    return _gains(bench, distilled=(DISTILLED, ALIGNED))

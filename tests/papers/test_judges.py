@@ -243,7 +243,7 @@ JUDGED = {
         by_objective(standard=BAD, cosine=LITTLE, cka=LITTLE, aligned=GOOD),
         by_objective(standard=BAD, cosine=BAD, aligned=LITTLE, cka=GOOD),
     ),
-    "T-kl": (World(lambda model: GOOD), trained(aligned, BAD, GOOD)),
+    "T-kl": (World(lambda model: GOOD), trained(has("distillation", 1.0), GOOD, BAD)),
     "T-thm2": (
         on_states(LINE, label_probability=rising(0.2, 0.9)),
         on_states(LINE, label_probability=rising(0.9, 0.2)),

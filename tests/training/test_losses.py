@@ -13,6 +13,7 @@ from layerscope.training import (
     loss as loss_module,
 )
 from layerscope.training.objectives import (
+    Objective,
     classifiers_loss,
     linear_cka,
     mean_cosine,
@@ -126,6 +127,12 @@ def test_a_head_for_each_layer_with_and_without_distillation(distillation):
     )
     weights = [parameter for head in case.heads for parameter in head.parameters()]
     same(found, wanted, [*case.states, *weights])
+    shared = classifiers_loss(
+        case.states, case.labels, [case.head] * 3, distillation=distillation
+    )
+    objective = Objective(distillation=distillation)
+    found = objective.loss(case.states, case.labels, case.head, (1, 2, 3))
+    same(found, shared, [*case.states, *case.head.parameters()])
     with refused("3 exits and 2 heads"):
         classifiers_loss(case.states, case.labels, case.heads[:2])
 

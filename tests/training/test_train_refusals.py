@@ -45,8 +45,8 @@ NO_LABELS = ("has no labels, which classification learns from: name their column
              "text itself with --task causal-lm")  # fmt: skip
 CASES = {
     "bert texts.csv --layers 1,9": "exits [1, 9]: give increasing layers from 1 to 3, at least one",
-    "bert texts.csv --distillation 0.5":
-        "the objective 'aligned' has no distillation: leave it out, or try --objective classifiers",
+    "bert texts.csv --objective cka --distillation 0.5":
+        "the objective 'cka' has no distillation: leave it out, or try --objective aligned",
     "bert texts.csv --augment": "--augment crops and turns images, and classification reads none: leave it out",
     "bert texts.csv --dims 8": "--dims are those of sentence embeddings, and classification makes none: leave it out",
     "bert texts.csv --max-length 1":
