@@ -185,7 +185,8 @@ def test_the_list(cli):
 
 
 def test_a_claim_about_training_from_nothing_and_again(tmp_path, monkeypatch):
-    small = replace(vision.SMALL, depth=2, width=16, heads=2, epochs=0.05, seeds=3)
+    shape = {"depth": 2, "width": 16, "heads": 2, "shifted": False}
+    small = replace(vision.SMALL, epochs=0.5, seeds=3, **shape)
     recipe = replace(catalogue.recipes()["T-fig16"], scales={"small": small})
     monkeypatch.setattr(catalogue, "recipes", lambda: {"T-fig16": recipe})
     made = []
