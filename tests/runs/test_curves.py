@@ -1,10 +1,12 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from layerscope.runs.curves import curves, panels
 from layerscope.runs.findings import findings
+from layerscope.runs.why import Fall, fall_of
 from layerscope.show.numbers import error, number
 
 
@@ -105,3 +107,16 @@ def test_without_a_finite_or_a_differing_value_no_layer_stands_out(written, by_l
         "lidar": 2,
     }
     assert findings(run) == []
+
+
+@pytest.mark.parametrize(
+    "final, fall",
+    [(None, Fall(1, 1, 1, 1.0)), (4.0, Fall(3, 1, 3, 3.0)), (2.5, Fall(3, 3, 3, 1.5))],
+)
+def test_a_valley_lies_between_shoulders_of_which_the_final_norm_may_be_one(
+    final, fall
+):
+    curve = SimpleNamespace(
+        values=np.array([5.0, 1.5, 2.5, 1.0]), layers=(0, 1, 2, 3), final=final
+    )
+    assert fall_of(curve) == fall
