@@ -268,6 +268,7 @@ def cosine_regulariser(bench: Bench) -> Evidence:
     return Evidence(
         {
             "aligned": before_last(bench.gains(ALIGNED, COSINE, ACCURACY)),
+            "cosine": before_last(bench.gains(ALIGNED, COSINE, "cosine_similarity")),
             "share": mean(list(map(truediv, regularised, aligned))),
         },
         plots=[bench.chart("Accuracy by layer", ACCURACY)],
