@@ -78,6 +78,18 @@ def test_labels_that_are_none_are_told_and_the_rest_goes_on(told, bert, tmp_path
     assert sorted(found) == sorted(guesses + [line.format(PROBE) for line in lines])
 
 
+def test_of_drawn_samples_more_may_be_drawn(told, bert, tmp_path):
+    path = tmp_path / "data.csv"
+    rows = [f"w{i} w1 w2,{'ab'[i % 2]}" for i in range(20)]
+    path.write_text("\n".join(["text,label", *rows]))
+    (line,) = (
+        line
+        for line in told(bert, path, "--views", 0, "--samples", 4)
+        if "probed" in line
+    )
+    assert line.endswith("(take more --samples or label more)")
+
+
 def test_a_named_label_column_of_no_classes_is_refused(refusal, bert, tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "w1", "score": [1]}\n{"text": "w2", "score": [2]}\n')
