@@ -3,13 +3,17 @@
 import io
 import math
 
+import pytest
 from rich.console import Console
 
 from layerscope.show.document import (
     Column,
     Document,
     Facts,
+    Head,
+    Prediction,
     Table,
+    TokenGrid,
     columns,
     row,
 )
@@ -105,3 +109,14 @@ def test_sentences_in_a_column_wrap():
 
 def test_a_share_is_shown_in_percent():
     assert [*map(percent, (0.123, math.nan))] == ["12.3 %", "–"]
+
+
+@pytest.mark.parametrize(
+    "title, text, line",
+    [("s1", "good", "s1: good"), ("s1", "", "s1"), ("", "good", "good")],
+)
+def test_a_grid_stands_below_its_title_and_text(title, text, line):
+    cell = Prediction("food", 0.5, (), settles=False)
+    rows = ((Head("1"), (cell,)),)
+    grid = TokenGrid(title, text, "", "layer", (Head("good"),), rows)
+    assert line in map(str.strip, printed(grid).splitlines())
