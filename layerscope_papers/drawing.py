@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.show import Axis, Bars, Chart, HeatMap, Series
-from layerscope_papers.recipe import Interval
+from layerscope_papers.intervals import Interval
 
 PERCENTILES = (5, 25, 50, 75, 95)
 

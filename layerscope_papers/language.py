@@ -13,7 +13,7 @@ from layerscope import metrics
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.runs import Run, open_run
 from layerscope_papers.assets import Asset, Assets, Cost
-from layerscope_papers.recipe import Interval, mean
+from layerscope_papers.intervals import Interval, mean
 
 Options = tuple[tuple[str, Any], ...]
 ENTROPY = "prompt_entropy"

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from layerscope.show import EMPTY, Cell, Column, Sentences, Table, words
-from layerscope_papers.recipe import PAPERS, Claim, Interval, Number, Printed
+from layerscope_papers.intervals import Interval
+from layerscope_papers.recipe import PAPERS, Claim, Number, Printed
 from layerscope_papers.verdicts import WORDS, Verdict, Word
 
 

@@ -5,7 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from layerscope_papers.recipe import FEWEST, LEVEL, Claim, Interval
+from layerscope_papers.intervals import FEWEST, LEVEL, Interval
+from layerscope_papers.recipe import Claim
 
 Word = Literal["held", "did not hold", "not decided", "not applicable"]
 WORDS: tuple[Word, ...] = ("held", "did not hold", "not decided", "not applicable")

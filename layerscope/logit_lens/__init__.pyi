@@ -1,2 +1,3 @@
-from .reading import Reading as Reading, grids as grids, open_reading as open_reading
+from .document import grids as grids
+from .reading import Reading as Reading, open_reading as open_reading
 from .verb import lens as lens

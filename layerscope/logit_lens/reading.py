@@ -1,4 +1,4 @@
-"""What the verb `lens` returns: the grid of predictions, from which layer on each stays, and how both are shown.
+"""What the verb `lens` returns: the grid of predictions, and from which layer on each stays.
 
 A prediction *settles* at the layer from which on the likeliest answer never changes again. Of a
 position where layers 0 to 4 give "a", "the", "a", "the" and "the", that is layer 3. The summary is
@@ -6,9 +6,8 @@ the mean of these layers over all positions, and how many settle before the last
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,23 +15,8 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core import Store, count
-from layerscope.logit_lens import along_text, fidelity
-from layerscope.metrics.saturation_layer import SATURATED
-from layerscope.show.document import (
-    Column,
-    Document,
-    Head,
-    Part,
-    Prediction,
-    Section,
-    Sentences,
-    Table,
-    TokenGrid,
-)
+from layerscope.logit_lens import along_text
 from layerscope.show.notebook import Shown
-from layerscope.show.numbers import chance
-from layerscope.show.plain import plain
-from layerscope.show.plots import Axis, Chart, Meaning
 from layerscope.show.pushed import Stored
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
@@ -59,27 +43,6 @@ STORE = Store(
         "grid": GRID,
     },
     "csv",
-)
-
-SHOWN = 8
-"""Samples whose grids are drawn; the curve is of all."""
-ROWS = 64
-"""Samples of a classifier that are shown."""
-LONG = 300
-"""Characters of a sample that name its row."""
-SIGNS = str.maketrans({" ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"})
-LEGENDS: dict[Kind, str] = {
-    "next": "Each column is a token of the text; below it, what each layer predicts next.",
-    "masked": "Each column is a masked token; below it, what each layer would put there.",
-    "itself": "No token is masked: below each one is what each layer reads in its place.",
-    "tag": "Each column is a token; below it, the tag each layer would give it.",
-    "class": "Each row is a sample; beside it, the class each layer would give it.",
-}
-FROM_1 = "Layer 0 does not count: no block has run there."
-SETTLED = f"The share of predictions whose most probable answer never changes again, by layer. {FROM_1}"
-HEAD = (
-    "Each layer's states go through all that the model runs after its last block; those of the last layer, final, give "
-    "the model's own predictions."
 )
 
 
@@ -115,6 +78,7 @@ class Reading(Stored):
     """
 
     STORE = STORE
+    DOCUMENT = "layerscope.logit_lens.document"
 
     model: str
     part: str
@@ -204,60 +168,6 @@ class Reading(Stored):
         )
         return replace(self, saturation=cut, notes=(*self.notes, note))
 
-    def document(self) -> Document:
-        """Return the reading as it is shown: a grid of predictions for each sample, and where they settle."""
-        title = [self.model]
-        facts = [f"{self.depth} layers"]
-        if self.part != "model":
-            facts.append(self.part)
-        what = "new tokens" if self.continuations else "predictions"
-        total = f"{len(self.counted):,} {what}"
-        drawn = tuple(grids(self))
-        settled = self._settled(total)
-        along = along_text.section(self.parts, self.entropy, self.depth)
-        reasons = [*along_text.findings(self.counted)]
-        sections = list[Section]()
-        tables = [*along_text.tables(self.parts, self.entropy), settled]
-        if self.tuned is not None:
-            facts.append("tuned lens")
-            reasons.append(fidelity.verdict(self.tuned))
-            sections.append(fidelity.section(self.tuned))
-            tables.insert(0, fidelity.table(self.tuned))
-        curve = (_curve(self, total), settled)
-        averages = Section("settled", "Where predictions settle", SETTLED, curve), along
-        predictions = Section("lens", "What each layer would predict", "", drawn)
-        lead: tuple[Part, ...] = drawn
-        if self.data is None:
-            sections += (predictions, *averages)
-        else:
-            title.append(self.data)
-            facts.append(f"{len(self.samples):,} samples of {self.data}")
-            lead = (*tables,)
-            sections += (*averages, predictions)
-        notes = Sentences("Noted on the way:", self.notes), Sentences("", (HEAD,))
-        return Document(
-            self.summary,
-            title=(*title,),
-            facts=(*facts,),
-            reasons=(*reasons,),
-            parts=(*drawn, *tables),
-            lead=lead,
-            sections=(*sections,),
-            details=notes,
-            kind="readings",
-            depth=self.depth,
-        )
-
-    def _settled(self, total: str) -> Table:
-        columns = (
-            Column("layer", field="layer"),
-            Column("settled", field="share", form="{:.0%}".format),
-        )
-        title = f"Settled by layer (of {total})"
-        return Table.of(
-            self.cumulative, columns, title, legend=(FROM_1,), name="settled-by-layer"
-        )
-
     def save(self, folder: str | Path) -> Path:
         """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""
         facts, frames = self._parts()
@@ -300,110 +210,3 @@ def open_reading(folder: str | Path) -> Reading:
     True
     """
     return Reading.opened(folder)
-
-
-def visible(text: str) -> str:
-    """Return a token with its spaces and line ends to be seen, and what would steer a terminal spelt out.
-
-    >>> visible(" the end")
-    '␣the␣end'
-    """
-    return plain(text.translate(SIGNS))
-
-
-def _curve(reading: Reading, total: str) -> Chart:
-    """Return the share of predictions that have settled, by layer."""
-    shares = zip(reading.cumulative["layer"], reading.cumulative["share"], strict=True)
-    return Chart.of(
-        reading.cumulative,
-        ("layer", Axis("layer", whole=True, depth=reading.depth)),
-        ("share", Axis(f"% of {total}", range=(-3.0, 103.0), scale=100.0)),
-        title="Settled by layer",
-        summary=", ".join(f"{layer}: {chance(share)}" for layer, share in shares),
-        about=Meaning(SATURATED.meaning, SATURATED.direction, SATURATED.source),
-        unit="%",
-        name="lens_saturation",
-        overlaid=True,
-    )
-
-
-def grids(reading: Reading) -> list[TokenGrid]:
-    """Return a grid for each of the first samples, layers below each other; of a classifier one for all, beside."""
-    layers = [*map(Head, map(str, range(reading.depth)))]
-    layers.append(Head(f"{reading.depth} final"))
-    if reading.kind == "class":
-        return [_samples(reading, layers)]
-    shown = range(min(SHOWN, len(reading.samples)))
-    return [_tokens(reading, i, layers) for i in shown]
-
-
-def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
-    """Return the grid of one text: a column for each token that is read, a row for each layer."""
-    name = reading.samples[i]
-    grid = reading.grid[reading.grid["sample"] == name]
-    settled = reading.saturation[reading.saturation["sample"] == name]
-    tokens = settled["token"].map(visible)
-    columns = map(Head, tokens, settled["position"].map(str), settled["generated"])
-    foot = [("settles", (*settled["layer"].map(str),))]
-    if reading.kind == "next" and settled["truth"].notna().any():
-        foot.append(("next", (*settled["truth"].fillna("").map(visible),)))
-    title = continuation = ""
-    if reading.data is not None:
-        title = plain(f"sample {name}" if name.isdigit() else name)
-    if reading.continuations:
-        continuation = plain(reading.continuations[i])
-    return TokenGrid(
-        title,
-        plain(reading.texts[i]),
-        continuation,
-        "layer",
-        (*columns,),
-        tuple(zip(layers, _cells(grid, settled, visible), strict=True)),
-        (*foot,),
-        legend="" if i else LEGENDS[reading.kind],
-    )
-
-
-def _samples(reading: Reading, layers: list[Head]) -> TokenGrid:
-    """Return the grid of a classifier: a row for each of the first samples, a column for each layer."""
-    total = len(reading.samples)
-    shown = reading.saturation.iloc[:ROWS]
-    per_sample = len(layers) * reading.top
-    rows = []
-    for i, text in enumerate(reading.texts[:ROWS]):
-        grid = reading.grid.iloc[i * per_sample : (i + 1) * per_sample]
-        cells = _cells(grid, shown.iloc[i : i + 1], plain)
-        rows.append((Head(plain(text[:LONG])), (*chain(*cells),)))
-    facts = [("settles", (*shown["layer"].map(str),))]
-    if shown["truth"].notna().any():
-        facts.insert(0, ("label", (*shown["truth"].map(str).map(plain),)))
-    title = f"the first {ROWS} of {total:,} samples" if total > ROWS else ""
-    return TokenGrid(
-        title,
-        "",
-        "",
-        "sample",
-        (*layers,),
-        (*rows,),
-        facts=(*facts,),
-        legend=LEGENDS[reading.kind],
-    )
-
-
-def _cells(
-    grid: pd.DataFrame, settled: pd.DataFrame, shown: Callable[[str], str]
-) -> list[tuple[Prediction, ...]]:
-    """Return the cells of one sample, a row for each layer."""
-    top = int(grid["rank"].max())
-    rows = list[tuple[Prediction, ...]]()
-    likely = [*zip(grid["prediction"].map(shown), grid["probability"], strict=True)]
-    start = 0
-    while start < len(likely):
-        layer = len(rows)
-        cells = []
-        for first in settled["layer"]:
-            best = likely[start : start + top]
-            cells.append(Prediction(*best[0], (*best,), layer == first))
-            start += top
-        rows.append((*cells,))
-    return rows

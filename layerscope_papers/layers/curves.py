@@ -19,7 +19,8 @@ import pandas as pd
 from layerscope.show import Chart
 from layerscope_papers import drawing, released
 from layerscope_papers.assets import Assets
-from layerscope_papers.recipe import FEWEST, Evidence, Number, mean, recipe, slope
+from layerscope_papers.intervals import FEWEST, mean, slope
+from layerscope_papers.recipe import Evidence, Number, recipe
 
 BIDIRECTIONAL = ("bert-base", "bert-large")
 MODEL = "Pythia-410m"

@@ -5,6 +5,7 @@ from dataclasses import replace
 from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
+from layerscope_papers.intervals import mean
 from layerscope_papers.language import (
     ENTROPY,
     PAPER,
@@ -12,7 +13,7 @@ from layerscope_papers.language import (
     by_sample,
     over_texts,
 )
-from layerscope_papers.recipe import Evidence, mean, recipe
+from layerscope_papers.recipe import Evidence, recipe
 
 BASE = "base"
 INVARIANCE = "infonce"

@@ -9,8 +9,9 @@ from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets, Cost
 from layerscope_papers.images import images
+from layerscope_papers.intervals import mean
 from layerscope_papers.language import ENTROPY, by_sample
-from layerscope_papers.recipe import Evidence, Number, mean, recipe
+from layerscope_papers.recipe import Evidence, Number, recipe
 from layerscope_papers.released import valley, valleys
 
 METRICS = (ENTROPY, "dataset_entropy", "linear_probe")

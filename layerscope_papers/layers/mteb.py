@@ -30,7 +30,8 @@ from layerscope.scores import (
 )
 from layerscope_papers import drawing, released
 from layerscope_papers.assets import Assets
-from layerscope_papers.recipe import Evidence, Number, bootstrap, mean, recipe
+from layerscope_papers.intervals import bootstrap, mean
+from layerscope_papers.recipe import Evidence, Number, recipe
 
 Array = npt.NDArray[np.float64]
 MODEL = "Pythia-410m"

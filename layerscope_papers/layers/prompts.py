@@ -18,6 +18,7 @@ import pandas as pd
 
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
+from layerscope_papers.intervals import bootstrap
 from layerscope_papers.language import (
     PAPER,
     SCALES,
@@ -27,7 +28,7 @@ from layerscope_papers.language import (
     over_texts,
     yours,
 )
-from layerscope_papers.recipe import Evidence, Number, bootstrap, recipe
+from layerscope_papers.recipe import Evidence, Number, recipe
 from layerscope_papers.released import valleys
 
 SHARES = (0.25, 0.5, 0.75)

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from layerscope import metrics
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
-from layerscope_papers.recipe import ANYWHERE, Evidence, Number, exact, mean, recipe
+from layerscope_papers.intervals import exact, mean
+from layerscope_papers.recipe import ANYWHERE, Evidence, Number, recipe
 
 TRIALS = 200
 N, BATCHES, WIDTH, NARROW = 256, 40, 64, 16

@@ -11,7 +11,8 @@ import pandas as pd
 from layerscope.core import write_json
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.recipe import Evidence, at_last, before_last, recipe
+from layerscope_papers.intervals import at_last, before_last
+from layerscope_papers.recipe import Evidence, recipe
 
 KINDS = {"a loss at every layer": True, "last-layer loss": False}
 TEST = 256

@@ -7,7 +7,8 @@ import pandas as pd
 from layerscope.early_exit import ExitReport
 from layerscope_papers import drawing
 from layerscope_papers.bench import Bench, trained
-from layerscope_papers.recipe import Evidence, Number, at_last, mean, paired
+from layerscope_papers.intervals import at_last, mean, paired
+from layerscope_papers.recipe import Evidence, Number
 from layerscope_papers.vision import ALIGNED, BOTH, CLASSIFIERS, Confident, Exiting
 
 LOSS = 0.03

@@ -10,6 +10,7 @@ import pandas as pd
 from layerscope.generation import open_generation
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.intervals import before_last
 from layerscope_papers.language import (
     COHERENCE,
     SMALL,
@@ -17,7 +18,7 @@ from layerscope_papers.language import (
     Speaker,
     Spoken,
 )
-from layerscope_papers.recipe import Evidence, before_last, recipe
+from layerscope_papers.recipe import Evidence, recipe
 
 PAPER = Language(
     "hf:wikitext/wikitext-103-raw-v1",

@@ -11,7 +11,8 @@ from layerscope.inputs import Corpus
 from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.recipe import Evidence, Number, at_last, before_last, recipe
+from layerscope_papers.intervals import at_last, before_last
+from layerscope_papers.recipe import Evidence, Number, recipe
 
 TEXTS = ("text", "text_a", "text_b")
 BETWEEN = " [SEP] "

@@ -4,15 +4,8 @@ from dataclasses import dataclass
 
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
-from layerscope_papers.recipe import (
-    ANYWHERE,
-    WRITTEN,
-    Evidence,
-    Interval,
-    Number,
-    exact,
-    recipe,
-)
+from layerscope_papers.intervals import Interval, exact
+from layerscope_papers.recipe import ANYWHERE, WRITTEN, Evidence, Number, recipe
 
 DIGIT = 0.01
 """The last printed digit, in millions, billions or percent."""

@@ -10,7 +10,8 @@ from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.bench import to_last
-from layerscope_papers.recipe import Evidence, before_last, mean, recipe
+from layerscope_papers.intervals import before_last, mean
+from layerscope_papers.recipe import Evidence, recipe
 
 KINDS = {"with residual connections": True, "without residual connections": False}
 TEST = 500

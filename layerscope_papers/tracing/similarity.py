@@ -23,13 +23,14 @@ from layerscope_papers.bench import (
     to_last,
     trained,
 )
+from layerscope_papers.intervals import before_last, exact, mean
 from layerscope_papers.measures import (
     line_distance,
     monotone_share,
     norm_ratio,
     steady_norm,
 )
-from layerscope_papers.recipe import Evidence, Number, before_last, exact, mean
+from layerscope_papers.recipe import Evidence, Number
 from layerscope_papers.released import thirds
 from layerscope_papers.vision import (
     ALIGNED,

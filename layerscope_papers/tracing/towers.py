@@ -14,7 +14,8 @@ from layerscope.scores import spearman
 from layerscope_papers import drawing, language, vision
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.images import images
-from layerscope_papers.recipe import Evidence, Number, mean, recipe
+from layerscope_papers.intervals import mean
+from layerscope_papers.recipe import Evidence, Number, recipe
 
 TEMPLATES = (
     "This is a photo of a {}",

@@ -15,11 +15,8 @@ from layerscope_papers import drawing
 from layerscope_papers.assets import Asset
 from layerscope_papers.bench import ACCURACY, Bench, at_end, needs, trained
 from layerscope_papers.images import OTHER
-from layerscope_papers.language import SMALL, Speaker
-from layerscope_papers.recipe import (
-    Evidence,
+from layerscope_papers.intervals import (
     Interval,
-    Number,
     at_last,
     before_last,
     early,
@@ -27,6 +24,8 @@ from layerscope_papers.recipe import (
     paired,
     share,
 )
+from layerscope_papers.language import SMALL, Speaker
+from layerscope_papers.recipe import Evidence, Number
 from layerscope_papers.tracing import generated
 from layerscope_papers.vision import (
     ALIGNED,

@@ -13,7 +13,8 @@ from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.bench import Bench, trained
 from layerscope_papers.images import Pixels, changed, images, noisy
-from layerscope_papers.recipe import Evidence, Number, at_last, before_last, mean
+from layerscope_papers.intervals import at_last, before_last, mean
+from layerscope_papers.recipe import Evidence, Number
 from layerscope_papers.vision import BOTH, Trained, Vision, profiled
 
 NOISE, FADED, MOVED = 0.2, 0.5, 1 / 8

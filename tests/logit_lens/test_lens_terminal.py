@@ -5,7 +5,8 @@ import tiny
 from logit_lens.readers import PLAIN, TEXTS, odd_reading
 
 from layerscope import lens
-from layerscope.logit_lens.reading import grids, open_reading, visible
+from layerscope.logit_lens.document import grids, visible
+from layerscope.logit_lens.reading import open_reading
 
 
 def test_cells_of_a_grid_settle_where_the_table_says():

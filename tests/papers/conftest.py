@@ -1,9 +1,9 @@
 import pytest
 
-from layerscope_papers import recipe
+from layerscope_papers import intervals
 
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
     """What is true or false by construction is seen in few resamples."""
-    monkeypatch.setattr(recipe, "RESAMPLES", 200)
+    monkeypatch.setattr(intervals, "RESAMPLES", 200)

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerscope_papers.recipe import (
-    Claim,
-    Interval,
-    bootstrap,
-    exact,
-    mean,
-    share,
-    slope,
-)
+from layerscope_papers.intervals import Interval, bootstrap, exact, mean, share, slope
+from layerscope_papers.recipe import Claim
 from layerscope_papers.verdicts import decide, overall
 
 

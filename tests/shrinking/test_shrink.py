@@ -1,4 +1,4 @@
-"""`shrink`: a smaller model within a budget, judged on samples that had no part in anything, also after a kill."""
+"""`shrink`: a smaller model within a budget, judged on samples that had no part in anything."""
 
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -10,8 +10,8 @@ import tiny
 import torch
 import transformers as hf
 from models import zoo
-from sentence_transformers import SentenceTransformer, models
-from typed import cli
+from sentence_transformers import SentenceTransformer
+from shrinking.samples import QUIET, TEXTS, graded, labelled, pairs, task_on
 
 import layerscope
 from layerscope import LayerscopeError
@@ -21,52 +21,10 @@ from layerscope.models import LoadOptions, Override
 from layerscope.models.encode import TextEncoder
 from layerscope.shrinking import open_shrunk, pipeline, trials
 from layerscope.shrinking.job import paired
-from layerscope.shrinking.opening import task_of
-from layerscope.shrinking.same_space import fitted_map
 from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, split
-from layerscope.truncation import costs
 from layerscope.truncation.source import open_source
 
-__all__ = ["cli"]
 one_thread = tiny.one_thread
-TEXTS = tiny.texts(300)
-QUIET = {"progress": False, "minutes": 0.02, "heal": tiny.texts(60, seed=9)}
-
-
-@pytest.fixture(autouse=True)
-def _timed_once(monkeypatch):
-    monkeypatch.setattr(costs, "FEWEST", 1)
-    monkeypatch.setattr(costs, "SECONDS", 0.0)
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("encoder")
-    plain = tiny.saved(tiny.bert().base_model, folder / "plain")
-    full = tiny.sentence_encoder(plain, models.Normalize())
-    full.save_pretrained(str(folder / "full"))
-    return folder / "full"
-
-
-def labelled():
-    """Return texts whose label is whether they hold a certain word."""
-    labels = ["w7" in text.split() or "w8" in text.split() for text in TEXTS]
-    return pd.DataFrame({"text": TEXTS, "label": np.where(labels, "yes", "no")})
-
-
-def pairs():
-    """Return pairs of texts whose score is the share of words that they have in common."""
-    first, second = TEXTS[:150], TEXTS[150:]
-    words = [[set(text.split()) for text in half] for half in (first, second)]
-    scores = [len(a & b) / len(a | b) for a, b in zip(*words, strict=True)]
-    return pd.DataFrame({"text_a": first, "text_b": second, "score": scores})
-
-
-def graded():
-    """Return texts with a number each, the share of some words in them."""
-    words = {f"w{i}" for i in range(30)}
-    shares = [np.mean([word in words for word in text.split()]) for text in TEXTS]
-    return pd.DataFrame({"text": TEXTS, "label": shares})
 
 
 DATA = {"labels": labelled, "numbers": graded, "pairs": pairs, "texts": lambda: TEXTS}
@@ -94,14 +52,14 @@ def test_an_encoder(kind, encoder, tmp_path):
     # what was measured by layer is an evaluation, in shares
     scores = layerscope.open_evaluation(tmp_path / "out" / "evaluation")
     assert scores.scores["layer"].max() == 3 and scores.origins
-    judged = (_task(DATA[kind](), encoder).part == VALIDATION).sum()
+    judged = (task_on(DATA[kind](), encoder).part == VALIDATION).sum()
     assert (scores.scores["n"] == judged).all()
     if kind == "texts":
         assert scores.table().loc[3].item() == pytest.approx(1)
-        _offers_are_priced_as_measured(shrunk, _task(TEXTS, encoder))
+        _offers_are_priced_as_measured(shrunk, task_on(TEXTS, encoder))
     if kind == "texts":  # the loss and the recall again, by sentence-transformers alone
         full = SentenceTransformer(str(encoder), device="cpu")
-        task = _task(DATA[kind](), encoder)
+        task = task_on(DATA[kind](), encoder)
         held, others = task.texts(HELD), task.texts(LEARN) + task.texts(VALIDATION)
         old, new = full.encode(held), small.encode(held)
         assert shrunk.loss == pytest.approx(
@@ -126,7 +84,7 @@ def _offers_are_priced_as_measured(shrunk, task):
             assert offer.healed or offer.error == pytest.approx(error)
 
 
-def test_blocks_are_kept_that_know_the_task(tmp_path):
+def test_blocks_are_kept_that_know_thetask_on(tmp_path):
     module = tiny.bert().base_model
     with torch.no_grad():  # the last block drowns what the others know
         module.encoder.layer[2].output.dense.weight *= 30
@@ -151,11 +109,6 @@ def test_blocks_are_kept_that_know_the_task(tmp_path):
     with patch.object(trials, "_healed", None):
         by_labels = shrunk("labels")
     assert by_labels.kept == (1, 2) and not by_labels.healed
-
-
-def _task(data, folder):
-    source = open_source(folder, None, Override(), LoadOptions())
-    return task_of(data, None, None, None, source.model, source.pooled_by, 0)
 
 
 def vision():
@@ -197,7 +150,7 @@ def test_nothing_that_is_held_out_is_learned_from(encoder, tmp_path):
     learned: list[object] = []
     judged: list[object] = []
     write, judge = trials.write_healed, pipeline.paired
-    task = _task(TEXTS, encoder)
+    task = task_on(TEXTS, encoder)
     held, validation = set(task.texts(HELD)), set(task.texts(VALIDATION))
 
     def spy(*arguments):
@@ -230,7 +183,7 @@ def test_nothing_that_is_held_out_is_learned_from(encoder, tmp_path):
 
 def test_of_few_texts_built_in_ones_of_like_length_are_learned_from_too(encoder):
     source = open_source(encoder, None, Override(), LoadOptions())
-    task = _task(TEXTS, encoder)
+    task = task_on(TEXTS, encoder)
     job = SimpleNamespace(
         source=source, task=task, heal=None, options=SimpleNamespace(seed=0)
     )
@@ -265,7 +218,7 @@ def test_the_whole_is_not_judged_again_for_each_depth(encoder, tmp_path):
         embedded.append(len(samples))
         return batch(self, samples)
 
-    task = _task(labelled(), encoder)
+    task = task_on(labelled(), encoder)
     with patch.object(TextEncoder, "batch", counted):
         readers = task.by_layer()
         values = [task.judged(reader, VALIDATION) for reader in readers]
@@ -283,46 +236,6 @@ def test_parts_share_no_sample():
         200,
         250,
     ]
-
-
-def test_a_killed_call_goes_on_and_ends_as_one_that_was_not(encoder, tmp_path):
-    options = {"max_loss": 60, "progress": False, "minutes": 0}
-    whole = layerscope.shrink(encoder, labelled(), out=tmp_path / "whole", **options)
-    phase, names = pipeline.Job.phase, []
-
-    def killed(job, name, make):
-        found = phase(job, name, make)
-        if name not in names:
-            names.append(name)
-            raise KeyboardInterrupt
-        return found
-
-    out = tmp_path / "killed"
-    with patch.object(pipeline.Job, "phase", killed):
-        for _ in range(20):
-            try:
-                shrunk = layerscope.shrink(encoder, labelled(), out=out, **options)
-                break
-            except KeyboardInterrupt:
-                continue
-    assert {"blocks", "costs"} < {*names} and len(names) >= 4
-    assert (shrunk.kept, shrunk.loss, shrunk.error) == (
-        whole.kept,
-        whole.loss,
-        whole.error,
-    )
-    (out / "work").mkdir()  # as a kill after the last phase leaves it
-    layerscope.shrink(encoder, labelled(), out=out, **options)
-    assert not (out / "work").exists()
-    again = layerscope.shrink(encoder, labelled(), out=out, **options)
-    assert again.as_dict() == shrunk.as_dict()
-    with pytest.raises(LayerscopeError, match="max_loss 60"):
-        layerscope.shrink(encoder, labelled(), out=out, **{**options, "max_loss": 50})
-    with pytest.raises(LayerscopeError, match="holds another call"):
-        other_labels = labelled().assign(label=["yes", "no"] * 150)
-        layerscope.shrink(encoder, other_labels, out=out, **options)
-    with pytest.raises(LayerscopeError, match="heal None there"):
-        layerscope.shrink(encoder, labelled(), out=out, heal=tiny.texts(9), **options)
 
 
 def test_the_command_says_no_with_offers(cli, encoder, tmp_path):
@@ -383,70 +296,3 @@ def test_a_model_of_one_block_and_a_folder_with_something_in_it(encoder, tmp_pat
         layerscope.shrink(one, TEXTS, out=tmp_path / "out", **QUIET)
     with pytest.raises(LayerscopeError, match="holds no shrunk model"):
         layerscope.shrink(encoder, TEXTS, out=tmp_path / "one", **QUIET)
-
-
-def test_vectors_that_an_old_index_understands(encoder, cli, tmp_path):
-    """The weights of a map are kept only where they help: here they do, as nothing is healed."""
-    (tmp_path / "data.txt").write_text("\n".join(TEXTS))
-    call = ["shrink", encoder, "--data", tmp_path / "data.txt", "--speed", "0.01"]
-    call += ["--max-loss", "90", "--minutes", "0"]
-    plain, mapped = tmp_path / "plain", tmp_path / "mapped"
-    assert cli(*call, "--out", plain).status == 0
-    printed = cli(*call, "--same-space", "--out", mapped)
-    assert printed.status == 0, printed.err
-    assert "recall@10" in printed.out and "by a linear map" in printed.out
-    before, after = open_shrunk(plain), open_shrunk(mapped)
-    assert after.mapped and not before.mapped and after.recall > before.recall
-    assert not after.healed and not before.healed
-    full, cut, small = (
-        SentenceTransformer(str(folder), device="cpu")
-        for folder in (encoder, plain / "model", mapped / "model")
-    )
-    held = _task(TEXTS, encoder).texts(HELD)
-    old, cut_only, new = (model.encode(held) for model in (full, cut, small))
-    np.testing.assert_allclose(np.linalg.norm(new, axis=1), 1, atol=1e-5)
-    assert (old * new).sum(1).mean() > (old * cut_only).sum(1).mean()
-    assert after.loss == pytest.approx(100 - 100 * (old * new).sum(1).mean(), abs=1e-3)
-
-
-def test_a_linear_relation_is_found_and_a_large_ridge_changes_nothing_but_the_mean():
-    generator = np.random.default_rng(0)
-    vectors = generator.normal(size=(500, 6)) + 3
-    weights, bias = generator.normal(size=(6, 6)), generator.normal(size=6)
-    wanted = vectors @ weights.T + bias
-    found, constant = fitted_map(vectors, wanted, ridge=1e-4)
-    np.testing.assert_allclose(found, weights, atol=0.01)
-    np.testing.assert_allclose(constant, bias, atol=0.05)
-    found, constant = fitted_map(vectors, wanted, ridge=1e6)
-    np.testing.assert_allclose(found, np.eye(6), atol=0.01)
-    np.testing.assert_allclose(constant, wanted.mean(0) - vectors.mean(0), atol=0.05)
-    # between them it is the minimum of the errors and the ridge's penalty
-    ridge = 0.5 * np.trace(np.cov(vectors.T, bias=True)) * 500 / 6
-    found, constant = fitted_map(vectors, wanted, ridge=0.5)
-    centered = vectors - vectors.mean(0)
-    missed = vectors @ found.T + constant - wanted
-    slope = missed.T @ centered + ridge * (found - np.eye(6))
-    np.testing.assert_allclose(slope, 0, atol=1e-8)
-
-
-def test_predictions_have_no_space(tmp_path):
-    folder = tiny.saved(tiny.classifier(), tmp_path / "full")
-    with pytest.raises(LayerscopeError, match="no dense vectors"):
-        layerscope.shrink(folder, TEXTS, out=tmp_path / "out", same_space=True, **QUIET)
-    language_model = tiny.saved(tiny.gpt2(), tmp_path / "gpt2", special=False)
-    with pytest.raises(LayerscopeError, match="gives predictions: give texts"):
-        layerscope.shrink(language_model, pairs(), out=tmp_path / "out", **QUIET)
-
-
-def test_a_process_that_is_killed_in_healing_goes_on(forks, encoder, tmp_path):
-    (tmp_path / "data.txt").write_text("\n".join(TEXTS))
-    out = tmp_path / "out"
-    call = ["shrink", encoder, "--data", tmp_path / "data.txt", "--out", out]
-    call += ["--max-loss", 90, "--speed", "0.01", "--minutes", "0.05"]
-    state = out / "work" / "blocks-2" / "healing.pt"
-    forks.killed(*call, when=state.is_file)
-    assert not (out / "shrunk.json").exists()
-    ended = forks.run(*call)
-    assert ended.status == 0, ended.err
-    assert "healing resumes after step" in ended.err and "held out" in ended.out
-    assert open_shrunk(out).met and not (out / "work").exists()
