@@ -1,5 +1,6 @@
 """The results of recipes: a board of verdicts, each with its evidence."""
 
+import json
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -260,6 +261,15 @@ def _where(*reproductions: Reproduction) -> str:
         return f"scale {scale}"
     settings = reproductions[0].recipe.scales[scale]
     return f"{settings.hub} on {settings.data}"
+
+
+def judged_by(folder: Path) -> str | None:
+    """Return the digest of the recipe that the result in a folder was judged by, None where there is no result."""
+    try:
+        result = json.loads((folder / "result.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return str(result["fixed"])
 
 
 def judged(recipe: Recipe, assets: Assets, scale: str) -> Reproduction:

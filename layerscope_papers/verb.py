@@ -76,7 +76,7 @@ def reproduce(
     require("charts", "reproduce")
 
     from layerscope_papers.assets import Assets, apart, check_disk
-    from layerscope_papers.board import Board, judged
+    from layerscope_papers.board import Board, judged, judged_by
     from layerscope_papers.catalogue import chosen, lacking, on_yours
 
     folder = options.out
@@ -119,8 +119,14 @@ def reproduce(
     with reporter.bar("recipes", len(plans), "recipes") as advance:
         for recipe, assets in plans:
             assets.make(recipe.needs(assets.settings), reporter, recipe.name, jobs)
+            place = folder / f"{recipe.name}-{where}"
+            if judged_by(place) not in (None, recipe.digest):
+                reporter.say(
+                    f"{recipe.name}: its claims or settings have changed since the result in {place}, which is "
+                    "replaced; models are kept"
+                )
             results.append(judged(recipe, assets, where))
-            results[-1].save(folder / f"{recipe.name}-{where}")
+            results[-1].save(place)
             advance(1, f"{recipe.name}: {results[-1].summary}")
     is_whole = not named and where != YOURS
     missing_recipes = lacking(options.scale, images) if is_whole else ()

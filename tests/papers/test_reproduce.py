@@ -216,6 +216,21 @@ def test_a_claim_about_training_from_nothing_and_again(tmp_path, monkeypatch):
     )
 
 
+def test_claims_that_changed_after_their_run_are_told(cli, tmp_path, monkeypatch):
+    words = "reproduce", "T-tab1", "--out", tmp_path
+    recipe = catalogue.recipes()["T-tab1"]
+    line = "T-tab1: its claims or settings have changed since the result in"
+    assert line not in cli(*words).err
+    assert line not in cli(*words).err
+    first, *others = recipe.claims
+    eased = replace(recipe, claims=(replace(first, threshold=0.9), *others))
+    monkeypatch.setattr(catalogue, "recipes", lambda: {"T-tab1": eased})
+    assert line in cli(*words).err
+    assert line not in cli(*words).err
+    (tmp_path / "T-tab1-small" / "result.json").write_text("{")
+    assert line not in cli(*words).err
+
+
 def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path):
     longer = GPT2Config(**tiny.gpt2().config.to_diff_dict() | {"n_positions": 128})
     model = tiny.saved(GPT2LMHeadModel(longer), tmp_path / "mine")
