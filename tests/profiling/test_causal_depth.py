@@ -1,11 +1,11 @@
 """Planted idle blocks and late writers are found, and whole runs of `causal_depth` equal code of the test's own."""
 
-import numpy as np
 import pytest
 import tiny
 import torch
 from models import zoo
 from profiling.watched import CAUSAL, blocks_of, close, finding, measured, writes_of
+from torch import cosine_similarity as cosine
 
 
 def attentive(make):
@@ -71,52 +71,40 @@ def test_causal_depth_equals_forwards_with_a_block_hooked_out(
     if run.info["model"]["language_model"]:
         sides.append("future tokens")
     for side in sides:
-        skips = [text.skips(side) for text in texts]
-        close(run, "skip_prediction", side, [prediction for prediction, _ in skips])
-        close(run, "skip_later", side, [later for _, later in skips])
-    changes = [text.skips("same token")[0] for text in texts]
-    depths = [np.array([c.sum() ** 2 / (c**2).sum()]) for c in changes]
-    close(run, "causal_depth", None, depths)
-    cosines = []
-    for text in texts:
-        pairs = zip(text.stream, text.stream[1:], strict=False)
-        cosines.append(
-            np.array(
-                [torch.cosine_similarity(b - a, a, dim=1).mean() for a, b in pairs]
-            )
-        )
+        predictions, later = zip(*(text.skips(side) for text in texts), strict=True)
+        close(run, "skip_prediction", side, predictions)
+        close(run, "skip_later", side, later)
+        if side == "same token":
+            depths = [[c.sum() ** 2 / (c**2).sum()] for c in predictions]
+            close(run, "causal_depth", None, depths)
+    streams = [text.stream for text in texts]
+    cosines = [cosine(s.diff(dim=0), s[:-1], dim=-1).mean(-1) for s in streams]
     close(run, "branch_cosine", "block", cosines)
 
 
 def test_branches_are_those_of_the_modules(tmp_path):
-    model = tiny.llama().double()
-    ids = [5, 9, 20, 33, 41, 7]
-    seen = {}
+    model, ids, read, wrote = tiny.llama().double(), [5, 9, 20, 33, 41, 7], {}, {}
     block = model.model.layers[1]
     for name in ("self_attn", "mlp", "post_attention_layernorm"):
-        module = block.get_submodule(name)
 
         def keep(_, args, output, name=name):
-            seen[name] = (output[0] if isinstance(output, tuple) else output).clone()
-            if args:
-                seen[f"{name} reads"] = args[0].clone()
+            read[name] = args[0][0] if args else None
+            wrote[name] = (output[0] if isinstance(output, tuple) else output)[0]
 
-        module.register_forward_hook(keep)
+        block.get_submodule(name).register_forward_hook(keep)
+    run = measured(model, tmp_path / "run", "causal_depth", data=[ids, ids])
     with torch.no_grad():
         model(input_ids=torch.tensor([ids]))
-    expected = dict(seen)
-    run = measured(model, tmp_path / "run", "causal_depth", data=[ids, ids])
-    mlp, stream = expected["mlp"][0], expected["post_attention_layernorm reads"][0]
-    cosine = torch.cosine_similarity(mlp, stream, dim=1).mean()
-    ratio = (mlp.norm(dim=1) / stream.norm(dim=1)).mean()
-    assert run.metric("branch_cosine", variant="mlp")[2] == pytest.approx(
-        float(cosine), abs=1e-6
-    )
-    assert run.metric("branch_norm", variant="mlp")[2] == pytest.approx(
-        float(ratio), abs=1e-6
-    )
-    stream = stream - expected["self_attn"][0]
-    cosine = torch.cosine_similarity(expected["self_attn"][0], stream, dim=1).mean()
-    assert run.metric("branch_cosine", variant="attn")[2] == pytest.approx(
-        float(cosine), abs=1e-6
-    )
+    between = read["post_attention_layernorm"]
+    start = between - wrote["self_attn"]
+    for site, branch, stream in (
+        ("attn", wrote["self_attn"], start),
+        ("mlp", wrote["mlp"], between),
+    ):
+        ratio = branch.norm(dim=1) / stream.norm(dim=1)
+        for metric, values in (
+            ("branch_cosine", cosine(branch, stream)),
+            ("branch_norm", ratio),
+        ):
+            value = run.metric(metric, variant=site)[2]
+            assert value == pytest.approx(float(values.mean()), abs=1e-6)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from models.tokenizer import word_tokenizer
+from models.tokenizer import word_tokenizer, words
 from models.zoo import D, P, clip, siglip
 from PIL import Image
 
@@ -14,92 +14,66 @@ from layerscope.models.encode import encoder_for
 
 N = 20
 METRICS = ["dataset_entropy", "effective_rank", "infonce", "lidar", "dime"]
+WORDS = word_tokenizer(size=99)
 
 
 def samples(modality):
+    draw = np.random.default_rng(0)
     if modality == "text":
-        draw = np.random.default_rng(0)
-        words = [
-            draw.integers(3, 98, size=int(n)) for n in draw.integers(1, 12, size=N)
-        ]
         # of many lengths, so that most are padded
-        return [" ".join(f"w{i}" for i in [*text, 98]) for text in words]
-    noise = np.random.default_rng(0).integers(
-        0, 256, size=(N, 16, 16, 3), dtype=np.uint8
-    )
-    return [Image.fromarray(pixels) for pixels in noise]
+        lengths = draw.integers(1, 12, size=N)
+        return [words([*draw.integers(3, 98, size=n), 98]) for n in lengths]
+    noise = draw.integers(0, 256, size=(N, 16, 16, 3), dtype=np.uint8)
+    return [*map(Image.fromarray, noise)]
 
 
 @torch.inference_mode()
 def features(model, modality, depth):
     """What the model itself gives for each sample alone, its tower cut to some of its blocks."""
-    loaded = load(
-        model, LoadOptions(), word_tokenizer(size=99) if modality == "text" else None
-    )
+    loaded = load(model, LoadOptions(), WORDS if modality == "text" else None)
     encoder = encoder_for(modality, loaded.processor_for(modality), model)
-    tower = getattr(model, {"text": "text_model", "image": "vision_model"}[modality])
+    tower = model.text_model if modality == "text" else model.vision_model
     whole, tower.encoder.layers = tower.encoder.layers, tower.encoder.layers[:depth]
     own = getattr(model, f"get_{modality}_features")
-    found = [
-        own(**encoder.batch([sample]).named).pooler_output
-        for sample in samples(modality)
-    ]
+    batches = [encoder.batch([sample]).named for sample in samples(modality)]
+    found = [own(**batch).pooler_output for batch in batches]
     tower.encoder.layers = whole
     return torch.cat(found).numpy()
 
 
 def profiled(model, modality, out, **options):
-    processor = word_tokenizer(size=99) if modality == "text" else None
-    asked = {
+    how = {
+        "processor": WORDS if modality == "text" else None,
         "metrics": METRICS,
         "batch_size": 7,
         "pooling": "mean",
         "views": 1,
-    } | options
-    return layerscope.profile(
-        model, samples(modality), out=out, processor=processor, **asked
-    )
+    }
+    return layerscope.profile(model, samples(modality), out=out, **how | options)
 
 
 @pytest.mark.parametrize(
     "make, modality, width",
-    [
-        (clip, "text", P),
-        (clip, "image", P),
-        (siglip, "image", D),
-    ],
+    [(clip, "text", P), (clip, "image", P), (siglip, "image", D)],
 )
 def test_every_layer_holds_the_models_own_features(make, modality, width, tmp_path):
     model = make()
     run = profiled(model, modality, tmp_path / "run")
-    assert (
-        run.info["model"]["projected"] == {"width": width}
-        and run.info["model"]["width"] == D
-    )
+    about = run.info["model"]
+    assert about["projected"] == {"width": width} and about["width"] == D
     for depth in range(4):
-        found = run.pooled(depth, site="projected")
-        np.testing.assert_allclose(
-            found, features(model, modality, depth), rtol=1e-5, atol=1e-5
-        )
+        found, own = run.pooled(depth, "projected"), features(model, modality, depth)
+        np.testing.assert_allclose(found, own, rtol=1e-5, atol=1e-5)
     assert run.pooled(1).shape == (N, D)
-    table = run.table()
-    rows = table[table["site"] == "projected"]
-    assert (
-        set(rows["metric"]) == set(METRICS)
-        and set(rows["pooling"]) == {"own"}
-        and rows["value"].notna().all()
-    )
-    assert all(
-        list(part["layer"]) == [0, 1, 2, 3] for _, part in rows.groupby("metric")
-    )
-    expected = float(
-        metrics.effective_rank(torch.tensor(run.pooled(2, site="projected")).double())
-    )
-    assert run.metric("effective_rank", site="projected")[2] == pytest.approx(
-        expected, rel=1e-5
-    )
+    rows = run.table().query("site == 'projected'")
+    assert set(rows["pooling"]) == {"own"} and rows["value"].notna().all()
+    layers = rows.groupby("metric")["layer"].agg(list).to_dict()
+    assert layers == dict.fromkeys(METRICS, [0, 1, 2, 3])
+    rank = float(metrics.effective_rank(run.pooled(2, "projected").astype(float)))
+    near = pytest.approx(rank, rel=1e-5)
+    assert run.metric("effective_rank", site="projected")[2] == near
     # nothing else moves: the default is the raw site at the pooling that was asked for
-    assert run.metric("effective_rank")[2] != pytest.approx(expected, rel=1e-5)
+    assert run.metric("effective_rank")[2] != near
 
 
 def test_a_run_that_goes_on_has_them_and_half_precision_keeps_them(tmp_path):

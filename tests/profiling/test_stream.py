@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from hooked import profile
+from text_runs import profile
 from typed import refused
 
 import layerscope
@@ -16,22 +16,14 @@ from layerscope.profiling import pipeline
 SAMPLES = 90
 KEY = ["metric", "variant", "pooling", "layer", "site", "layer_b", "site_b"]
 SUMMED = "prompt_entropy,curvature,norm_mean,dataset_entropy,effective_rank,rankme,anisotropy,alpha_req,nesum"
-OF_SAMPLE = (
-    "cosine_similarity",
-    "angular_distance",
-    "cka",
-    "nc1",
-    "nc2_norms",
-    "nc2_angles",
-)
-KINDS = ",".join((SUMMED, *OF_SAMPLE))
+OF_SAMPLE = "cosine_similarity,angular_distance,cka,nc1,nc2_norms,nc2_angles"
 MIXED = "prompt_entropy,curvature,effective_rank,dataset_entropy,cka,infonce,perplexity,linear_probe,nc1,nc2_angles"
 SMALL = (
     "from layerscope.profiling import pipeline; pipeline.CHUNK = 20; "
     "from layerscope.cli import main; main()"
 )
 OPTIONS = {
-    "metrics": KINDS, "alpha": "1,2", "rows": "unit,raw", "cka": "debiased,biased",
+    "metrics": f"{SUMMED},{OF_SAMPLE}", "alpha": "1,2", "rows": "unit,raw", "cka": "debiased,biased",
     "cosine": "centered,uncentered", "pooling": "mean", "batch_size": 1,
 }  # fmt: skip
 
@@ -76,33 +68,28 @@ def assert_close(run, exact):
 
 def test_sums_over_chunks_are_the_numbers_of_all_samples(data, tmp_path):
     model = tiny.gpt2()
-    exact = profile(model, data, tmp_path / "exact", **OPTIONS, samples="all")
-    run = profile(model, data, tmp_path / "run", **OPTIONS, keep_states="sample:1000")
+    exact = profile(model, tmp_path / "exact", data, **OPTIONS, samples="all")
+    run = profile(model, tmp_path / "run", data, **OPTIONS, keep_states="sample:1000")
     assert_close(run, exact)
-    few = profile(model, data, tmp_path / "few", **OPTIONS, keep_states="sample:30")
+    few = profile(model, tmp_path / "few", data, **OPTIONS, keep_states="sample:30")
     table = indexed(few)
     of_all = table["n"] + table["n_skipped"] == SAMPLES
-    assert {metric for metric, *_ in table.index[~of_all]} == {*OF_SAMPLE}
+    assert {metric for metric, *_ in table.index[~of_all]} == {*OF_SAMPLE.split(",")}
     pd.testing.assert_frame_equal(table[of_all], indexed(run)[of_all], rtol=1e-12)
     assert len(few.folder.plan) == 30 and few.pooled(2).shape == (30, 32)
-    assert any(
-        note.startswith("a seeded sample of 30 of them: cosine")
-        for note in few.info["notes"]
-    )
+    assert "a seeded sample of 30 of them: cosine" in " ".join(few.info["notes"])
 
 
 def test_no_state_is_kept_where_none_is_asked_for(data, tmp_path):
-    model = tiny.bert()
-    kept = profile(
-        model, data, tmp_path / "kept", metrics=MIXED, keep_states="sample:60"
+    kept, run = (
+        profile(tiny.bert(), tmp_path / how, data, metrics=MIXED, keep_states=how)
+        for how in ("sample:60", "none")
     )
-    run = profile(model, data, tmp_path / "none", metrics=MIXED, keep_states="none")
     for shard in run.folder.shards:
         with run.folder.shard(shard) as file:
             assert all(file.get_tensor(key).ndim < 3 for key in set(file.keys()))
     assert set(run.table()["metric"]) == set(kept.table()["metric"])
-    of_all = run.metric("curvature"), kept.metric("curvature")
-    pd.testing.assert_series_equal(*of_all)
+    pd.testing.assert_series_equal(run.metric("curvature"), kept.metric("curvature"))
     assert len(run.samples()) and run.report().is_file()
     for needs in (
         lambda: run.pooled(1),
@@ -121,15 +108,17 @@ def failing(n):
     raise OSError("the line is down")
 
 
-def test_an_iterable_that_raises_is_gone_on_with(data, tmp_path):
-    model, options = (
+def test_an_iterable_that_raises_is_gone_on_with(tmp_path):
+    model, how = (
         tiny.bert(),
-        {"metrics": "curvature,effective_rank,cka", "keep_states": "sample:20"},
+        {"metrics": "effective_rank,cka", "keep_states": "sample:20"},
     )
     with refused("the line is down"):
-        profile(model, failing(90), tmp_path / "run", **options)
-    run = profile(model, iter(tiny.texts(SAMPLES)), tmp_path / "run", **options)
-    whole = profile(model, iter(tiny.texts(SAMPLES)), tmp_path / "whole", **options)
+        profile(model, tmp_path / "run", failing(SAMPLES), **how)
+    run, whole = (
+        profile(model, tmp_path / name, iter(tiny.texts(SAMPLES)), **how)
+        for name in ("run", "whole")
+    )
     pd.testing.assert_frame_equal(run.table(), whole.table(), check_exact=True)
     assert run.info["stream"]["samples"] == SAMPLES
 
@@ -138,35 +127,32 @@ def test_an_iterable_that_raises_is_gone_on_with(data, tmp_path):
     "options, line",
     [
         (
-            {"keep_states": "none", "metrics": "linear_probe,lidar"},
+            {"metrics": "linear_probe,lidar"},
             "lidar, linear_probe cannot be computed from sums over samples",
         ),
         (
-            {"keep_states": "none", "samples": 50},
+            {"samples": 50},
             "`samples` is for data that are read at once, and `keep_states='none'`",
+        ),
+        (
+            {"data": "digits"},
+            "`keep_states` streams texts, and digits holds image samples",
         ),
     ],
 )
 def test_wrong_options_are_refused(options, line, data, tmp_path):
     with refused(line):
-        profile(tiny.bert(), data, tmp_path / "run", **options)
+        profile(
+            tiny.bert(),
+            tmp_path / "run",
+            **{"data": data, "keep_states": "none"} | options,
+        )
     assert not (tmp_path / "run").exists()
-
-
-def test_only_texts_are_streamed(tmp_path):
-    with refused("`keep_states` streams texts, and digits holds image samples"):
-        profile(tiny.bert(), "digits", tmp_path / "run", keep_states="none")
 
 
 def test_samples_with_nothing_to_measure_are_counted(tmp_path):
     texts = tiny.texts(90)
     frame = pd.DataFrame({"text": [*texts[:10], *[""] * 50, *texts[10:]]})
-    run = profile(
-        tiny.gpt2(),
-        frame,
-        tmp_path / "run",
-        metrics="norm_mean,effective_rank",
-        keep_states="sample:10",
-    )
-    rows = run.table()
+    how = {"metrics": "norm_mean,effective_rank", "keep_states": "sample:10"}
+    rows = profile(tiny.gpt2(), tmp_path / "run", frame, **how).table()
     assert set(rows["n"]) == {90} and math.isfinite(rows["value"].sum())

@@ -26,27 +26,25 @@ def folder(tmp_path_factory):
 
 
 def command(folder, out, *more):
-    return [
-        "profile",
-        str(folder / "llama"),
-        "--data",
-        str(folder / "texts.csv"),
-        "--keep-states",
-        "sample:60",
-        "--metrics",
-        MIXED,
-        "--out",
-        str(out),
-        *more,
-    ]
+    how = f"--keep-states sample:60 --metrics {MIXED}".split()
+    data = folder / "texts.csv"
+    return ["profile", folder / "llama", "--data", data, "--out", out, *how, *more]
 
 
 @pytest.fixture(scope="module")
-def whole(folder, forks):
+def streamed(forks):
+    """Return a function that streams texts in small chunks, in a process of its own, and returns how it ended."""
+
+    def call(folder, out, *more):
+        return forks.run(*command(folder, out, *more), script=SMALL)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def whole(folder, streamed):
     """The run of one process that nothing disturbed."""
-    assert (
-        forks.run(*command(folder, folder / "whole"), script=SMALL).complaint() is None
-    )
+    assert streamed(folder, folder / "whole").complaint() is None
     return folder / "whole"
 
 
@@ -55,7 +53,7 @@ def tables(run):
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(
-    folder, whole, forks, tmp_path
+    folder, whole, forks, streamed, tmp_path
 ):
     rng, out, moments = random.Random(time.time_ns()), tmp_path / "run", []
     for _ in range(3):
@@ -66,7 +64,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
             delay=rng.random() * 0.7,
         )
         moments.append(sorted(path.name for path in out.iterdir()))
-    end = forks.run(*command(folder, out), script=SMALL)
+    end = streamed(folder, out)
     assert end.complaint() is None, (end, moments)
     assert tables(out) == tables(whole), moments
     assert not (out / "stream").exists()
@@ -85,7 +83,7 @@ def test_a_run_that_was_killed_before_its_end_is_unfinished_to_those_that_read_i
             read(out)
 
 
-def test_two_processes_make_the_run_of_one(folder, whole, forks, tmp_path):
+def test_two_processes_make_the_run_of_one(folder, whole, forks, streamed, tmp_path):
     out = tmp_path / "run"
     both = forks.together(*command(folder, out), script=SMALL)
     both[0].until(lambda: len(list((out / "stream").glob("*.npz"))) == 2, 0.0005)
@@ -93,13 +91,12 @@ def test_two_processes_make_the_run_of_one(folder, whole, forks, tmp_path):
     both[1].wait()
     assert both[0].wait().line.startswith("layerscope: process 1 on ")
     line = "was begun by 2 processes, and now there are 1: start 2, or choose another folder"
-    assert line in forks.run(*command(folder, out), script=SMALL).line
+    assert line in streamed(folder, out).line
     ends = [each.wait() for each in forks.together(*command(folder, out), script=SMALL)]
     assert [end.complaint() for end in ends] == [None, None]
-    assert_close(layerscope.open_run(out), layerscope.open_run(whole))
-    assert layerscope.open_run(out).folder.plan.equals(
-        layerscope.open_run(whole).folder.plan
-    )
+    two, one = layerscope.open_run(out), layerscope.open_run(whole)
+    assert_close(two, one)
+    assert two.folder.plan.equals(one.folder.plan)
 
 
 def test_a_damaged_part_is_not_gone_on_from(tmp_path):
@@ -116,28 +113,19 @@ def test_a_damaged_part_is_not_gone_on_from(tmp_path):
 
 
 def test_other_data_are_refused_and_a_finished_run_is_opened(
-    folder, whole, forks, tmp_path
+    folder, whole, forks, streamed, tmp_path
 ):
-    again = forks.run(*command(folder, whole), script=SMALL)
+    again = streamed(folder, whole)
     assert again.complaint() is None and "forward" not in again.err
-    other = tmp_path / "given"
+    seed = streamed(folder, whole, "--seed", 1)
+    assert "holds another run (seed: 0 there, 1 here)" in seed.line
+    other, out = tmp_path / "given", tmp_path / "run"
     shutil.copytree(folder / "llama", other / "llama")
     labelled(SAMPLES + 1).to_csv(other / "texts.csv", index=False)
-    assert (
-        "holds another run (data contents"
-        in forks.run(*command(other, whole), script=SMALL).line
-    )
-    assert (
-        "holds another run (seed: 0 there, 1 here)"
-        in forks.run(*command(folder, whole, "--seed", "1")).line
-    )
-    out = tmp_path / "run"
-    forks.killed(
-        *command(folder, out),
-        script=SMALL,
-        when=lambda: any(out.glob("stream/*.npz")),
-    )
-    assert (
-        "holds another run (data contents"
-        in forks.run(*command(other, out), script=SMALL).line
-    )
+
+    def has_begun():
+        return any(out.glob("stream/*.npz"))
+
+    forks.killed(*command(folder, out), script=SMALL, when=has_begun)
+    for made in (whole, out):
+        assert "holds another run (data contents" in streamed(other, made).line

@@ -68,73 +68,62 @@ class Watched:
 
     def __init__(self, model, sample):
         self.model, self.blocks = model, blocks_of(model)
-        self.key = "pixel_values" if hasattr(model, "vit") else "input_ids"
-        self.value = torch.tensor(np.array(sample))[None]
-        if self.key == "pixel_values":
-            self.value = pixels(sample)[None]
-        self.stream, self.logits = self.run(None, None)
-        self.tokens = self.stream[0].shape[0]
+        self.is_image = hasattr(model, "vit")
+        value = pixels(sample) if self.is_image else torch.tensor(sample)
+        self.inputs = {"pixel_values" if self.is_image else "input_ids": value[None]}
+        self.stream, self.logits = self.run()
 
-    def run(self, skipped, where):
+    @torch.no_grad()
+    def run(self, skipped=-1, where=None):
+        """Return the stream [L+1, T, D] and the logits where a block writes nothing at some tokens."""
         stream = []
 
-        def before(number, _, args, kwargs):
-            if number == 0:
-                stream.append((args[0] if args else kwargs["hidden_states"])[0].clone())
+        def before(_, args, kwargs):
+            stream.append((args[0] if args else kwargs["hidden_states"])[0].clone())
 
-        def after(number, _, args, output):
-            state = output[0] if isinstance(output, tuple) else output
-            if number == skipped:
+        def after(_, __, output):
+            is_tuple = isinstance(output, tuple)
+            state = output[0] if is_tuple else output
+            if len(stream) == skipped + 1:
                 state = torch.where(where[None, :, None], stream[-1][None], state)
             stream.append(state[0].clone())
-            return (state, *output[1:]) if isinstance(output, tuple) else state
+            return (state, *output[1:]) if is_tuple else state
 
-        handles = []
-        for number, block in enumerate(self.blocks):
-            handles.append(
-                block.register_forward_pre_hook(
-                    lambda *a, n=number: before(n, *a), with_kwargs=True
-                )
-            )
-            handles.append(
-                block.register_forward_hook(lambda *a, n=number: after(n, *a))
-            )
-        with torch.no_grad():
-            logits = self.model(**{self.key: self.value}).logits[0]
+        handles = [
+            self.blocks[0].register_forward_pre_hook(before, with_kwargs=True),
+            *(block.register_forward_hook(after) for block in self.blocks),
+        ]
+        logits = self.model(**self.inputs).logits[0]
         for handle in handles:
             handle.remove()
-        return stream, logits
+        return torch.stack(stream), logits
 
+    @torch.no_grad()
     def attention(self):
+        """Return the weights [L, heads, T, T] of attention."""
         self.model.set_attn_implementation("eager")
-        with torch.no_grad():
-            out = self.model(**{self.key: self.value}, output_attentions=True)
+        out = self.model(**self.inputs, output_attentions=True)
         self.model.set_attn_implementation("sdpa")
-        return np.stack([weights[0].numpy() for weights in out.attentions])
+        return torch.cat(out.attentions).numpy()
 
     def skips(self, side):
         """Return change of the prediction and of later blocks by block, at the tokens of a side."""
-        is_image = self.key == "pixel_values"
-        half = self.tokens if is_image else -(-self.tokens // 2)
-        where = torch.arange(self.tokens) < half
+        tokens = self.stream.shape[1]
+        half = tokens if self.is_image else -(-tokens // 2)
+        where = torch.arange(tokens) < half
         counted = where if side == "same token" else ~where
         read = np.flatnonzero(counted)
+        few = min(READ, len(read))
+        read = read[np.arange(few) * (len(read) - 1) // max(1, few - 1)]
+        wrote = self.stream.diff(dim=0)[:, counted]
         predictions, later = [], []
         for block in range(len(self.blocks)):
             stream, logits = self.run(block, where)
-            pairs = []
-            for j in range(block + 1, len(self.blocks)):
-                c = (self.stream[j + 1] - self.stream[j])[counted]
-                d = (stream[j + 1] - stream[j])[counted]
-                pairs.append(float(((c - d).norm(dim=1) / c.norm(dim=1)).mean()))
-            later.append(np.mean(pairs) if pairs else np.nan)
-            p, q = self.logits.softmax(-1), logits.softmax(-1)
-            moved = (p - q).norm(dim=-1)
-            if not is_image:
-                few = min(READ, len(read))
-                steps = np.arange(few) * (len(read) - 1) // max(1, few - 1)
-                moved = moved[read[steps]]
-            predictions.append(float(moved.mean()))
+            change = wrote - stream.diff(dim=0)[:, counted]
+            share = change.norm(dim=-1) / wrote.norm(dim=-1)
+            later.append(share[block + 1 :].mean())
+            moved = (self.logits.softmax(-1) - logits.softmax(-1)).norm(dim=-1)
+            predictions.append((moved if self.is_image else moved[read]).mean())
         return np.array(predictions), np.array(later)
 
 
@@ -143,6 +132,4 @@ def close(run, name, variant, by_text):
     values = np.stack(by_text)
     defined = np.isfinite(values).any(0)
     expected = np.nanmean(values[:, defined], 0)
-    np.testing.assert_allclose(
-        curve_of(run, name, variant), expected, atol=1e-6, rtol=1e-6
-    )
+    np.testing.assert_allclose(curve_of(run, name, variant), expected, 1e-6, 1e-6)
