@@ -1,11 +1,9 @@
 """What every exit gives the head, and the aligned loss over them, held to plain code of each architecture."""
 
-from functools import partial
-
 import pytest
 import torch
 from models.test_capture import TEXTS, layered
-from models.zoo import TEXT, of_class
+from models.zoo import of_class, of_family
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -31,90 +29,63 @@ def states_of(model, blocks, named):
 def gradients(loss, model):
     model.zero_grad()
     loss.backward()
-    return {
-        name: p.grad.clone()
-        for name, p in model.named_parameters()
-        if p.grad is not None
-    }
+    named = model.named_parameters()
+    return {name: p.grad.clone() for name, p in named if p.grad is not None}
 
 
-def check(model, scope, named, labels, head):
-    """Hold the gradients of the loss over a model's exits to those of a loss for each layer."""
+def last_token(model, mask):
+    return lambda h: model.score(model.model.norm(h))[range(len(mask)), mask.sum(1) - 1]
+
+
+FAMILIES = {
+    "bert": lambda m, _: m.cls,
+    "gpt2": lambda m, _: lambda h: m.lm_head(m.transformer.ln_f(h)),
+    "llama": lambda m, _: lambda h: m.lm_head(m.model.norm(h)),
+    "mamba": lambda m, _: lambda h: m.lm_head(m.backbone.norm_f(h)),
+}
+CLASSIFIERS = {
+    "BertForSequenceClassification": lambda m, _: (
+        lambda h: m.classifier(m.bert.pooler(h))
+    ),
+    "DistilBertForSequenceClassification": lambda m, _: (
+        lambda h: m.classifier(m.pre_classifier(h[:, 0]).relu())
+    ),
+    "LlamaForSequenceClassification": last_token,
+    "BertForTokenClassification": lambda m, _: m.classifier,
+}
+READERS = FAMILIES | CLASSIFIERS
+"""What reads a state of a batch with a mask, by the model's own modules."""
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_gradients_are_those_of_a_loss_for_each_layer(kind):
+    is_classifier = kind in CLASSIFIERS
+    make = of_class if is_classifier else of_family
+    model = make(kind, **{"num_labels": 4} if is_classifier else {}).double()
+    scope = layered(model)
+    named = dict(scope.encoder.batch(TEXTS).named)
     exits = Exits(scope, Inputs(named))
     blocks = [model.get_submodule(path) for path in scope.stack.blocks]
+    read = READERS[kind](model, named["attention_mask"])
+    logits = [read(state) for state in states_of(model, blocks, named)]
+    shape, generator = logits[0].shape[:-1], torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 4, shape, generator=generator)
+    labels[0] = -100
     depth, plain = len(blocks), torch.zeros(())
-    for layer, state in enumerate(states_of(model, blocks, named), start=1):
-        loss = cross_entropy(head(state).flatten(0, -2), labels.flatten())
+    for layer, one in enumerate(logits, start=1):
+        loss = cross_entropy(one.flatten(0, -2), labels.flatten())
         plain = plain + 2 * layer / (depth * (depth + 1)) * loss
     wanted = gradients(plain, model)
-    reads = exits(lambda: model(**named))
-    found = gradients(
-        aligned_loss(reads, labels, exits.head or (lambda logits: logits)), model
-    )
+    reads, head = exits(lambda: model(**named)), exits.head or torch.nn.Identity()
+    found = gradients(aligned_loss(reads, labels, head), model)
     assert found.keys() == wanted.keys() and len(found) > 10
     for name in wanted:
         torch.testing.assert_close(
             found[name], wanted[name], rtol=1e-8, atol=1e-10, msg=name
         )
     assert not any(block._forward_hooks for block in blocks)
-    return exits
-
-
-HEADS = {
-    "bert": lambda m: m.cls,
-    "gpt2": lambda m: lambda h: m.lm_head(m.transformer.ln_f(h)),
-    "llama": lambda m: lambda h: m.lm_head(m.model.norm(h)),
-    "mamba": lambda m: lambda h: m.lm_head(m.backbone.norm_f(h)),
-}
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_gradients_of_language_models_are_those_of_a_loss_per_layer(name):
-    model = (
-        next(case for case in TEXT if case.name.replace("-", "_") == name)
-        .make()
-        .double()
-    )
-    scope = layered(model)
-    named = dict(scope.encoder.batch(TEXTS).named)
-    labels = named["input_ids"].clone()
-    labels[:, 0] = -100
-    exits = check(model, scope, named, labels, HEADS[name](model))
-    assert exits.head is not None and exits._at_once
-    assert exits.layers == tuple(range(1, scope.stack.depth + 1))
-    assert "forward" not in exits.head.__dict__
-
-
-CLASSIFIERS = {
-    "bert": (
-        partial(of_class, "BertForSequenceClassification"),
-        lambda m, _: lambda h: m.classifier(m.bert.pooler(h)),
-    ),
-    "distilbert": (
-        partial(of_class, "DistilBertForSequenceClassification", hidden_dim=64),
-        lambda m, _: lambda h: m.classifier(m.pre_classifier(h[:, 0]).relu()),
-    ),
-    "llama": (
-        partial(of_class, "LlamaForSequenceClassification"),
-        lambda m, mask: (
-            lambda h: m.score(m.model.norm(h))[range(len(mask)), mask.sum(1) - 1]
-        ),
-    ),
-    "bert tokens": (
-        partial(of_class, "BertForTokenClassification"),
-        lambda m, _: m.classifier,
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", CLASSIFIERS)
-def test_gradients_of_classifiers_are_those_of_their_own_heads(kind):
-    make, head = CLASSIFIERS[kind]
-    model = make(num_labels=4).double()
-    scope = layered(model)
-    named = dict(scope.encoder.batch(TEXTS).named)
-    shape = named["input_ids"].shape if kind == "bert tokens" else (len(TEXTS),)
-    labels = torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(0))
-    exits = check(model, scope, named, labels, head(model, named["attention_mask"]))
+    assert exits.layers == tuple(range(1, depth + 1))
+    assert exits.head or is_classifier
+    assert "forward" not in head.__dict__
     # it looks its last token up in the batch
-    assert exits._at_once == (kind != "llama")
+    assert exits._at_once == (kind != "LlamaForSequenceClassification")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from typed import refused
 
-from layerscope.metrics import cosine_similarity
+from layerscope.metrics import cosine_similarity, neural_collapse
 from layerscope.training.layer_scores import LayerScores, logged
 from layerscope.training.some_rows import SomeRows
 
@@ -16,16 +16,16 @@ LAYERS = (1, 2, 3)
 def batches(sizes=(5, 1, 9, 6)):
     """Return states [L, n, D] and labels [n] of each batch, and a head a layer."""
     torch.manual_seed(0)
-    heads = [
-        torch.nn.Linear(D, K, dtype=torch.float64).requires_grad_(False) for _ in LAYERS
-    ]
-    rows = []
-    for n in sizes:
-        labels = torch.randint(0, K, (n,))
-        rows.append(
-            (torch.randn(L, n, D, dtype=torch.float64) + labels[:, None] * 0.3, labels)
-        )
-    return rows, heads
+    heads = [torch.nn.Linear(D, K).double().requires_grad_(False) for _ in LAYERS]
+    labels = [torch.randint(0, K, (n,)) for n in sizes]
+    states = [torch.randn(L, len(y), D).double() + y[:, None] * 0.3 for y in labels]
+    return list(zip(states, labels, strict=True)), heads
+
+
+def at_once(rows):
+    """Return states [L, N, D] and labels [N] of all batches."""
+    states, labels = zip(*rows, strict=True)
+    return torch.cat(states, 1), torch.cat(labels)
 
 
 def scored(rows, heads, **options):
@@ -36,12 +36,8 @@ def scored(rows, heads, **options):
 
 
 def entry(rows, metric, layer, variant=None):
-    key = metric, layer
-    (row,) = [
-        row
-        for row in rows
-        if (row["metric"], row["layer"]) == key and variant in (None, row["variant"])
-    ]
+    of_layer = [row for row in rows if (row["metric"], row["layer"]) == (metric, layer)]
+    (row,) = [row for row in of_layer if variant in (None, row["variant"])]
     return row
 
 
@@ -49,26 +45,13 @@ def values(rows, metric, layers=LAYERS):
     return [entry(rows, metric, layer)["value"] for layer in layers]
 
 
-def plain_nc1(states, labels):
-    """Papyan, Han, Donoho by the letter: sums of outer products and a pseudo-inverse."""
-    classes = np.unique(labels)
-    means = {y: states[labels == y].mean(0) for y in classes}
-    apart = np.stack([x - means[y] for x, y in zip(states, labels, strict=True)])
-    within = apart.T @ apart / len(states)
-    centred = np.stack([means[y] - states.mean(0) for y in classes])
-    between = centred.T @ centred / len(classes)
-    return float(np.trace(within @ np.linalg.pinv(between, rcond=1e-10)) / len(classes))
-
-
 def test_scores_are_those_of_all_states_at_once():
     given, heads = batches()
     rows = scored(given, heads, collapse=(K, D)).compute()
-    states = torch.cat([states for states, _ in given], 1)
-    labels = torch.cat([labels for _, labels in given])
+    states, labels = at_once(given)
     n = len(labels)
-    chances = torch.stack(
-        [head(rows) for head, rows in zip(heads, states, strict=True)]
-    ).softmax(-1)
+    logits = [head(one) for head, one in zip(heads, states, strict=True)]
+    chances = torch.stack(logits).softmax(-1)
     tops, likely = chances.argmax(-1), chances[:, torch.arange(n), labels]
     centred = states - states.mean(1, keepdim=True)
     cosines = torch.nn.functional.cosine_similarity(centred, centred[-1:], dim=-1)
@@ -82,20 +65,17 @@ def test_scores_are_those_of_all_states_at_once():
         for layer, one in zip(LAYERS, samples, strict=True):
             row = entry(rows, name, layer)
             assert row["value"] == pytest.approx(one.mean().item(), rel=1e-9)
-            assert row["stderr"] == pytest.approx(
-                one.std().item() / n**0.5, rel=1e-9, abs=1e-9
-            )
+            error = one.std().item() / n**0.5
+            assert row["stderr"] == pytest.approx(error, rel=1e-9, abs=1e-9)
             assert (row["n"], row["n_skipped"], row["site"]) == (n, 0, "head")
-    nc1 = [plain_nc1(one.numpy(), labels.numpy()) for one in states]
+    nc1 = neural_collapse(states, labels).nc1.tolist()
     assert values(rows, "nc1") == pytest.approx(nc1, rel=1e-8)
     agrees = tops == tops[-1]
     settled = agrees.flip(0).cummin(0).values.flip(0)  # from this layer on they agree
     assert values(rows, "saturated") == settled.double().mean(-1).tolist()
     assert values(rows, "agreement") == agrees.double().mean(-1).tolist()
-    assert (
-        entry(rows, "saturation_layer", L)["value"]
-        == (4 - settled.sum(0)).double().mean()
-    )
+    depth = (4 - settled.sum(0)).double().mean()
+    assert entry(rows, "saturation_layer", L)["value"] == depth
     right = values(rows, "layer_accuracy")
     first = next(layer for layer in LAYERS if right[layer - 1] >= right[-1] - 0.01)
     for name, depth in (("last", first), ("all", L)):
@@ -108,7 +88,7 @@ def test_of_many_rows_an_even_sample_has_the_cosine(monkeypatch):
     given, heads = batches(sizes=(7, 9, 3, 14))
     rows = scored(given, heads).compute()
     # 33 rows, at most 10 of them kept
-    kept = torch.cat([states for states, _ in given], 1)[:, ::4]
+    kept = at_once(given)[0][:, ::4]
     wanted = [float(cosine_similarity(one, kept[-1]).mean()) for one in kept]
     assert values(rows, "cosine_similarity") == pytest.approx(wanted, rel=1e-9)
     assert entry(rows, "cosine_similarity", 1)["n"] == 9

@@ -6,7 +6,6 @@ from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy, linear
 from typed import refused
 
-from layerscope.metrics import cka
 from layerscope.training import (
     aligned_loss,
     exit_weights,
@@ -52,10 +51,8 @@ def gradients(loss, leaves):
 def same(one, two, leaves):
     """Compare two losses and their gradients."""
     assert one.item() == pytest.approx(two.item(), abs=1e-12)
-    for mine, theirs in zip(
-        gradients(3 * one, leaves), gradients(3 * two, leaves), strict=True
-    ):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
+    slopes = gradients(3 * one, leaves), gradients(3 * two, leaves)
+    torch.testing.assert_close(*slopes, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -80,11 +77,9 @@ def test_each_label_shifts_to_the_token_before_it():
     states = torch.randn(E, 3, 7, D, dtype=torch.float64, requires_grad=True)
     tokens, head = torch.randint(0, K, (3, 7)), nn.Linear(D, K, dtype=torch.float64)
     tokens[0, 4:] = -100
-    wanted = sum(
-        share
-        * cross_entropy(head(state[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        for share, state in zip(SHARES, states, strict=True)
-    )
+    logits = [head(state[:, :-1]).flatten(0, 1) for state in states]
+    losses = [cross_entropy(one, tokens[:, 1:].flatten()) for one in logits]
+    wanted = sum(share * loss for share, loss in zip(SHARES, losses, strict=True))
     same(aligned_loss(states, tokens, head, shift=True), wanted, [states])
 
 
@@ -103,13 +98,6 @@ def test_a_regulariser_pulls_every_layer_to_the_last(similarity):
         wanted = wanted + 0.7 * share * (1 - alike)
     found = similarity_loss(case.states, case.labels, case.head, similarity, beta=0.7)
     same(found, wanted, [*case.states, *case.head.parameters()])
-
-
-def test_cka_is_the_biased_one():
-    torch.manual_seed(0)
-    one, two = torch.randn(2, 20, 40, dtype=torch.float64)
-    found = linear_cka(one, two + one).item()
-    assert found == pytest.approx(cka(one, two + one, debiased=False))
 
 
 @pytest.mark.parametrize("distillation", [0.0, 0.3])
@@ -175,17 +163,17 @@ def test_weights_keep_the_true_depths_where_exits_are_few():
         ({"weights": [0, 0, 0]}, "not all 0"),
         ({"layers": [1, 2]}, "name the depth of each exit"),
         ({"layers": [0, 1, 2]}, "give increasing layers from 1"),
+        (
+            {"states": [torch.zeros(N, width) for width in (D, 4, D)]},
+            r"exit 1 has states of shape \(37, 4\) and the last",
+        ),
     ],
 )
 def test_wrong_input_is_told(change, line):
     case = Case()
+    inputs = {"states": case.states, "labels": case.labels, "head": case.head}
     with refused(line):
-        aligned_loss(
-            case.states, change.pop("labels", case.labels), case.head, **change
-        )
-    narrow = [case.states[0], case.states[1][:, :4], case.states[2]]
-    with refused(r"exit 1 has states of shape \(37, 4\) and the last"):
-        aligned_loss(narrow, case.labels, case.head)
+        aligned_loss(**inputs | change)
 
 
 def test_no_more_than_a_chunk_of_logits_exists(monkeypatch):
@@ -202,11 +190,8 @@ def test_no_more_than_a_chunk_of_logits_exists(monkeypatch):
 def test_frozen_parts_get_no_gradient(frozen):
     case = Case()
     parts = {"head": [*case.head.parameters()], "states": case.states}
-    for leaf in parts.pop(frozen):
+    for leaf in parts[frozen]:
         leaf.requires_grad_(False)
-    (trained,) = parts.values()
-    leaves = [*case.head.parameters(), *case.states]
     aligned_loss(case.states, case.labels, case.head).backward()
-    assert {id(leaf) for leaf in leaves if leaf.grad is not None} == {
-        id(leaf) for leaf in trained
-    }
+    for name, leaves in parts.items():
+        assert {leaf.grad is None for leaf in leaves} == {name == frozen}

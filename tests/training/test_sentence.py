@@ -14,7 +14,6 @@ from sentence_transformers.losses import (
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.models import Dense, Normalize
-from torch.nn.functional import cross_entropy, normalize
 from trainers import still
 from typed import refused
 
@@ -57,33 +56,43 @@ def gradients(model):
     return {name: one.grad.clone() for name, one in named if one.grad is not None}
 
 
+def ranking(model):
+    return MultipleNegativesRankingLoss(model)
+
+
 LOSSES = {
-    "ranking": (MultipleNegativesRankingLoss, 3, None),
+    "ranking": (ranking, 3, None),
     "triplets": (BatchAllTripletLoss, 1, torch.tensor([0, 0, 1, 1, 2, 2])),
     "cosine": (CosineSimilarityLoss, 2, torch.linspace(0, 1, 6)),
-    "matryoshka": (
-        lambda m: MatryoshkaLoss(m, MultipleNegativesRankingLoss(m), [8, 4]),
-        2,
-        None,
-    ),
+    "order": (CoSENTLoss, 2, torch.linspace(0, 1, 6)),
+    "matryoshka": (lambda m: MatryoshkaLoss(m, ranking(m), [8, 4]), 2, None),
 }
+"""A loss, how many columns of texts it reads, and their labels."""
 
 
 @pytest.mark.parametrize(
-    "kind, make",
-    [*((kind, tiny.bert) for kind in LOSSES), ("ranking", tiny.llama)],
+    "kind, make, dims",
+    [
+        *((kind, tiny.bert, None) for kind in LOSSES),
+        ("ranking", tiny.llama, None),
+        ("ranking", tiny.bert, [5, 2]),
+        ("order", tiny.bert, [5, 2]),
+    ],
 )
 def test_loss_and_gradients_are_those_of_models_cut_after_each_layer(
-    tmp_path, kind, make
+    tmp_path, kind, make, dims
 ):
     model, (build, n, labels) = served(tmp_path, make), LOSSES[kind]
-    loss, batch, runs = build(model), columns(model, n), []
+    plain, batch, runs = build(model), columns(model, n), []
+    if dims:
+        plain = MatryoshkaLoss(model, plain, [8, *dims], [1 / 3] * 3)
     wanted = at_each_layer(
-        model, lambda: loss([dict(column) for column in batch], labels)
+        model, lambda: plain([dict(column) for column in batch], labels)
     )
     expected = gradients(model)
     model.zero_grad()
-    aligned, blocks = AlignedLoss(loss), getattr(*blocks_of(model))
+    aligned = AlignedLoss(build(model), dims=dims)
+    blocks = getattr(*blocks_of(model))
     handle = blocks[0].register_forward_hook(lambda *_: runs.append(1))
     value = aligned(batch, labels)
     assert 0 < len(runs) <= n, (
@@ -94,73 +103,32 @@ def test_loss_and_gradients_are_those_of_models_cut_after_each_layer(
     assert value.item() == pytest.approx(wanted, rel=1e-5) and len(expected) > 20
     for name, one in gradients(model).items():
         torch.testing.assert_close(one, expected[name], rtol=1e-4, atol=1e-5, msg=name)
-    assert "forward" not in model[0].__dict__ and not any(
-        block._forward_hooks for block in blocks
-    )
+    assert "forward" not in model[0].__dict__
+    assert not any(block._forward_hooks for block in blocks)
     assert set(batch[0]) == set(columns(model, 1)[0])
 
 
-def ranked(one, two, _):
-    return cross_entropy(20 * one @ two.T, torch.arange(len(one)))
-
-
-def ordered(one, two, truth):
-    cosine = 20 * (one * two).sum(-1)
-    apart = (cosine[:, None] - cosine)[truth[:, None] < truth]
-    return torch.cat([torch.zeros_like(cosine[:1]), apart]).logsumexp(0)
-
-
-@pytest.mark.parametrize("kind", ["ranking", "order"])
-def test_every_layer_and_prefix_is_the_explicit_double_loop(tmp_path, kind):
-    model, runs = served(tmp_path).double(), []
-    build, formula, labels = {
-        "ranking": (MultipleNegativesRankingLoss, ranked, None),
-        "order": (CoSENTLoss, ordered, torch.linspace(0, 1, 6).double()),
-    }[kind]
-    batch, loss = columns(model, 2), AlignedLoss(build(model), dims=(5, 2))
+def test_embeddings_of_every_exit(tmp_path):
+    model = served(tmp_path)
+    (batch,), loss = columns(model, 1), AlignedLoss(ranking(model), dims=(5, 2))
     assert loss.dims == (2, 5, 8)
-    block = getattr(*blocks_of(model))[0]
-    handle = block.register_forward_hook(lambda *_: runs.append(1))
-    value = loss(batch, labels)
-    assert len(runs) <= 2, "for three layers and three prefixes of both columns"
-    handle.remove()
-    value.backward()
-    grads = gradients(model)
-
-    def by_hand():
-        one, two = (model(dict(column))["sentence_embedding"] for column in batch)
-        parts = [
-            formula(normalize(one[:, :d]), normalize(two[:, :d]), labels)
-            for d in (2, 5, 8)
-        ]
-        return torch.stack(parts).mean()
-
-    assert at_each_layer(model, by_hand) == pytest.approx(value.item(), abs=1e-6)
-    for name, one in gradients(model).items():
-        torch.testing.assert_close(grads[name], one, rtol=0, atol=1e-6, msg=name)
-    with torch.no_grad():
-        states = AlignedLoss(build(model)).embeddings(batch[0])
-        torch.testing.assert_close(
-            states[-1], model(dict(batch[0]))["sentence_embedding"]
-        )
+    states = loss.embeddings(batch)
     assert states.shape == (3, 6, 8)
+    last = model(dict(batch))["sentence_embedding"]
+    torch.testing.assert_close(states[-1], last)
 
 
 def test_few_exits_keep_their_depths(tmp_path):
     model = served(tmp_path)
-    loss, batch = MultipleNegativesRankingLoss(model), columns(model, 2)
-    one, two = (AlignedLoss(loss, [layer])(batch).item() for layer in (1, 3))
-    assert AlignedLoss(loss, [1, 3])(batch).item() == pytest.approx(
-        one / 4 + 3 * two / 4
-    )
-    assert AlignedLoss(loss, [1, 3], "uniform")(batch).item() == pytest.approx(
-        (one + two) / 2
-    )
+    loss, batch = ranking(model), columns(model, 2)
+
+    def at(*layers, **weights):
+        return AlignedLoss(loss, layers, **weights)(batch).item()
+
+    one, two = at(1), at(3)
+    assert at(1, 3) == pytest.approx(one / 4 + 3 * two / 4)
+    assert at(1, 3, weights="uniform") == pytest.approx((one + two) / 2)
     assert two == pytest.approx(loss(batch, None).item()) and one != pytest.approx(two)
-
-
-def ranking(model):
-    return MultipleNegativesRankingLoss(model)
 
 
 DIMS = r": give whole numbers from 1 to 8, the model's width"
