@@ -74,17 +74,17 @@ def declare(
     )
 
 
-def declare_norm(part, unchanged_by, high, flat):
-    index = ("mean", "median", "maximum", "sink_share").index(part)
-    METRICS[f"norms {part}"] = Metric(
-        lambda tokens, mask=None: getattr(metrics.norms(tokens, mask), part),
-        lambda tokens: references.norms(tokens)[index],
+def declare_part(name, part, unchanged_by, low, high, flat):
+    """Add one of the values that a metric of tokens returns together."""
+    METRICS[f"{name} {part}"] = Metric(
+        lambda *layers: getattr(getattr(metrics, name)(*layers), part),
+        lambda tokens: getattr(references, name)(tokens)[part],
         "tokens",
         unchanged_by,
-        0.0,
+        low,
         high,
         flat,
-        tolerance=1e-12,
+        tolerance=1e-12 if name == "norms" else 1e-8,
     )
 
 
@@ -129,10 +129,13 @@ for discard in (0.0, 0.1):
         "intrinsic_dimension", "rows", f"{SPACE} shift", (0.0, np.inf), discard=discard
     )
 declare("curvature", "tokens", "rotation scale shift reversal", (0.0, np.pi))
-declare_norm("mean", "rotation order", np.inf, None)
-declare_norm("median", "rotation order", np.inf, None)
-declare_norm("maximum", "rotation order", np.inf, None)
-declare_norm("sink_share", SPACE, 1.0, 0.0)
+for part in ("mean", "median", "maximum"):
+    declare_part("norms", part, "rotation order", 0.0, np.inf, None)
+declare_part("norms", "sink_share", SPACE, 0.0, 1.0, 0.0)
+declare_part("valley", "entropy", SPACE, 0.0, 1.0, 0.0)
+declare_part("valley", "first_singular", SPACE, 0.0, 1.0, 1.0)
+declare_part("valley", "first_norm", "rotation scale", 0.0, np.inf, 1.0)
+declare_part("valley", "largest_norm", SPACE, 1.0, np.inf, 1.0)
 
 for temperature in (0.1, 1.0):
     declare(

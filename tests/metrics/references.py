@@ -101,13 +101,26 @@ def curvature(tokens):
 
 def norms(tokens):
     """Mean, median, largest norm and share of sinks of the tokens of one sample."""
-    sizes = np.sqrt((float64(tokens) ** 2).sum(-1))
-    return (
-        sizes.mean(),
-        np.median(sizes),
-        sizes.max(),
-        np.mean(sizes > 10 * np.median(sizes)),
-    )
+    sizes = np.linalg.norm(float64(tokens), axis=1)
+    median = np.median(sizes)
+    return {
+        "mean": sizes.mean(),
+        "median": median,
+        "maximum": sizes.max(),
+        "sink_share": np.mean(sizes > 10 * median),
+    }
+
+
+def valley(tokens):
+    """Compression and norms, over the median one, of the tokens of one sample."""
+    values = np.linalg.svd(float64(tokens), compute_uv=False) ** 2
+    sizes = np.linalg.norm(float64(tokens), axis=1) / norms(tokens)["median"]
+    return {
+        "entropy": renyi(values, 1) / np.log(len(values)),
+        "first_singular": values[0] / values.sum(),
+        "first_norm": sizes[0],
+        "largest_norm": sizes.max(),
+    }
 
 
 def infonce(a, b, temperature=0.1, symmetric=True):

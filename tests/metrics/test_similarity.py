@@ -68,19 +68,13 @@ def test_every_similarity_is_that_of_each_pair(
     others = rng.standard_normal((count, 3, other_width)).astype(np.float32)
     others[:, :, :2] += states[:, :3, :2]
     function = getattr(metrics, metric)
-    for columns in (None, others):
+    for right in (states, others):
         disk, before = OnDisk(states), states.copy()
-        right = states if columns is None else columns
-        given = None if columns is None else OnDisk(columns)
+        given = None if right is states else OnDisk(right)
         values = similarity_matrix(disk, metric, others=given, **options)
-        for a in range(depth):
-            for b in range(right.shape[1]):
-                exact = np.mean(
-                    np.asarray(function(states[:, a], right[:, b], **options))
-                )
-                assert float(values[a, b]) == pytest.approx(
-                    exact, abs=1e-7, rel=1e-7
-                ), (a, b)
+        for a, b in np.ndindex(depth, right.shape[1]):
+            exact = np.mean(np.asarray(function(states[:, a], right[:, b], **options)))
+            assert float(values[a, b]) == pytest.approx(exact, abs=1e-7, rel=1e-7)
         np.testing.assert_array_equal(states, before)
         if metric == "cka" and "kernel" not in options:
             assert disk.longest < count
@@ -131,22 +125,17 @@ def test_samples_without_a_cosine_are_counted_and_not_averaged(
     mean, error, count = cosine_pairs(
         OnDisk(states), center, OnDisk(others) if two_models else None
     )
-    expected_count = np.array([[0, 0, 0], [0, 30, 29], [0, 29, 29]])
-    assert (
-        count.tolist()
-        == (expected_count[:, ::-1] if two_models else expected_count).tolist()
-    )
-    for a in range(3):
-        for b in range(3):
-            values = np.asarray(cosine_similarity(states[:, a], others[:, b], center))
-            values = values[~np.isnan(values)]
-            assert len(values) == count[a, b]
-            if len(values) == 0:
-                assert mean[a, b].isnan() and error[a, b].isnan()
-                continue
-            stderr = values.std(ddof=1) / len(values) ** 0.5
-            assert float(mean[a, b]) == pytest.approx(values.mean(), abs=1e-12)
-            assert float(error[a, b]) == pytest.approx(stderr, abs=1e-8)
+    assert {*count.flatten().tolist()} == {0, 29, 30}
+    for a, b in np.ndindex(3, 3):
+        values = np.asarray(cosine_similarity(states[:, a], others[:, b], center))
+        values = values[~np.isnan(values)]
+        assert len(values) == count[a, b]
+        if len(values) == 0:
+            assert mean[a, b].isnan() and error[a, b].isnan()
+            continue
+        stderr = values.std(ddof=1) / len(values) ** 0.5
+        assert float(mean[a, b]) == pytest.approx(values.mean(), abs=1e-12)
+        assert float(error[a, b]) == pytest.approx(stderr, abs=1e-8)
 
 
 def test_more_samples_than_are_held_are_counted():

@@ -1,7 +1,8 @@
-"""Valley and causal depth against float64 numpy, and against versions of them that are wrong."""
+"""What is special of valleys, and what goes with them and with causal depth, against float64 numpy."""
 
 import numpy as np
 import pytest
+import references
 import torch
 
 from layerscope.metrics import (
@@ -26,91 +27,28 @@ def sample(seed, tokens=T):
     return states
 
 
-def shares(states):
-    values = np.linalg.svd(states, compute_uv=False) ** 2
-    return values / values.sum()
-
-
-def entropy(states):
-    p = shares(states)
-    return float(-(p * np.log(p)).sum() / np.log(min(states.shape)))
-
-
-LENGTHS = pytest.mark.parametrize("tokens", [T, D, 4])
-"""More than features, as many, and fewer."""
-
-
-@LENGTHS
-def test_valley_is_that_of_the_singular_values(tokens):
-    states = [sample(seed, tokens) for seed in range(3)]
-    found = valley(np.stack(states))
-    for i, one in enumerate(states):
-        norms = np.linalg.norm(one, axis=1)
-        expected = [
-            entropy(one),
-            shares(one)[0],
-            norms[0] / np.median(norms),
-            norms.max() / np.median(norms),
-        ]
-        parts = (found.entropy, found.first_singular, found.first_norm)
-        values = [float(part[i]) for part in (*parts, found.largest_norm)]
-        np.testing.assert_allclose(values, expected, rtol=1e-9)
-
-
-@LENGTHS
+@pytest.mark.parametrize("tokens", [T, D, 4])
 def test_without_sinks_is_that_of_the_other_tokens(tokens):
+    """More than features, as many, and fewer."""
     states = np.stack([sample(seed, tokens) for seed in range(3)])
     states[1, 0] /= 40.0  # no sink
     found = valley_without_sinks(Tokens(torch.tensor(states)))
     for i, one in enumerate(states):
         others = one if i == 1 else one[1:]
-        assert float(found.entropy[i]) == pytest.approx(entropy(others), rel=1e-9)
-        share = float(found.first_singular[i])
-        assert share == pytest.approx(shares(others)[0], rel=1e-9)
+        exact = references.valley(others)
+        for part in ("entropy", "first_singular"):
+            value = float(getattr(found, part)[i])
+            assert value == pytest.approx(exact[part], rel=1e-9)
 
 
-def test_padding_on_either_side_does_not_enter():
-    states = sample(0)
-    alone = valley(states)
-    for left in (True, False):
-        padded = np.full((T + 3, D), 7.0)
-        mask = np.zeros(T + 3)
-        span = slice(3, None) if left else slice(T)
-        padded[span] = states
-        mask[span] = 1
-        found = valley(padded, mask)
-        for name in vars(alone):
-            value = float(getattr(found, name))
-            assert value == pytest.approx(float(getattr(alone, name)), rel=1e-9)
-
-
-def test_a_sample_of_one_token_or_with_nan_has_no_value():
-    states = np.stack([sample(0), sample(1)])
-    states[1, 2, 0] = np.nan
-    mask = np.ones((2, T))
-    mask[0, 1:] = 0
-    assert all(bool(part.isnan().all()) for part in vars(valley(states, mask)).values())
+def test_a_sample_of_one_token_has_no_value():
+    assert all(bool(part.isnan()) for part in vars(valley(sample(0, 1))).values())
 
 
 def test_half_precision_is_squared_in_float64():
     states = torch.tensor(sample(0) * 300).half()
-    assert float(valley(states).entropy) == pytest.approx(
-        entropy(states.double().numpy()), rel=1e-6
-    )
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda s: entropy(s / np.linalg.norm(s, axis=1, keepdims=True)),
-        lambda s: entropy(s - s.mean(0)),
-        lambda s: entropy(s) * np.log(min(s.shape)),
-        lambda s: entropy(s[1:]),
-    ],
-)
-def test_unit_centred_unscaled_and_sinkless_entropies_are_others(wrong):
-    states = sample(0)
-    assert abs(float(valley(states).entropy) - wrong(states)) > 1e-3
+    exact = references.valley(states.double())["entropy"]
+    assert float(valley(states).entropy) == pytest.approx(exact, rel=1e-6)
 
 
 def attention(heads, tokens, seed=0):
@@ -125,9 +63,6 @@ def test_attention_to_the_first_token_is_the_mean_over_the_others():
     weights = attention(3, T)
     found = first_token_attention(weights).numpy()
     np.testing.assert_allclose(found, weights[:, 1:, 0].mean(1), rtol=1e-12)
-    # with the first token itself, and towards the last
-    assert np.abs(found - weights[:, :, 0].mean(1)).min() > 1e-3
-    assert np.abs(found - weights[:, 1:, -1].mean(1)).min() > 1e-3
 
 
 def test_the_first_token_is_the_first_real_one():
@@ -152,7 +87,6 @@ def test_change_of_a_contribution_is_relative_to_each_token():
         kept = mask[i] & (size[i] > 0)
         expected = (moved[i][kept] / size[i][kept]).mean()
         assert found[i] == pytest.approx(expected, rel=1e-12)
-        assert abs(found[i] - moved[i][kept].sum() / size[i][kept].sum()) > 1e-3
 
 
 def test_change_of_a_prediction_is_between_probabilities():
@@ -177,8 +111,6 @@ def test_branch_against_the_stream():
     cosine = ((added * stream).sum(1) / norms[0] / norms[1]).mean()
     assert float(found.cosine) == pytest.approx(cosine, rel=1e-12)
     assert float(found.norm) == pytest.approx((norms[0] / norms[1]).mean(), rel=1e-12)
-    whole = branch_contribution(added, added + stream)
-    assert abs(float(whole.cosine) - cosine) > 1e-2
 
 
 def test_causal_depth_counts_blocks_that_matter_alike():
