@@ -1,36 +1,11 @@
 """The model that is given is left as it was."""
 
-import copy
-
 import pytest
-import torch
 from generation.talkers import loud, prompts, score, told
 from models import zoo
+from unchanged import state_of
 
 from layerscope import LayerscopeError
-
-
-def state(model):
-    modules = list(model.modules())
-    hooks = [
-        (dict(m._forward_hooks), dict(m._forward_pre_hooks), "forward" in vars(m))
-        for m in modules
-    ]
-    told = (
-        model.config.to_dict(),
-        model.generation_config.to_dict(),
-        [m.training for m in modules],
-    )
-    return (
-        *map(copy.deepcopy, told),
-        hooks,
-        {name: weight.clone() for name, weight in model.state_dict().items()},
-    )
-
-
-def unchanged(before, after):
-    assert before[:-1] == after[:-1]
-    torch.testing.assert_close(after[-1], before[-1], rtol=0, atol=0, equal_nan=True)
 
 
 class Stop(Exception):
@@ -56,13 +31,13 @@ def test_the_model_is_left_as_it_was_whatever_happens(call):
             told(model, prompts(), None if call == "full depth" else 1)
 
     model.model.embed_tokens.register_forward_pre_hook(count)
-    before = state(model)
+    before = state_of(model)
     work()
-    unchanged(before, state(model))
+    assert state_of(model) == before
     for point in (calls, calls // 2):
         last, calls = point, 0
         # the probe for a head tells it as its own
         with pytest.raises((Stop, LayerscopeError)):
             work()
         assert calls >= last
-        unchanged(before, state(model))
+        assert state_of(model) == before

@@ -3,6 +3,7 @@ import torch
 from models import walks
 from models.tokenizer import word_tokenizer, words
 from models.zoo import MLP, TEXT, L, build, close, mamba, t5, whisper
+from unchanged import state_of
 
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.forward import Inputs
@@ -57,7 +58,8 @@ def test_states_equal_those_of_transformers_in_whatever_batch(case):
     scope = layered(model)
     alone = states(scope, TEXTS[:1])
     check(alone, walks.TEXT[case.name](model, torch.tensor(IDS[:1])), scope)
-    assert scope.causal == case.causal
+    assert scope.causal == scope.is_language_model == case.causal
+    assert scope.lens.kind == "tokens"
     assert scope.padding and scope.batching
     left = word_tokenizer("left", pad=case.name not in ("gpt2", "gpt_neox"))
     scope = layered(model, processor=left)
@@ -136,17 +138,11 @@ def test_the_model_is_left_as_it_was_even_after_an_error():
     model = mamba()
     model.train()
     scope = layered(model)
-    before = [
-        len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()
-    ]
+    before = state_of(model)
 
     def fail(layer, site, x):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         scope.run(scope.encoder.batch(TEXTS), fail)
-    assert [
-        len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()
-    ] == before
-    assert all(m.training for m in model.modules())
-    assert not any("forward" in m.__dict__ for m in model.modules())
+    assert state_of(model) == before

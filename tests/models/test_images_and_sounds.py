@@ -8,7 +8,7 @@ import tiny
 import torch
 import transformers as hf
 from models import walks
-from models.test_capture import TEXTS, layered, states
+from models.test_capture import TEXTS, check as check_states, layered, states
 from models.tokenizer import word_tokenizer
 from models.zoo import IMAGE, D, build, clip, close, of_class, siglip, vit
 from PIL import Image
@@ -31,20 +31,12 @@ NORMS = {"vit": "vit.layernorm", "dinov2": "layernorm", "beit": ""}
 
 def check(scope, samples, walk):
     """States of a batch, of a batch in another order and of each sample alone are those of the walk."""
-    expected, norm = walk
     together, turned = states(scope, samples), states(scope, samples[::-1])
     alone = [states(scope, [sample]) for sample in samples]
-    assert scope.stack.depth == len(expected) - 1 and (norm is None) == (
-        scope.stack.norm is None
-    )
-    for layer, state in enumerate(expected):
-        for site, wanted in (
-            ("raw", state),
-            *([("normed", norm(state))] if norm else []),
-        ):
-            close(together[site, layer], wanted)
-            close(turned[site, layer].flip(0), wanted)
-            close(torch.cat([one[site, layer] for one in alone]), wanted)
+    check_states(together, walk, scope)
+    check_states({key: state.flip(0) for key, state in turned.items()}, walk, scope)
+    joined = {key: torch.cat([one[key] for one in alone]) for key in together}
+    check_states(joined, walk, scope)
     return together
 
 
@@ -65,41 +57,32 @@ def test_image_models(name):
     assert scope.pooling == (("first",) if name == "vit" else ("mean",))
 
 
+def served(read, scope, samples):
+    """Return the vectors that a model gives, each sample alone."""
+    batches = (scope.encoder.batch([sample]).named for sample in samples)
+    return torch.cat([read(**named).pooler_output for named in batches])
+
+
 @pytest.mark.parametrize("make", [clip, siglip])
 @torch.inference_mode()
 def test_each_tower_and_its_projection_at_every_layer(make):
-    model = make()
     for modality, samples, part in (
         ("text", TEXTS, "text"),
         ("image", IMAGES, "vision"),
     ):
+        model = make()
         scope = layered(model, modality, samples)
         assert (scope.stack.part, scope.stack.depth) == (part, 3)
         inputs = scope.encoder.batch(samples)
         found, tower = states(scope, samples), getattr(model, f"{part}_model")
-        own = [
-            getattr(model, f"get_{modality}_features")(
-                **_named(scope, [s])
-            ).pooler_output
-            for s in samples
-        ]
-        close(scope.projection.vectors(found["raw", 3], inputs), torch.cat(own))
-        assert scope.projection.width == own[0].shape[-1]
+        vectors = partial(served, getattr(model, f"get_{modality}_features"), scope)
+        own = vectors(samples)
+        close(scope.projection.vectors(found["raw", 3], inputs), own)
+        assert scope.projection.width == own.shape[-1]
         # at an earlier layer: the tower of that depth
         early = scope.projection.vectors(found["raw", 1], inputs)
-        whole, tower.encoder.layers = tower.encoder.layers, tower.encoder.layers[:1]
-        shallow = [
-            getattr(model, f"get_{modality}_features")(
-                **_named(scope, [s])
-            ).pooler_output
-            for s in samples
-        ]
-        tower.encoder.layers = whole
-        close(early, torch.cat(shallow))
-
-
-def _named(scope, samples):
-    return dict(scope.encoder.batch(samples).named)
+        tower.encoder.layers = tower.encoder.layers[:1]
+        close(early, vectors(samples))
 
 
 @torch.inference_mode()
@@ -123,9 +106,8 @@ SPEECH = {
 @pytest.mark.parametrize("name", ["Wav2Vec2", "Hubert"])
 @torch.inference_mode()
 def test_speech_models_whose_states_padding_changes(name):
-    model = build(
-        lambda: getattr(hf, f"{name}Model")(getattr(hf, f"{name}Config")(**SPEECH))
-    )
+    config = getattr(hf, f"{name}Config")(**SPEECH)
+    model = build(lambda: getattr(hf, f"{name}Model")(config))
     generator = torch.Generator().manual_seed(1)
     sounds = [
         Waveform(torch.randn(n, generator=generator).numpy(), 16000)
@@ -133,9 +115,7 @@ def test_speech_models_whose_states_padding_changes(name):
     ]
     scope = layered(model, "audio", sounds, hf.Wav2Vec2FeatureExtractor())
     assert scope.batching and not scope.padding
-    assert any(
-        "batches hold only samples of equal length" in note for note in scope.notes
-    )
+    assert "batches hold only samples of equal length" in " ".join(scope.notes)
     for sound in sounds:
         values = scope.encoder.batch([sound]).named["input_values"]
         pair = values.expand(2, -1)
@@ -187,29 +167,17 @@ class Timm(torch.nn.Module):
 
 
 def transform(image):
-    return (
-        torch.from_numpy(np.asarray(image.resize((16, 16)), dtype="float32")).permute(
-            2, 0, 1
-        )
-        / 255
-    )
+    pixels = np.asarray(image.resize((16, 16)), dtype="float32")
+    return torch.from_numpy(pixels).permute(2, 0, 1) / 255
 
 
 @torch.inference_mode()
 def test_a_function_of_an_image_is_a_processor(tmp_path):
     model = Timm().eval()
-    run = layerscope.profile(
-        model,
-        IMAGES * 4,
-        processor=transform,
-        out=tmp_path / "run",
-        views=1,
-    )
+    out = tmp_path / "run"
+    run = layerscope.profile(model, IMAGES * 4, processor=transform, out=out, views=1)
     pixels = torch.stack([transform(image) for image in IMAGES])
     tokens = model.blocks[:2](model.patch(pixels).flatten(2).transpose(1, 2))
-    assert (run.depth, run.info["model"]["norm"], run.info["model"]["lens"]) == (
-        3,
-        "norm",
-        "pooled",
-    )
+    facts = run.depth, run.info["model"]["norm"], run.info["model"]["lens"]
+    assert facts == (3, "norm", "pooled")
     close(torch.from_numpy(run.pooled(2, "raw", "mean")[:3]), tokens.mean(1))

@@ -1,49 +1,20 @@
 import pytest
 import torch
 from models.test_capture import IDS, TEXTS, layered, states
-from models.zoo import TEXT, close, of_class
+from models.zoo import close, llama, of_class
+
+CLASSIFIERS = [
+    ("Bert", {}, "first"),
+    ("ModernBert", {"cls_token_id": 1, "sep_token_id": 2, "classifier_pooling": "mean"}, "mean"),
+    ("Llama", {"pad_token_id": None}, "last"),
+    ("GPT2", {}, "last"),  # with a token to pad with
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TEXT, ids=lambda c: c.name)
+@pytest.mark.parametrize("family, options, read", CLASSIFIERS)
 @torch.inference_mode()
-def test_the_lens_on_the_last_block_gives_the_models_own_logits(case):
-    model = case.make()
-    scope = layered(model)
-    assert scope.lens is not None and scope.lens.kind == "tokens"
-    assert scope.is_language_model == case.causal
-    inputs = scope.encoder.batch(TEXTS)
-    last = states(scope, TEXTS)["raw", scope.stack.depth]
-    own = model(**inputs.named).logits
-    for row, ids in enumerate(IDS):
-        mine = torch.cat(list(scope.lens.token_logits(last[row, : len(ids)], inputs)))
-        close(mine, own[row, : len(ids)])
-
-
-def classifier(kind):
-    name, more = {
-        "bert": ("Bert", {}),
-        "modernbert": (
-            "ModernBert",
-            {"cls_token_id": 1, "sep_token_id": 2, "classifier_pooling": "mean"},
-        ),
-        "llama": ("Llama", {"pad_token_id": None}),
-        "gpt2 with a pad token": ("GPT2", {}),
-    }[kind]
-    return of_class(f"{name}ForSequenceClassification", num_labels=4, **more)
-
-
-@pytest.mark.parametrize(
-    "kind, read",
-    [
-        ("bert", "first"),
-        ("modernbert", "mean"),
-        ("llama", "last"),
-        ("gpt2 with a pad token", "last"),
-    ],
-)
-@torch.inference_mode()
-def test_classifiers_logits_and_the_token_they_read(kind, read):
-    model = classifier(kind)
+def test_classifiers_logits_and_the_token_they_read(family, options, read):
+    model = of_class(f"{family}ForSequenceClassification", num_labels=4, **options)
     scope = layered(model)
     assert scope.lens.kind == "pooled" and scope.lens.classes == 4
     assert scope.pooling == (read,)
@@ -56,7 +27,7 @@ def test_classifiers_logits_and_the_token_they_read(kind, read):
 @torch.inference_mode()
 def test_a_model_without_a_head_has_no_lens_and_an_exception_restores_the_blocks():
     assert layered(of_class("BertModel")).lens is None
-    scope = layered(next(c for c in TEXT if c.name == "llama").make())
+    scope = layered(llama())
     with pytest.raises(Exception, match="size|shape|expand|must match"):
         # a wrong width
         list(scope.lens.token_logits(torch.randn(2, 7), scope.encoder.batch(TEXTS)))

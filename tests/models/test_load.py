@@ -3,18 +3,12 @@ import json
 import torch
 import transformers as hf
 from models.test_capture import TEXTS, layered, states
-from models.tokenizer import word_tokenizer
-from models.zoo import TEXT, close, of_class
+from models.tokenizer import saved, word_tokenizer
+from models.zoo import close, llama, of_class, of_family
 from typed import refused
 
 import layerscope
 from layerscope.models import LoadOptions, Override, find_layers, load
-
-
-def saved(path, model, tokenizer=None):
-    model.save_pretrained(path)
-    (tokenizer or word_tokenizer()).save_pretrained(path)
-    return path
 
 
 def find(loaded, samples=TEXTS):
@@ -22,15 +16,15 @@ def find(loaded, samples=TEXTS):
 
 
 def test_a_folder_keeps_the_head_it_was_saved_with(tmp_path):
-    model = next(c for c in TEXT if c.name == "llama").make()
-    loaded = load(str(saved(tmp_path / "tiny", model)), LoadOptions())
+    model = llama()
+    loaded = load(str(saved(model, tmp_path / "tiny")), LoadOptions())
     assert type(loaded.module) is hf.LlamaForCausalLM and loaded.name == "tiny"
     one, two = states(find(loaded), TEXTS), states(layered(model), TEXTS)
     assert all(torch.equal(one[key], two[key]) for key in two)
 
 
 def test_a_head_without_weights_is_left_out(tmp_path):
-    folder = saved(tmp_path / "m", of_class("BertModel"))
+    folder = saved(of_class("BertModel"), tmp_path / "m")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(
         json.dumps(config | {"architectures": ["BertForSequenceClassification"]})
@@ -44,7 +38,7 @@ def test_a_head_without_weights_is_left_out(tmp_path):
 def test_missing_weights_of_the_model_itself_are_an_error(tmp_path):
     from safetensors.torch import load_file, save_file
 
-    folder = saved(tmp_path / "m", next(c for c in TEXT if c.name == "llama").make())
+    folder = saved(llama(), tmp_path / "m")
     weights = load_file(folder / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
@@ -58,11 +52,8 @@ def test_minilm_is_what_sentence_transformers_serves():
     from sentence_transformers import SentenceTransformer
 
     loaded = load("minilm", LoadOptions())
-    assert (
-        loaded.pooling == ("mean",)
-        and loaded.max_length == 256
-        and loaded.name == "all-MiniLM-L6-v2"
-    )
+    facts = loaded.pooling, loaded.max_length, loaded.name
+    assert facts == (("mean",), 256, "all-MiniLM-L6-v2")
     texts = ["A cat sat on the mat.", "Entropy rises.", "One"]
     scope = find(loaded, texts)
     from layerscope.models.checks import embedded
@@ -83,7 +74,7 @@ def test_a_cross_encoder_is_the_classifier_of_its_folder(tmp_path):
     from sentence_transformers import CrossEncoder
 
     classifier = of_class("BertForSequenceClassification", num_labels=3)
-    plain = saved(tmp_path / "plain", classifier)
+    plain = saved(classifier, tmp_path / "plain")
     model = CrossEncoder(str(plain), max_length=20, device="cpu")
     # with a modules.json, as a SentenceTransformer has
     model.save_pretrained(tmp_path / "own")
@@ -98,7 +89,7 @@ def test_a_sentence_transformer_object_with_its_prompt_and_cls_pooling(tmp_path)
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
-    folder = saved(tmp_path / "b", of_class("BertModel"))
+    folder = saved(of_class("BertModel"), tmp_path / "b")
     transformer = Transformer(str(folder), max_seq_length=16)
     model = SentenceTransformer(
         modules=[transformer, Pooling(32, pooling_mode="cls")],
@@ -115,7 +106,7 @@ def test_a_sentence_transformer_object_with_its_prompt_and_cls_pooling(tmp_path)
 def test_a_peft_adapter_folder(tmp_path):
     from peft import LoraConfig, PeftModel, get_peft_model
 
-    base = saved(tmp_path / "base", next(c for c in TEXT if c.name == "llama").make())
+    base = saved(llama(), tmp_path / "base")
     adapted = get_peft_model(
         hf.AutoModelForCausalLM.from_pretrained(base),
         LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False),
@@ -138,7 +129,7 @@ def test_a_peft_adapter_folder(tmp_path):
 
 
 def test_dtype_and_device(tmp_path):
-    folder = str(saved(tmp_path / "m", of_class("BertModel").half()))
+    folder = str(saved(of_class("BertModel").half(), tmp_path / "m"))
 
     def dtype(**options):
         return next(load(folder, LoadOptions(**options)).module.parameters()).dtype
@@ -148,7 +139,7 @@ def test_dtype_and_device(tmp_path):
 
 
 def test_position_tables_limit_the_length():
-    roberta = next(c for c in TEXT if c.name == "roberta").make()
+    roberta = of_family("roberta")
     scope = layered(roberta)
     assert scope.max_length == 64  # 66 rows, of which RoBERTa leaves two empty
     with refused("max length 65 is beyond the model's 64 positions"):

@@ -35,11 +35,10 @@ def test_its_logits_are_the_mean_of_the_token_logits(name):
         ):
             torch.testing.assert_close(found.logits, wanted)
     labels = torch.tensor([0, 2])
-    loss = model(IDS, attention_mask=MASK, labels=labels).loss
+    loss = model(IDS, MASK, labels=labels).loss
     torch.testing.assert_close(loss, nn.functional.cross_entropy(wanted, labels))
-    summed = model(
-        IDS, attention_mask=MASK, labels=labels, num_items_in_batch=torch.tensor(8)
-    ).loss
+    items = torch.tensor(8)
+    summed = model(IDS, MASK, labels=labels, num_items_in_batch=items).loss
     torch.testing.assert_close(summed, loss * 2 / 8)
 
 
@@ -51,10 +50,7 @@ def test_it_is_saved_as_the_token_classifier_and_loaded_as_what_it_was(tmp_path)
     loaded = load(str(tmp_path), LoadOptions(device="cpu")).module
     assert type(loaded) is type(model)
     with torch.no_grad():
-        torch.testing.assert_close(
-            loaded(IDS, attention_mask=MASK).logits,
-            model(IDS, attention_mask=MASK).logits,
-        )
+        torch.testing.assert_close(loaded(IDS, MASK).logits, model(IDS, MASK).logits)
 
 
 def test_rows_of_many_exits_take_the_mask_of_their_sample():

@@ -53,12 +53,9 @@ def test_several_stacks_need_a_part():
 def test_data_go_through_one_tower_of_clip_and_inspect_needs_no_processor():
     model = clip()
     scope = layered(model)
-    assert (scope.stack.entry, scope.stack.part, scope.stack.depth) == (
-        "text_model",
-        "text",
-        3,
-    )
-    assert layered(model, part="text").stack == scope.stack
+    stack = scope.stack
+    assert (stack.entry, stack.part, stack.depth) == ("text_model", "text", 3)
+    assert layered(model, part="text").stack == stack
     with refused(r"part 'vision' does not exist: these data go through text$"):
         layered(model, part="vision")
     assert [one.part for one in layerscope.inspect(model)] == ["text", "vision"]

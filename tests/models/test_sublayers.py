@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from models import walks
 from models.test_capture import TEXTS, layered, states
 from models.zoo import (
     MLP,
@@ -133,39 +134,26 @@ CASES = [
 ]
 
 
-def by_hand(scope, samples, case, raw):
+def by_hand(scope, case, raw):
     """Apply a block's formula to each layer's input; only its attention is asked with the arguments it was given."""
-    given = []
-    handles = []
-
-    def keep(module, _, kwargs):
-        given.append(
-            (
-                module,
-                {
-                    name: value
-                    for name, value in kwargs.items()
-                    if name != "hidden_states"
-                },
-            )
+    given, expected = [], {}
+    blocks = [scope.module.get_submodule(path) for path in scope.stack.blocks]
+    handles = [
+        block.get_submodule(case.mixer).register_forward_pre_hook(
+            lambda _, __, kwargs: given.append(kwargs), with_kwargs=True
         )
-
-    for path in dict.fromkeys(scope.stack.blocks):
-        mixer = scope.module.get_submodule(path).get_submodule(case.mixer)
-        handles.append(mixer.register_forward_pre_hook(keep, with_kwargs=True))
-    scope.run(scope.encoder.batch(samples), lambda *_: None)
+        for block in dict.fromkeys(blocks)
+    ]
+    states(scope, TEXTS[:1])
     for handle in handles:
         handle.remove()
-    expected = {}
-    for layer, (path, (mixer, kwargs)) in enumerate(
-        zip(scope.stack.blocks, list(given), strict=True), 1
-    ):
+    for layer, (block, kwargs) in enumerate(zip(blocks, given, strict=True), 1):
+        mixer = block.get_submodule(case.mixer)
+        kwargs = {key: kwargs[key] for key in kwargs if key != "hidden_states"}
 
         def mix(x, mixer=mixer, kwargs=kwargs):
-            out = mixer(x, **kwargs)
-            return out[0] if isinstance(out, tuple) else out
+            return walks.first(mixer(x, **kwargs))
 
-        block = scope.module.get_submodule(path)
         for site, value in case.formula(block, raw[layer - 1].clone(), mix).items():
             expected[site, layer] = value
     return expected
@@ -175,13 +163,9 @@ def by_hand(scope, samples, case, raw):
 @torch.no_grad()
 def test_every_site_equals_the_blocks_formula(case):
     scope = opened(case.make(), **({"part": "encoder"} if case.name == "t5" else {}))
-    found = states(scope, [TEXTS[0]])
-    expected = by_hand(
-        scope,
-        [TEXTS[0]],
-        case,
-        {layer: x for (site, layer), x in found.items() if site == "raw"},
-    )
+    found = states(scope, TEXTS[:1])
+    raw = {layer: state for (site, layer), state in found.items() if site == "raw"}
+    expected = by_hand(scope, case, raw)
     inside = {
         key for key in found if key[0] not in scope.sites and key[0] not in case.untold
     }
@@ -235,10 +219,8 @@ class Plain(nn.Module):
 
     def __init__(self, norm=None):
         super().__init__()
-        self.norm, self.inner = (
-            norm or nn.LayerNorm(D),
-            nn.Sequential(nn.Linear(D, D), nn.Tanh()),
-        )
+        self.norm = norm or nn.LayerNorm(D)
+        self.inner = nn.Sequential(nn.Linear(D, D), nn.Tanh())
 
     def forward(self, x):
         return x + self.inner(self.norm(x))

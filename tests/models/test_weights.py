@@ -11,7 +11,7 @@ import layerscope
 from layerscope.models import LoadOptions, load
 from layerscope.models.weights import is_quantised
 
-OPTIONS = {"processor": tiny.tokenizer(special=False)}
+TOKENIZER = tiny.tokenizer(special=False)
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +19,14 @@ def folder(tmp_path_factory):
     return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("llama"))
 
 
+def profiled(model, out, processor=TOKENIZER):
+    return layerscope.profile(model, tiny.texts(12), out=out, processor=processor)
+
+
 @pytest.fixture(scope="module")
 def plain(folder, tmp_path_factory):
     model = hf.AutoModelForCausalLM.from_pretrained(folder)
-    return layerscope.profile(
-        model, tiny.texts(12), out=tmp_path_factory.mktemp("run") / "plain", **OPTIONS
-    )
+    return profiled(model, tmp_path_factory.mktemp("run") / "plain")
 
 
 def assert_same(one, other):
@@ -52,12 +54,9 @@ def test_a_model_offloaded_to_disk_gives_what_it_gives_in_memory(
     )
     assert model.model.layers[2].mlp.up_proj.weight.is_meta
     assert type(load(str(folder), LoadOptions(device="map")).module) is type(model)
-    assert_same(
-        layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **OPTIONS),
-        plain,
-    )
+    assert_same(profiled(model, tmp_path / "run"), plain)
     with refused("are offloaded: load it whole, without a device map"):
-        layerscope.truncate(model, 2, tmp_path / "cut", **OPTIONS)
+        layerscope.truncate(model, 2, tmp_path / "cut", processor=TOKENIZER)
 
 
 def test_weights_in_parts_of_several_processes_are_refused():
@@ -80,7 +79,7 @@ def test_a_model_wholly_offloaded_and_a_compiled_one(folder, plain, tmp_path):
     assert all(weight.is_meta for weight in offloaded.parameters())
     compiled = torch.compile(read(folder), backend="eager")
     for name, model in (("offloaded", offloaded), ("compiled", compiled)):
-        run = layerscope.profile(model, tiny.texts(12), out=tmp_path / name, **OPTIONS)
+        run = profiled(model, tmp_path / name)
         assert_same(run, plain)
         assert run.info["model"]["class"] == "LlamaForCausalLM"
 
@@ -90,13 +89,15 @@ def test_dynamically_quantised(tmp_path):
         tiny.llama(), {torch.nn.Linear}, dtype=torch.qint8
     )
     assert is_quantised(model) and not is_quantised(tiny.llama())
-    run = layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **OPTIONS)
+    run = profiled(model, tmp_path / "run")
     # activations are quantised by the range of the whole batch: no sample may have company
     assert run.info["model"]["batching"] is False
     with refused("is quantised: truncate the model it was made from"):
-        layerscope.truncate(model, 2, tmp_path / "cut", **OPTIONS)
+        layerscope.truncate(model, 2, tmp_path / "cut", processor=TOKENIZER)
     with refused("is quantised or offloaded: give a whole model in floats"):
-        layerscope.train(model, tiny.texts(12), out=tmp_path / "trained", **OPTIONS)
+        layerscope.train(
+            model, tiny.texts(12), out=tmp_path / "trained", processor=TOKENIZER
+        )
 
 
 def test_quantised_by_quanto(tmp_path):
@@ -105,9 +106,9 @@ def test_quantised_by_quanto(tmp_path):
     model = tiny.classifier()
     quanto.quantize(model, weights=quanto.qint8)
     quanto.freeze(model)
-    options = {"processor": tiny.tokenizer(special=True)}
-    run = layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **options)
+    processor = tiny.tokenizer(special=True)
+    run = profiled(model, tmp_path / "run", processor)
     assert run.depth == 3 and len(run.info["model"]["weights"]) == 64
     assert any("quantised" in note for note in run.info["notes"])
     with refused("is quantised: truncate the model it was made from"):
-        layerscope.truncate(model, 2, tmp_path / "cut", **options)
+        layerscope.truncate(model, 2, tmp_path / "cut", processor=processor)

@@ -22,3 +22,10 @@ def word_tokenizer(side="right", pad=True, size=90):
 
 def words(ids):
     return " ".join(f"w{i}" for i in ids)
+
+
+def saved(model, folder, processor=None):
+    """Save a model with the processor, by default that of words."""
+    model.save_pretrained(folder)
+    (processor or word_tokenizer()).save_pretrained(folder)
+    return folder

@@ -4,7 +4,6 @@ import numpy as np
 import tiny
 import torch
 import transformers as hf
-from models.tokenizer import word_tokenizer
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
@@ -16,12 +15,6 @@ from layerscope.truncation.options import TruncateOptions
 
 TEXTS = tiny.texts(4)
 MINILM = embedded("minilm")
-
-
-def saved(model, folder, processor=None):
-    model.save_pretrained(folder)
-    (processor or word_tokenizer()).save_pretrained(folder)
-    return folder
 
 
 def cut(given, *args, **options):

@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 import transformers as hf
-from truncation.cutting import close, cut, loaded, saved
+from models.tokenizer import saved
+from truncation.cutting import close, cut, loaded
 from truncation.droppable import IDS, MODELS, bypass, logits
 from typed import refused
 

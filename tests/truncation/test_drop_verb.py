@@ -7,13 +7,12 @@ import pytest
 import torch
 import transformers as hf
 from models import zoo
-from models.tokenizer import word_tokenizer
+from models.tokenizer import saved, word_tokenizer
 from truncation.cutting import (
     TEXTS,
     close,
     cut,
     loaded,
-    saved,
     serve,
     truncated,
 )

@@ -7,12 +7,12 @@ import tiny
 import torch
 import transformers as hf
 from models import zoo
+from models.tokenizer import saved
 from truncation.cutting import (
     TEXTS,
     close,
     cut,
     pooled,
-    saved,
     serve,
     truncated,
     unit,
