@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from generation.drafting import made
 from generation.talkers import TOKENIZER, loud, prompts as words_of
-from generation.test_speculation import made
 from models import zoo
 from typed import refused
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from generation.test_speculation import made
+from generation.drafting import drafting, made
 from models import zoo
 
-from layerscope.generation import SelfSpeculation, draft_scheduler
+from layerscope.generation import draft_scheduler
 from layerscope.generation.draft_scheduler import (
     PRICE,
     SURVEYS,
@@ -82,7 +82,7 @@ def test_layers_are_compared_where_the_text_is_kept(monkeypatch, sample):
         observe(self, layer, found)
 
     monkeypatch.setattr(DraftScheduler, "observe", noted)
-    speculation = SelfSpeculation(model, "auto", 3, fall_back=False)
+    speculation = drafting(model, "auto")
     prompt = torch.tensor([[5, 6, 7, 8]])
     how = {
         "do_sample": sample,

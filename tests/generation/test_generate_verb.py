@@ -219,6 +219,21 @@ REFUSED = [
         {"data": ["w3", "w4"]},
         "texts holds no text of two tokens: there is nothing to predict",
     ),
+    ({"prompt": []}, "prompts are a list of texts: give one or more strings in a list"),
+    ({"prompt": ["w3", 4]}, "prompts are a list of texts"),
+    (
+        {"prompt": ["w3", ""]},
+        r"prompt 1 \(''\) has no token, and the tokenizer has none that begins a text",
+    ),
+    (
+        {"prompt": ["w3", words([5] * 70)], "max_new_tokens": 24},
+        "prompt 1 has 70 tokens, and 24 new ones follow: the model has 64 positions, shorten it$",
+    ),
+    (
+        {"prompt": ["w3", words([5] * 60)], "max_new_tokens": 24},
+        "prompt 1 has 60 tokens.*: the model has 64 positions, shorten it, or try `max_new_tokens=4`$",
+    ),
+    ({"prompt": "w3 w4", "layers": 0}, "layer 0 is what the first block reads"),
     (
         {"prompt": "w3 w4", "layers": 9},
         r"layer 9 does not exist: this model has layers 0\.\.3",

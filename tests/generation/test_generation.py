@@ -131,35 +131,6 @@ def broken():
     return model
 
 
-REFUSED = [
-    (
-        {"prompts": []},
-        "prompts are a list of texts: give one or more strings in a list",
-    ),
-    ({"prompts": ["w3", 4]}, "prompts are a list of texts"),
-    (
-        {"prompts": ["w3", ""]},
-        r"prompt 1 \(''\) has no token, and the tokenizer has none that begins a text",
-    ),
-    (
-        {"prompts": ["w3", words([5] * 70)]},
-        "prompt 1 has 70 tokens, and 24 new ones follow: the model has 64 positions, shorten it$",
-    ),
-    (
-        {"prompts": ["w3", words([5] * 60)]},
-        "prompt 1 has 60 tokens.*: the model has 64 positions, shorten it, or try `max_new_tokens=4`$",
-    ),
-    ({"layer": 4}, r"layer 4 does not exist: this model has layers 0\.\.3"),
-    ({"layer": 0}, "layer 0 is what the first block reads"),
-]
-
-
-@pytest.mark.parametrize("wrong, line", REFUSED, ids=lambda value: str(value)[:30])
-def test_wrong_input_is_one_line(wrong, line):
-    with refused(line):
-        told(zoo.gpt2(), **{"texts": wrong.pop("prompts", ["w3 w4"])} | wrong)
-
-
 @pytest.mark.parametrize("make", [zoo.bert, zoo.t5, zoo.vit], ids=name_of)
 def test_what_is_no_language_model(make):
     model = make()

@@ -7,7 +7,6 @@ from generation.talkers import loud, prompts, score, told
 from models import zoo
 from models.tokenizer import words
 from torch import nn
-from typed import refused
 
 
 @torch.no_grad()
@@ -51,11 +50,3 @@ def test_what_a_model_says_itself_its_score_puts_first():
         found.accuracy.tolist() == every.mean(1).tolist()
         and every.shape[1] == found.tokens
     )
-
-
-def test_texts_that_cannot_be_scored():
-    for texts, line in (
-        (["w3 w4", "w3"], "text 1 has one token, and nothing to predict: leave it out"),
-    ):
-        with refused(line):
-            score(zoo.gpt2(), texts)

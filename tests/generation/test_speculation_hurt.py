@@ -4,11 +4,12 @@ import pytest
 import torch
 import transformers as hf
 from generation import talkers
-from generation.test_speculation import DRAFTED, LAYER, QUIET, made, prompts
+from generation.drafting import QUIET, drafting, made, prompts, same_text
 from models import zoo
 from typed import refused
+from unchanged import state_of
 
-from layerscope.generation import SelfSpeculation, generate
+from layerscope.generation import generate
 
 OPTIONS = talkers.GREEDY | {"max_new_tokens": 16}
 
@@ -29,20 +30,12 @@ class Breaks(hf.TextStreamer):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_the_model_is_as_it_was_after_a_streamer_that_raises(error):
     model = made(zoo.llama)
-    blocks, wanted = (
-        [vars(each).copy() for each in model.model.layers],
-        model.generate(**prompts(1), **OPTIONS),
-    )
-    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    options, before = prompts(1) | OPTIONS, state_of(model)
+    speculation = drafting(model)
     with pytest.raises(error):
-        model.generate(
-            **prompts(1), **OPTIONS, custom_generate=speculation, streamer=Breaks(error)
-        )
-    assert [vars(each) for each in model.model.layers] == blocks
-    assert torch.equal(model.generate(**prompts(1), **OPTIONS), wanted)
-    assert torch.equal(
-        model.generate(**prompts(1), **OPTIONS, custom_generate=speculation), wanted
-    )
+        model.generate(**options, custom_generate=speculation, streamer=Breaks(error))
+    assert state_of(model) == before
+    same_text(model, speculation, **options)
 
 
 @pytest.mark.parametrize("sample", [False, True])
@@ -53,12 +46,11 @@ def test_logits_that_are_nan(sample, where):
 
     def spoiled(_, __, output):
         calls.append(1)
-        return output * (
-            torch.nan if len(calls) > (0 if where == "prompt" else 6) else 1
-        )
+        healthy = 0 if where == "prompt" else 6
+        return output if len(calls) <= healthy else output * torch.nan
 
     model.lm_head.register_forward_hook(spoiled)
-    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    speculation = drafting(model)
     with refused("gives NaN: check its weights"):
         model.generate(**prompts(1), **options, custom_generate=speculation)
 
@@ -76,17 +68,10 @@ def test_lengths_that_differ_much_and_the_last_position_of_a_model():
     """Texts fill a GPT-2 of learned positions to the last, one of them from a prompt of a single token."""
     model = made(zoo.gpt2)
     room = model.config.n_positions
-    ids = torch.randint(
-        3, zoo.V, (2, room - 12), generator=torch.Generator().manual_seed(0)
-    )
+    seeded = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, zoo.V, (2, room - 12), generator=seeded)
     mask = torch.ones_like(ids)
     mask[1, :-1] = 0
     options = OPTIONS | {"max_new_tokens": 12, "eos_token_id": None}
-    speculation = SelfSpeculation(model, LAYER, 11, fall_back=False)
-    wanted = model.generate(ids, attention_mask=mask, **options)
-    assert torch.equal(
-        model.generate(
-            ids, attention_mask=mask, **options, custom_generate=speculation
-        ),
-        wanted,
-    )
+    options |= {"input_ids": ids, "attention_mask": mask}
+    same_text(model, drafting(model, tokens=11), **options)
