@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 import tiny
+from text_runs import profile
 from typed import refused
 
-from layerscope import profile
 from layerscope.inputs import make_extreme, open_corpus
-from layerscope.models import LoadOptions, load
 
 
 def made(texts, kind, share):
@@ -67,23 +66,14 @@ def test_texts_become_windows_seeded_by_their_names():
 def test_a_run_without_replacement_is_the_plain_run_and_another_share_another_run(
     tmp_path,
 ):
-    model, data = (
-        load(str(tiny.saved(tiny.gpt2(), tmp_path / "m")), LoadOptions()),
-        tiny.texts(30),
-    )
-    how = {
-        "processor": model.processor,
-        "metrics": "prompt_entropy",
-        "views": 0,
-    }
-    plain = profile(model.module, data, out=tmp_path / "plain", **how)
-    same = profile(model.module, data, out=tmp_path / "same", repeat_tokens=0, **how)
-    one = profile(model.module, data, out=tmp_path / "one", repeat_tokens=1.0, **how)
-    np.testing.assert_allclose(
-        same.metric("prompt_entropy"), plain.metric("prompt_entropy"), rtol=1e-6
-    )
-    assert (
-        one.metric("prompt_entropy").iloc[1:] < plain.metric("prompt_entropy").iloc[1:]
-    ).all()
+    def entropy(name, **options):
+        options |= {"metrics": "prompt_entropy"}
+        run = profile(tiny.gpt2(), tmp_path / name, tiny.texts(30), **options)
+        return run.metric("prompt_entropy")
+
+    plain, same = entropy("plain"), entropy("same", repeat_tokens=0)
+    one = entropy("one", repeat_tokens=1.0)
+    np.testing.assert_allclose(same, plain, rtol=1e-6)
+    assert (one.iloc[1:] < plain.iloc[1:]).all()
     with refused("holds another run"):
-        profile(model.module, data, out=tmp_path / "one", repeat_tokens=0.5, **how)
+        entropy("one", repeat_tokens=0.5)

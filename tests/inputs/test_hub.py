@@ -3,7 +3,6 @@ import time
 
 import datasets
 import numpy as np
-import pytest
 import soundfile
 from PIL import Image
 
@@ -99,11 +98,10 @@ def test_wrong_names_and_folders(tmp_path, refusal):
     )
 
 
-@pytest.mark.parametrize("offline", ["1", "0"])
-def test_no_hub_is_told_at_once(monkeypatch, offline, refusal):
-    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+def test_no_hub_is_told_at_once(monkeypatch, refusal):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", offline == "1")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     start = time.monotonic()
     message = refusal("hf:nobody/nothing:test")
     assert time.monotonic() - start < 10
