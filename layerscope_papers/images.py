@@ -1,14 +1,20 @@
 """The images that vision transformers are trained and judged on, and ways to change them."""
 
+import tarfile
+import zlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from io import BytesIO
 from itertools import product
-from pathlib import Path
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+from PIL.Image import registered_extensions
 
 from layerscope.core import LayerscopeError
 from layerscope.inputs import Corpus, open_corpus
@@ -16,16 +22,12 @@ from layerscope.inputs import Corpus, open_corpus
 Pixels = npt.NDArray[Any]
 TEST = 500
 """Samples of digits that no model is trained on."""
-NOISY, NOISE = "noisy digits", 0.4
-"""A second data set without a download, and its noise in units of the range of pixels."""
-OTHER = {"digits": NOISY, "cifar10": "imagenet"}
-"""A second data set beside that of a scale."""
 HUB = {
     "cifar10": ("hf:cifar10:train", "hf:cifar10:test"),
     "imagenet": ("hf:imagenet-1k:train", "hf:imagenet-1k:validation"),
 }
 """Where training and test images are found without a local folder."""
-IMAGES = {"digits": 1297, NOISY: 1297, "cifar10": 50_000, "imagenet": 1_281_167}
+IMAGES = {"digits": 1297, "cifar10": 50_000, "imagenet": 1_281_167}
 """Training images."""
 HELD_OUT = ("test", "val", "validation")
 """What a folder of test images is called."""
@@ -34,40 +36,64 @@ HELD_OUT = ("test", "val", "validation")
 def images(name: str, data: Path | None) -> tuple[Corpus, Corpus]:
     """Return the training and test images of a data set, from the folder of data sets where one is given.
 
-    In that folder a data set is a folder or an archive of images in folders `train` and `test`, or
-    `val`, each with a folder for every class; or one whose test images have `test` in their names.
-    Digits come with scikit-learn. Raises `LayerscopeError` where there are no such images.
+    In that folder a data set is a folder, with folders `train` and `test` (or `val`), each with a
+    folder of images for every class; or these two in a tar archive. Digits come with scikit-learn.
+    Raises `LayerscopeError` where there are no such images.
     """
-    if name in ("digits", NOISY):
-        return _digits(name == NOISY)
+    if name == "digits":
+        return _digits()
     if data is None:
         learnt, judged = HUB[name]
         return open_corpus(learnt), open_corpus(judged)
     folder = data / name
-    held_out = next(filter(Path.is_dir, map(folder.joinpath, HELD_OUT)), None)
-    if held_out and (folder / "train").is_dir():
-        return open_corpus(folder / "train"), open_corpus(held_out)
-    archive = next(iter(sorted(folder.glob("*"))), None)
-    if archive is None:
+    archive = next(iter(sorted(folder.glob("*.tar*"))), None)
+    parts = _of_archive(archive) if archive else _of_folders(folder)
+    held_out = next(filter(parts.__contains__, HELD_OUT), None)
+    if held_out is None or "train" not in parts:
         raise LayerscopeError(
-            f"{str(data)!r} has no folder {name!r} with images: choose another with `data_dir`"
+            f"{str(folder)!r} has no images in folders train and test: choose other data sets with `data_dir`"
         )
-    whole = open_corpus(archive)
-    test = np.flatnonzero(["test" in name for name in whole.names]).tolist()
-    training = np.setdiff1d(range(len(whole)), test).tolist()
-    if not training or not test:
-        raise LayerscopeError(
-            f"{str(archive)!r} has no training and test images apart: keep them in folders train and test"
-        )
-    return whole.take(training), whole.take(test)
+    return parts["train"], parts[held_out]
 
 
-def _digits(with_noise: bool) -> tuple[Corpus, Corpus]:
+def _of_folders(folder: Path) -> dict[str, Corpus]:
+    parts = [folder / part for part in ("train", *HELD_OUT)]
+    return {part.name: open_corpus(part) for part in parts if part.is_dir()}
+
+
+def _of_archive(archive: Path) -> dict[str, Corpus]:
+    """Return the images of a tar archive by part, each in a folder of its class."""
+    samples = defaultdict(list)
+    names = defaultdict(list)
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                path = PurePosixPath(member.name)
+                file = tar.extractfile(member)
+                if file is not None and path.suffix in registered_extensions():
+                    part = path.parent.parent.name
+                    names[part].append(f"{path.parent.name}/{path.name}")
+                    samples[part].append(
+                        Image.open(BytesIO(file.read())).convert("RGB")
+                    )
+    except (tarfile.TarError, LZMAError, zlib.error, EOFError, OSError) as error:
+        raise LayerscopeError(f"{str(archive)!r} cannot be read: {error}") from error
+    return {
+        part: Corpus(
+            f"{archive.parent.name}-{part}",
+            "image",
+            samples[part],
+            of_part,
+            tuple(name.split("/")[0] for name in of_part),
+        )
+        for part, of_part in names.items()
+    }
+
+
+def _digits() -> tuple[Corpus, Corpus]:
     from sklearn.model_selection import train_test_split
 
     whole = open_corpus("digits")
-    if with_noise:
-        whole = changed(whole, lambda image, i: noisy(image, i, NOISE))
     train, test = train_test_split(
         np.arange(len(whole)), test_size=TEST, random_state=0, stratify=whole.labels
     )

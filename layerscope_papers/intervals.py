@@ -1,4 +1,4 @@
-"""The intervals that decide: of means over seeds, texts or models, paired or not, of shares, slopes and curves."""
+"""The intervals that decide: of means over seeds, texts or models, paired or not, of slopes and curves."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -78,19 +78,21 @@ def paired(one: Iterable[float], other: Iterable[float]) -> Interval:
     return mean([float(a - b) for a, b in zip(one, other, strict=True)])
 
 
-def share(count: int, n: int) -> Interval:
-    """Return a share of independent samples with Wilson's interval.
+def unpaired(one: Sequence[float], other: Sequence[float]) -> Interval:
+    """Return the difference of two means, one minus the other, with an interval over independent values of each.
 
-    >>> found = share(9, 10)
-    >>> round(found.low, 2), round(found.high, 2)
-    (0.6, 0.98)
+    Student's t has the freedom of the fewer values, so that the interval is no narrower than Welch's.
+
+    >>> interval = unpaired([3.0, 5.0, 4.0], [1.0, 3.0, 2.0, 2.0])
+    >>> round(interval.low, 2), interval.value, interval.n
+    (-1.04, 2.0, 3)
     """
-    from scipy.stats import binomtest
-
+    n = min(len(one), len(other))
+    value = float(np.mean(one) - np.mean(other))
     if n < FEWEST:
-        return Interval(count / n if n else math.nan, math.nan, math.nan, n)
-    ends = binomtest(count, n).proportion_ci(LEVEL, method="wilson")
-    return Interval(count / n, float(ends.low), float(ends.high), n)
+        return Interval(value, math.nan, math.nan, n)
+    squared = sum(np.var(values, ddof=1) / len(values) for values in (one, other))
+    return _around(value, math.sqrt(squared), freedom=n - 1, n=n)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> Interval:

@@ -55,8 +55,9 @@ def reproduce(
         data: texts that it reads, as `profile` takes them.
         out: folder for results, figures, the page of verdicts, and the models and runs they rest
             on.
-        data_dir: folder of local data sets: cifar10/ and imagenet/ with images, for the scale paper,
-            by default from the hub; sst2/ and other tasks of GLUE, each with train.csv and dev.csv.
+        data_dir: folder of local data sets: cifar10/ and imagenet/ with images, in folders train and
+            test or a tar archive of these, for the scale paper by default from the hub; sst2/ and
+            other tasks of GLUE, each with train.csv and dev.csv.
         jobs: processes that train and measure at once; auto is one per core. On a GPU there is
             always one.
         progress: show progress on standard error.

@@ -59,7 +59,7 @@ class Shape:
     depth: int = 6
     width: int = 64
     context: int = 24
-    steps: int = 600
+    steps: int = 1500
     learning_rate: float = 1e-3
 
     def config(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Towers(Asset):
 
     shape: Shape
     model: str
-    minutes = 0.4
+    minutes = 0.9
     named = "CLIP {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
@@ -216,7 +216,7 @@ HUB = tuple(
 @recipe(
     "T-fig22",
     scales={
-        "small": Shape(vision.SMALL, tuple("01234")),
+        "small": Shape(vision.SMALL, tuple(map(str, range(10)))),
         "paper": Shape(vision.PAPER, HUB, trained=False),
     },
     needs=lambda shape: [Towers(shape, model) for model in shape.models],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tarfile
 from dataclasses import dataclass, replace
 
 import pytest
@@ -155,19 +156,27 @@ def _picture(path):
     Image.new("RGB", (8, 8)).save(path)
 
 
-def test_training_and_test_images_lie_in_folders_or_carry_it_in_their_names(tmp_path):
+KINDS = "cat", "dog"
+
+
+def test_training_and_test_images_lie_in_folders_or_in_an_archive_of_them(tmp_path):
     for part, count in (("train", 3), ("val", 2)):
         for number in range(count):
-            _picture(tmp_path / "imagenet" / part / "cat" / f"{number}.png")
-    training, test = images("imagenet", tmp_path)
-    assert (len(training), len(test)) == (3, 2)
-    for name in ("train_1", "train_2", "test_1"):
-        _picture(tmp_path / "cifar10" / "all" / "cat" / f"{name}.png")
-    training, test = images("cifar10", tmp_path)
-    assert (len(training), len(test)) == (2, 1)
+            _picture(tmp_path / "imagenet" / part / KINDS[number % 2] / f"{number}.png")
+    (tmp_path / "cifar10").mkdir()
+    packed = tmp_path / "cifar10" / "images.tar.xz"
+    with tarfile.open(packed, "w:xz") as archive:
+        archive.add(tmp_path / "imagenet", "images")
+    for name in ("imagenet", "cifar10"):
+        training, test = images(name, tmp_path)
+        assert (len(training), len(test)) == (3, 2)
+        assert sorted(test.labels) == list(KINDS) and test.samples[0].size == (8, 8)
     _picture(tmp_path / "other" / "all" / "cat" / "1.png")
-    with refused("keep them in folders train and test"):
+    with refused("no images in folders train and test"):
         images("other", tmp_path)
+    packed.write_bytes(packed.read_bytes()[:200])
+    with refused("images.tar.xz' cannot be read"):
+        images("cifar10", tmp_path)
 
 
 def test_pairs_of_texts_are_read_as_one(tmp_path):

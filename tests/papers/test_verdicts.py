@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerscope_papers.intervals import Interval, bootstrap, exact, mean, share, slope
+from layerscope_papers.intervals import (
+    Interval,
+    bootstrap,
+    exact,
+    mean,
+    slope,
+    unpaired,
+)
 from layerscope_papers.recipe import Claim
 from layerscope_papers.verdicts import decide, overall
 
@@ -76,8 +83,12 @@ def test_intervals_are_those_of_the_textbook():
     assert found.high - found.value == pytest.approx(
         stats.t.ppf(0.975, 3) * line.stderr
     )
-    assert share(0, 20).low == 0
-    assert share(0, 20).high == pytest.approx(0.161, abs=0.001)  # Wilson, by hand
+    one, other = [3.0, 5.0, 4.0], [1.0, 3.5, 2.0, 2.0, 0.5]
+    welch = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
+    found = unpaired(one, other)
+    middle, reach = (welch.low + welch.high) / 2, (welch.high - welch.low) / 2
+    assert found.value == pytest.approx(middle)
+    assert reach <= found.high - middle < 2 * reach
     rows = np.random.default_rng(1).normal(3, 1, (200, 1))
     found = bootstrap(rows, lambda given: given.mean())
     assert found.low < 3 < found.high
