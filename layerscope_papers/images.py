@@ -3,7 +3,7 @@
 import tarfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from itertools import product
@@ -62,32 +62,24 @@ def _of_folders(folder: Path) -> dict[str, Corpus]:
 
 
 def _of_archive(archive: Path) -> dict[str, Corpus]:
-    """Return the images of a tar archive by part, each in a folder of its class."""
-    samples = defaultdict(list)
-    names = defaultdict(list)
+    """Return the images of a tar archive by part; each lies in the folder of its class."""
+    parts: dict[str, list[tuple[Any, str, str]]] = defaultdict(list)
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
                 path = PurePosixPath(member.name)
                 file = tar.extractfile(member)
                 if file is not None and path.suffix in registered_extensions():
-                    part = path.parent.parent.name
-                    names[part].append(f"{path.parent.name}/{path.name}")
-                    samples[part].append(
-                        Image.open(BytesIO(file.read())).convert("RGB")
-                    )
+                    image = Image.open(BytesIO(file.read())).convert("RGB")
+                    part = parts[path.parent.parent.name]
+                    part.append((image, str(path), path.parent.name))
     except (tarfile.TarError, LZMAError, zlib.error, EOFError, OSError) as error:
         raise LayerscopeError(f"{str(archive)!r} cannot be read: {error}") from error
-    return {
-        part: Corpus(
-            f"{archive.parent.name}-{part}",
-            "image",
-            samples[part],
-            of_part,
-            tuple(name.split("/")[0] for name in of_part),
-        )
-        for part, of_part in names.items()
-    }
+    packed = {}
+    for name, part in parts.items():
+        samples, names, labels = zip(*part, strict=True)
+        packed[name] = Corpus(name, "image", samples, names, labels)
+    return packed
 
 
 def _digits() -> tuple[Corpus, Corpus]:
@@ -101,12 +93,8 @@ def _digits() -> tuple[Corpus, Corpus]:
     return whole.take(sorted(train)), held_out
 
 
-def changed(
-    corpus: Corpus,
-    change: Callable[[Pixels, int], Pixels],
-    labels: Sequence[int] | None = None,
-) -> Corpus:
-    """Return images whose pixels are changed, given each image's number, with the labels given or their own."""
+def changed(corpus: Corpus, change: Callable[[Pixels, int], Pixels]) -> Corpus:
+    """Return images whose pixels are changed, given each image's number."""
     arrays = [
         change(np.asarray(image, dtype=float), i)
         for i, image in enumerate(corpus.samples)
@@ -115,11 +103,7 @@ def changed(
         Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8))
         for pixels in arrays
     )
-    return replace(
-        corpus,
-        samples=samples,
-        labels=corpus.labels if labels is None else tuple(labels),
-    )
+    return replace(corpus, samples=samples)
 
 
 def noisy(image: Pixels, number: int, share: float) -> Pixels:

@@ -75,24 +75,25 @@ def saturation_by_similarity(bench: Bench) -> Evidence:
         histories = list(map(bench.history, models))
         cosines = [at_end(history, "cosine_similarity") for history in histories]
         saturated = [100 * at_end(history, "saturated") for history in histories]
-        means[data] = list(map(early, cosines)), list(map(early, saturated))
+        means[data] = {
+            "cosine": list(map(early, cosines)),
+            "saturated": list(map(early, saturated)),
+        }
         curves[data] = pd.concat(saturated, axis=1).mean(axis=1)
-    (closer, more), (farther, fewer) = sorted(
-        means.values(), key=lambda of_data: -np.mean(of_data[0])
+    closer, other = sorted(
+        means.values(), key=lambda of_data: -np.mean(of_data["cosine"])
     )
-    inapplicable = {}
-    if not unpaired(closer, farther).low > 0:
-        inapplicable["agree"] = "data sets whose similarities differ"
-    numbers = [
-        Number.of(f"{data}: {name}", mean(values))
-        for data, of_data in means.items()
-        for name, values in zip(("cosine", "saturated"), of_data, strict=True)
-    ]
+    more = {name: unpaired(closer[name], other[name]) for name in closer}
+    differ = more["cosine"].low > 0
     return Evidence(
-        {"agree": unpaired(more, fewer)},
-        numbers,
+        {"agree": more["saturated"]},
+        [
+            Number.of(f"{data}: {name}", mean(values))
+            for data, of_data in means.items()
+            for name, values in of_data.items()
+        ],
         [drawing.chart("Saturated samples by layer", "%", curves)],
-        inapplicable=inapplicable,
+        inapplicable={} if differ else {"agree": "data sets that differ in similarity"},
     )
 
 

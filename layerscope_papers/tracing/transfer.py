@@ -1,7 +1,7 @@
-"""What aligned training adds to earlier layers carries over to changed images and to other tasks."""
+"""What aligned training adds to earlier layers carries over to changed images."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import sub
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from layerscope.inputs import Corpus, open_corpus
 from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.bench import Bench, trained
+from layerscope_papers.bench import ACCURACY, Bench, trained
 from layerscope_papers.images import Pixels, changed, images, noisy
 from layerscope_papers.intervals import at_last, before_last, mean
 from layerscope_papers.recipe import Evidence, Number
@@ -30,37 +30,18 @@ SHIFTS: dict[str, Callable[[Pixels, int], Pixels]] = {
         image, ((0, 0), (int(MOVED * image.shape[1]), 0), (0, 0))
     )[:, : image.shape[1]],
 }
-
-
-def _parity(corpus: Corpus) -> Corpus:
-    numbers = np.unique(np.array(corpus.labels), return_inverse=True)[1]
-    return replace(corpus, labels=tuple((numbers % 2).tolist()))
-
-
-def _turned(corpus: Corpus) -> Corpus:
-    return changed(
-        corpus,
-        lambda pixels, i: np.rot90(pixels, i % 4),
-        [i % 4 for i in range(len(corpus))],
-    )
-
-
-TASKS = {"parity of the class": _parity, "turn of the image": _turned}
 SOURCE = "from another source"
 FOLDERS = {"cifar10": "cifar10.2"}
 """By data set: the folder of images of the same classes from another source."""
-KINDS = dict.fromkeys((*SHIFTS, SOURCE), "layer_accuracy")
-KINDS |= dict.fromkeys(TASKS, "linear_probe")
-"""What is measured: the head's accuracy on other images, a probe's on another task."""
-NAMES = dict(
+KINDS = dict(
     zip((*SHIFTS, SOURCE), ("noise", "contrast", "shift", "source"), strict=True)
 )
-"""What the claims are called."""
+"""Other images, and the claim on each."""
 
 
 @dataclass(frozen=True)
 class Elsewhere(Asset):
-    """A run of a trained model on changed test images, or with labels of another task."""
+    """A run of a trained model on changed test images, or on those of another source."""
 
     model: Trained
     kind: str
@@ -69,16 +50,14 @@ class Elsewhere(Asset):
 
     def make(self, out: Path, assets: Assets) -> None:
         """Profile it, from the shard where it was stopped."""
-        profiled(self.model, self.data(assets), [KINDS[self.kind]], out, assets)
+        profiled(self.model, self.data(assets), [ACCURACY], out, assets)
 
     def data(self, assets: Assets) -> Corpus:
-        """Return the images, with the labels of the task."""
+        """Return the images."""
         name = self.model.setup.data
         if self.kind == SOURCE:
             return open_corpus((assets.data or Path()) / FOLDERS[name])
         _, test = images(name, assets.data)
-        if self.kind in TASKS:
-            return TASKS[self.kind](test)
         return changed(test, SHIFTS[self.kind])
 
 
@@ -108,7 +87,7 @@ def transfer(bench: Bench) -> Evidence:
             name: [
                 100
                 * open_run(bench.assets.get(Elsewhere(model, kind)))
-                .metric(KINDS[kind])
+                .metric(ACCURACY)
                 .loc[1:]
                 for model in training.seeds(bench.setup)
             ]
@@ -116,17 +95,12 @@ def transfer(bench: Bench) -> Evidence:
         }
         gains = list(map(sub, curves["aligned"], curves["standard"]))
         title = f"Accuracy on images {kind}"
-        if kind in TASKS:
-            title = f"Linear probe, {kind}"
-            earlier = f"{title}: gain before the last layer [points]"
-            numbers.append(Number.of(earlier, before_last(gains)))
-        else:
-            intervals[NAMES[kind]] = before_last(gains)
+        intervals[KINDS[kind]] = before_last(gains)
         plots.append(drawing.mean_chart(title, "%", curves))
         numbers.append(
             Number.of(f"{title}: gain at the last layer [points]", at_last(gains))
         )
-    missing = {*NAMES.values()} - set(intervals)
+    missing = {*KINDS.values()} - set(intervals)
     return Evidence(
         intervals | dict.fromkeys(missing, mean([])),
         numbers,

@@ -195,8 +195,6 @@ POOR = {**BAD, "layer_accuracy": rising(0.2, 0.9)}
 LITTLE = {**BAD, "layer_accuracy": rising(0.3, 0.97)}
 ZIGZAG = rising(0.2, 0.9) - 0.1 * (np.arange(DEPTH) % 2)
 UNSTEADY = {**BAD, "layer_accuracy": ZIGZAG}
-READ = {**GOOD, "linear_probe": GOOD["layer_accuracy"]}
-UNREAD = {**POOR, "linear_probe": rising(0.2, 0.9)}
 CLOSE, FAR = rising(0.5, 1.0), np.where(np.arange(DEPTH) == DEPTH - 1, 1.0, 0.1)
 LINE = states(straight=True)
 NOISE = np.random.default_rng(0).normal(size=(50, DEPTH + 1, 8))
@@ -236,8 +234,8 @@ JUDGED = {
     ),
     "T-fig16": (trained(aligned), trained(standard)),
     "T-fig17": (
-        trained(aligned, READ, UNREAD, vision.PAPER),
-        trained(aligned, UNREAD, READ, vision.PAPER),
+        trained(aligned, GOOD, POOR, vision.PAPER),
+        trained(aligned, POOR, GOOD, vision.PAPER),
     ),
     "T-ckareg": (
         by_objective(standard=BAD, cosine=LITTLE, cka=LITTLE, aligned=GOOD),
@@ -269,7 +267,7 @@ def test_data_sets_of_the_same_similarity_say_nothing_of_saturation():
 
 
 def test_digits_have_no_other_source():
-    found = verdicts("T-fig17", trained(aligned, READ, UNREAD))
+    found = verdicts("T-fig17", trained(aligned, GOOD, POOR))
     assert found.pop("source") == "not applicable"
     assert set(found.values()) == {"held"}
 
@@ -318,12 +316,6 @@ def test_images_are_changed_alike_each_time():
     )
     assert faded.std() == pytest.approx(before.std() / 2, rel=0.05)
     assert (moved[:, :, 1:] == before[:, :, :-1]).all() and not moved[:, :, 0].any()
-    parity, turned = (task(whole) for task in transfer.TASKS.values())
-    assert parity.labels == tuple(label % 2 for label in whole.labels)
-    assert (
-        turned.labels[:5] == (0, 1, 2, 3, 0)
-        and (np.rot90(before[5]) == np.asarray(turned.samples[5])).all()
-    )
 
 
 @pytest.mark.parametrize("name", list(catalogue.recipes()))
