@@ -145,7 +145,11 @@ def _key_of(one: Owned) -> tuple[str, str]:
 
 
 def _by_result(texts: Iterable[tuple[str, str]]) -> str:
-    """Return what is said of each result, with its name where several say different things."""
+    """Return what is said of each result, with its name where several say different things.
+
+    >>> _by_result([("one", "5 texts"), ("two", "6 texts")]), _by_result([("one", "5 texts"), ("two", "5 texts")])
+    ('one: 5 texts; two: 6 texts', '5 texts')
+    """
     said = [*dict.fromkeys(pair for pair in texts if pair[1])]
     different = dict.fromkeys(text for _, text in said)
     if len({name for name, _ in said}) > 1 and len(different) > 1:
