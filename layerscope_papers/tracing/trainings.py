@@ -54,8 +54,8 @@ NEAR = 0.95
 
 
 def _data_sets(setup: Vision) -> dict[str, list[Trained]]:
-    """Return the models of all seeds by the data set that they are trained on."""
-    return {each.data: STANDARD.seeds(each) for each in (setup, OTHER[setup.data])}
+    """Return the models of all seeds by the data set that they are trained on, first the one that may be missing."""
+    return {each.data: STANDARD.seeds(each) for each in (OTHER[setup.data], setup)}
 
 
 @trained(
