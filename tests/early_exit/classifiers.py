@@ -8,6 +8,7 @@ import transformers as hf
 from models import zoo
 from tiny import texts, tokenizer
 
+from layerscope.early_exit import ExitModel
 from layerscope.early_exit.validation import Validation
 from layerscope.inputs import Waveform
 from layerscope.models.stack import module_at
@@ -105,6 +106,12 @@ CASES = {
 }
 
 
+def exits_of(name, **options):
+    """Return a classifier of a family as a model that leaves early."""
+    module, processor = CASES[name]()
+    return ExitModel(module, processor=processor, **options)
+
+
 def samples_for(model, n, seed=0):
     """Seeded samples of the model's modality, of different lengths where it has any; the first is the longest."""
     modality = model.layered.encoder.modality
@@ -161,21 +168,8 @@ def plain(model, inputs):
     return model(**inputs.named).logits
 
 
-def state_of(model):
-    """What must not change: configuration, hooks, replaced forwards, training mode."""
-    hooks = (
-        "_forward_hooks",
-        "_forward_pre_hooks",
-        "_backward_hooks",
-        "_forward_hooks_with_kwargs",
-    )
-    modules = [
-        (
-            name,
-            "forward" in vars(child),
-            child.training,
-            *(len(getattr(child, hook)) for hook in hooks),
-        )
-        for name, child in model.named_modules()
-    ]
-    return copy.deepcopy(model.config.to_dict()), modules
+@torch.no_grad()
+def ended(model, inputs, layers):
+    """Return the logits of each row of a batch by the classifier that ends at its layer."""
+    ends = {layer: plain(truncated(model, layer), inputs) for layer in {*layers}}
+    return torch.stack([ends[layer][row] for row, layer in enumerate(layers)])

@@ -1,10 +1,7 @@
 import pytest
-from classifiers import CASES
-
-from layerscope.early_exit import ExitModel
+from classifiers import exits_of
 
 
 @pytest.fixture(scope="module")
 def bert():
-    model, processor = CASES["bert"]()
-    return ExitModel(model, processor=processor)
+    return exits_of("bert")

@@ -1,5 +1,8 @@
 """Rows of models that are not there: drawn, or alike, for calibrations."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import torch
 
@@ -16,6 +19,14 @@ def recorded(scores, predictions, labels=None, classes=2):
         np.asarray(predictions, dtype=np.int64),
         None if labels is None else np.asarray(labels),
     )
+
+
+def exact_tail(errors, n, risk):
+    """P(Bin(n, risk) <= errors), summed without any rounding."""
+    bad, of = Fraction(risk).as_integer_ratio()
+    counts = range(errors + 1)
+    ways = sum(math.comb(n, k) * bad**k * (of - bad) ** (n - k) for k in counts)
+    return Fraction(ways, of**n)
 
 
 def population(n, seed):

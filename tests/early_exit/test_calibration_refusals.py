@@ -34,12 +34,8 @@ def test_one_error_of_299_is_one_too_many():
         "with 95 % confidence (0 of 299 did; no sample left early)"
     )
     made = calibrate_recorded(constant(299, 1, score=1.0), [1], ONE_PERCENT)
-    assert (
-        made.threshold == NEVER
-        and made.tested == 1
-        and made.mean_layer == 2
-        and made.disagreement == 0
-    )
+    assert (made.threshold, made.tested) == (NEVER, 1)
+    assert (made.mean_layer, made.disagreement) == (2, 0)
     assert str(made).startswith(
         "no sample leaves early: no threshold was certified for at most 1 % disagreement"
     )
@@ -47,12 +43,8 @@ def test_one_error_of_299_is_one_too_many():
 
 def test_no_exits_never_leave():
     made = calibrate_recorded(constant(299, 0), [], ONE_PERCENT)
-    assert (
-        made.exits == ()
-        and made.threshold == NEVER
-        and made.tested == 0
-        and made.mean_layer == 2
-    )
+    assert (made.exits, made.threshold) == ((), NEVER)
+    assert (made.tested, made.mean_layer) == (0, 2)
     assert str(made) == "no sample leaves early: no exit is checked"
 
 

@@ -14,14 +14,16 @@ from classifiers import (
     L,
     batch_for,
     close,
+    ended,
+    exits_of,
     leaving,
     plain,
     samples_for,
-    state_of,
     truncated,
     validation,
 )
 from typed import refused
+from unchanged import state_of
 
 import layerscope
 from layerscope.early_exit import ExitModel
@@ -35,29 +37,21 @@ def test_a_row_has_the_logits_of_the_model_that_ends_where_it_leaves(name):
     module, processor = CASES[name]()
     inputs = batch_for(ExitModel(copy.deepcopy(module), processor=processor), 6)
     # transformers puts hooks of its own on some models when they first run
-    plain(module, inputs)
+    whole = plain(module, inputs)
     before = state_of(module)
     model = ExitModel(module, processor=processor)
-    layers = torch.tensor([1, L, L - 1, 1, 2, L])  # the longest sample leaves first
-    found = model.run(inputs, range(1, L), leaving(layers))
-    assert found.layers.tolist() == layers.tolist()
-    ends = {
-        layer: plain(truncated(model, layer), inputs)
-        for layer in sorted(set(layers.tolist()))
-    }
-    wanted = torch.stack(
-        [ends[layer][row] for row, layer in enumerate(layers.tolist())]
-    )
-    close(found.logits, wanted)
+    layers = [1, L, L - 1, 1, 2, L]  # the longest sample leaves first
+    left = model.run(inputs, range(1, L), leaving(torch.tensor(layers)))
+    assert left.layers.tolist() == layers
+    close(left.logits, ended(model, inputs, layers))
     with pytest.raises(AssertionError):
-        close(ends[1], ends[L])
+        close(left.logits, whole)
     assert state_of(module) == before
 
 
 @pytest.mark.parametrize("name", ["modernbert", "gpt2", "vit", "wav2vec2"])
 def test_batch_mates_and_order_change_nothing(name):
-    module, processor = CASES[name]()
-    model = ExitModel(module, processor=processor)
+    model = exits_of(name)
     samples = samples_for(model, 5)
     layers = torch.tensor([L, 1, 2, L - 1, 1])
     encoder = model.layered.encoder
@@ -174,20 +168,15 @@ def test_half_precision(name, dtype):
     module, processor = CASES[name]()
     model = ExitModel(module.to(dtype), processor=processor)
     inputs = batch_for(model, 4)
-    layers = torch.tensor([1, L, L - 1, 2])
-    found = model.run(inputs, range(1, L), leaving(layers))
-    inputs = replace(
-        inputs,
-        named={
-            k: v.to(dtype) if v.is_floating_point() else v
-            for k, v in inputs.named.items()
-        },
-    )
-    for row, layer in enumerate(layers.tolist()):
-        wanted = plain(truncated(model, layer), inputs)[row].float()
-        assert float((found.logits[row].float() - wanted).norm()) < 0.05 * float(
-            wanted.norm()
-        )
+    layers = [1, L, L - 1, 2]
+    left = model.run(inputs, range(1, L), leaving(torch.tensor(layers)))
+    named = {
+        key: value.to(dtype) if value.is_floating_point() else value
+        for key, value in inputs.named.items()
+    }
+    wanted = ended(model, replace(inputs, named=named), layers).float()
+    error = (left.logits.float() - wanted).norm(dim=1) / wanted.norm(dim=1)
+    assert error.max() < 0.05
 
 
 def test_how_exits_are_read():
@@ -197,16 +186,14 @@ def test_how_exits_are_read():
         "gpt2": [],
     }
     for name, wanted in steps.items():
-        module, processor = CASES[name]()
-        tail = ExitModel(module, processor=processor)._head
+        tail = exits_of(name)._head
         assert [path for path, _ in tail.steps] == wanted
 
 
 def test_reading_an_exit_leaves_the_states_alone():
-    module, processor = CASES["wav2vec2"]()
-    model = ExitModel(module, processor=processor)
+    model = exits_of("wav2vec2")
     inputs, seen = batch_for(model, 4), []
-    hook = module.wav2vec2.encoder.layers[1].register_forward_pre_hook(
+    hook = model.model.wav2vec2.encoder.layers[1].register_forward_pre_hook(
         lambda _, args: seen.append(args[0].clone())
     )
     model.run(inputs, (), lambda layer, logits, rows: rows < 0, lambda *_: None)
@@ -217,35 +204,26 @@ def test_reading_an_exit_leaves_the_states_alone():
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
 def test_decoders_given_positions_or_embeddings(name):
-    module, processor = CASES[name]()
-    model = ExitModel(module, processor=processor)
+    model = exits_of(name)
     inputs = batch_for(model, 4)
     ids, mask = inputs.named["input_ids"], inputs.named["attention_mask"]
-    layers = torch.tensor([1, L, L - 1, 2])
+    layers = [1, L, L - 1, 2]
     positions = torch.arange(ids.shape[1]).expand(ids.shape)
-    embeds = module.get_input_embeddings()(ids).detach()
+    embeds = model.model.get_input_embeddings()(ids).detach()
+    turned = {"input_ids": ids.flip(1), "attention_mask": mask.flip(1)}
     for named in (
         {"input_ids": ids, "attention_mask": mask, "position_ids": positions},
-        {
-            "input_ids": ids.flip(1),
-            "attention_mask": mask.flip(1),
-            "position_ids": (mask.flip(1).cumsum(1) - 1).clamp_min(0),
-        },
+        turned | {"position_ids": (mask.flip(1).cumsum(1) - 1).clamp_min(0)},
         {"inputs_embeds": embeds, "attention_mask": mask},
     ):
         batch = Inputs(named, mask=named["attention_mask"])
-        found = model.run(batch, range(1, L), leaving(layers))
-        wanted = [
-            plain(truncated(model, layer), batch)[row]
-            for row, layer in enumerate(layers.tolist())
-        ]
-        close(found.logits, torch.stack(wanted))
+        left = model.run(batch, range(1, L), leaving(torch.tensor(layers)))
+        close(left.logits, ended(model, batch, layers))
 
 
 def test_switched_off_it_is_the_model_itself():
-    module, processor = CASES["bert"]()
-    model = ExitModel(module, processor=processor)
-    inputs = batch_for(model, 5)
+    model = exits_of("bert")
+    module, inputs = model.model, batch_for(model, 5)
     for off in (model, model.leave((), 0.5)):
         out = off(**inputs.named)
         assert torch.equal(out.logits, plain(module, inputs))

@@ -1,21 +1,18 @@
-"""Exits for next tokens: what is decoded against a plain loop, and the guarantee on new texts by simulation."""
+"""Exits for next tokens: what is decoded against a plain loop."""
 
 import numpy as np
 import pytest
 import torch
 import transformers as hf
+from generation.drafting import made
 from generation.talkers import TOKENIZER, loud, prompts as words_of
-from generation.test_speculation import made
 from models import zoo
-from populations import recorded
 from typed import refused
 
 from layerscope import exits
 from layerscope.core.progress import Reporter
 from layerscope.early_exit import NextTokenExits
-from layerscope.early_exit.calibration import calibrate_recorded
 from layerscope.early_exit.next_token import record_tokens
-from layerscope.early_exit.options import Goal
 from layerscope.generation.draft_report import open_draft_report
 from layerscope.generation.language_model import open_language_model, token_ids
 from layerscope.models import LoadOptions, Override
@@ -143,50 +140,6 @@ def test_one_token_of_each_text_is_recorded_as_a_plain_loop_has_it():
     assert len(drawn) > 2 and made.classes == module.config.vocab_size
 
 
-# the guarantee, on texts whose tokens are alike
-
-TOKENS = 40
-GOAL = Goal(max_disagreement=0.1, confidence=0.9)
-
-
-def population(texts, seed):
-    """Return the tokens of texts of which one in five is hard: there an exit is as sure, and nearly always wrong."""
-    draw = np.random.default_rng(seed)
-    hard = np.repeat(draw.random(texts) < 0.2, TOKENS)
-    score = draw.uniform(0.5, 1, size=texts * TOKENS)
-    wrong = draw.random(texts * TOKENS) < np.where(hard, 0.95, 0.05)
-    scores = np.stack([score, np.ones_like(score)], 1)
-    predictions = np.stack([wrong, np.zeros_like(wrong)], 1).astype(int)
-    return recorded(scores, predictions)
-
-
-def one_of_each(every, seed):
-    texts = np.arange(len(every) // TOKENS)
-    token = np.random.default_rng(seed).integers(TOKENS, size=len(texts))
-    return every.take(texts * TOKENS + token)
-
-
-def all_of_each(every, seed):
-    """Return what a mistaken calibration would take for independent: every token of every text."""
-    return every
-
-
-@pytest.mark.parametrize("sample, holds", [(one_of_each, True), (all_of_each, False)])
-def test_the_bound_holds_on_new_texts_as_often_as_is_stated_and_not_for_all_tokens_of_few(
-    sample, holds
-):
-    fresh = population(20_000, seed=10_000)
-    broken, repetitions = 0, 200
-    for seed in range(repetitions):
-        every = population(60, seed)
-        made = calibrate_recorded(sample(every, seed), [1], GOAL)
-        share = fresh.disagrees(fresh.leaves((1,), made.threshold)).mean()
-        broken += share > GOAL.max_disagreement
-    # twice the standard error of the stated share of repetitions
-    most = repetitions * (0.1 + 2 * (0.1 * 0.9 / repetitions) ** 0.5)
-    assert (broken <= most) == holds, f"broken {broken} times in {repetitions}"
-
-
 # the verb
 
 TEXTS = words_of(tuple(10 + i % 9 for i in range(60)), seed=7)
@@ -201,21 +154,16 @@ def report():
 
 
 def test_an_exit_is_certified_and_raced_beside_the_drafts(report, tmp_path):
-    (way,) = report.ways[report.ways["draft_layer"].str.startswith("exit")].to_dict(
-        orient="records"
-    )
+    way = report.ways[report.ways["draft_layer"].str.startswith("exit")].iloc[0]
     assert way["draft_layer"] == f"exit {report.calibration['exits'][0]}"
     assert way["measured"] > 0 and way["tokens_per_second"] > 0 and not way["chosen"]
     assert report.calibration["n"] == 48, "a fifth of 60 texts chooses the layer"
     assert "at most 40 % of predictions on new samples like these" in report.guarantee
-    lines = report.document().parts[0].texts
-    assert any(report.guarantee in line for line in lines)
-    assert any(
-        "as fast as plain decoding; the text may differ" in line for line in lines
-    )
-    assert (
-        open_draft_report(report.save(tmp_path / "out")).as_dict() == report.as_dict()
-    )
+    lines = " ".join(report.document().parts[0].texts)
+    assert report.guarantee in lines
+    assert "as fast as plain decoding; the text may differ" in lines
+    again = open_draft_report(report.save(tmp_path / "out"))
+    assert again.as_dict() == report.as_dict()
 
 
 def test_the_exit_that_is_certified_is_one_of_those_given():

@@ -1,6 +1,7 @@
 """An exit model instead of its classifier: calls, threads, a Trainer, copies, pipelines, exceptions."""
 
 import copy
+import inspect
 import threading
 
 import pytest
@@ -12,17 +13,20 @@ from classifiers import (
     L,
     batch_for,
     close,
+    ended,
+    exits_of,
     leaving,
     plain,
     samples_for,
-    state_of,
-    truncated,
 )
+from tiny import tokenizer
 from torch import nn
 from typed import refused
+from unchanged import state_of
 
 from layerscope.early_exit import ExitModel
 from layerscope.early_exit.predictions import sureness
+from layerscope.models.forward import Inputs
 
 
 def test_it_is_called_as_the_classifier_is(bert):
@@ -41,37 +45,29 @@ def test_it_is_called_as_the_classifier_is(bert):
     assert torch.allclose(named.confidence.double(), sureness(named.logits))
     assert set(named.exit_layer.tolist()) - {L}, "no row left early"
     assert model.config is bert.model.config and model.device == ids.device
-    import inspect
-
     assert inspect.signature(model.forward) == inspect.signature(bert.model.forward)
 
 
 def test_padding_on_the_left_no_mask_and_short_rows(bert):
     model = bert.leave((1, 2, 3), 0.26)
-    encoder = model.layered.encoder
-    batch = encoder.batch(samples_for(model, 4)).named
+    batch = batch_for(model, 4).named
     ids, mask = batch["input_ids"], batch["attention_mask"]
     positions = (mask.flip(1).cumsum(1) - 1).clamp_min(0)
-    left = model(
-        input_ids=ids.flip(1), attention_mask=mask.flip(1), position_ids=positions
-    )
-    for layer in range(1, L + 1):
-        rows = left.exit_layer == layer
-        with torch.no_grad():
-            ends = truncated(model, layer)(
-                input_ids=ids.flip(1),
-                attention_mask=mask.flip(1),
-                position_ids=positions,
-            ).logits
-        close(left.logits[rows], ends[rows])
+    turned = {
+        "input_ids": ids.flip(1),
+        "attention_mask": mask.flip(1),
+        "position_ids": positions,
+    }
+    left = model(**turned)
+    close(left.logits, ended(model, Inputs(turned), left.exit_layer.tolist()))
     one = torch.tensor([[5], [6]])
     close(model(input_ids=one).logits[:1], model(input_ids=one[:1]).logits)
     assert model(input_ids=one[:1]).exit_layer.shape == (1,)
 
 
 def test_an_exception_leaves_the_model_as_it_was():
-    module, processor = CASES["modernbert"]()
-    model = ExitModel(module, processor=processor, exits=(1, 2), threshold=0.3)
+    model = exits_of("modernbert", exits=(1, 2), threshold=0.3)
+    module = model.model
     inputs, before = batch_for(model, 4), state_of(module)
 
     def breaks(layer, logits, rows):
@@ -108,9 +104,8 @@ def test_threads_wait_for_each_other(bert):
 
     def work(i):
         for _ in range(5):
-            found[i] = (off if i > 3 else model if i % 2 else other)(
-                **batches[i % 4].named
-            ).logits
+            shared = model if i % 2 else other
+            found[i] = (off if i > 3 else shared)(**batches[i % 4].named).logits
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -145,27 +140,21 @@ def test_weights_that_are_not_numbers_and_compiled_models():
 
 def test_pipelines(caplog, monkeypatch):
     monkeypatch.setattr(hf.logging.get_logger("transformers"), "propagate", True)
-    for name, task in (
-        ("bert", "text-classification"),
-        ("vit", "image-classification"),
+    image_processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
+    for name, task, part in (
+        ("bert", "text-classification", {"tokenizer": tokenizer(special=True)}),
+        ("vit", "image-classification", {"image_processor": image_processor}),
     ):
-        module, processor = CASES[name]()
-        processor = processor or hf.ViTImageProcessor(size={"height": 16, "width": 16})
+        module, _ = CASES[name]()
+        (processor,) = part.values()
         model = ExitModel(module, processor=processor, threshold=0.22)
-        part = (
-            {"tokenizer": processor}
-            if name == "bert"
-            else {"image_processor": processor}
-        )
         run = hf.pipeline(task, model=model, batch_size=3, device="cpu", **part)
         samples = samples_for(model, 5)
-        labelled = run(samples)
-        wanted = [
-            model(**model.layered.encoder.batch([sample]).named) for sample in samples
-        ]
-        assert [
-            one["label"] if isinstance(one, dict) else one[0]["label"]
-            for one in labelled
-        ] == [module.config.id2label[int(out.prediction)] for out in wanted]
-        assert any(int(out.exit_layer) < L for out in wanted)
+        # the likeliest class alone, or all from the likeliest on
+        best = [one if isinstance(one, dict) else one[0] for one in run(samples)]
+        batches = (model.layered.encoder.batch([sample]) for sample in samples)
+        alone = [model(**batch.named) for batch in batches]
+        labels = [module.config.id2label[int(one.prediction)] for one in alone]
+        assert [one["label"] for one in best] == labels
+        assert any(int(one.exit_layer) < L for one in alone)
     assert "not supported" not in caplog.text
