@@ -17,7 +17,7 @@ _ROWS = 1024
 
 
 def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor:
-    """Return the effective rank of what tells samples apart, measured against what tells views apart.
+    """Return the effective rank of linear discriminant analysis, every sample a class and its views the members.
 
     `views` is `[..., N, q, D]`: q views of N samples. With S_b the covariance of the N view means
     (over N - 1) and S_w that of views around their mean (over N (q - 1)) plus `delta` I, it is
@@ -32,39 +32,42 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
     2.68
     """
     states = as_finite(views, "views", 3)
-    samples, copies, width = states.shape[-3:]
-    if samples < 2 or copies < 2:
+    samples, n_views, width = states.shape[-3:]
+    if samples < 2 or n_views < 2:
         raise LayerscopeError(
-            f"views has {samples} samples of {copies} views: LiDAR needs 2 samples of 2 views"
+            f"views has {samples} samples of {n_views} views: LiDAR needs 2 samples of 2 views"
         )
     if not delta > 0 or eps < 0:
         raise LayerscopeError(
             f"delta={delta}, eps={eps}: give delta above 0 and eps of at least 0"
         )
-    items = states.reshape(-1, samples, copies, width)
-    spreads = [_discriminant_eigenvalues(item, delta) for item in items]
-    spread = torch.stack(spreads).reshape(*states.shape[:-3], -1)
+    batch = states.reshape(-1, samples, n_views, width)
+    by_item = [_discriminant_eigenvalues(item, delta) for item in batch]
+    values = torch.stack(by_item).reshape(*states.shape[:-3], -1)
+    # S_b has rank N - 1 at most: what is beyond is rounding and becomes 0, and counts among D as
+    # `eps` is added to each
     rank = min(width, samples - 1)
-    spread = torch.nn.functional.pad(spread[..., -rank:], (width - rank, 0))
-    return as_result(entropy_of_spectrum(spread, eps=eps).exp())
+    values = torch.nn.functional.pad(values[..., -rank:], (width - rank, 0))
+    return as_result(entropy_of_spectrum(values, eps=eps).exp())
 
 
 def _discriminant_eigenvalues(states: Tensor, delta: float) -> Tensor:
     """Return for `states` `[N, q, D]` the eigenvalues of L^-1 S_b L^-T, S_w = L L^T: those of S_w^-1/2 S_b S_w^-1/2."""
-    samples, copies, width = states.shape
+    samples, n_views, width = states.shape
     means = torch.empty(samples, width, dtype=torch.float64, device=states.device)
     within = torch.zeros(width, width, dtype=torch.float64, device=states.device)
-    step = max(1, _ROWS // copies)
+    step = max(1, _ROWS // n_views)
     for low in range(0, samples, step):
         part = slice(low, low + step)
         block = states[part].double()
         means[part] = block.mean(1)
         within += symmetric_product((block - means[part, None]).flatten(0, 1))
-    within /= samples * (copies - 1)
+    within /= samples * (n_views - 1)
     within.diagonal().add_(delta)
-    between = centred(means).mT / (samples - 1) ** 0.5
-    factor = torch.linalg.cholesky(within)
-    whitened = torch.linalg.solve_triangular(factor, between, upper=False)
+    # S_b = F F^T
+    between_factor = centred(means).mT / (samples - 1) ** 0.5
+    within_factor = torch.linalg.cholesky(within)
+    whitened = torch.linalg.solve_triangular(within_factor, between_factor, upper=False)
     return eigenvalues([small_gram(whitened)])[0]
 
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import check_choice
 
-# Below this many multiplications an eigenvalue call is over before a thread has started.
 _WORTH_THREADS = 4e6
-# From this width on, half of a symmetric product is worth leaving out.
+"""Multiplications below which an eigenvalue call is over before a thread has started."""
 _WIDE = 512
-# Matrices this large keep one worker busy each; smaller ones travel in batches.
-_LARGE = 256
+"""Width from which on half of a symmetric product is worth leaving out."""
+_MATRIX_PER_TASK = 256
+"""Size from which on a matrix is a task of its own for a worker; smaller ones travel in batches."""
 
 
 def check_alpha(alpha: float) -> None:
@@ -122,26 +122,35 @@ def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
     `torch.get_num_threads()` threads, each matrix worked by one thread, so results repeat bit by
     bit.
     """
-    work = sum(float(b.numel()) * b.shape[-1] for b in batches)
+    work = sum(b.numel() * b.shape[-1] for b in batches)
     matrices = sum(math.prod(b.shape[:-2]) for b in batches)
-    threads = torch.get_num_threads()
-    workers = min(threads, matrices)
+    workers = min(torch.get_num_threads(), matrices)
     if workers < 2 or work < _WORTH_THREADS or batches[0].device.type != "cpu":
         return [torch.linalg.eigvalsh(b).clamp(min=0.0) for b in batches]
-    flat = [b.reshape(-1, *b.shape[-2:]) for b in batches]
-    pieces = [b.chunk(len(b) if b.shape[-1] >= _LARGE else workers) for b in flat]
+    pairs = zip(_in_threads(batches, workers), batches, strict=True)
+    return [part.reshape(batch.shape[:-1]).clamp(min=0.0) for part, batch in pairs]
+
+
+def _in_threads(batches: Sequence[Tensor], workers: int) -> list[Tensor]:
+    """Return the eigenvalues of all matrices of each batch, one below the other."""
+    threads = torch.get_num_threads()
+    tasks = []
+    for batch in batches:
+        matrices = batch.reshape(-1, *batch.shape[-2:])
+        chunks = workers
+        if batch.shape[-1] >= _MATRIX_PER_TASK:
+            chunks = len(matrices)
+        tasks.append(matrices.chunk(chunks))
     try:
         # LAPACK would start its own threads in every worker and slow all of them down.
         with ThreadPoolExecutor(
             workers, initializer=torch.set_num_threads, initargs=(1,)
         ) as pool:
-            running = [pool.map(torch.linalg.eigvalsh, parts) for parts in pieces]
-            values = [torch.cat([*parts]) for parts in running]
+            running = [pool.map(torch.linalg.eigvalsh, parts) for parts in tasks]
+            return [torch.cat([*parts]) for parts in running]
     finally:
         # The limit is per thread, but threads born later take the last one set anywhere.
         torch.set_num_threads(threads)
-    pairs = zip(values, batches, strict=True)
-    return [part.reshape(batch.shape[:-1]).clamp(min=0.0) for part, batch in pairs]
 
 
 def entropies(grams: Sequence[Tensor], alpha: float) -> list[Tensor]:
@@ -157,17 +166,16 @@ def singular_values(rows: Tensor) -> Tensor:
     Unlike the root of a Gram's eigenvalues they keep the small end of the spectrum, which matters
     below alpha 1.
     """
-    long = max(rows.shape[-2:])
-    wide = min(rows.shape[-2:])
-    if long > 2 * wide:
-        tall = rows if rows.shape[-2] == long else rows.mT
+    shorter, longer = sorted(rows.shape[-2:])
+    if longer > 2 * shorter:
+        tall = rows if rows.shape[-2] == longer else rows.mT
         rows = torch.linalg.qr(tall, mode="r").R
     values: Tensor = torch.linalg.svdvals(rows)
     return values
 
 
 def row_factor(*parts: Tensor) -> Tensor:
-    """Return a factor `[..., r, D]`, r <= D, of what several `[..., n, D]` are factors of.
+    """Return one factor R `[..., r, D]`, r <= D, whose R^T R is the sum of P^T P over the parts P `[..., n, D]`.
 
     It has the singular values of all their rows together, so that a long matrix can be read part
     after part.
