@@ -12,10 +12,9 @@ def cca(X: Array, Y: Array) -> float | Tensor:
     """Return the mean canonical correlation of two descriptions of the same samples.
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']`; columns are centred, nothing is regularised. The mean
-    is over the smaller of the two ranks, 0 ... 1, and NaN where one side
-    does not vary. Where the ranks add up to more than N - 1, some correlations are 1 by
-    construction, and all of them from D = N - 1 on: give many more samples than features. Raises
-    `LayerscopeError` for N < 3.
+    is over the smaller of the two ranks, 0 ... 1, and NaN where one side does not vary. Where the
+    ranks add up to more than N - 1, some correlations are 1 by construction, and all of them from D
+    = N - 1 on: give many more samples than features. Raises `LayerscopeError` for N < 3.
 
     Source: Hotelling 1936; Raghu et al. 2017; the mean as in Kornblith et al. 2019.
 
@@ -44,10 +43,10 @@ class Principal(NamedTuple):
     def kept(self, rank: Tensor) -> "Principal":
         """Return the first dimensions alone, `rank` of each item."""
         most = max(1, int(rank.max()))
-        there = torch.arange(most, device=rank.device) < rank[..., None]
-        basis = self.basis[..., :most] * there[..., None, :]
+        within_rank = torch.arange(most, device=rank.device) < rank[..., None]
+        basis = self.basis[..., :most] * within_rank[..., None, :]
         return Principal(
-            basis, self.values[..., :most] * there, self.axes[..., :most, :], rank
+            basis, self.values[..., :most] * within_rank, self.axes[..., :most, :], rank
         )
 
     def correlations(self, other: "Principal") -> tuple[Tensor, Tensor]:

@@ -71,8 +71,8 @@ def _ratios(states: Tensor) -> Tensor:
         squared.diagonal(start).fill_(torch.inf)
         nearest = squared.topk(2, 1, largest=False).indices
         # The products find the nearest; the distances to them are taken without their rounding.
-        apart = part[:, None] - rows[nearest]
-        distances = torch.linalg.vector_norm(apart, dim=2)
+        offsets = part[:, None] - rows[nearest]
+        distances = torch.linalg.vector_norm(offsets, dim=2)
         first, second = distances.sort(1).values.unbind(1)
         ratios.append(second / first)
     return torch.cat(ratios)

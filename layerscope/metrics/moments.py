@@ -65,10 +65,10 @@ class ValueSums(Sums):
         count = self.count + other.count
         share = other.count / count.clamp(min=1)
         start = torch.where(self.count > 0, self.mean, other.mean)
-        apart = (other.mean - start).where(other.count > 0, 0.0)
-        between = apart.square() * self.count * share
+        gap = (other.mean - start).where(other.count > 0, 0.0)
+        between = gap.square() * self.count * share
         squares = self.squares + other.squares + between
-        return ValueSums(count, start + apart * share, squares)
+        return ValueSums(count, start + gap * share, squares)
 
     @property
     def stderr(self) -> Tensor:
@@ -118,11 +118,11 @@ class RowSums(Sums):
 
     def __add__(self, other: "RowSums") -> "RowSums":
         count = self.count + other.count
-        apart = other.mean - self.mean
+        gap = other.mean - self.mean
         scale = (self.count * other.count / count).sqrt()
-        between = apart[..., None, :] * scale
+        between = gap[..., None, :] * scale
         spread = row_factor(self.spread, other.spread, between)
-        mean = self.mean + apart * (other.count / count)
+        mean = self.mean + gap * (other.count / count)
         return RowSums(count, mean, spread, row_factor(self.units, other.units))
 
 

@@ -117,8 +117,8 @@ def _nc3(between: Tensor, classifier: Array) -> Tensor:
         )
     unit = rows / vector_norm(rows, dim=(-2, -1), keepdim=True)
     other = between / vector_norm(between, dim=(-2, -1), keepdim=True)
-    apart: Tensor = vector_norm(unit - other, dim=(-2, -1))
-    return apart
+    distance: Tensor = vector_norm(unit - other, dim=(-2, -1))
+    return distance
 
 
 @dataclass
@@ -173,10 +173,10 @@ class ClassSums:
     def __add__(self, other: "ClassSums") -> "ClassSums":
         other.to(self.moment.device)
         shifts = torch.where((self.counts == 0)[:, None], other.shifts, self.shifts)
-        apart = (other.shifts - shifts) * (other.counts > 0)[:, None]
-        moved = other.counts[:, None] * apart
-        cross = other.sums.mT @ apart
-        moment = self.moment + other.moment + cross + cross.mT + apart.mT @ moved
+        offsets = (other.shifts - shifts) * (other.counts > 0)[:, None]
+        moved = other.counts[:, None] * offsets
+        cross = other.sums.mT @ offsets
+        moment = self.moment + other.moment + cross + cross.mT + offsets.mT @ moved
         sums = self.sums + other.sums + moved
         return ClassSums(self.counts + other.counts, shifts, sums, moment)
 

@@ -18,9 +18,11 @@ def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:
 
     Source: Morcos et al. 2018, Insights on Representational Similarity, equations 4 and 5.
 
-    >>> states = np.random.default_rng(0).normal(size=(50, 3))
-    >>> round(pwcca(states, states @ np.diag([1.0, 5.0, 0.1])), 3)
-    1.0
+    >>> states, others = np.random.default_rng(0).normal(size=(2, 50, 2))
+    >>> others[:, 0] = states[:, 0]  # one column of two is shared: `cca` is about a half,
+    >>> states[:, 0] *= 10  # and it accounts for most of the first side alone
+    >>> [round(pwcca(states, others, weights_from), 2) for weights_from in ("first", "second")]
+    [0.91, 0.58]
     """
     return as_result(of_pair(_measure(weights_from), X, Y))
 
@@ -35,13 +37,13 @@ def _measure(weights_from: str = "first") -> Measure:
             weighing = second
             other = first
         products = weighing.basis.mT @ other.basis
-        turned, correlations, _ = torch.linalg.svd(products, full_matrices=False)
+        rotation, correlations, _ = torch.linalg.svd(products, full_matrices=False)
         # The variates' products with the columns, without the variates: basis^T X = values * axes.
         columns = weighing.values[..., None] * weighing.axes
-        weights = (turned.mT @ columns).abs().sum(-1)
+        weights = (rotation.mT @ columns).abs().sum(-1)
         dimensions = torch.arange(weights.shape[-1], device=weights.device)
-        there = dimensions < weighing.rank.minimum(other.rank)[..., None]
-        weights = weights * there
+        within_rank = dimensions < weighing.rank.minimum(other.rank)[..., None]
+        weights = weights * within_rank
         weighted = weights * correlations.clamp(max=1.0)
         return torch.as_tensor(weighted.sum(-1) / weights.sum(-1))
 
