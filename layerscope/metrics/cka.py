@@ -6,25 +6,22 @@ samples and D features the one takes N × N numbers, the other D × D, and the c
 The unbiased HSIC_1 needs beside the inner product only the diagonals of K and L, the squared norms
 of the rows.
 
-Of every two layers of a run, blocks of samples are read, so that neither N × N nor all states must
-fit into memory.
+Of every two layers of a run, blocks of samples are read (`layer_products`), so that neither N × N
+nor all states must fit into memory.
 """
 
-import math
-from functools import partial, wraps
-from itertools import repeat
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
-from layerscope.metrics import blocks, pairs
+from layerscope.metrics import pairs
 from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
-from layerscope.metrics.blocks import Blocks, States, in_pairs, opened
+from layerscope.metrics.blocks import States, opened
+from layerscope.metrics.layer_products import inner_products
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import DEBIASING, FromPairs, Measure, Prepared, of_pair
-from layerscope.metrics.spectrum import symmetric_product
 
 BANDWIDTHS = ("median_sq_offdiag", "median_sq_all", "median_distance")
 
@@ -47,8 +44,7 @@ def cka(
     a number is sigma itself, and a median of 0 gives NaN. Raises `LayerscopeError` for N < 4.
 
     Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); Nguyen
-    et al. 2021,
-    equation 3, for HSIC_1 of Song et al. 2012.
+    et al. 2021, equation 3, for HSIC_1 of Song et al. 2012.
 
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
     >>> round(cka(states, -2 * states), 3)  # rotations, reflections and scale do not count
@@ -79,22 +75,18 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
         raise LayerscopeError(
             f"batch_size={batch_size} leaves a batch of {smallest} out of {count} rows: it takes 4"
         )
-    cross = own_x = own_y = torch.zeros((), dtype=torch.float64, device=first.device)
+    hsic_xy = hsic_xx = hsic_yy = first.new_zeros(())
     for start in range(0, count, batch_size):
         batch = slice(start, start + batch_size)
         x = centred(first[..., batch, :])
         y = centred(second[..., batch, :])
-        cross = cross + _linear_hsic(x, y, True)
-        own_x = own_x + _linear_hsic(x, x, True)
-        own_y = own_y + _linear_hsic(y, y, True)
-    return as_result(cross / (own_x * own_y).sqrt())
+        hsic_xy = hsic_xy + _linear_hsic(x, y, debiased=True)
+        hsic_xx = hsic_xx + _linear_hsic(x, x, debiased=True)
+        hsic_yy = hsic_yy + _linear_hsic(y, y, debiased=True)
+    return as_result(hsic_xy / (hsic_xx * hsic_yy).sqrt())
 
 
-def _measure(
-    kernel: str = "linear",
-    debiased: bool = True,
-    bandwidth: str | float = "median_sq_offdiag",
-) -> Measure:
+def _measure(kernel: str, debiased: bool, bandwidth: str | float) -> Measure:
     check_choice(kernel, "kernel", ("linear", "rbf"))
     if isinstance(bandwidth, str):
         check_choice(bandwidth, "bandwidth", BANDWIDTHS)
@@ -102,18 +94,18 @@ def _measure(
         raise LayerscopeError(
             f"bandwidth={bandwidth} is not above 0: give sigma, or one of {BANDWIDTHS}"
         )
-    inner = _linear_hsic if kernel == "linear" else _gram_hsic
+    hsic_of = _linear_hsic if kernel == "linear" else _gram_hsic
 
     def prepare(rows: Tensor) -> Prepared:
         prepared = centred(rows)
         if kernel == "rbf":
             prepared = _rbf_gram(prepared, bandwidth)
-        return prepared, inner(prepared, prepared, debiased)
+        return prepared, hsic_of(prepared, prepared, debiased)
 
     def between(first: Prepared, second: Prepared) -> Tensor:
-        (k, own_k) = first
-        (m, own_m) = second
-        return inner(k, m, debiased) / (own_k * own_m).sqrt()
+        k, hsic_k = first
+        m, hsic_m = second
+        return hsic_of(k, m, debiased) / (hsic_k * hsic_m).sqrt()
 
     return Measure("CKA", 4, prepare, between)
 
@@ -139,9 +131,9 @@ def _gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
     inner: Tensor = torch.linalg.vecdot(k.flatten(-2), m.flatten(-2))
     if not debiased:
         return inner
-    of_k = k.diagonal(dim1=-2, dim2=-1)
-    of_m = m.diagonal(dim1=-2, dim2=-1)
-    return _unbiased(inner, of_k, of_m)
+    diagonal_k = k.diagonal(dim1=-2, dim2=-1)
+    diagonal_m = m.diagonal(dim1=-2, dim2=-1)
+    return _unbiased(inner, diagonal_k, diagonal_m)
 
 
 def _unbiased(inner: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -184,37 +176,34 @@ def _median(values: Tensor) -> Tensor:
     return (values.kthvalue(count // 2).values + upper) / 2
 
 
-@wraps(_measure)
-def _matrix(states: States, others: States | None, **options: Any) -> Tensor:
-    measure = _measure(**options)
-    if options.get("kernel", "linear") == "linear":
-        return _linear_cka(states, others, options.get("debiased", True))
+def _matrix(
+    states: States,
+    others: States | None,
+    kernel: str = "linear",
+    debiased: bool = True,
+    bandwidth: str | float = "median_sq_offdiag",
+) -> Tensor:
+    measure = _measure(kernel, debiased, bandwidth)
+    if kernel == "linear":
+        return _linear_cka(states, others, debiased)
     return pairs.every_two(measure, states, others)
 
 
 def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor:
-    """Return linear `cka` of every two layers, through N x N Grams or D x D' features, whichever is cheaper."""
+    """Return linear `cka` of every two layers."""
     left, right = opened(states, others, center=True)
     pairs.check_count("CKA", left.count, 4)
-    width = other_width = left.layers * left.width
-    gram_width = width
-    if right is not left:
-        other_width = right.layers * right.width
-        gram_width += other_width
-    inner = inner_by_features
-    gram_cost = left.count * (gram_width + left.layers * right.layers)
-    if gram_cost < width * other_width:
-        inner = inner_by_grams
-    cross, own_left, own_right = inner(left, right)
+    hsic_xy, hsic_xx, hsic_yy = inner_products(left, right)
     if debiased:
+        # the diagonals of the Grams
         x = y = left.squared_norms()
         if right is not left:
             y = right.squared_norms().to(x.device)
         traces = x.sum(1)[:, None], y.sum(1)
-        cross = hsic(cross, x @ y.mT, *traces, left.count)
-        own_left = _unbiased(own_left, x, x)
-        own_right = _unbiased(own_right, y, y)
-    return cross / (own_left[:, None] * own_right).sqrt()
+        hsic_xy = hsic(hsic_xy, x @ y.mT, *traces, left.count)
+        hsic_xx = _unbiased(hsic_xx, x, x)
+        hsic_yy = _unbiased(hsic_yy, y, y)
+    return hsic_xy / (hsic_xx[:, None] * hsic_yy).sqrt()
 
 
 def hsic(
@@ -230,85 +219,6 @@ def hsic(
     traces = trace_x * trace_y / ((count - 1) * (count - 2))
     corrected = inner - diagonals * (count / (count - 2)) + traces
     return corrected / (count * (count - 3))
-
-
-def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:
-    """Return <K_a, L_b> of every pair, <K_a, K_a> and <L_b, L_b>, from tiles of the upper halves of the Grams.
-
-    A tile holds the products of two blocks for the layers of both sides, one below the other; the
-    inner products of all layers with each other add up over the tiles.
-    """
-    sides = [left] if right is left else [left, right]
-    layers = sum(side.layers for side in sides)
-    device = left.scale.device
-    inner = torch.zeros(layers, layers, dtype=torch.float64, device=device)
-    # Fresh memory for each block and tile would cost a third of the time in page faults.
-    row_memory = [side.read(left.spans[0]) for side in sides]
-    column_memory = [torch.empty_like(block) for block in row_memory]
-    memory = inner.new_empty(layers * row_memory[0].shape[1] ** 2)
-    for i, span in enumerate(left.spans):
-        rows = [*map(Blocks.read, sides, repeat(span), row_memory)]
-        for other in left.spans[i:]:
-            columns = rows
-            weight = 1.0
-            if other is not span:
-                columns = [*map(Blocks.read, sides, repeat(other), column_memory)]
-                weight = 2.0
-            shape = (layers, rows[0].shape[1], columns[0].shape[1])
-            tile = memory[: math.prod(shape)].view(shape)
-            first = 0
-            for x, y in zip(rows, columns, strict=True):
-                out = tile[first : first + len(x)]
-                torch.matmul(x.to(device), y.to(device).mT, out=out)
-                first += len(x)
-            flat = tile.flatten(1)
-            inner += weight * (flat @ flat.mT)
-    own = inner.diagonal()
-    cross = inner[: left.layers, -right.layers :]
-    return cross, own[: left.layers], own[-right.layers :]
-
-
-def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the same as |X_a^T Y_b|_F^2, |X_a^T X_a|_F^2 and |Y_b^T Y_b|_F^2, in tiles of layers."""
-    cross = left.scale.new_zeros(left.layers, right.layers)
-    for a in _groups(left):
-        for b in _groups(right):
-            if right is not left or a.start <= b.start:
-                cross[a, b] = _features(left, right, a, b)
-    if right is left:
-        cross = cross.triu() + cross.triu(1).mT
-        return cross, cross.diagonal(), cross.diagonal()
-    return cross, _own_features(left), _own_features(right).to(cross.device)
-
-
-def _groups(side: Blocks) -> list[slice]:
-    """Return the layers of a side in groups whose products of features fit in a tile."""
-    size = max(1, math.isqrt(blocks.TILE_BYTES // 8) // side.width)
-    starts = range(0, side.layers, size)
-    return [slice(start, min(start + size, side.layers)) for start in starts]
-
-
-def _own_features(side: Blocks) -> Tensor:
-    """Return |X_a^T X_a|_F^2 of each layer."""
-    own = []
-    for layer in range(side.layers):
-        alone = slice(layer, layer + 1)
-        own.append(_features(side, side, alone, alone)[0])
-    return torch.cat(own)
-
-
-def _features(left: Blocks, right: Blocks, a: slice, b: slice) -> Tensor:
-    """Return |X_a^T Y_b|_F^2 of every one of some layers and of some others `[a, b]`.
-
-    The features of several layers stand side by side, so that one product has all their pairs.
-    """
-    product: Any = 0.0
-    for rows, columns in in_pairs(left, right):
-        x, y = (part.transpose(0, 1).flatten(1) for part in (rows[a], columns[b]))
-        product += symmetric_product(x) if left is right and a == b else x.mT @ y
-    squares = product.square()
-    by_layer = squares.reshape(len(squares) // left.width, left.width, -1, right.width)
-    return torch.as_tensor(by_layer.sum((1, 3)))
 
 
 CKA = Metric(

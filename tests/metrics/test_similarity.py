@@ -12,7 +12,7 @@ from layerscope.metrics import (
     pairs as similarity,
     similarity_matrix,
 )
-from layerscope.metrics.cka import inner_by_features, inner_by_grams
+from layerscope.metrics.layer_products import inner_by_features, inner_by_grams
 from layerscope.metrics.pairs import MOST
 from layerscope.runs.registry import METRICS
 
