@@ -137,10 +137,10 @@ class Comparison(Stored):
         for form in self.forms:
             if metric in (None, form[0]) and variant in (None, form[1]):
                 return form
-        wanted = " ".join(filter(None, (metric, variant)))
-        there = ", ".join(" ".join(form) for form in self.forms)
+        form_name = " ".join(filter(None, (metric, variant)))
+        forms = ", ".join(" ".join(form) for form in self.forms)
         raise LayerscopeError(
-            f"similarity {wanted!r} is not in this comparison: it has {there}"
+            f"similarity {form_name!r} is not in this comparison: it has {forms}"
         )
 
     def member(self, run: int | str) -> Member:

@@ -48,7 +48,7 @@ def chosen_metrics(
     `names` are those to compare, None for all. Raises `LayerscopeError` for one that is not in
     every run.
     """
-    by_run = [{metric for metric, _ in of_run} for of_run in curves]
+    by_run = [{metric for metric, _ in run_curves} for run_curves in curves]
     shared = sorted(set.intersection(*by_run), key=rank)
     if names is None:
         names = shared
@@ -139,14 +139,14 @@ def difference_rows(
 ) -> Iterator[Row]:
     """Yield B − A of each metric at each pair of layers, for every run B and the first, with its standard error."""
     a, *others = sides
-    of_a, *of_others = curves
+    curves_a, *other_curves = curves
     samples_a = per_sample(a)
-    for b, of_b in zip(others, of_others, strict=True):
+    for b, curves_b in zip(others, other_curves, strict=True):
         samples_b = per_sample(b)
         pairs = partners(a, b)
         for key in keys:
-            rows = pairs.merge(of_a[key], on="place")
-            rows = rows.merge(of_b[key].add_suffix("_b"), on="place_b")
+            rows = pairs.merge(curves_a[key], on="place")
+            rows = rows.merge(curves_b[key].add_suffix("_b"), on="place_b")
             for row in rows.to_dict(orient="records"):
                 place = {name: row[name] for name in PLACE}
                 place_b = {f"{name}_b": row[f"{name}_b"] for name in PLACE}

@@ -172,8 +172,8 @@ def _differences(pair: Pair) -> Table:
             cell = Cell(signed(value), error(stderr), value, index == most)
             cells[layers][title] = cell
     lines = []
-    for layers, of_layer in cells.items():
-        entries = [of_layer.get(title, EMPTY) for title in titles]
+    for layers, by_title in cells.items():
+        entries = [by_title.get(title, EMPTY) for title in titles]
         lines.append(row(layers, *entries))
     legend = (
         f"±: one standard error, by sample where both runs keep each sample's values. Marked: the largest difference "

@@ -207,19 +207,23 @@ def by_checkpoint(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataF
     heads = {run.name: plain(run.name) for run in comparison.runs}
     first, second, *_ = heads
     for metric, variant in comparison.forms:
-        same = (rows["kind"] == "similarity") & (rows["a"] == rows["b"])
-        of_form = rows[same & (rows["metric"] == metric) & (rows["variant"] == variant)]
+        same_layer = (rows["kind"] == "similarity") & (rows["a"] == rows["b"])
+        same_form = (rows["metric"] == metric) & (rows["variant"] == variant)
         title = f"{capital(named(metric, variant))} to the first checkpoint"
-        yield metric, title, _wide(of_form, "value").rename(columns=heads)
-    for metric, title, of_metric in by_metric(rows[rows["kind"] == "difference"]):
-        values = _wide(of_metric, "value_b")
-        of_first = of_metric[of_metric["run_b"] == second].set_index("a")["value_a"]
-        values.insert(0, first, of_first)
+        yield (
+            metric,
+            title,
+            _by_run(rows[same_layer & same_form], "value").rename(columns=heads),
+        )
+    for metric, title, metric_rows in by_metric(rows[rows["kind"] == "difference"]):
+        values = _by_run(metric_rows, "value_b")
+        in_second = metric_rows[metric_rows["run_b"] == second]
+        values.insert(0, first, in_second.set_index("a")["value_a"])
         values = about(metric).scale * values.rename(columns=heads)
         yield metric, f"{title} by checkpoint", values
 
 
-def _wide(rows: pd.DataFrame, value: str) -> pd.DataFrame:
+def _by_run(rows: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return rows as layers by checkpoints, both in order of appearance."""
-    wide = rows.pivot(index="a", columns="run_b", values=value)
-    return wide.loc[rows["a"].unique(), rows["run_b"].unique()]
+    table = rows.pivot(index="a", columns="run_b", values=value)
+    return table.loc[rows["a"].unique(), rows["run_b"].unique()]

@@ -123,11 +123,11 @@ def sides_of(
 
     Without `pooling` it is the first that all have, else the first of each.
     """
-    whole = [_whole(run) for run in runs]
+    complete = [_complete_rows(run) for run in runs]
     # the first run's order: its blocks lie in neighbouring shards, and so do those of a like model
-    order = whole[0].index
+    order = complete[0].index
     shared = pd.Index(runs[0].info["pooling"])
-    for run, rows_by_sample in zip(runs, whole, strict=True):
+    for run, rows_by_sample in zip(runs, complete, strict=True):
         order = order.intersection(rows_by_sample.index, sort=False)
         shared = shared.intersection(run.info["pooling"], sort=False)
     if order.empty:
@@ -135,12 +135,12 @@ def sides_of(
             "no sample is whole in all of these runs: check the notes in their reports"
         )
     sides = []
-    for run, name, rows_by_sample in zip(runs, run_names(runs), whole, strict=True):
+    for run, name, rows_by_sample in zip(runs, run_names(runs), complete, strict=True):
         chosen = pooling or [*shared, *run.info["pooling"]][0]
-        there = [*run.info["pooling"], *run.info["pair_pooling"]]
-        if chosen not in there:
+        poolings = [*run.info["pooling"], *run.info["pair_pooling"]]
+        if chosen not in poolings:
             raise LayerscopeError(
-                f"pooling {chosen!r} is not in run {str(run.path)!r}{choices(chosen, there, 'it has')}; "
+                f"pooling {chosen!r} is not in run {str(run.path)!r}{choices(chosen, poolings, 'it has')}; "
                 f"profile it with `pooling='{chosen}'`"
             )
         if site == PROJECTED:
@@ -179,11 +179,11 @@ def _refuse_other_samples(first: Run, other: Run) -> None:
         )
 
 
-def _whole(run: Run) -> pd.Series:
+def _complete_rows(run: Run) -> pd.Series:
     """Return the row of the plan of every sample that is finite at every layer, by its number, in plan order."""
     plan = run.folder.plan
-    whole = plan.loc[(plan["view"] == 0) & run.folder.finite(), "sample"]
-    return pd.Series(whole.index, index=whole)
+    samples = plan.loc[(plan["view"] == 0) & run.folder.finite(), "sample"]
+    return pd.Series(samples.index, index=samples)
 
 
 def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
@@ -210,7 +210,7 @@ def _notes(runs: Sequence[Run], left_out: int) -> Iterator[str]:
     options = [jsonable(run.info["options"]) for run in runs]
     names = []
     for key, text in OPTIONS.items():
-        values = {repr(of_run.get(key)) for of_run in options}
+        values = {repr(run_options.get(key)) for run_options in options}
         if len(values) > 1:
             names.append(text)
     if names:

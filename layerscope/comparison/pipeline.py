@@ -7,7 +7,7 @@ long frame, whose `kind` says what a row is.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
 
@@ -25,22 +25,22 @@ from layerscope.metrics.linear_map import LINEAR_MAP
 from layerscope.runs.registry import SIMILARITIES, Similarity
 
 Row = dict[str, Any]
-Form: TypeAlias = tuple[str, Similarity]
-"""A similarity by name, in one of its forms."""
 
 
 def compare_runs(options: CompareOptions) -> Comparison:
     """Compare every run with the first, or a series of checkpoints layer by layer."""
-    # a folder of something else is refused before the work
-    folder = options.out and STORE.folder(options.out)
+    folder = None
+    if options.out is not None:
+        # a folder of something else is refused before the work
+        folder = STORE.folder(options.out)
     runs = opened(options.runs, options.paired)
     sides, notes = sides_of(runs, options.pooling, options.site)
     curves = [curves_of(side) for side in sides]
     keys, not_compared = chosen_metrics(sides, curves, options.metrics)
     forms = [
-        (name, form)
+        (name, similarity)
         for name in chosen_similarities(sides, options.similarity, options.paired)
-        for form in SIMILARITIES[name].forms(options.forms)
+        for similarity in SIMILARITIES[name].forms(options.forms)
     ]
     reporter = reporting(options.progress)
     rows = [
@@ -48,13 +48,13 @@ def compare_runs(options: CompareOptions) -> Comparison:
         *difference_rows(sides, curves, keys),
     ]
     comparison = Comparison(
-        tuple(map(_member, sides)),
-        " and ".join(dict.fromkeys(str(run.info["data"]["name"]) for run in runs)),
-        len(sides[0].rows),
-        sides[0].left_out,
-        is_series(runs),
-        (*notes, *not_compared),
-        pd.DataFrame(rows, columns=list(COLUMNS)),
+        runs=tuple(map(_member, sides)),
+        data=" and ".join(dict.fromkeys(str(run.info["data"]["name"]) for run in runs)),
+        n=len(sides[0].rows),
+        left_out=sides[0].left_out,
+        series=is_series(runs),
+        notes=(*notes, *not_compared),
+        frame=pd.DataFrame(rows, columns=list(COLUMNS)),
     )
     if folder is not None:
         comparison.save(folder)
@@ -63,16 +63,16 @@ def compare_runs(options: CompareOptions) -> Comparison:
 
 def _member(side: Side) -> Member:
     run = side.run
-    model = side.run.info["model"]
+    model = run.info["model"]
     return Member(
-        side.name,
-        str(run.path),
-        str(model["name"]),
-        model.get("revision"),
-        side.depth,
-        side.width,
-        side.pooling,
-        run.final,
+        name=side.name,
+        path=str(run.path),
+        model=str(model["name"]),
+        revision=model.get("revision"),
+        depth=side.depth,
+        width=side.width,
+        pooling=side.pooling,
+        final=run.final,
     )
 
 
@@ -106,31 +106,34 @@ def chosen_similarities(
 
 
 def similarity_rows(
-    sides: Sequence[Side], forms: Sequence[Form], paired: bool, reporter: Reporter
+    sides: Sequence[Side],
+    forms: Sequence[tuple[str, Similarity]],
+    paired: bool,
+    reporter: Reporter,
 ) -> Iterator[Row]:
-    """Yield the rows of every run against the first; where the runs are `paired` towers, of each against itself too."""
-    steps = len(sides) - 1 + 2 * paired
-    with reporter.bar("similarity", len(forms) * steps) as advance:
-        for form in forms:
-            name, how = form
-            thinned = [replace(side, rows=how.rows(side.rows)) for side in sides]
-            first, *others = thinned
-            for other in others:
-                yield from _of_two("similarity", form, first, other)
+    """Yield the rows of every run against the first; where the runs are `paired` towers, of each against itself too.
+
+    `forms` are similarities with their names.
+    """
+    pairs = [("similarity", 0, other) for other in range(1, len(sides))]
+    if paired:
+        pairs += [("within", side, side) for side in range(len(sides))]
+    with reporter.bar("similarity", len(forms) * len(pairs)) as advance:
+        for name, similarity in forms:
+            thinned = [replace(side, rows=similarity.rows(side.rows)) for side in sides]
+            for kind, a, b in pairs:
+                yield from pair_rows(kind, name, similarity, thinned[a], thinned[b])
+                # its R² says from which layer another one can be read
                 if name == LINEAR_MAP.name and not paired:
-                    yield from step_rows(first, other)
-                advance(1)
-            if not paired:
-                continue
-            for side in (first, *others):
-                yield from _of_two("within", form, side, side)
+                    yield from step_rows(thinned[a], thinned[b])
                 advance(1)
 
 
-def _of_two(kind: str, form: Form, a: Side, b: Side) -> Iterator[Row]:
+def pair_rows(
+    kind: str, name: str, similarity: Similarity, a: Side, b: Side
+) -> Iterator[Row]:
     """Yield the similarity of every layer of one run with every layer of the other."""
-    name, how = form
-    needed = how.needed(max(a.width, b.width))
+    needed = similarity.needed(max(a.width, b.width))
     if len(a.rows) < needed:
         raise LayerscopeError(
             f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "
@@ -139,16 +142,16 @@ def _of_two(kind: str, form: Form, a: Side, b: Side) -> Iterator[Row]:
     other_states = None
     if a is not b:
         other_states = b.states
-    numbers = how.measured(a.states, other_states)
+    values = similarity.measured(a.states, other_states)
     for i, column in enumerate(a.columns):
         for j, other in enumerate(b.columns):
-            value, stderr, n = (float(part[i, j]) for part in numbers)
+            value, stderr, n = (float(part[i, j]) for part in values)
             yield {
                 "kind": kind,
                 "run": a.name,
                 "run_b": b.name,
                 "metric": name,
-                "variant": how.variant,
+                "variant": similarity.variant,
                 "layer": column.layer,
                 "site": column.site,
                 "layer_b": other.layer,
