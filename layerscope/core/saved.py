@@ -26,7 +26,7 @@ from layerscope.core.folders import own_folder, writing
 from layerscope.core.hub import on_this_machine
 
 FORMAT = 4
-"""Of every saved result; it rises when what is written changes."""
+"""Of every saved result; it rises when an older one could not be read. A new field that has a default can."""
 PACKAGES = (
     "torch",
     "transformers",

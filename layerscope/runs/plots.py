@@ -68,10 +68,7 @@ SUBLAYERS = "sublayers"
 INSIDE = (
     "After each norm, attention, MLP and residual addition, and what the block gives."
 )
-STANDS_OUT = {
-    "labels": "the highest of layers 1 and up",
-    "similarity": f"from there on it stays above {SIMILAR}",
-}
+STANDS_OUT = {"similarity": f"from there on it stays above {SIMILAR}"}
 """What the mark of a table means, by section; elsewhere some metrics stand out where they are low."""
 ELSEWHERE = "the highest of layers 1 and up, or the lowest where that is what stands out; no verdict"
 LEAST = 0.05
