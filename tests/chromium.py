@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import pandas as pd
 import pytest
 import tiny
 
 from layerscope.profiling import profile
-from layerscope.runs import COLUMNS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage")
@@ -50,6 +48,18 @@ class Opened:
     def ask(self, script, *given):
         """Return what an expression of the page's own scripts gives."""
         return self.tab.evaluate(script, *given)
+
+    def assert_unharmed(self):
+        """Assert that the page said nothing, asked for nothing, ran nothing of its data and fits the window."""
+        assert self.console == []
+        inside = ("data:", "blob:")
+        assert [url for url in self.requests if not url.startswith(inside)] == [
+            self.tab.url
+        ]
+        assert self.ask("window.hit") is None
+        assert self.ask("document.documentElement.scrollWidth <= innerWidth"), (
+            "wider than the window"
+        )
 
     def until(self, script):
         """Wait until an expression is true; the page's policy forbids what playwright's own waiting evaluates."""
@@ -117,16 +127,11 @@ def started():
 
 
 @pytest.fixture(scope="session")
-def language(tmp_path_factory):
+def language(llama, tmp_path_factory):
     """Return a run of a language model: tokens, perplexity, saturation, and two poolings of its pairs."""
-    model = tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama")
     out = tmp_path_factory.mktemp("runs") / "language"
-    return profile(
-        str(model),
-        tiny.texts(40),
-        out=out,
-        command="layerscope profile tiny-llama",
-    )
+    command = "layerscope profile tiny-llama"
+    return profile(llama, tiny.texts(40), out=out, command=command)
 
 
 def unpacked(part):
@@ -146,30 +151,5 @@ def content_of():
     def read(path):
         found = re.search(r'id="content">(.*?)</script>', path.read_text("utf-8"), re.S)
         return json.loads(gzip.decompress(base64.b64decode(found.group(1))))
-
-    return read
-
-
-@pytest.fixture(scope="session")
-def frame_of():
-    """Return a function that reads a page's CSV of the long frame, with the dtypes of a run's table."""
-
-    def read(path):
-        read_as_text = dict.fromkeys(
-            name for name, kind in COLUMNS.items() if kind == "object"
-        )
-        frame = pd.read_csv(
-            path,
-            dtype=dict.fromkeys(read_as_text, "object"),
-            float_precision="round_trip",
-        )
-        present = {name: kind for name, kind in COLUMNS.items() if name in frame}
-        frame = frame.astype(present)
-        return frame.assign(
-            **{
-                name: frame[name].where(frame[name].notna(), None)
-                for name in read_as_text
-            }
-        )
 
     return read

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from chromium import content_of, language
 from small_runs import bare, by_layer, labelled, pairs, rows, written
 from tiny import one_thread
 from typed import cli, refusal, unread
@@ -12,7 +13,9 @@ __all__ = [
     "bare",
     "by_layer",
     "cli",
+    "content_of",
     "labelled",
+    "language",
     "one_thread",
     "pairs",
     "refusal",
@@ -63,6 +66,12 @@ def published(shared):
 def bert(tmp_path_factory):
     """Return the folder of a tiny BERT, which nobody changes."""
     return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory):
+    """Return the folder of a tiny Llama, which nobody changes."""
+    return tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama")
 
 
 @pytest.fixture(scope="session")

@@ -3,24 +3,21 @@
 import pytest
 import tiny
 import torch
-from chromium import content_of
 
 import layerscope
 
-__all__ = ["content_of"]
 ROWS = tiny.rows(60)
 METRICS = "dataset_entropy,effective_rank,infonce,dime,cosine_similarity,cka"
 
 
-def plain(out, data=ROWS, *, depth=3, width=16, seed=0, **options):
+def plain(out, data=ROWS, *, depth=3, width=16, seed=0, breaks=None, metrics=METRICS):
     """Profile a stack of blocks over rows; another seed is another model."""
-    breaks = options.pop("breaks", None)
     model = tiny.Plain(depth=depth, width=width, breaks=breaks)
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(seed * 0.1 * torch.randn_like(parameter))
-    return layerscope.profile(model, data, out=out, **{"metrics": METRICS} | options)
+    return layerscope.profile(model, data, out=out, metrics=metrics)
 
 
 @pytest.fixture(scope="session")

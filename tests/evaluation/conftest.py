@@ -11,22 +11,24 @@ def vit(tmp_path_factory):
     return str(tiny.vit(tmp_path_factory.mktemp("models") / "tiny-vit"))
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    return str(
-        tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama")
-    )
+@pytest.fixture
+def table(tmp_path):
+    """Return a function that writes columns into a CSV, and returns its path."""
+
+    def write(name="rows", **columns):
+        path = tmp_path / f"{name}.csv"
+        pd.DataFrame(columns).to_csv(path, index=False)
+        return str(path)
+
+    return write
 
 
 @pytest.fixture
-def texts(tmp_path):
+def texts(table):
     """A table of 60 texts that are of class a where they begin with an even word."""
     rows = tiny.texts(60)
     labels = ["ab"[int(text.split()[0][1:]) % 2] for text in rows]
-    pd.DataFrame({"text": rows, "label": labels}).to_csv(
-        tmp_path / "topics.csv", index=False
-    )
-    return str(tmp_path / "topics.csv")
+    return table("topics", text=rows, label=labels)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The page of the lens: complete in itself, hostile texts as texts, walked by keys, read on paper and on a phone."""
 
-import re
-
 import pytest
 import tiny
 
@@ -37,13 +35,8 @@ def page(reading, tmp_path_factory):
     )
 
 
-def test_it_asks_for_nothing_outside_and_runs_nothing_but_its_own(page):
+def test_what_could_steer_what_stands_around_it_is_spelt_out(page):
     text = page.read_text()
-    assert text.count("<script") == 4
-    assert "default-src &#39;none&#39;" in text
-    assert not re.search(
-        r"<[^>]*(src|href)=\"(?!data:,|#)", text[: text.index("<script>")]
-    )
     assert "\x1b" not in text and "\u202e" not in text and "&lt;/script&gt;" in text
     assert "{{ 7*7 }}" in text.replace("␣", " ")
 
@@ -52,11 +45,7 @@ def test_a_reader_sees_every_cell_its_probability_and_walks_with_the_keys(
     browser, page, reading
 ):
     with browser.open(page, width=390, scheme="dark", touch=True) as opened:
-        assert opened.ask("window.hit") is None and opened.console == []
-        assert [
-            url for url in opened.requests if not url.startswith(("file:", "data:"))
-        ] == []
-        assert opened.ask("document.documentElement.scrollWidth <= innerWidth")
+        opened.assert_unharmed()
         assert opened.ask("document.querySelectorAll('.grid').length") == 2
         assert (
             opened.ask("document.querySelectorAll('.grid tbody .cell').length")

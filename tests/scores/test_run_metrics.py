@@ -10,16 +10,10 @@ from layerscope.scores import Evaluation, correlate, open_metrics
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    model = tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert")
+def run(bert, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
-    return layerscope.profile(
-        model,
-        tiny.texts(30),
-        out=out,
-        metrics=["curvature", "prompt_entropy", "cka"],
-        views=0,
-    )
+    metrics = ["curvature", "prompt_entropy", "cka"]
+    return layerscope.profile(bert, tiny.texts(30), out=out, metrics=metrics, views=0)
 
 
 def test_metrics_of_one_layer_are_taken_and_pairs_are_not(run):

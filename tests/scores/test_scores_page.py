@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from frames import scored
+from frames import scored, shipped
 
 from layerscope import report
 from layerscope.scores import Evaluation
@@ -34,15 +34,8 @@ def evaluated(model, **more):
     """Return scores of a model on three tasks at four layers, one with an interval, and of the model as shipped."""
     layers = scored(SCORES, model, site="normed", pooling="mean", **more)
     layers["stderr"] = np.where(layers["task"] == "plain", 0.0123, math.nan)
-    shipped = pd.DataFrame(
-        [
-            {"model": model, "revision": "r", "task": t, "score": v}
-            for t, v in SHIPPED.items()
-        ]
-    )
-    return Evaluation(
-        pd.concat([layers, shipped], ignore_index=True), "judged here <i>"
-    )
+    rows = pd.concat([layers, shipped(model, **SHIPPED)], ignore_index=True)
+    return Evaluation(rows, "judged here <i>")
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +68,7 @@ def alone(tmp_path_factory):
 def test_opens_without_a_word_a_request_or_harm(browser, request, page, width):
     path = request.getfixturevalue(page)
     with browser.open(path, width) as opened:
-        assert opened.console == []
-        outside = [
-            url for url in opened.requests if not url.startswith(("data:", "blob:"))
-        ]
-        assert outside == [path.absolute().as_uri()]
-        assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), (
-            "the page is wider than the window"
-        )
-        assert opened.ask("window.hit") is None
+        opened.assert_unharmed()
         assert opened.ask("document.scripts.length") == 5
         assert opened.ask("document.querySelectorAll('main img, main i').length") == 0
         assert HOSTILE in opened.text("#scores")

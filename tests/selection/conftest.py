@@ -1,3 +1,4 @@
+import pandas as pd
 import pytest
 import tiny
 
@@ -16,16 +17,7 @@ def texts_of_two_topics(n=60):
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory):
-    return str(
-        tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama")
-    )
-
-
-@pytest.fixture(scope="session")
 def data(tmp_path_factory):
-    import pandas as pd
-
     texts, labels = texts_of_two_topics()
     file = tmp_path_factory.mktemp("data") / "topics.csv"
     pd.DataFrame({"text": texts, "label": labels}).to_csv(file, index=False)
@@ -33,19 +25,17 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def labelled(model, data, tmp_path_factory):
+def labelled(llama, data, tmp_path_factory):
     return layerscope.profile(
-        model,
+        llama,
         str(data),
         out=tmp_path_factory.mktemp("runs") / "labelled",
     )
 
 
 @pytest.fixture(scope="session")
-def bare(model, data, tmp_path_factory):
+def bare(llama, data, tmp_path_factory):
     """The same without labels."""
-    import pandas as pd
-
     place = tmp_path_factory.mktemp("bare")
     pd.read_csv(data)[["text"]].to_csv(place / "topics.csv", index=False)
-    return layerscope.profile(model, str(place / "topics.csv"), out=place / "run")
+    return layerscope.profile(llama, str(place / "topics.csv"), out=place / "run")

@@ -1,3 +1,11 @@
-from chromium import frame_of
+import pytest
 
-__all__ = ["frame_of"]
+from layerscope.reports.verb import report
+
+
+@pytest.fixture(scope="session")
+def several(labelled, language, bare, tmp_path_factory):
+    """The page of three runs."""
+    return report(
+        [labelled, language, bare], tmp_path_factory.mktemp("page") / "several.html"
+    )

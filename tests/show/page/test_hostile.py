@@ -54,8 +54,7 @@ def opened(browser, runs, tmp_path_factory):
 
 def unharmed(opened):
     """Assert that nothing that came from data became a part of the page."""
-    assert opened.console == []
-    assert opened.ask("window.hit") is None
+    opened.assert_unharmed()
     assert (
         opened.ask(
             "document.querySelectorAll('iframe, img, object, embed, form, math').length"

@@ -7,13 +7,6 @@ import pytest
 from layerscope.reports.verb import report
 
 
-@pytest.fixture(scope="module")
-def several(labelled, language, bare, tmp_path_factory):
-    return report(
-        [labelled, language, bare], tmp_path_factory.mktemp("page") / "several.html"
-    )
-
-
 def ids_of(path):
     page = re.sub(r"<(script|style)\b.*?</\1>", "", path.read_text("utf-8"), flags=re.S)
     return re.findall(r'<\w+[^>]*? id="([^"]+)"', page), re.findall(

@@ -1,3 +1,0 @@
-from chromium import content_of, language
-
-__all__ = ["content_of", "language"]

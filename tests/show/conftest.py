@@ -1,3 +1,0 @@
-from chromium import language
-
-__all__ = ["language"]
