@@ -108,6 +108,14 @@ def llama(seed=0):
     )
 
 
+def broken_llama(word):
+    """Return a Llama whose states are NaN from this word on."""
+    model = llama()
+    token = tokenizer(special=False).convert_tokens_to_ids(word)
+    model.model.embed_tokens.weight.data[token] = torch.nan
+    return model
+
+
 def saved(model, folder, *, special=None):
     """Save model and tokenizer into a folder, as `save_pretrained` does; one that continues a text has it bare."""
     if special is None:

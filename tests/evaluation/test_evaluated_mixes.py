@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-import torch
-import transformers as hf
+from evaluation.references import states_of
 from scipy.stats import spearmanr
 from typed import refused
 
@@ -14,11 +13,6 @@ from layerscope.probes import linear_probe
 
 FIXED = ["last 2", "first+last"]
 LEARNED = ["one layer", *FIXED, "scalar mix"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -33,36 +27,18 @@ def data(tmp_path_factory):
     return file
 
 
-@torch.no_grad()
-def states_of(model, texts):
-    """Mean-pooled states [layers, N, D] of a BERT, each text alone."""
-    module, tokenizer = (
-        hf.AutoModel.from_pretrained(model).eval(),
-        hf.AutoTokenizer.from_pretrained(model),
-    )
-    given = [
-        module(
-            **tokenizer(text, return_tensors="pt"), output_hidden_states=True
-        ).hidden_states
-        for text in texts
-    ]
-    return np.stack(
-        [[layer[0].mean(0).numpy() for layer in states] for states in given], 1
-    )
-
-
 def test_probes_score_mixes_and_a_second_call_only_what_is_missing(
-    model, data, tmp_path
+    bert, data, tmp_path
 ):
     out, tasks = tmp_path / "out", [f"linear-probe:{data}", f"knn-probe:{data}"]
-    before = layerscope.evaluate(model, tasks, out, pooling="mean")
+    before = layerscope.evaluate(bert, tasks, out, pooling="mean")
     assert before.scores["mix"].isna().all()
-    found = layerscope.evaluate(model, tasks, out, pooling="mean", mixes=True)
+    found = layerscope.evaluate(bert, tasks, out, pooling="mean", mixes=True)
     rows = found.scores[found.scores["kind"] == "mix"]
     names = {task: list(part["mix"]) for task, part in rows.groupby("task")}
     assert names == {"topics (linear probe)": LEARNED}, "a kNN probe has no mixes"
     frame = pd.read_csv(data)
-    states = states_of(model, list(frame["text"]))
+    states = states_of(bert, list(frame["text"]))
     wanted = linear_probe(
         (states[-1] + states[-2]) / 2, frame["label"].to_numpy().astype(str)
     )
@@ -71,14 +47,11 @@ def test_probes_score_mixes_and_a_second_call_only_what_is_missing(
     depth = len(states) - 1
     assert linear.loc["last 2", "weights"] == f"{depth - 1},{depth}"
     assert linear["gain"].isna().tolist() == [True] + [False] * 3
-    kept = (
-        out.stat().st_mtime_ns,
-        [path.read_bytes() for path in sorted(out.glob("probes/*/*.json"))],
-    )
-    layerscope.evaluate(model, tasks, out, pooling="mean", mixes=True)
-    assert kept[1] == [
-        path.read_bytes() for path in sorted(out.glob("probes/*/*.json"))
-    ]
+    files = sorted(out.glob("probes/*/*.json"))
+    kept = [path.read_bytes() for path in files]
+    layerscope.evaluate(bert, tasks, out, pooling="mean", mixes=True)
+    assert kept == [path.read_bytes() for path in files]
+
     layers = found.scores["kind"] == "layer"
     pd.testing.assert_frame_equal(
         found.scores[layers].reset_index(drop=True),
@@ -87,11 +60,11 @@ def test_probes_score_mixes_and_a_second_call_only_what_is_missing(
 
 
 def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(
-    model, data, tmp_path, cli
+    bert, data, tmp_path, cli
 ):
     out = tmp_path / "out"
     shown = cli(
-        *f"evaluate {model} --data linear-probe:{data} --mixes --out {out} --csv {tmp_path}/t.csv".split(),
+        *f"evaluate {bert} --data linear-probe:{data} --mixes --out {out} --csv {tmp_path}/t.csv".split(),
     )
     assert shown.status == 0
     assert "Mixes of layers" in shown.out
@@ -106,17 +79,17 @@ def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(
     assert any("mix of layers" in text for text in texts)
 
 
-def test_mteb_judges_the_mixes_that_need_no_learning(model, tmp_path):
+def test_mteb_judges_the_mixes_that_need_no_learning(bert, tmp_path):
     one, two = tiny.texts(16)[:8], tiny.texts(16)[8:]
     scores = np.random.default_rng(1).random(8).round(3)
     file = tmp_path / "pairs.csv"
     pd.DataFrame({"text_a": one, "text_b": two, "score": scores}).to_csv(
         file, index=False
     )
-    found = layerscope.evaluate(model, f"sts:{file}", pooling="mean", mixes=True)
+    found = layerscope.evaluate(bert, f"sts:{file}", pooling="mean", mixes=True)
     rows = found.scores[found.scores["kind"] == "mix"].set_index("mix")
     assert list(rows.index) == sorted(FIXED)
-    mixed = states_of(model, one + two)[-2:].mean(0)
+    mixed = states_of(bert, one + two)[-2:].mean(0)
     unit = mixed / np.linalg.norm(mixed, axis=1, keepdims=True)
     cosines = (unit[:8] * unit[8:]).sum(1)
     assert rows.loc["last 2", "score"] == pytest.approx(
@@ -125,7 +98,7 @@ def test_mteb_judges_the_mixes_that_need_no_learning(model, tmp_path):
     assert rows["gain"].isna().all(), "without samples there is no paired error"
 
 
-def test_what_cannot_be_mixed(model, data):
+def test_what_cannot_be_mixed(bert, data):
     for options, line in (
         ({"layers": [2]}, "layer 2 alone cannot be mixed: give several `layers`"),
         (
@@ -134,4 +107,4 @@ def test_what_cannot_be_mixed(model, data):
         ),
     ):
         with refused(line):
-            layerscope.evaluate(model, f"linear-probe:{data}", mixes=True, **options)
+            layerscope.evaluate(bert, f"linear-probe:{data}", mixes=True, **options)

@@ -4,23 +4,12 @@ import signal
 from contextlib import suppress
 
 import pandas as pd
-import tiny
 from safetensors import safe_open
 
 import layerscope
 from layerscope.inputs.samples import key_of
 
-PAIRS = 300
-
-
-def command(folder):
-    tasks = [
-        part
-        for name in ("few", "many")
-        for part in ("--data", f"sts:{folder / name}.csv")
-    ]
-    model, out = str(folder / "tiny-llama"), str(folder / "out")
-    return ["evaluate", model, *tasks, "--out", out]
+PAIRS = 200
 
 
 def results(folder, name):
@@ -46,9 +35,10 @@ def keys(paths):
 
 
 def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
-    forks, counted, tmp_path
+    forks, counted, llama, tmp_path
 ):
-    tiny.saved(tiny.llama(), tmp_path / "tiny-llama")
+
+    tasks = [f"sts:{tmp_path / name}.csv" for name in ("few", "many")]
     texts = [f"w{i % 90} w{i // 90} w{i % 7}" for i in range(2 * PAIRS)]
     rows = pd.DataFrame(
         {
@@ -70,7 +60,8 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
             )
         return False
 
-    running = forks.start(*command(tmp_path))
+    words = [word for task in tasks for word in ("--data", task)]
+    running = forks.start("evaluate", llama, *words, "--out", tmp_path / "out")
     running.until(far_enough, 0.01)
     running.kill()
     assert running.wait().status == -signal.SIGKILL
@@ -82,9 +73,7 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
     embedded = keys(there)
     assert 0 < len(embedded) <= len(set(texts)) and len(judged) < 5
 
-    tasks = [f"sts:{tmp_path / name}.csv" for name in ("few", "many")]
-    model = str(tmp_path / "tiny-llama")
-    layerscope.evaluate(model, tasks, tmp_path / "out")
+    layerscope.evaluate(llama, tasks, tmp_path / "out")
     assert results(tmp_path, "few") == first
     # each once, over both processes
     assert sorted([*embedded, *map(key_of, counted)]) == sorted(
@@ -92,7 +81,7 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
     )
     assert judged.items() <= results(tmp_path, "many").items()
 
-    whole = layerscope.evaluate(model, tasks)
+    whole = layerscope.evaluate(llama, tasks)
     resumed = layerscope.open_evaluation(tmp_path / "out")
     assert resumed.table().equals(whole.table()) and resumed.baseline().equals(
         whole.baseline()

@@ -1,14 +1,11 @@
 """Probes as tasks of `evaluate`: equal to plain scikit-learn, joined with mteb's tasks."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
 import torch
 import transformers as hf
-from sklearn.datasets import load_digits
 from typed import refused
 
 import layerscope
@@ -23,31 +20,25 @@ def test_linear_and_nearest_neighbour_probes_read_every_layer(vit, tmp_path, for
         vit, tasks, tmp_path / "out", samples=150, pooling="mean"
     )
     assert sum(forwards) == 150, "one pass for both, and for all layers"
-    chosen = np.array(list(map(int, draw(open_corpus("digits"), 150, seed=0).names)))
-    digits, labels = load_digits().images[chosen], load_digits().target[chosen]
-    images = [
-        np.rint(image * 255 / 16).astype("uint8")[..., None].repeat(3, 2)
-        for image in digits
-    ]
+    digits = draw(open_corpus("digits"), 150, seed=0)
+    labels = np.array(digits.labels)
+    pixels = hf.ViTImageProcessor.from_pretrained(vit)(
+        list(digits.samples), return_tensors="pt"
+    )
     module = hf.ViTModel.from_pretrained(vit).eval()
-    states = {}
-    for layer, block in enumerate(module.layers, start=1):
-        block.register_forward_hook(
-            lambda _, __, out, layer=layer: states.__setitem__(layer, hidden(out))
-        )
+    states = []
+    for block in module.layers:
+        block.register_forward_hook(lambda _, __, out: states.append(out))
     with torch.no_grad():
-        module(**hf.ViTImageProcessor.from_pretrained(vit)(images, return_tensors="pt"))
-        rows = {
-            layer: module.layernorm(state).mean(1).double().numpy()
-            for layer, state in states.items()
-        }
+        module(**pixels)
+        rows = [module.layernorm(state).mean(1).double().numpy() for state in states]
     table = found.table(site="normed", pooling="mean")
     for layer in (1, 2, 3):
         assert table.loc[layer, "digits (linear probe)"] == pytest.approx(
-            linear_probe(rows[layer], labels).mean, abs=0.015
+            linear_probe(rows[layer - 1], labels).mean, abs=0.015
         )
         assert table.loc[layer, "digits (kNN probe)"] == pytest.approx(
-            knn_probe(rows[layer], labels).mean, abs=0.015
+            knn_probe(rows[layer - 1], labels).mean, abs=0.015
         )
     scores = found.scores
     assert (
@@ -63,20 +54,20 @@ def test_linear_and_nearest_neighbour_probes_read_every_layer(vit, tmp_path, for
     assert not (tmp_path / "out" / "states").exists()
 
 
-def hidden(output):
-    return output if isinstance(output, torch.Tensor) else output[0]
+def tagged(folder):
+    """Write words with tags into a file; return its path, and the same as a frame."""
+    words = [text.split() for text in tiny.texts(20)]
+    tags = [["ab"[len(word) % 2] for word in row] for row in words]
+    frame = pd.DataFrame({"tokens": words, "tags": tags})
+    frame.to_json(folder / "pos.jsonl", orient="records", lines=True)
+    return folder / "pos.jsonl", frame
 
 
 def test_probes_and_tasks_of_mteb_stand_in_one_table(llama, texts, tmp_path):
     tasks = [
         f"{kind}:{texts}" for kind in ("classification", "linear-probe", "knn-probe")
     ]
-    words = [
-        {"tokens": text.split(), "tags": ["ab"[len(word) % 2] for word in text.split()]}
-        for text in tiny.texts(20)
-    ]
-    (tmp_path / "pos.jsonl").write_text("\n".join(map(json.dumps, words)))
-    tasks.append(f"token-probe:{tmp_path / 'pos.jsonl'}")
+    tasks.append(f"token-probe:{tagged(tmp_path)[0]}")
     found = layerscope.evaluate(
         llama,
         tasks,
@@ -100,43 +91,27 @@ def test_probes_and_tasks_of_mteb_stand_in_one_table(llama, texts, tmp_path):
 
 
 def test_a_frame_is_read_as_the_file_it_was_written_to(llama, texts, tmp_path):
-    rows = [
-        {"tokens": text.split(), "tags": ["ab"[len(w) % 2] for w in text.split()]}
-        for text in tiny.texts(20)
-    ]
-    (tmp_path / "pos.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    kinds = {"linear-probe": texts, "token-probe": str(tmp_path / "pos.jsonl")}
-    frames = {kind: pd.read_csv(texts) for kind in kinds} | {
-        "token-probe": pd.DataFrame(rows)
-    }
-    options = {"layers": [1]}
-    one = layerscope.evaluate(
-        llama, [f"{kind}:{path}" for kind, path in kinds.items()], **options
-    ).scores
-    two = layerscope.evaluate(llama, frames, **options).scores
+    path, tags = tagged(tmp_path)
+    tasks = [f"linear-probe:{texts}", f"token-probe:{path}"]
+    frames = {"linear-probe": pd.read_csv(texts), "token-probe": tags}
+    one, two = (
+        layerscope.evaluate(llama, either, layers=[1]).scores
+        for either in (tasks, frames)
+    )
     assert sorted(one["score"]) == sorted(two["score"]) and len(two) == 4
     assert set(two["task"]) == {"frame (linear probe)", "frame (token probe)"}
-    for tasks, line in (
-        ({"sts": frames["linear-probe"]}, "the data frame has no column 'text_a'"),
-        (
-            {"classification": [1]},
-            "classification reads a pandas frame or a file, not a list",
-        ),
-        ({"probe": texts}, "task kind 'probe' does not exist"),
-    ):
-        with refused(line):
-            layerscope.evaluate(llama, tasks, **options)
+    with refused("the data frame has no column 'text_a'"):
+        layerscope.evaluate(llama, {"sts": tags})
+    with refused("classification reads a pandas frame or a file, not a list"):
+        layerscope.evaluate(llama, {"classification": [1]})
 
 
-def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(
-    texts, tmp_path
-):
+def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(bert, texts):
     from sentence_transformers.models import Dense
 
     torch.manual_seed(0)
-    folder = tiny.saved(tiny.bert(), tmp_path / "bert")
     whole, other = (
-        tiny.sentence_encoder(folder, Dense(32, 3), pooling=pooling)
+        tiny.sentence_encoder(bert, Dense(32, 3), pooling=pooling)
         for pooling in ("mean", "max")
     )
     found = layerscope.evaluate(whole, f"linear-probe:{texts}", layers=[3])
@@ -151,8 +126,7 @@ def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(
 
 
 def test_samples_that_give_nan_are_left_out_and_counted(texts, tmp_path):
-    model = tiny.llama()
-    model.model.embed_tokens.weight.data[len(tiny.SPECIAL) + 7] = torch.nan
+    model = tiny.broken_llama("w7")
     broken = sum("w7" in text.split() for text in pd.read_csv(texts)["text"])
     tasks = [f"{kind}:{texts}" for kind in ("linear-probe", "knn-probe")]
     options = {

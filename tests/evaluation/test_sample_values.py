@@ -25,15 +25,10 @@ def weighted_spearman(one, two, weights):
     return float(shares @ (x * y) / np.sqrt((shares @ x**2) * (shares @ y**2)))
 
 
-def drawn(seed, n=N):
-    """Labels and similarities that go with them, both with ties."""
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, 6, n).astype(float)
-    return labels, np.round(labels + 1.5 * rng.standard_normal(n), 1)
-
-
 def test_values_are_the_score_and_how_it_moves_with_the_weight_of_a_sample():
-    labels, similarities = drawn(0)
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 6, N).astype(float)
+    similarities = np.round(labels + 1.5 * rng.standard_normal(N), 1)
     values, ones, step = spearman_by_sample(labels, similarities), np.ones(N), 1e-5
     reference = stats.spearmanr(labels, similarities)[0]
     assert values.mean() == pytest.approx(reference, abs=1e-12)
@@ -45,21 +40,6 @@ def test_values_are_the_score_and_how_it_moves_with_the_weight_of_a_sample():
     assert values - reference == pytest.approx(
         N * np.array(moved) / (2 * step), abs=1e-6
     )
-
-
-def test_the_error_of_a_paired_difference_is_that_of_a_bootstrap():
-    n = 400
-    labels, one = drawn(1, n)
-    two = one + 0.3 * np.random.default_rng(2).standard_normal(n)
-    apart = spearman_by_sample(labels, one) - spearman_by_sample(labels, two)
-    rng, differences = np.random.default_rng(3), list[float]()
-    for _ in range(200):
-        rows = rng.integers(0, n, n)
-        scores = [
-            spearman_by_sample(labels[rows], each[rows]).mean() for each in (one, two)
-        ]
-        differences.append(float(scores[0] - scores[1]))
-    assert stats.sem(apart) == pytest.approx(np.std(differences), rel=0.2)
 
 
 def frames():

@@ -20,22 +20,17 @@ def model(tmp_path_factory):
 
 def test_vectors_are_those_of_the_model_alone(model, tmp_path):
     texts = tiny.texts(40)
-    states = TextStates(model, [(1, "raw", "mean"), (3, "normed", "last")], tmp_path)
+    columns = [(1, "raw", "mean"), (3, "normed", "last")]
+    states = TextStates(model, columns, tmp_path)
     keys = states.keys(texts)
     ids = model.encoder.ids(texts)
     for i in (0, 7, 39):
         with torch.no_grad():
             out = model.module(torch.tensor([ids[i]]), output_hidden_states=True)
-        assert np.allclose(
-            states.vectors([keys[i]], (1, "raw", "mean"))[0],
-            out.hidden_states[1][0].mean(0).numpy(),
-            atol=1e-5,
-        )
-        assert np.allclose(
-            states.vectors([keys[i]], (3, "normed", "last"))[0],
-            out.hidden_states[3][0, -1].numpy(),
-            atol=1e-5,
-        )
+        wanted = out.hidden_states[1][0].mean(0), out.hidden_states[3][0, -1]
+        for column, vector in zip(columns, wanted, strict=True):
+            found = states.vectors([keys[i]], column)[0]
+            assert np.allclose(found, vector.numpy(), atol=1e-5)
 
 
 def test_every_text_is_embedded_once(model, counted, tmp_path):

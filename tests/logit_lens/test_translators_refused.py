@@ -1,5 +1,7 @@
 """Translators of others and of other models, and trainings that cannot be: read, or refused in one line."""
 
+import shutil
+
 import pytest
 import tiny
 import torch
@@ -14,52 +16,43 @@ from layerscope import lens
 __all__ = ["trained"]
 
 
-def damaged(path):
-    path.write_bytes(path.read_bytes()[:-50])
+def emptied(folder):
+    for path in folder.iterdir():
+        path.unlink()
 
 
-def spoilt(path):
-    weights = load_file(path)
+def cut(folder):
+    weights = folder / WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-50])
+
+
+def spoilt(folder):
+    weights = load_file(folder / WEIGHTS)
     weights["1.bias"][3] = torch.nan
-    save_file(weights, path)
+    save_file(weights, folder / WEIGHTS)
+
+
+def forgotten(folder):
+    (folder / "translators.json").write_text("{}")
 
 
 @pytest.mark.parametrize(
-    "make, line",
+    "harm, line",
     [
-        (lambda tmp, own: tmp / "nowhere", "does not exist: train translators there"),
-        (lambda tmp, own: tmp, "holds no complete translators"),
-        (
-            lambda tmp, own: (damaged(own / WEIGHTS), own)[1],
-            "holds no complete translators",
-        ),
-        (
-            lambda tmp, own: (spoilt(own / WEIGHTS), own)[1],
-            "does not hold finite translators",
-        ),
-        (
-            lambda tmp, own: ((own / "translators.json").write_text("{}"), own)[1],
-            "is damaged, or no translators",
-        ),
+        (shutil.rmtree, "does not exist: train translators there"),
+        (emptied, "holds no complete translators"),
+        (cut, "holds no complete translators"),
+        (spoilt, "does not hold finite translators"),
+        (forgotten, "is damaged, or no translators"),
     ],
 )
 def test_what_are_no_translators_of_this_model_is_one_line(
-    trained, tmp_path, make, line
+    trained, tmp_path, harm, line
 ):
-    own = tmp_path / "own"
-    own.mkdir()
-    for path in trained[1].iterdir():
-        (own / path.name).write_bytes(path.read_bytes())
+    folder = shutil.copytree(trained[1], tmp_path / "own")
+    harm(folder)
     with refused(line):
-        tuned(tiny.llama(), make(tmp_path, own), train=None)
-
-
-def broken():
-    """Return a model whose states are NaN at the one token that no sample has."""
-    model = tiny.llama()
-    with torch.no_grad():
-        model.model.embed_tokens.weight[3] = torch.nan
-    return model
+        tuned(tiny.llama(), folder, train=None)
 
 
 def quantised():
@@ -96,7 +89,7 @@ def quantised():
             "needs a model that predicts tokens, and BertForSequenceClassification",
         ),
         (
-            broken,
+            lambda: tiny.broken_llama("[UNK]"),
             {"tuned": "new", "train": ["unheard", *TRAIN]},
             r"layer 0 gives NaN or infinity in step \d+ of training",
         ),
