@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import subprocess
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from safetensors.torch import save_file
 from typed import refused
 
 import layerscope
-from layerscope.runs.folder import RunFolder, need_room, packed, unpacked
+from layerscope.runs.folder import packed, unpacked
 
 ROWS = tiny.rows(40)
 OPTIONS = {"views": 0, "batch_size": 2}
@@ -23,7 +22,8 @@ OPTIONS = {"views": 0, "batch_size": 2}
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    out = tmp_path_factory.mktemp("finished") / "run"
+    # the folder above is not there yet either
+    out = tmp_path_factory.mktemp("finished") / "new" / "run"
     return layerscope.profile(tiny.Plain(), ROWS, out=out, **OPTIONS).path
 
 
@@ -44,34 +44,23 @@ def shard_file(run, shard, suffix="safetensors"):
     return run.path / "shards" / f"{shard:05d}.{suffix}"
 
 
-def refusal(run, what, old, new):
-    return (
-        f"run folder {str(run.path)!r} holds another run ({what}: {old} there, {new} here): "
-        "choose another folder with `out`, or delete it"
-    )
-
-
 @pytest.mark.parametrize(
-    "changed, what, old, new",
+    "changed, difference",
     [
-        ({"seed": 1}, "seed", "0", "1"),
-        ({"batch_size": 4}, "batch_size", "2", "4"),
-        ({"samples": 39}, "samples", None, None),
-        ({"samples": "all"}, "samples", "1000", "None"),
-        ({"pooling": "first"}, "pooling", "auto", "first"),
-        ({"metrics": "cka"}, "metrics", None, None),
-        ({"alpha": [1, 2]}, "alpha", "1.0", "1.0,2.0"),
-        ({"store_dtype": "float16"}, "store_dtype", "float32", "float16"),
-        ({"exclude_sinks": True}, "exclude_sinks", "False", "True"),
+        ({"seed": 1}, "seed: 0 there, 1 here"),
+        ({"batch_size": 4}, "batch_size: 2 there, 4 here"),
+        ({"samples": 39}, "samples: "),
+        ({"samples": "all"}, "samples: 1000 there, None here"),
+        ({"pooling": "first"}, "pooling: auto there, first here"),
+        ({"metrics": "cka"}, "metrics: "),
+        ({"alpha": [1, 2]}, "alpha: 1.0 there, 1.0,2.0 here"),
+        ({"store_dtype": "float16"}, "store_dtype: float32 there, float16 here"),
+        ({"exclude_sinks": True}, "exclude_sinks: False there, True here"),
     ],
 )
-def test_other_options_are_refused_by_name(run, changed, what, old, new):
-    with refused() as error:
+def test_other_options_are_refused_by_name(run, changed, difference):
+    with refused(rf"holds another run \({difference}"):
         again(run, **changed)
-    if old is None:
-        assert f"holds another run ({what}: " in str(error.value)
-    else:
-        assert str(error.value) == refusal(run, what, old, new)
     pd.testing.assert_frame_equal(again(run).table(), run.table())
 
 
@@ -90,26 +79,17 @@ def test_another_model_data_or_dtype_is_refused(run):
 
 
 def test_another_tokenizer_is_refused(tmp_path):
-    texts = tiny.texts(12)
-    options = {"out": tmp_path / "run", "metrics": "curvature"}
-    layerscope.profile(
-        tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options
-    )
+    def profile(special=True, **options):
+        processor = tiny.tokenizer(special=special)
+        options |= {"out": tmp_path / "run", "metrics": "curvature"}
+        layerscope.profile(tiny.bert(), tiny.texts(12), processor=processor, **options)
+
+    profile()
     with refused(r"holds another run \(tokens: "):
-        layerscope.profile(
-            tiny.bert(), texts, processor=tiny.tokenizer(special=False), **options
-        )
+        profile(special=False)
     with refused(r"holds another run \(max_length: None there, 5 here\)"):
-        layerscope.profile(
-            tiny.bert(),
-            texts,
-            processor=tiny.tokenizer(special=True),
-            max_length=5,
-            **options,
-        )
-    layerscope.profile(
-        tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options
-    )
+        profile(max_length=5)
+    profile()
 
 
 def test_folders_that_are_no_runs(tmp_path):
@@ -127,31 +107,6 @@ def test_shards_without_a_manifest_are_not_taken_for_those_of_a_new_run(run, tmp
     )
     pd.testing.assert_frame_equal(other.table(), fresh.table(), check_exact=True)
     assert (other.pooled(3) == fresh.pooled(3)).all()
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 1 MB, where the machine lets one be mounted."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)],
-        capture_output=True,
-    )
-    if mounted.returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def test_a_run_that_does_not_fit_computes_nothing(small_disk):
-    model = tiny.Plain(width=512)
-    with refused(
-        r"the states take 4.1 MB and .* has 1.0 MB free: take fewer `samples`"
-    ):
-        layerscope.profile(model, tiny.rows(500), out=small_disk / "run", **OPTIONS)
-    assert not RunFolder.exists(small_disk / "run")
-    assert max(model.sizes) <= 8  # the probe's batches, none of the pass
 
 
 def test_float16_keeps_massive_activations(tmp_path):
@@ -218,15 +173,3 @@ def test_a_run_of_an_earlier_version_is_checked_by_its_sha256(run):
     overwrite(shard_file(run, 0))
     with refused(r"shard 0 of .* is damaged"):
         layerscope.open_run(run.path).pooled(3)
-
-
-def test_need_room_refuses_before_the_start(tmp_path):
-    need_room(tmp_path / "not" / "there" / "yet", 1)
-    with refused() as error:
-        need_room(tmp_path / "run", 10**18)
-    assert str(error.value).startswith(
-        f"the states take 1,000,000,000.0 GB and {str(tmp_path / 'run')!r} has "
-    )
-    assert str(error.value).endswith(
-        "take fewer `samples`, `store_dtype='float16'`, or another `out`"
-    )

@@ -25,14 +25,14 @@ def runs(tmp_path_factory):
     "names",
     [("report.html",), ("lens.json.bak", "grid.csv"), ("model/model.safetensors",)],
 )
-def test_a_folder_of_others_is_left_alone(cli, runs, tmp_path, names):
+def test_a_folder_of_others_is_left_alone(cli, bert, runs, tmp_path, names):
     mine = [tmp_path / "mine" / name for name in names]
     for path in mine:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("keep")
-    bert = tiny.saved(tiny.bert(), tmp_path / "bert")
     for arguments, what in (
         (("compare", *runs), "comparison"),
+        (("evaluate", bert, "--tasks", "linear-probe:digits"), "evaluation"),
         (("lens", bert, "--prompt", "w1 w2"), "reading of the lens"),
         (("exits", bert, "--data", "digits"), "report of exits"),
     ):
@@ -71,8 +71,7 @@ def test_a_file_of_others_is_left_alone_and_an_earlier_one_replaced(
     assert len(pd.read_csv(table)) and page.stat().st_size > 400_000
 
 
-def test_a_reader_that_leaves_costs_no_file(unread, runs, tmp_path):
-    bert = tiny.saved(tiny.bert(), tmp_path / "bert")
+def test_a_reader_that_leaves_costs_no_file(unread, bert, runs, tmp_path):
     assert unread("lens", bert, "--prompt", "w1 w2", "--out", tmp_path / "a") == 0
     assert (tmp_path / "a/lens.json").is_file()
     assert unread("compare", *runs, "--out", tmp_path / "d") == 0

@@ -157,10 +157,6 @@ def test_pooled_states_stand_in_the_order_of_the_data(run):
             lambda run: run.metric("cka", site="attn"),
             "site 'attn' is not there for cka: it has raw, normed",
         ),
-        (
-            lambda run: run.metric("dime", site="attn"),
-            "site 'attn' is not there for dime: it has raw, normed",
-        ),
     ],
 )
 def test_wrong_names_are_one_line(run, ask, line):
