@@ -25,9 +25,6 @@ def test_too_few_the_same_and_what_is_no_run(three, tmp_path):
     assert "did you mean step100?" in refusal(
         three[0], three[0].path.with_name("step10")
     )
-    assert "exists and holds no comparison: name a new folder" in refusal(
-        *three[:2], out=three[0].path
-    )
 
 
 def test_other_samples(make, three, tmp_path):

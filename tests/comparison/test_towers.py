@@ -55,16 +55,16 @@ def test_within_and_across_are_those_of_every_two_layers(towers, site):
         [run.pooled(layer, site or "raw") for layer in range(4)] for run in towers
     ]
     for a, b in ((0, 0), (1, 1), (0, 1)):
-        for variant in ("centered", "uncentered"):
-            square = found.similarity(a, b, "cosine_similarity", variant)
-            for i, j in itertools.product(range(1, 4), repeat=2):
-                wanted = cosine(states[a][i], states[b][j], variant == "centered")
-                assert square.loc[i, j] == pytest.approx(wanted, abs=1e-9)
-        square = found.similarity(a, b, "modality_gap")
+        centered, uncentered = (
+            found.similarity(a, b, "cosine_similarity", variant)
+            for variant in ("centered", "uncentered")
+        )
+        gaps = found.similarity(a, b, "modality_gap")
         for i, j in itertools.product(range(1, 4), repeat=2):
-            assert square.loc[i, j] == pytest.approx(
-                gap(states[a][i], states[b][j]), abs=1e-9
-            )
+            x, y = states[a][i], states[b][j]
+            values = [square.loc[i, j] for square in (centered, uncentered, gaps)]
+            wanted = [cosine(x, y, center=True), cosine(x, y, center=False), gap(x, y)]
+            assert values == pytest.approx(wanted, abs=1e-9)
 
 
 def test_towers_of_other_numbers_of_samples_are_refused(towers, make, tmp_path):

@@ -41,9 +41,7 @@ def test_a_command_names_the_extra_that_it_lacks_before_it_reads_anything(
 
 
 def test_in_python_a_verb_names_it_too(monkeypatch):
-    without("accelerate", monkeypatch)
-    with refused("^train needs accelerate: "):
-        layerscope.train("none", "none", out="none")
+
     without("onnx", monkeypatch)
     with refused("^`format='onnx'` needs onnx: "):
         layerscope.truncate("none", 1, "none", format="onnx")

@@ -11,6 +11,7 @@ import torch
 import transformers as hf
 from logit_lens.readers import PLAIN, SPECIAL
 from models.tokenizer import word_tokenizer
+from tokenizers import Tokenizer
 from typed import refused
 
 from layerscope import generate, lens
@@ -120,7 +121,9 @@ def test_a_model_that_closes_its_thinking_is_read_by_thinking_and_answer():
     first = new.index(closing)
     core = word_tokenizer().backend_tokenizer.to_str()
     core = core.replace(f'"w{closing}":', '"</think>":')
-    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_file=None, **_backend(core))
+    tokenizer = hf.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(core), unk_token="[SEP]"
+    )
     marked = lens(model, "w1 w2 w3", generate=20, processor=tokenizer)
     again = [i for i, number in enumerate(new) if number == closing]
     named = marked.counted["phase"].tolist()
@@ -135,12 +138,6 @@ def test_a_model_that_closes_its_thinking_is_read_by_thinking_and_answer():
     assert any(
         section.title == "Along the text" for section in marked.document().sections
     )
-
-
-def _backend(text):
-    from tokenizers import Tokenizer
-
-    return {"tokenizer_object": Tokenizer.from_str(text), "unk_token": "[SEP]"}
 
 
 def planted(texts, later, seed=0):

@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from typed import refused
 
-from layerscope.probes import ProbeScore, knn_probe, linear_probe
+from layerscope.probes import knn_probe, linear_probe
 from layerscope.probes.linear import (
     SEARCHED,
     SLACK,
@@ -169,15 +169,7 @@ def test_score_is_an_interval_over_all_held_out_samples(clusters):
     assert score.low == pytest.approx((centre - half) / (1 + z * z / n))
     assert score.high == pytest.approx((centre + half) / (1 + z * z / n))
     assert score.stderr == pytest.approx(np.sqrt(p * (1 - p) / n))
-    assert dataclasses.is_dataclass(ProbeScore) and len(score.folds) == 5
-
-
-def test_noise_is_at_chance_and_signal_is_not(clusters):
-    _, labels = clusters
-    noise = np.random.default_rng(0).standard_normal((240, 12))
-    for probe in (linear_probe, knn_probe):
-        assert probe(noise, labels).low < 1 / 6 < probe(noise, labels).high
-        assert probe(*clusters).low > 0.4
+    assert len(score.folds) == 5
 
 
 def test_folds_do_not_depend_on_the_states(clusters):

@@ -5,7 +5,6 @@ import math
 import re
 import resource
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -257,28 +256,13 @@ def test_what_was_run_stands_on_the_page(language, tmp_path):
             assert said.replace("'", "&#39;").replace(">", "&gt;") in text, name
 
 
-def test_the_command_prints_the_path_of_the_page_and_the_figures(
-    tmp_path, monkeypatch, capsys
-):
-    from layerscope.cli import main
-
+def test_the_command_prints_the_path_of_the_page_and_the_figures(cli, tmp_path):
     page, figures = tmp_path / "page.html", tmp_path / "figures"
-    arguments = [
-        "report",
-        str(made().save(tmp_path / "exits")),
-        "--out",
-        str(page),
-        "--figures",
-        str(figures),
-        "--json",
-    ]
-    monkeypatch.setattr(sys, "argv", ["layerscope", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["page"] == str(page)
-    assert page.is_file()
+    exits = made().save(tmp_path / "exits")
+    done = cli("report", exits, "--out", page, "--figures", figures, "--json")
+    assert done.status == 0
+    printed = json.loads(done.out)
+    assert printed["page"] == str(page) and page.is_file()
     assert sorted(printed["figures"]) == sorted(str(path) for path in figures.iterdir())
     assert {Path(path).suffix for path in printed["figures"]} == {
         ".png",

@@ -6,7 +6,7 @@ import shlex
 
 import pandas as pd
 import pytest
-from frames import scored
+from frames import scored, shipped
 from typed import shown
 
 import layerscope
@@ -26,9 +26,7 @@ def evaluation():
             "a[b]c",
         )
     ]
-    rows.append(
-        scored({"x": [0.65], "y": [0.45], "z": [0.25]}, "a[b]c").assign(layer=None)
-    )
+    rows.append(shipped("a[b]c", x=0.65, y=0.45, z=0.25))
     return Evaluation(pd.concat(rows))
 
 
@@ -66,21 +64,9 @@ def test_the_command_prints_json_alone(evaluation, cli, tmp_path):
     ] == pytest.approx(0.51)
 
 
-def quick(scores):
-    return layerscope.select(Evaluation(scores), cost=False)
-
-
 @pytest.mark.parametrize(
     "options, line",
     [
-        (["--tasks", "q"], "task 'q' is not in this evaluation"),
-        (["--max-loss", "-1"], "--max-loss is -1: give a number of at least 0"),
-        (["--max-loss", "some"], "--max-loss is 'some'"),
-        (
-            ["--max-mb", "5", "--no-cost"],
-            "needs measured costs: do not switch them off",
-        ),
-        (["--max-mb", "5"], "the model itself is not on this machine"),
         (["--cost-model", "m"], "is gone"),
         (
             ["--rule", "lidar"],
@@ -89,10 +75,9 @@ def quick(scores):
         (["--model", "b"], "model 'b' is not in this evaluation"),
     ],
 )
-def test_a_mistake_is_one_line(evaluation, cli, tmp_path, options, line):
-    evaluation.save(tmp_path / "scores")
-    done = cli("select", tmp_path / "scores", *options)
-    assert done.status == 2 and line in done.line and not done.out
+def test_a_mistake_is_one_line(evaluation, refusal, tmp_path, options, line):
+    scores = evaluation.save(tmp_path / "scores")
+    assert line in refusal("select", scores, *options)
 
 
 def test_a_choice_has_a_page_and_no_figures(evaluation, cli, tmp_path):
@@ -115,10 +100,10 @@ def test_the_command_ships_the_pooling_that_was_scored():
 
 
 def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
-    shipped = evaluation.scores.assign(
+    scores = evaluation.scores.assign(
         score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99)
     )
-    found = layerscope.select(Evaluation(shipped), cost=False)
+    found = layerscope.select(Evaluation(scores), cost=False)
     assert answer(found) == "the model as shipped · 99.0 % (3 tasks)"
     assert ship(found) == (
         "",
@@ -128,9 +113,10 @@ def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
 
 def test_a_larger_number_than_the_best_has_its_reason(evaluation):
     first = (evaluation.scores["layer"] == 0).fillna(False).astype(bool)
-    found = quick(
-        evaluation.scores.assign(score=evaluation.scores["score"].where(~first, 0.9))
+    scores = evaluation.scores.assign(
+        score=evaluation.scores["score"].where(~first, 0.9)
     )
+    found = layerscope.select(Evaluation(scores), cost=False)
     text = shown(found, 200).splitlines()
     assert text[0].endswith(
         "· layer 0 has 90.0 % and is not a candidate: it is before the first block"

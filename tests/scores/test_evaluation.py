@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from frames import scored
+from frames import scored, shipped
 from typed import refused
 
 import layerscope
@@ -165,13 +165,8 @@ def test_scores_of_several_folders_are_one_table_whose_rows_are_numbered():
 
 
 def test_baseline_is_no_layer():
-    shipped = pd.DataFrame(
-        [
-            {"model": "m", "revision": "r", "layer": None, "task": t, "score": s}
-            for t, s in (("a", 0.8), ("b", 0.6))
-        ]
-    )
-    found = Evaluation(pd.concat([scored({"a": [0.1, 0.2], "b": [0.3, 0.4]}), shipped]))
+    layers = scored({"a": [0.1, 0.2], "b": [0.3, 0.4]})
+    found = Evaluation(pd.concat([layers, shipped(a=0.8, b=0.6)]))
     assert found.table().index.tolist() == [0, 1]
     assert found.summary()["baseline"].tolist() == pytest.approx([0.7])
     assert found.baseline().loc[("m", "r")].to_dict() == {"a": 0.8, "b": 0.6}

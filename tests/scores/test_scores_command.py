@@ -5,7 +5,6 @@ import json
 import pandas as pd
 import pytest
 from frames import M, N, scored, shipped
-from typed import flagged
 
 from layerscope.scores import Evaluation
 from layerscope.scores.tables import wide_csv
@@ -72,23 +71,5 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, two_models):
     assert (done.line, done.out) == (line, "")
 
 
-@pytest.mark.parametrize(
-    "options, line",
-    [
-        ([], "layerscope scores needs SCORES: "),
-        (
-            ["{scores}x"],
-            "evaluation '{scores}x' does not exist, did you mean scores.csv?",
-        ),
-        (["{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
-    ],
-)
-def test_wrong_commands(cli, files, options, line):
-    scores, metrics = files
-    done = cli(
-        "scores", *(str(o).format(scores=scores, metrics=metrics) for o in options)
-    )
-    assert done.status == 2 and done.out == ""
-    assert done.line.startswith(
-        flagged(line.format(scores=scores, metrics=metrics), *options)
-    )
+def test_a_command_without_scores(refusal):
+    assert refusal("scores").startswith("layerscope scores needs SCORES: ")

@@ -59,21 +59,25 @@ def test_the_first_figure_is_the_average_by_layer():
     assert figure.data["value"].tolist()[:4] == pytest.approx([50, 35, 50, 40])
 
 
+def line_of(text, begin):
+    """Return the one line that begins so, as words."""
+    (line,) = {line for line in text.splitlines() if line.startswith(begin)}
+    return line.split()
+
+
 def test_correlations_and_rules(two_models, lidar):
     whole = Evaluation(two_models.scores.fillna({"score": 0.4}))
     correlations = correlate(lidar, whole, statistics=["spearman", "pearson"])
     text = shown(whole, correlations=correlations, rules=rules_table(whole, lidar))
-    (line,) = {line for line in text.splitlines() if line.startswith("lidar")}
-    assert line.split() == ["lidar", "d", "−1.00", "−1.00"]  # means over models
+    words = line_of(text, "lidar")
+    assert words == ["lidar", "d", "−1.00", "−1.00"]  # means over models
     one = Evaluation(whole.scores[whole.scores["model"] == "m"])
     alone = shown(one, correlations=correlate(lidar, one, statistics=["spearman"]))
-    (line,) = {line for line in alone.splitlines() if line.startswith("lidar")}
-    assert line.split() == ["lidar", "d", "−1.00", "(−1.00", "…", "−1.00)"]
-    (line,) = {
-        line for line in text.splitlines() if line.startswith("minimum lidar · d")
-    }
+    words = line_of(alone, "lidar")
+    assert words == ["lidar", "d", "−1.00", "(−1.00", "…", "−1.00)"]
+    words = line_of(text, "minimum lidar · d")
     # 80 less 40 in one model, nothing in the other
-    assert line.split()[-2:] == ["+20.00", "0.00"]
+    assert words[-2:] == ["+20.00", "0.00"]
     assert "best of 12 rules looks better here than it is" in " ".join(text.split())
 
 

@@ -85,10 +85,8 @@ def given(model, text, drop):
     raw = [state]
     for number, block in enumerate(core.layers, 1):
         if number not in drop:
-            found = block(raw[-1], attention_mask=None, position_embeddings=rotation)
-            raw.append(found[0] if isinstance(found, tuple) else found)
-        else:
-            raw.append(raw[-1])
+            state = block(state, attention_mask=None, position_embeddings=rotation)
+        raw.append(state)
     return core.norm(raw[-1]), raw
 
 
@@ -246,9 +244,8 @@ def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(tm
         ),
     ],
 )
-def test_wrong_options(options, line, cli, labelled):
-    printed = cli("select", labelled.path, *options)
-    assert printed.status == 2 and printed.line == line
+def test_wrong_options(options, line, refusal, labelled):
+    assert refusal("select", labelled.path, *options) == line
 
 
 def test_too_few_samples_shared_blocks_and_scores(labelled, tmp_path, monkeypatch):

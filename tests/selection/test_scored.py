@@ -29,7 +29,7 @@ def scored(values, errors=None, unit="task"):
 def test_a_paired_difference_is_that_of_a_t_test():
     rng = np.random.default_rng(0)
     values = rng.random((50, 3))
-    mean, error = scored(values.tolist()).difference(0, 1)
+    mean, error = scored(values).difference(0, 1)
     test = stats.ttest_rel(values[:, 0], values[:, 1])
     assert mean == pytest.approx((values[:, 0] - values[:, 1]).mean())
     assert mean / error == pytest.approx(test.statistic)
@@ -44,7 +44,7 @@ def test_two_tasks_have_no_spread_to_choose_by():
     assert known.difference(0, 1) == pytest.approx((-0.195, math.hypot(0.01, 0.02)))
     three = np.array([*tasks, [0.61, 0.60, 0.60]])
     error = stats.sem(three[:, 0] - three[:, 1])
-    assert scored(three.tolist()).difference(0, 1)[1] == pytest.approx(error)
+    assert scored(three).difference(0, 1)[1] == pytest.approx(error)
 
 
 def test_loss_that_is_allowed():
@@ -60,15 +60,15 @@ def test_the_best_is_chosen_where_it_is_measurably_better_and_else_the_model_as_
     right = (rng.random((400, 1)) < [0.5, 0.6, 0.62, 0.6]).astype(float)
     right[:, 3] = right[:, 2]
     clear = np.hstack([right, right[:, 1:2]])  # the baseline is layer 1
-    case = scored(clear.tolist(), unit="sample")
+    case = scored(clear, unit="sample")
     better = stats.ttest_rel(clear[:, 2], clear[:, 4])
     assert best_if_clear(case, [1, 2, 3, 4]) == (
         2 if abs(better.statistic) > 1.96 else 4
     )
     sure = clear.copy()
     sure[:40, 2], sure[:40, 4] = 1, 0
-    assert best_if_clear(scored(sure.tolist(), unit="sample"), [1, 2, 3, 4]) == 2
-    assert best_if_clear(scored(sure.tolist(), unit="sample"), [1, 2, 3]) == 2, (
+    assert best_if_clear(scored(sure, unit="sample"), [1, 2, 3, 4]) == 2
+    assert best_if_clear(scored(sure, unit="sample"), [1, 2, 3]) == 2, (
         "within a bound that it does not meet"
     )
     assert best_if_clear(scored([[0.5, 0.6, 0.55]]), [0, 1, 2]) == 1, (

@@ -6,7 +6,7 @@ import shlex
 import numpy as np
 import pandas as pd
 import pytest
-from frames import scored
+from frames import scored, shipped
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -76,17 +76,13 @@ def test_labels_may_be_given(labelled, bare, of_run):
 
 
 def test_an_evaluation_by_tasks_and_its_folder(tmp_path):
-    rows = [
-        scored(
-            {
-                "x": [0.9, 0.5, 0.70, 0.6],
-                "y": [0.9, 0.3, 0.52, 0.4],
-                "z": [0.9, 0.1, 0.31, 0.2],
-            }
-        )
-    ]
-    rows.append(scored({"x": [0.65], "y": [0.45], "z": [0.25]}).assign(layer=None))
-    evaluation = Evaluation(pd.concat(rows))
+    tasks = {
+        "x": [0.9, 0.5, 0.70, 0.6],
+        "y": [0.9, 0.3, 0.52, 0.4],
+        "z": [0.9, 0.1, 0.31, 0.2],
+    }
+    rows = pd.concat([scored(tasks), shipped(x=0.65, y=0.45, z=0.25)])
+    evaluation = Evaluation(rows)
     found = quick(evaluation)
     assert (found.layer, found.best, found.rule) == (2, 2, "best-if-clear")
     assert found.gain == pytest.approx(np.mean([0.05, 0.07, 0.06]))
@@ -99,26 +95,20 @@ def test_an_evaluation_by_tasks_and_its_folder(tmp_path):
 
 
 def test_loss_is_in_percent_points_of_shares_and_called_certain_or_not():
-    rows = [
-        scored(
-            {
-                "x": [0, 0.48, 0.489, 0.499, 0.5],
-                "y": [0, 0.481, 0.493, 0.499, 0.5],
-                "z": [0, 0.48, 0.491, 0.499, 0.5],
-            }
-        )
-    ]
-    evaluation = Evaluation(pd.concat(rows))
+    tasks = {
+        "x": [0, 0.48, 0.489, 0.499, 0.5],
+        "y": [0, 0.481, 0.493, 0.499, 0.5],
+        "z": [0, 0.48, 0.491, 0.499, 0.5],
+    }
+    evaluation = Evaluation(scored(tasks))
     assert quick(evaluation, max_loss=1.0).layer == 2  # 0.9 points on average
     percent = evaluation.scores.assign(score=evaluation.scores["score"] * 100)
     assert quick(Evaluation(percent), max_loss=1.0).layer == 2
     assert quick(evaluation, max_loss=0).as_shipped
 
 
-def test_published_scores_of_one_of_two_models(shared):
-    scores = shared / "data" / "published_layerwise" / "mteb_scores.csv.gz"
-    if not scores.exists():
-        pytest.skip("no published scores")
+def test_published_scores_of_one_of_two_models(published):
+    scores = published / "mteb_scores.csv.gz"
     found = layerscope.select(scores, model="Pythia-410m")
     assert (found.best, found.layer) == (17, 17) and found.gain == pytest.approx(
         0.0510, abs=5e-5
@@ -141,7 +131,7 @@ def test_normed_is_what_is_chosen_among_and_raw_cannot_be_truncated():
     assert raw.layer == 1 and raw.raw_only and not raw.document().commands
 
 
-def test_costs_by_depth_and_bounds_on_them(labelled, model, monkeypatch):
+def test_costs_by_depth_and_bounds_on_them(labelled, llama, monkeypatch):
     for bound in ("FEWEST", "MOST"):  # how fast they are is compared here
         monkeypatch.setattr(f"layerscope.truncation.costs.{bound}", 9)
     source = cost_model.open_model(labelled, "cpu")
@@ -151,7 +141,7 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model, monkeypatch):
     weights = [row.parameters for row in found.layers[1:]]
     from transformers import AutoModelForCausalLM
 
-    whole = AutoModelForCausalLM.from_pretrained(model)
+    whole = AutoModelForCausalLM.from_pretrained(llama)
     block = sum(p.numel() for p in whole.model.layers[0].parameters())
     assert weights[-1] == whole.num_parameters() == found.baseline.parameters
     assert (
@@ -195,28 +185,13 @@ def test_wrong_options(labelled, options, line):
 def test_the_gain_is_of_tasks_that_did_not_choose():
     # without x layer 2 leads, without y or z layer 1: each task is judged at the layer that the
     # other two choose
-    rows = [
-        scored(
-            {"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]}
-        )
-    ]
-    rows.append(scored({"x": [0.4], "y": [0.4], "z": [0.4]}).assign(layer=None))
-    found = quick(Evaluation(pd.concat(rows)), rule="best")
+    tasks = {"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]}
+    rows = pd.concat([scored(tasks), shipped(x=0.4, y=0.4, z=0.4)])
+    found = quick(Evaluation(rows), rule="best")
     assert found.layer == 1 and found.layers[1].difference == pytest.approx(0.5 / 3)
     assert found.gain == found.apart.difference == pytest.approx((0.1 + 0 + 0) / 3)
     assert (found.apart.unit, found.apart.blocks) == ("task", 3)
     assert repr(found) == "Selection('m': layer 1 of 3 by best, gain +0.03333 ±0.033)"
-
-
-def test_tasks_that_count():
-    rows = scored(
-        {"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]}
-    )
-    evaluation = Evaluation(rows)
-    assert quick(evaluation, rule="best", tasks=["y", "z"]).layer == 2
-    assert quick(evaluation, rule="best", tasks=["x"]).layer == 1
-    with refused("task 'w' is not in this evaluation"):
-        quick(evaluation, tasks=["w"])
 
 
 def test_too_little_chooses_nothing(bare):
@@ -264,15 +239,15 @@ def test_the_command_that_is_printed_writes_the_model_that_was_scored(
     assert np.allclose(own, scored_states, atol=1e-4)
 
 
-def test_a_task_is_known_by_a_beginning_that_no_other_has():
-    rows = scored(
-        {
-            "trec (linear probe)": [0.1, 0.3, 0.7, 0.4],
-            "STS12": [0.1, 0.7, 0.3, 0.4],
-            "STS13": [0.1] * 4,
-        }
-    )
-    for task, best in (("TREC", 2), ("STS12", 1)):
-        assert quick(Evaluation(rows), rule="best", tasks=[task]).layer == best
-    with refused("task 'STS' is not in this evaluation"):
-        quick(Evaluation(rows), tasks=["STS"])
+def test_the_tasks_that_count_are_named_by_a_beginning_that_no_other_has():
+    rows = {
+        "trec (linear probe)": [0.1, 0.3, 0.7, 0.4],
+        "STS12": [0.1, 0.7, 0.3, 0.4],
+        "STS13": [0.1] * 4,
+    }
+    evaluation = Evaluation(scored(rows))
+    for tasks, best in ((["TREC"], 2), (["STS12", "STS13"], 1)):
+        assert quick(evaluation, rule="best", tasks=tasks).layer == best
+    for task in ("STS", "w"):
+        with refused(f"task '{task}' is not in this evaluation"):
+            quick(evaluation, tasks=[task])

@@ -245,5 +245,3 @@ def test_what_cannot_be_drawn_or_written_is_told_in_one_line(
     figure = labelled.plot("effective_rank")
     with refused(r"let it end in \.pdf, \.png or \.svg"):
         figure.save(tmp_path / "x.jpg")
-    with refused(r"^figure 'ckaa' does not exist, did you mean cka\?"):
-        labelled.plot("ckaa")

@@ -21,11 +21,10 @@ from layerscope.show.numbers import percent
 from layerscope.show.terminal import show
 
 
-def printed(*parts, width=80, **more):
+def printed(*parts, width=80, long=True, **more):
     stream = io.StringIO()
-    show(
-        Document("The answer.", parts=parts, **more), Console(file=stream, width=width)
-    )
+    document = Document("The answer.", parts=parts, **more)
+    show(document, Console(file=stream, width=width), long=long)
     return stream.getvalue()
 
 
@@ -60,17 +59,11 @@ def test_only_what_answers_is_shown_unless_all_is_asked_for():
         Table("Answer", columns(["a"]), (row("1"),)),
         Facts((("b", "2"),), f"Rest {'of it ' * 9}· more"),
     )
-    document, stream = (
-        Document("Yes.", parts=(rest, answer), lead=(answer,), commands=("go",)),
-        io.StringIO(),
-    )
-    show(document, Console(file=stream, width=80), long=False)
-    short = stream.getvalue()
+    short = printed(rest, answer, lead=(answer,), commands=("go",), long=False)
     assert "Answer" in short and "b" not in short.splitlines()
     assert short.splitlines()[-2:] == ["--long shows all of it", "next: go"]
-    assert "--long" not in printed(
-        rest, answer, lead=(answer,)
-    ) and "Rest of it" in printed(rest, answer, lead=(answer,))
+    whole = printed(rest, answer, lead=(answer,))
+    assert "--long" not in whole and "Rest of it" in whole
 
 
 def test_no_column_of_a_table_is_empty():
