@@ -5,9 +5,9 @@ from typed import refused
 
 import layerscope
 
-PROBED = {"text": ["w1 w2", "w3"] * 6}
-ASKED = {"query": ["a", "b"], "document": ["x", "y"]}
-NOT_READ = "it reads tokens and labels, two lists of equal length per row"
+TEXTS = {"text": ["w1 w2", "w3"] * 6}
+ANSWERS = {"query": ["a", "b"], "document": ["x", "y"]}
+NEEDED = "it reads tokens and labels, two lists of equal length per row"
 CLASSES = "give a column label, or a sub-folder for each class"
 
 
@@ -29,11 +29,11 @@ CLASSES = "give a column label, or a sub-folder for each class"
             {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]},
             "row 1 has no text_b: fill it in",
         ),
-        ("retrieval", ASKED | {"score": [0, 0]}, "no document has a score above 0"),
-        ("retrieval", ASKED | {"score": [1, 0.5]}, "row 1 has the score"),
+        ("retrieval", ANSWERS | {"score": [0, 0]}, "no document has a score above 0"),
+        ("retrieval", ANSWERS | {"score": [1, 0.5]}, "row 1 has the score"),
         (
             "retrieval",
-            ASKED | {"query": ["a", " "]},
+            ANSWERS | {"query": ["a", " "]},
             "row 1 has no query: fill it in, or leave the row out",
         ),
         (
@@ -43,18 +43,18 @@ CLASSES = "give a column label, or a sub-folder for each class"
         ),
         (
             "knn-probe",
-            PROBED | {"label": list("abcdefghijkl")},
+            TEXTS | {"label": list("abcdefghijkl")},
             "rows: fewer than 2 classes have 5 samples: give more of each",
         ),
-        ("knn-probe", PROBED, f"rows has no labels to probe: {CLASSES}"),
+        ("knn-probe", TEXTS, f"rows has no labels to probe: {CLASSES}"),
         (
             "linear-prob",
-            PROBED,
+            TEXTS,
             "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
             "classification, clustering, knn-probe, linear-probe, lm, "
             "pairs, retrieval, sts, token-probe)",
         ),
-        ("token-probe", PROBED, f"/rows.csv has no column 'tokens': {NOT_READ}"),
+        ("token-probe", TEXTS, f"/rows.csv has no column 'tokens': {NEEDED}"),
     ],
 )
 def test_wrong_data_are_refused_in_one_line(

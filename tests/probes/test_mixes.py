@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
+from sklearn.preprocessing import normalize
 from typed import refused
 
 from layerscope.probes import linear_probe
@@ -91,7 +92,7 @@ def test_the_left_out_predictions_are_those_of_refitting():
     rng = np.random.default_rng(0)
     states, labels = rng.normal(size=(40, 6)), rng.integers(0, 3, 40)
     targets, strength = np.eye(3)[labels], 0.4
-    rows = states / np.linalg.norm(states, axis=1, keepdims=True)
+    rows = normalize(states)
     rows = (rows - rows.mean(0)) / rows.std(0, ddof=1)
     wanted = []
     for i in range(40):

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import Normalizer, StandardScaler, normalize
 from typed import refused
 
 from layerscope.probes import knn_probe, linear_probe
@@ -39,7 +39,7 @@ def _most(labels):
 
 def test_knn_agrees_with_a_plain_count(clusters):
     states, labels = clusters
-    rows = states / np.linalg.norm(states, axis=1, keepdims=True)
+    rows = normalize(states)
     folds = []
     for train, test in StratifiedKFold(5, shuffle=True, random_state=3).split(
         rows, labels
@@ -57,7 +57,7 @@ def test_linear_probe_is_converged_where_it_counts(clusters):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         score = linear_probe(states, labels)
-    rows = states / np.linalg.norm(states, axis=1, keepdims=True)
+    rows = normalize(states)
     folds = []
     splits = StratifiedKFold(5, shuffle=True, random_state=0).split(rows, labels)
     for (train, test), strength in zip(splits, score.strengths, strict=True):

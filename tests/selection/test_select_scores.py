@@ -30,6 +30,12 @@ def of_run(labelled):
     return quick(labelled)
 
 
+@pytest.fixture(scope="module")
+def labels(labelled):
+    originals = labelled.folder.plan.query("view == 0")
+    return originals.sort_values("sample")["label"].tolist()
+
+
 def test_scores_of_a_run_are_those_of_its_probe(labelled, of_run):
     found = of_run
     probe = labelled.metric("linear_probe")
@@ -40,13 +46,8 @@ def test_scores_of_a_run_are_those_of_its_probe(labelled, of_run):
     assert [row.stderr for row in found.layers] == pytest.approx(errors.tolist())
 
 
-def test_difference_of_a_run_is_paired_by_sample(labelled, of_run):
+def test_difference_of_a_run_is_paired_by_sample(labelled, labels, of_run):
     states = [labelled.pooled(layer, "normed") for layer in (1, 3)]
-    labels = (
-        labelled.folder.plan.query("view == 0")
-        .sort_values("sample")["label"]
-        .to_numpy()
-    )
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     classifier = make_pipeline(
         StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3)
@@ -64,10 +65,7 @@ def test_difference_of_a_run_is_paired_by_sample(labelled, of_run):
     )
 
 
-def test_labels_may_be_given(labelled, bare, of_run):
-    labels = (
-        labelled.folder.plan.query("view == 0").sort_values("sample")["label"].tolist()
-    )
+def test_labels_may_be_given(bare, labels, of_run):
     assert quick(bare, labels=labels).layers == of_run.layers
     with refused("one label for each of the 60 samples"):
         quick(bare, labels=labels[:7])
