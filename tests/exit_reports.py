@@ -1,12 +1,15 @@
 """Reports of exits made of recorded layers: a model whose layers agree with its last the more, the deeper they are."""
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import torch
 
 from layerscope.early_exit.exit_report import ExitReport
+from layerscope.early_exit.pipeline import _leaving as leaving_table, curve_table
 from layerscope.early_exit.predictions import Recorded, sureness
 
 THRESHOLDS = (0.6, 0.8, 0.9, 0.97, math.inf)
@@ -31,55 +34,31 @@ def recorded(samples=400, depth=6, classes=3):
     )
 
 
-def made(
-    chosen=0.9,
-    exits=(2, 4),
-    labelled=True,
-    **more,
-):
+def made(chosen=0.9, exits=(2, 4), labelled=True, **more):
     """Return a report; speeds are those of a model whose layers cost the same, 4 % below what depth allows."""
     rec = recorded()
+    if not labelled:
+        rec = replace(rec, labels=None)
     depth, samples = rec.depth, len(rec)
-
-    def accuracy(predicted):
-        return float((predicted == rec.labels).mean()) if labelled else math.nan
-
-    curve, leaves = [], rec.leaves(exits, chosen)
-    for threshold in THRESHOLDS:
-        layers = rec.leaves(exits, threshold)
-        speed = depth * samples / layers.sum()
-        curve.append(
-            {
-                "threshold": threshold,
-                "chosen": threshold == chosen,
-                "mean_layer": layers.mean(),
-                "exit_speedup": speed,
-                "measured": 0.98 * speed / 1.02,
-                "error": 0.02,
-                "accuracy": accuracy(rec.predicted(layers)),
-                "disagreement": rec.disagrees(layers).mean(),
-            }
-        )
-    counts = np.bincount(leaves, minlength=depth + 1)[1:]
-    agree = [float((rec.predictions[:, k] == rec.full).mean()) for k in range(depth)]
-    scores = [accuracy(rec.predictions[:, k]) for k in range(depth)]
-    places = list(range(1, depth + 1))
-    layers = {
-        "layer": places,
-        "checked": [k in exits for k in places],
-        "leaving": counts,
-        "share": counts / samples,
-        "cumulative": counts.cumsum() / samples,
+    leaves = {threshold: rec.leaves(exits, threshold) for threshold in THRESHOLDS}
+    speeds = {
+        ("threshold", threshold): (0.98 * depth / layers.mean() / 1.02, 0.02)
+        for threshold, layers in leaves.items()
     }
+    curve = curve_table(
+        rec, exits, THRESHOLDS, chosen, SimpleNamespace(speedups=speeds)
+    )
+    row = curve[curve["chosen"]].iloc[0]
+    places = range(1, depth + 1)
+    truncated = [np.full(samples, layer) for layer in places]
     depths = {
         "layer": places,
-        "accuracy": scores,
-        "disagreement": 1 - np.array(agree),
-        "measured": [math.nan, *(depth / k for k in places[1:])],
+        "accuracy": [rec.accuracy(layers) for layers in truncated],
+        "disagreement": [rec.disagrees(layers).mean() for layers in truncated],
+        "measured": [math.nan, *(depth / layer for layer in places[1:])],
         "error": [math.nan, *[0.03] * (depth - 1)],
-        "parameters": [1000 + 500 * k for k in places],
+        "parameters": [1000 + 500 * layer for layer in places],
     }
-    row = next(row for row in curve if row["chosen"])
     facts = {
         "model": "tiny",
         "depth": depth,
@@ -101,13 +80,13 @@ def made(
         "verdict": "pays: 1.40× ±0.02 measured",
         "measured": row["measured"],
         "path": None,
-        "accuracy": row["accuracy"] if labelled else None,
-        "plain_accuracy": scores[-1] if labelled else None,
+        "accuracy": row["accuracy"],
+        "plain_accuracy": rec.accuracy(rec.whole),
         "disagreement": row["disagreement"],
         "plain_milliseconds": 3.21,
         "error": 0.02,
-        "curve": pd.DataFrame(curve),
-        "layers": pd.DataFrame(layers),
+        "curve": curve,
+        "layers": leaving_table(rec, exits, leaves[chosen]),
         "depths": pd.DataFrame(depths),
         "notes": ("drawn with seed 0",),
     }

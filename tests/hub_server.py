@@ -76,12 +76,11 @@ class Hub:
         return Response("a hub")
 
     def create(self, request):
-        if (refusal := self._refused(request)) is not None:
-            return refusal
+        self._owners_alone(request)
         asked = request.get_json()
         owner, kind = asked.get("organization") or USER, asked.get("type") or "model"
         if owner != USER:
-            return _error(
+            raise _error(
                 403, "You don't have the rights to create a repo under this namespace"
             )
         key = kind, f"{owner}/{asked['name']}"
@@ -99,10 +98,7 @@ class Hub:
         return _json({"errors": [], "warnings": []})
 
     def info(self, request, kind, name, revision="main"):
-        found = self._commit(request, kind, name, revision)
-        if isinstance(found, Response):
-            return found
-        number, files = found
+        number, files = self._commit(request, kind, name, revision)
         siblings = [{"rfilename": path} for path in files]
         return _json(
             {
@@ -121,13 +117,11 @@ class Hub:
         revision,
         folder="",
     ):
-        found = self._commit(request, kind, name, revision)
-        if isinstance(found, Response):
-            return found
+        _, files = self._commit(request, kind, name, revision)
         if folder:  # these repositories have none
-            return _error(404, "no such folder", "EntryNotFound")
+            raise _error(404, "no such folder", "EntryNotFound")
         entries = []
-        for path, data in found[1].items():
+        for path, data in files.items():
             oid = hashlib.sha1(data).hexdigest()
             entry = {"type": "file", "path": path, "size": len(data), "oid": oid}
             if path.endswith(LARGE):
@@ -137,8 +131,7 @@ class Hub:
         return _json(entries)
 
     def preupload(self, request, kind, name, revision):
-        if (refusal := self._refused(request)) is not None:
-            return refusal
+        self._owners_alone(request)
         files = request.get_json()["files"]
         modes = {True: "lfs", False: "regular"}
         return _json(
@@ -177,8 +170,7 @@ class Hub:
         return Response("")
 
     def commit(self, request, kind, name, revision):
-        if (refusal := self._refused(request)) is not None:
-            return refusal
+        self._owners_alone(request)
         commits = self.repos[kind, name]
         files = dict(commits[-1])
         for line in request.get_data().splitlines():
@@ -206,12 +198,9 @@ class Hub:
         path,
         kind="model",
     ):
-        found = self._commit(request, kind, name, revision)
-        if isinstance(found, Response):
-            return found
-        number, files = found
+        number, files = self._commit(request, kind, name, revision)
         if path not in files:
-            return _error(404, "no such file", "EntryNotFound")
+            raise _error(404, "no such file", "EntryNotFound")
         headers = {"X-Repo-Commit": _sha(number), "ETag": f'"{_digest(files[path])}"'}
         return Response(
             files[path], headers=headers, mimetype="application/octet-stream"
@@ -220,23 +209,21 @@ class Hub:
     def _commit(self, request, kind, name, revision):
         key, known = (kind, name), _token(request) in (OWNER, READER)
         if key not in self.repos or (key in self.private and not known):
-            return _error(404 if known else 401, "Repository not found", "RepoNotFound")
+            raise _error(404 if known else 401, "Repository not found", "RepoNotFound")
         commits = self.repos[key]
         shas = {_sha(number): number for number in range(len(commits))} | {
             "main": len(commits) - 1
         }
         if revision not in shas:
-            return _error(404, "Invalid rev id", "RevisionNotFound")
+            raise _error(404, "Invalid rev id", "RevisionNotFound")
         return shas[revision], commits[shas[revision]]
 
-    def _refused(self, request):
-        if (token := _token(request)) == OWNER:
-            return None
-        return (
-            _error(403, "no right to write")
-            if token == READER
-            else _error(401, "Invalid username or password.")
-        )
+    def _owners_alone(self, request):
+        token = _token(request)
+        if token == READER:
+            raise _error(403, "no right to write")
+        if token != OWNER:
+            raise _error(401, "Invalid username or password.")
 
 
 class _Quiet(WSGIRequestHandler):
@@ -302,10 +289,10 @@ def _json(value, status=200):
 
 
 def _error(status, message, code=""):
-    return Response(
-        json.dumps({"error": message}),
-        status,
-        {"X-Error-Message": message, "X-Error-Code": code},
+    """Return what is raised where a request is refused."""
+    headers = {"X-Error-Message": message, "X-Error-Code": code}
+    return HTTPException(
+        response=Response(json.dumps({"error": message}), status, headers)
     )
 
 

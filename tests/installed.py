@@ -88,33 +88,21 @@ def make_inputs():
     Path("words.yaml").write_text(HARNESS, encoding="utf-8")
 
 
-def call(line):
-    return subprocess.run(
+def fault_of(line, refusal=None):
+    """Return what is wrong with a command, if anything: it must run, or else refuse in one line that names this."""
+    done = subprocess.run(
         [COMMAND, *line.split()], capture_output=True, text=True, timeout=600
     )
-
-
-def refused(line, named):
-    """Return what is wrong with the refusal of a command, if anything: one line that names an extra."""
-    done = call(line)
     last = (done.stderr.strip().splitlines() or [""])[-1]
-    as_it_should = (
-        done.returncode == 2 and "Traceback" not in done.stderr and named in last
-    )
+    if refusal is None:
+        right = done.returncode == 0 and done.stdout.strip()
+    else:
+        right = (
+            done.returncode == 2 and "Traceback" not in done.stderr and refusal in last
+        )
     return (
         ""
-        if as_it_should
-        else f"layerscope {line}: {done.returncode}, {done.stderr.strip()[-500:]}"
-    )
-
-
-def ran(line):
-    """Return what is wrong with a command that must run, if anything."""
-    done = call(line)
-    as_it_should = done.returncode == 0 and done.stdout.strip()
-    return (
-        ""
-        if as_it_should
+        if right
         else f"layerscope {line}: {done.returncode}, {done.stderr.strip()[-500:]}"
     )
 
@@ -124,9 +112,13 @@ def try_commands(extras):
     first = subprocess.run(
         [sys.executable, "-c", MODULE_FIRST], capture_output=True, text=True
     )
-    results = [first.stderr, *map(ran, RUNS.strip().splitlines()), refused(NOWHERE, "")]
+    results = [
+        first.stderr,
+        *map(fault_of, RUNS.strip().splitlines()),
+        fault_of(NOWHERE, ""),
+    ]
     for line, extra in NEED_AN_EXTRA.items():
-        results.append(ran(line) if extras else refused(line, extra))
+        results.append(fault_of(line, None if extras else extra))
     return [result for result in results if result]
 
 

@@ -71,23 +71,32 @@ def bare(rows, tmp_path_factory):
 def written(labelled, tmp_path):
     """Return a function that writes a run folder of given rows, in the frame `profile` writes."""
 
-    def write(rows, depth=4, sites=("raw",), **names):
+    def write(
+        rows,
+        depth=4,
+        sites=("raw",),
+        pooling=("mean",),
+        drawn_from=None,
+        language_model=False,
+        **names,
+    ):
         info = read_json(labelled.path / "run.json")
-        info["model"] |= {"depth": depth, "sites": list(sites)} | (
-            {"name": names["model"]} if "model" in names else {}
-        )
-        info["data"] |= {"name": names["data"]} if "data" in names else {}
-        info["data"]["drawn_from"] = names.get("drawn_from")
-        info["pooling"] = names.get("pooling", ["mean"])
-        info["model"]["language_model"] = names.get("language_model", False)
+        info["model"] |= {
+            "depth": depth,
+            "sites": list(sites),
+            "language_model": language_model,
+        }
+        for what, name in names.items():
+            info[what]["name"] = name
+        info["data"]["drawn_from"] = drawn_from
+        info["pooling"] = list(pooling)
         path = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         shutil.copytree(labelled.path, path)
         write_json(path / "run.json", info)
         for table in (path / "tables").iterdir():
             table.unlink()
-        RunFolder(path).write_table(
-            "tokens", pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-        )
+        frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+        RunFolder(path).write_table("tokens", frame)
         return open_run(path)
 
     return write

@@ -33,15 +33,20 @@ class Printed:
         return told[0].removeprefix("layerscope: ")
 
 
+def end_of(monkeypatch, *arguments):
+    """Type a command, and return its status."""
+    monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
+
+
 @pytest.fixture
 def cli(monkeypatch, capfd):
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
         capfd.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capfd.readouterr()
-        return Printed(int(end.value.code or 0), out, err)
+        status = end_of(monkeypatch, *arguments)
+        return Printed(status, *capfd.readouterr())
 
     return call
 
@@ -77,7 +82,6 @@ def unread(monkeypatch):
     """Return a function that types a command into a pipe whose reader has left, and returns its status."""
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
         reader, writer = os.pipe()
         os.close(reader)
         with (
@@ -85,9 +89,7 @@ def unread(monkeypatch):
             os.fdopen(writer, "w", encoding="utf-8") as pipe,
         ):
             patch.setattr(sys, "stdout", pipe)
-            with pytest.raises(SystemExit) as end:
-                main()
-        return int(end.value.code or 0)
+            return end_of(monkeypatch, *arguments)
 
     return call
 
