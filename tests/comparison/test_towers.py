@@ -4,8 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from metrics import references
 from models.zoo import clip
 from profiling.test_projected import profiled
+from sklearn.preprocessing import normalize
 from typed import refused
 
 import layerscope
@@ -23,21 +25,8 @@ def towers(tmp_path_factory):
     ]
 
 
-def cosine(a, b, center):
-    a, b = (
-        x.astype(np.float64) - (x.mean(0, dtype=np.float64) if center else 0.0)
-        for x in (a, b)
-    )
-    return float(
-        np.mean((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1))
-    )
-
-
 def gap(a, b):
-    means = [
-        (x / np.linalg.norm(x, axis=1, keepdims=True)).mean(0)
-        for x in (a.astype(np.float64), b.astype(np.float64))
-    ]
+    means = [normalize(x.astype(np.float64)).mean(0) for x in (a, b)]
     return float(np.linalg.norm(means[0] - means[1]))
 
 
@@ -63,8 +52,11 @@ def test_within_and_across_are_those_of_every_two_layers(towers, site):
         for i, j in itertools.product(range(1, 4), repeat=2):
             x, y = states[a][i], states[b][j]
             values = [square.loc[i, j] for square in (centered, uncentered, gaps)]
-            wanted = [cosine(x, y, center=True), cosine(x, y, center=False), gap(x, y)]
-            assert values == pytest.approx(wanted, abs=1e-9)
+            cosines = [
+                references.cosine_similarity(x, y, center).mean()
+                for center in (True, False)
+            ]
+            assert values == pytest.approx([*cosines, gap(x, y)], abs=1e-9)
 
 
 def test_towers_of_other_numbers_of_samples_are_refused(towers, make, tmp_path):

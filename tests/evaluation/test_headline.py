@@ -12,7 +12,7 @@ from layerscope.scores import Evaluation
 from layerscope.scores.shifts import error_of_gain, rights_of
 
 
-def test_the_headline_has_the_error_of_its_difference():
+def test_the_headline_has_the_error_of_its_difference(bert):
     """Of one task it is paired over the samples; of three over the tasks, as select judges them."""
     texts = pd.DataFrame(
         {
@@ -20,13 +20,7 @@ def test_the_headline_has_the_error_of_its_difference():
             "label": [*"abcdefg"] * 10,
         }
     )
-    model = tiny.bert()
-    model.config._name_or_path = "tiny"
-    found = layerscope.evaluate(
-        model,
-        {"linear-probe": texts},
-        processor=tiny.tokenizer(special=True),
-    )
+    found = layerscope.evaluate(bert, {"linear-probe": texts})
     best = int(found.summary()["best_layer"].iloc[0])
     grid = found.grids()[0]
     (right,) = rights_of(grid).values()

@@ -34,27 +34,22 @@ def guide(tmp_path, monkeypatch):
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(tmp_path)])
 
 
-def test_the_table_in_the_guide_is_judged_by_mteb(guide):
+def test_the_table_in_the_guide_is_judged_by_mteb(bert, guide):
     texts = tiny.texts(20)
     twins = pd.DataFrame({"text_a": texts, "text_b": texts})
-    options = {
-        "processor": tiny.tokenizer(special=True),
-        "layers": [1],
-    }
-    found = layerscope.evaluate(tiny.bert(), {"bitext": twins}, **options)
+    found = layerscope.evaluate(bert, {"bitext": twins}, layers=[1])
     assert found.table().loc[1, "frame"] == 1, "each text finds itself"
 
 
-def test_the_probe_in_the_guide_is_that_of_scikit_learn(guide, tmp_path):
+def test_the_probe_in_the_guide_is_that_of_scikit_learn(bert, guide, tmp_path):
     texts = tiny.texts(60)
     labels = np.array(["short", "long"])[
         np.argsort(np.argsort([*map(len, texts)])) // 30
     ]
     frame = pd.DataFrame({"text": texts, "label": labels})
-    model, tokenizer = tiny.bert(), tiny.tokenizer(special=True)
-    options = {"processor": tokenizer, "pooling": "mean"}
-    run = layerscope.profile(model, frame, **options, out=tmp_path / "run")
-    found = layerscope.evaluate(model, {"centroid-probe": frame}, seed=3, **options)
+    run = layerscope.profile(bert, frame, pooling="mean", out=tmp_path / "run")
+    task = {"centroid-probe": frame}
+    found = layerscope.evaluate(bert, task, seed=3, pooling="mean")
     folds = StratifiedKFold(5, shuffle=True, random_state=3)
     for layer in run.layers:
         rows = run.pooled(layer).astype(np.float64)

@@ -56,13 +56,8 @@ def frames():
 
 
 @pytest.mark.parametrize("kind", frames())
-def test_own_files_have_their_error_and_layers_are_paired(kind, tmp_path):
-    found = layerscope.evaluate(
-        tiny.bert(),
-        {kind: frames()[kind]},
-        processor=tiny.tokenizer(special=True),
-        out=tmp_path / "out",
-    )
+def test_own_files_have_their_error_and_layers_are_paired(bert, kind):
+    found = layerscope.evaluate(bert, {kind: frames()[kind]})
     rows = found.scores
     assert rows["stderr"].notna().all() and rows["right"].notna().all()
     for row in rows.to_dict("records"):
