@@ -110,8 +110,6 @@ def rows_by_layer(
     pooling=None,
     variant=None,
     n=50,
-    skipped=0,
-    first=0,
 ):
     """Return the long frame's rows of one metric at each layer."""
     return [
@@ -119,24 +117,24 @@ def rows_by_layer(
             "metric": metric,
             "variant": variant,
             "part": "model",
-            "layer": first + i,
+            "layer": i,
             "site": site,
             "pooling": pooling,
             "value": value,
             "stderr": math.nan if errors is None else errors[i],
             "n": n,
-            "n_skipped": skipped,
+            "n_skipped": 0,
         }
         for i, value in enumerate(values)
     ]
 
 
-def rows_of_pairs(metric, square, pooling="mean", variant="centered"):
+def rows_of_pairs(metric, square, pooling="mean"):
     """Return the long frame's rows of a metric between every two layers, all `raw`."""
     return [
         {
             "metric": metric,
-            "variant": variant,
+            "variant": "centered",
             "part": "model",
             "layer": i,
             "site": "raw",

@@ -224,6 +224,16 @@ def test_torchrun_ends_with_the_one_line_in_front_of_its_own(launched, given):
     assert not (given / "none").exists()
 
 
+def left_by(both, rank):
+    """Kill one of two processes, and return how the other ends, which says why."""
+    both[rank].kill()
+    assert both[rank].wait().status == -signal.SIGKILL
+    left = both[1 - rank].wait()
+    line = f"layerscope: process {rank} on {HOST} has ended: run the same command to resume"
+    assert left.line == line
+    return left
+
+
 def killed(forks, given, out, rank, shards, tables=0):
     """Start two processes and kill one when so much is there; the other ends, and says why."""
     both = forks.together(*asked(given, str(out)))
@@ -231,12 +241,8 @@ def killed(forks, given, out, rank, shards, tables=0):
     both[0].until(
         lambda: len(list((out / "tables").glob("*.parquet"))) >= tables, 0.0005
     )
-    both[rank].kill()
-    assert both[rank].wait().status == -signal.SIGKILL
-    left = both[1 - rank].wait()
-    line = f"layerscope: process {rank} on {HOST} has ended: run the same command to resume"
-    assert (left.status, left.line) == (2, line)
-    assert left.err.splitlines()[-1] == left.line
+    left = left_by(both, rank)
+    assert (left.status, left.err.splitlines()[-1]) == (2, left.line)
 
 
 def test_one_is_killed_in_the_pass_then_the_other_then_the_first_in_the_tables(
@@ -324,12 +330,6 @@ def test_killed_at_some_moment_the_same_command_ends_with_the_same_scores(
     running[0].until(
         lambda: len(list((tmp_path / "out").glob("*/*/*.json"))) > rank, 0.01
     )
-    running[rank].kill()
-    assert running[rank].wait().status == -signal.SIGKILL
-    left = running[1 - rank].wait()
-    assert (
-        left.line
-        == f"layerscope: process {rank} on {HOST} has ended: run the same command to resume"
-    )
+    left_by(running, rank)
     assert [process.wait().status for process in forks.together(*command)] == [0, 0]
     assert_same_scores(given / "evaluate-one", tmp_path / "out")

@@ -33,14 +33,12 @@ WORD = {
 }  # fmt: skip
 
 
-def documents(n=12, longest=90):
-    """Texts of 1 to `longest` words, beyond a context of 64 too, with endings of one word or several."""
+def documents(n=12):
+    """Texts of 1 to 90 words, beyond a context of 64 too, with endings of one word or several."""
     rng = random.Random(0)
     found = []
     for i in range(n):
-        text = " ".join(
-            rng.choices(tiny.WORDS, k=longest if i == 0 else rng.randint(1, 30))
-        )
+        text = " ".join(rng.choices(tiny.WORDS, k=90 if i == 0 else rng.randint(1, 30)))
         endings = [
             " ".join(rng.choices(tiny.WORDS, k=1 if i % 3 else rng.randint(1, 4)))
             for _ in range(4)

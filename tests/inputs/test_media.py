@@ -9,19 +9,17 @@ from layerscope.inputs import Waveform, open_corpus, resample
 from layerscope.inputs.tables import table_of
 
 
-def image_file(path, value=0, size=(9, 7)):
+def image_file(path, seed=0):
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(value).integers(
-        0, 255, (*size[::-1], 3), dtype=np.uint8
-    )
+    pixels = np.random.default_rng(seed).integers(0, 255, (7, 9, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(path)
     return path
 
 
-def sound_file(path, hertz=440, seconds=0.1, rate=8000):
+def sound_file(path, hertz=440):
     path.parent.mkdir(parents=True, exist_ok=True)
-    time = np.arange(int(seconds * rate)) / rate
-    soundfile.write(path, 0.5 * np.sin(2 * np.pi * hertz * time), rate)
+    time = np.arange(800) / 8000
+    soundfile.write(path, 0.5 * np.sin(2 * np.pi * hertz * time), 8000)
     return path
 
 

@@ -19,11 +19,11 @@ from layerscope.inputs.tagged import first_tokens, read_tagged
 from layerscope.probes import token_probe
 
 
-def sentences(n, seed=0):
+def sentences(n):
     """Words and tags: a tag is the word's number by 3; some words are two joined by a dash, three tokens."""
     words = [
         [f"{w}-w1" if i % 4 == 3 else w for i, w in enumerate(t.split())]
-        for t in tiny.texts(n, seed, 12)
+        for t in tiny.texts(n, longest=12)
     ]
     return words, [["abc"[int(w[1:].split("-")[0]) % 3] for w in row] for row in words]
 

@@ -58,13 +58,13 @@ def test_layer_0_is_no_candidate():
     assert tie["best_layer"].item() == 1
 
 
-def tasks_at(counts, tasks=32):
-    """Return scores of as many tasks at each layer; the score is layer + task/100."""
+def tasks_at(counts):
+    """Return scores of as many of 32 tasks at each layer; the score is layer + task/100."""
     rows = {
         f"t{task:02}": [
             layer + task / 100 if task < n else None for layer, n in enumerate(counts)
         ]
-        for task in range(tasks)
+        for task in range(32)
     }
     return Evaluation(scored(rows))
 

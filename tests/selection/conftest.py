@@ -5,20 +5,15 @@ import tiny
 import layerscope
 
 
-def texts_of_two_topics(n=60):
-    """Texts of 10 words: three of a topic's own among words of both."""
-    labels = ["a", "b"] * (n // 2)
-    own = {"a": "w1 w2 w3", "b": "w11 w12 w13"}
-    rest = [text.split() for text in tiny.texts(n, longest=7)]
-    return [
-        f"{own[label]} {' '.join((words * 7)[:7])} w{20 + i}"
-        for i, (label, words) in enumerate(zip(labels, rest, strict=True))
-    ], labels
-
-
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
-    texts, labels = texts_of_two_topics()
+    """60 texts of 11 words: three of a topic's own, seven of both, and one of the text alone."""
+    topics = {"a": "w1 w2 w3", "b": "w11 w12 w13"}
+    labels = ["a", "b"] * 30
+    texts = []
+    for i, text in enumerate(tiny.texts(60, longest=7)):
+        words = (text.split() * 7)[:7]
+        texts.append(f"{topics[labels[i]]} {' '.join(words)} w{20 + i}")
     file = tmp_path_factory.mktemp("data") / "topics.csv"
     pd.DataFrame({"text": texts, "label": labels}).to_csv(file, index=False)
     return file
