@@ -1,4 +1,4 @@
-"""Which draft tokens stay: those that the model agrees with or, where it samples, that its law accepts."""
+"""Which draft tokens stay: those that the model agrees with or, where it samples, that its probabilities accept."""
 
 from collections.abc import Sequence
 
@@ -8,39 +8,41 @@ from torch import Tensor
 from layerscope.core import LayerscopeError
 
 
-def sampled(
-    law: Tensor, tokens: Tensor, laws: Sequence[Tensor]
+def speculative_sample(
+    probs: Tensor, tokens: Tensor, draft_probs: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Accept draft tokens so that what is drawn follows `law` [B, n, V]; return how many, [B], and one more, [B, 1].
+    """Accept draft tokens so that what is drawn follows `probs` [B, n, V]; return how many, [B], and one more, [B, 1].
 
-    A token of the draft's law q is accepted with probability min(1, p / q), and the first that is
-    rejected is drawn again from what q lacks of p (Leviathan et al. 2023, algorithm 1).
+    A token drafted with probability q is accepted with probability min(1, p / q), and the first
+    that is rejected is drawn again from what q lacks of p (Leviathan et al. 2023, algorithm 1).
     """
-    q = torch.stack([*laws, torch.zeros_like(law[:, 0])], 1)
+    q = torch.stack([*draft_probs, torch.zeros_like(probs[:, 0])], 1)
     drafted = tokens[:, 1:, None]
-    p_drafted = law[:, :-1].gather(2, drafted)
+    p_drafted = probs[:, :-1].gather(2, drafted)
     q_drafted = q[:, :-1].gather(2, drafted)
-    chance = p_drafted / q_drafted
-    lots = torch.rand_like(chance)
-    good = agreed((lots < chance)[..., 0])
-    at = good[:, None, None].expand(-1, 1, law.shape[2])
-    last = law.gather(1, at)[:, 0]
-    lacking = (last - q.gather(1, at)[:, 0]).clamp(min=0)
-    # rounding may leave nothing where both laws are the same
-    some = lacking.sum(-1, keepdim=True) > 0
-    return good, torch.multinomial(torch.where(some, lacking, last), 1)
+    ratio = p_drafted / q_drafted
+    uniform = torch.rand_like(ratio)
+    accepted = accepted_lengths((uniform < ratio)[..., 0])
+    next_position = accepted[:, None, None].expand(-1, 1, probs.shape[2])
+    p_next = probs.gather(1, next_position)[:, 0]
+    q_next = q.gather(1, next_position)[:, 0]
+    residual = (p_next - q_next).clamp(min=0)
+    # rounding may leave nothing where p and q are the same
+    has_residual = residual.sum(-1, keepdim=True) > 0
+    weights = torch.where(has_residual, residual, p_next)
+    return accepted, torch.multinomial(weights, 1)
 
 
-def agreed(accepts: Tensor) -> Tensor:
+def accepted_lengths(accepts: Tensor) -> Tensor:
     """Return how many draft tokens [B, n] of each text are accepted before the first that is not, [B]."""
     return accepts.long().cumprod(1).sum(1)
 
 
-def law_of(scores: Tensor) -> Tensor:
+def probabilities(scores: Tensor) -> Tensor:
     """Return the probabilities of scores."""
-    law = scores.softmax(-1)
-    refuse_nan(law[..., 0])  # one NaN makes NaN of all
-    return law
+    probs = scores.softmax(-1)
+    refuse_nan(probs[..., 0])  # one NaN makes NaN of all
+    return probs
 
 
 def refuse_nan(values: Tensor) -> None:

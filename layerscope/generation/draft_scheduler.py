@@ -25,7 +25,7 @@ STAY = 1.03
 """How much faster another layer must promise to be."""
 COMPARED = 3
 """Layers that are compared at once with the whole model, those that least is known of."""
-SURVEYS = 0.015
+SURVEY_SHARE = 0.015
 """Share of the time of a text that comparing layers may take."""
 PRICE = 0.03
 """Share of the time of plain decoding that may be lost to comparing layers and to drafts that do not pay.
@@ -33,6 +33,8 @@ PRICE = 0.03
 The first round costs up to one token of plain decoding, and is made also where a short text does
 not have that much to lose.
 """
+PROGRESS = np.dtype([("left", float), ("accepted", float), ("seen", float)])
+"""Of a text: the tokens left to write, and its own draft tokens, those accepted and those seen."""
 
 
 @dataclass
@@ -97,8 +99,7 @@ class DraftScheduler:
 
     A fixed `layer` or number of `tokens` is kept to; `always` forbids to fall back to plain
     decoding. `hits` holds by layer how many draft tokens were accepted and how many were seen.
-    `texts` has for each text the tokens that are left to write, and how many of its own draft
-    tokens were accepted and seen: a batch takes as many rounds as the slowest of its texts.
+    `progress` has a row for each text, as a batch takes as many rounds as the slowest of its texts.
     `length` is the number of tokens that the texts may have, one after another, and `lost` the
     seconds that drafting cost beyond plain decoding: what may be lost is their `allowance`.
     """
@@ -129,7 +130,7 @@ class DraftScheduler:
         self.began = time.perf_counter()
         self.surveyed = 0.0
         """When the texts were begun, and the seconds in which layers were compared since."""
-        self.texts = np.array([[1.0, 0.0, 0.0]])
+        self.progress = np.array([(1, 0, 0)], PROGRESS)
         self.length = math.inf
         self.lost = 0.0
 
@@ -142,7 +143,8 @@ class DraftScheduler:
 
     def fade(self, tokens: float) -> None:
         """Let all that was observed count less, as the texts have grown by some tokens."""
-        self.texts[:, 1:] *= FADE**tokens
+        self.progress["accepted"] *= FADE**tokens
+        self.progress["seen"] *= FADE**tokens
         for tally in self.hits.values():
             left = max(FADE**tokens, min(1.0, PRIOR / tally[1]))
             tally[0] *= left
@@ -160,10 +162,13 @@ class DraftScheduler:
 
     def _rounds(self, layer: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected speed of rounds over that of plain decoding, and the seconds that each takes."""
-        left, good, seen = self.texts.T
-        usual = good.sum() / max(1.0, seen.sum())
-        of_text = (good - usual * seen) / (seen + 2 * PRIOR)
-        rates = np.clip(self.acceptance(layer) + of_text, 0.0, 0.999)
+        left = self.progress["left"]
+        accepted = self.progress["accepted"]
+        seen = self.progress["seen"]
+        # a text's rate is the layer's, and how far the text's own draft tokens depart from the mean
+        mean_rate = accepted.sum() / max(1.0, seen.sum())
+        departure = (accepted - mean_rate * seen) / (seen + 2 * PRIOR)
+        rates = np.clip(self.acceptance(layer) + departure, 0.0, 0.999)
         # 1 + rate + … + rate^(n − 1) tokens stay of n
         powers = rates[:, None] ** np.arange(tokens.max())
         staying = np.cumsum(powers, -1)[:, tokens - 1]
@@ -215,10 +220,10 @@ class DraftScheduler:
         if self.costs.seen:
             plain = self.costs.plain
         spent = time.perf_counter() - self.began
-        whole = spent + self.texts[:, 0].max() * plain
+        whole = spent + self.progress["left"].max() * plain
         # the head, once
         reading = plain * self.costs.head / (self.depth + self.costs.head)
-        if self.surveyed + reading > SURVEYS * whole:
+        if self.surveyed + reading > SURVEY_SHARE * whole:
             return []
         others = [each for each in self.layers if each != self.at]
         return sorted(others, key=lambda each: self.hits[each][1])[:COMPARED]
@@ -255,7 +260,7 @@ class DraftScheduler:
             return layer, tokens
         _, seconds = self._rounds(layer, np.array([trial]))
         loss = seconds[0] - self.costs.plain
-        is_early = self.plain < self.wait or self.texts[:, 0].max() < RECENT
+        is_early = self.plain < self.wait or self.progress["left"].max() < RECENT
         if is_early or loss > self.allowance:
             self.plain += 1
             return layer, 1

@@ -10,24 +10,33 @@ three tokens:
 The late blocks read the states of all four tokens at once. They agree with "food" and "was"; in
 place of "bad" the model itself says "good", which is pending now, and the cache forgets "bad". One
 pass through the late blocks wrote three tokens, and they are those of plain decoding, whatever was
-drafted. Sampling accepts a draft token with a probability instead (see `sampled`).
+drafted. Sampling accepts a draft token with a probability instead (see `speculative_sample`).
 """
 
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.generation.acceptance import agreed, law_of, refuse_nan, sampled
-from layerscope.generation.draft_scheduler import SURVEYS, DraftScheduler
-from layerscope.generation.split_model import SURVEY, SplitModel
+from layerscope.generation.acceptance import (
+    accepted_lengths,
+    probabilities,
+    refuse_nan,
+    speculative_sample,
+)
+from layerscope.generation.draft_scheduler import PROGRESS, SURVEY_SHARE, DraftScheduler
+from layerscope.generation.split_model import SURVEY_TOKENS, SplitModel
 
 COUNTS = ("rounds", "drafted", "accepted", "tokens", "plain", "seconds")
+HEAD_BATCH_SPEEDUP = 8
+"""How many times as fast the head reads many states at once as one after another."""
+NO_LIMIT = 1 << 60
+"""The length of texts where no criterion limits it."""
 
 
 @dataclass
@@ -35,7 +44,7 @@ class Speculated:
     """What a call drafted: `accepted` of `drafted` tokens in `rounds`, `tokens` new in all.
 
     `layer` and `draft_tokens` are those of the last round, 0 tokens where plain decoding was
-    faster.
+    faster. `plain` of the tokens were decoded without drafts; the call took `seconds`.
 
     >>> from layerscope.generation import Speculated
     >>> print(Speculated(layer=4, draft_tokens=3, rounds=10, drafted=30, accepted=24, tokens=34))
@@ -84,6 +93,10 @@ class SpeculativeTexts:
     criteria: Any
     config: Any
     streamer: Any
+    texts: list[Tensor] = field(init=False)
+    """Each prompt with what has been written of its continuation."""
+    unfinished: list[int] = field(init=False)
+    """Which of the texts go on: the model's batch has a row for each of these."""
 
     def __post_init__(self) -> None:
         from transformers.generation.stopping_criteria import (
@@ -93,7 +106,9 @@ class SpeculativeTexts:
 
         self.sample = self.config.do_sample
         self.ends = set[int]()
-        self.longest = 1 << 60
+        """Tokens that end a text."""
+        self.longest = NO_LIMIT
+        """Length at which a text ends, its prompt included."""
         self.others = list[Any]()
         """Criteria that look at the text itself."""
         for each in self.criteria:
@@ -104,221 +119,236 @@ class SpeculativeTexts:
             else:
                 self.others.append(each)
 
-    def generate(self, ids: Tensor, mask: Tensor, whole: Tensor) -> list[Tensor]:
+    def generate(self, ids: Tensor, mask: Tensor, padded_ids: Tensor) -> list[Tensor]:
         """Return each prompt with its continuation."""
         split = self.split
         scheduler = self.scheduler
         last = ids[:, -1:]
-        self.left = [*range(len(ids))]
-        self.texts = [*whole]
-        scheduler.texts = np.zeros((len(ids), 3))
-        # the prompts write the first
+        self.unfinished = [*range(len(ids))]
+        self.texts = [*padded_ids]
+        scheduler.progress = np.zeros(len(ids), PROGRESS)
+        # the pass over the prompts writes the first new token
         scheduler.length += self.longest - ids.shape[1] - 1
         with split.open():
-            split.kept = {}
+            # layers are compared at the prompts first, where there is something to choose
+            split.recorded_states = {}
             if len(scheduler.layers) > 1 or not scheduler.always:
-                split.keep = scheduler.layers
+                split.recorded_layers = scheduler.layers
             split.start(mask)
             logits = split.prompts(ids)
-            if split.kept:
-                split.kept[split.depth] = [split.state]
-                compared = mask[:, -self._surveyed(ids) :]
+            if split.recorded_states:
+                split.recorded_states[split.depth] = [split.state]
+                compared = mask[:, -self._survey_length(ids) :]
                 self._compare(compared.bool())
-            split.keep = ()
-            scores = self._processed(logits, last)
-            good, following = self._accepted(scores, last, [])
-            pending = self._written(last, good, following)
-            while self.left:
+            split.recorded_layers = ()
+            scores = self._process(logits, last)
+            accepted, following = self._accept(scores, last, [])
+            pending = self._append(last, accepted, following)
+            while self.unfinished:
                 pending = self._round(pending)
         return self.texts
 
-    def _surveyed(self, ids: Tensor) -> int:
-        """Return at how many of the prompts' last tokens layers are compared: no more than the new tokens pay for.
-
-        The head is eight times as fast on many states at once as on one.
-        """
+    def _survey_length(self, ids: Tensor) -> int:
+        """Return at how many of the prompts' last tokens layers are compared: no more than the new tokens pay for."""
         split = self.split
-        rows = len(ids)
-        new = self.longest - ids.shape[1]
-        states = SURVEYS * 8 * new * (1 + split.depth / split.head_work)
-        each = states / rows / len(split.kept)
-        return int(min(max(each, 1), max(4, SURVEY // rows)))
+        batch = len(ids)
+        remaining = self.longest - ids.shape[1]
+        # the work of a new token, in passes of the head
+        token_work = 1 + split.depth / split.head_work
+        states = SURVEY_SHARE * HEAD_BATCH_SPEEDUP * remaining * token_work
+        per_text = states / batch / len(split.recorded_states)
+        return int(min(max(per_text, 1), max(4, SURVEY_TOKENS // batch)))
 
     def _compare(
         self, real: Tensor, tokens: Tensor | None = None, scores: Tensor | None = None
     ) -> None:
-        """Learn how often each layer whose states were kept would agree with the model's scores, where `real` [B, n].
+        """Compare each recorded layer's predictions with the model's at the tokens where `real` [B, n].
 
-        After `tokens` [B, n] the model has `scores`, and all are processed; prompts keep its last
-        layer too.
+        After `tokens` [B, n] the model has `scores`, and all are processed; prompts record its last
+        layer too. How often they agree is reported to the scheduler.
         """
         started = time.perf_counter()
         length = real.shape[1]
         states = {
-            layer: torch.cat(kept, 1)[:, -length:].flatten(0, 1)
-            for layer, kept in self.split.kept.items()
+            layer: torch.cat(recorded, 1)[:, -length:].flatten(0, 1)
+            for layer, recorded in self.split.recorded_states.items()
         }
         logits = self.split.read(states)
         if scores is None:
             scores = logits.pop(self.split.depth).view(*real.shape, -1)
-        for layer, of_layer in logits.items():
-            drafting = of_layer.view(*real.shape, -1)
+        for layer, layer_logits in logits.items():
+            layer_scores = layer_logits.view(*real.shape, -1)
             if tokens is not None:
-                drafting = self._processed(drafting, tokens)
-            self._observe(layer, drafting, scores, real)
-        self.split.keep = ()
-        self.split.kept = {}
+                layer_scores = self._process(layer_scores, tokens)
+            self._observe(layer, layer_scores, scores, real)
+        self.split.recorded_layers = ()
+        self.split.recorded_states = {}
         self.scheduler.surveyed += time.perf_counter() - started
 
     def _observe(
-        self, layer: int, drafting: Tensor, scores: Tensor, real: Tensor
+        self, layer: int, layer_scores: Tensor, scores: Tensor, real: Tensor
     ) -> None:
         """Count where a layer's scores [B, n, V] agree with the model's."""
         if self.sample:
-            common = torch.minimum(drafting.softmax(-1), scores.softmax(-1))
+            # a draft token is accepted with the probability that both distributions share
+            common = torch.minimum(layer_scores.softmax(-1), scores.softmax(-1))
             agreement = common.sum(-1)
         else:
-            same = drafting.argmax(-1) == scores.argmax(-1)
+            same = layer_scores.argmax(-1) == scores.argmax(-1)
             agreement = same.float()
         self.scheduler.observe(layer, agreement[real].tolist())
 
     def _round(self, pending: Tensor) -> Tensor:
-        """Draft and verify; return the next token of each text that goes on, [B, 1]."""
+        """Take the round that the scheduler plans; return the next token of each text that goes on, [B, 1]."""
+        lengths = [len(self.texts[text]) for text in self.unfinished]
+        remaining = [self.longest - length for length in lengths]
+        self.scheduler.progress["left"] = remaining
+        layer, planned = self.scheduler.next()
+        # a text that is nearly full may be drafted beyond its end, but not beyond the model's
+        # positions
+        free_positions = self.split.context - max(lengths)
+        most = max(min(remaining), min(max(remaining), free_positions))
+        verified = min(planned, most)
+        if verified > 1:
+            return self._speculate(pending, layer, verified)
+        return self._plain_step(pending)
+
+    def _plain_step(self, pending: Tensor) -> Tensor:
+        """Write one token of each text by all blocks."""
+        began = time.perf_counter()
+        self.report.plain += len(pending)
+        following = self._verify(self.split.all(pending), pending, [])
+        seconds = _clock(following) - began
+        self.scheduler.costs.add("late", self.split.depth, 1, seconds)
+        return following
+
+    def _speculate(self, pending: Tensor, layer: int, verified: int) -> Tensor:
+        """Draft tokens by a layer until `verified` wait for all blocks, the pending one first, and verify them."""
         split = self.split
         scheduler = self.scheduler
         report = self.report
-        lengths = [len(self.texts[row]) for row in self.left]
-        scheduler.texts[:, 0] = [self.longest - length for length in lengths]
-        layer, new = scheduler.next()
-        # a text that is nearly full may be drafted beyond its end, but not beyond the model's
-        # positions
-        most = max(
-            self.longest - max(lengths),
-            min(self.longest - min(lengths), split.context - max(lengths)),
-        )
-        new = max(1, min(new, most))
-        begun = time.perf_counter()
-        written = report.tokens
-        if new > 1:
-            split.keep = scheduler.compared()
-            report.layer = layer
-            report.draft_tokens = new - 1
-            report.rounds = report.rounds + 1
-            tokens, states, laws = self._drafted(pending, layer, new)
-            begun = _clock(tokens)
-            logits = split.late(tokens, layer, states)
-            following = self._kept(logits, tokens, laws)
-        else:
-            layer = 0
-            tokens = pending
-            report.plain += len(self.left)
-            following = self._kept(split.all(tokens), tokens, [])
-        blocks = split.depth - layer
-        seconds = _clock(following) - begun
-        scheduler.costs.add("late", blocks, tokens.shape[1], seconds)
-        if layer and not scheduler.always:
-            scheduler.account(layer, new, (report.tokens - written) / len(lengths))
+        split.recorded_layers = scheduler.compared()
+        report.layer = layer
+        report.draft_tokens = verified - 1
+        report.rounds += 1
+        tokens_before = report.tokens
+        # draft with the early blocks
+        tokens, states, draft_probs = self._draft(pending, layer, verified)
+        # verify all tokens at once with the late ones
+        began = _clock(tokens)
+        logits = split.late(tokens, layer, states)
+        following = self._verify(logits, tokens, draft_probs)
+        # book what the round cost
+        seconds = _clock(following) - began
+        scheduler.costs.add("late", split.depth - layer, verified, seconds)
+        if not scheduler.always:
+            written = (report.tokens - tokens_before) / len(pending)
+            scheduler.account(layer, verified, written)
         return following
 
-    def _drafted(
-        self, pending: Tensor, layer: int, new: int
+    def _draft(
+        self, pending: Tensor, layer: int, verified: int
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Draft until `new` tokens [B, n] wait, the pending one first.
-
-        Return them, their states [B, n, D], and the laws that the drafted ones were drawn from.
-        """
-        begun = time.perf_counter()
-        drawn = [pending]
+        """Return the tokens to verify [B, n], their states [B, n, D], and what the drafted ones were drawn from."""
+        began = time.perf_counter()
+        tokens = [pending]
         states = list[Tensor]()
-        laws = list[Tensor]()
-        for _ in range(new - 1):
-            logits = self.split.early(drawn[-1], layer, head=True)
+        draft_probs = list[Tensor]()
+        for _ in range(verified - 1):
+            logits = self.split.early(tokens[-1], layer, head=True)
             assert logits is not None
             states.append(self.split.state)
-            scores = self._processed(logits[:, None], torch.cat(drawn, 1))
+            scores = self._process(logits[:, None], torch.cat(tokens, 1))
             scores = scores[:, 0]
             if self.sample:
-                law = law_of(scores)
-                laws.append(law)
-                drawn.append(torch.multinomial(law, 1))
+                probs = probabilities(scores)
+                draft_probs.append(probs)
+                tokens.append(torch.multinomial(probs, 1))
             else:
-                drawn.append(scores.argmax(-1, keepdim=True))
-        headed = _clock(drawn[-1])
-        each = (headed - begun) / len(states)
+                tokens.append(scores.argmax(-1, keepdim=True))
+        drafted = _clock(tokens[-1])
+        per_token = (drafted - began) / len(states)
         costs = self.scheduler.costs
-        costs.add("early", layer, 1, each)
-        self.split.early(drawn[-1], layer, head=False)
+        costs.add("early", layer, 1, per_token)
+        # the last draft token is read too, for the late blocks; its head would predict nothing more
+        self.split.early(tokens[-1], layer, head=False)
         states.append(self.split.state)
-        costs.add("bare", layer, 1, _clock(states[-1]) - headed)
-        return torch.cat(drawn, 1), torch.cat(states, 1), laws
+        costs.add("bare", layer, 1, _clock(states[-1]) - drafted)
+        return torch.cat(tokens, 1), torch.cat(states, 1), draft_probs
 
-    def _kept(self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> Tensor:
-        """Take the draft tokens that all layers agree with and one of their own, and cut the rest back."""
-        scores = self._processed(logits, tokens)
-        good, following = self._accepted(scores, tokens, laws)
-        new = tokens.shape[1]
+    def _verify(
+        self, logits: Tensor, tokens: Tensor, draft_probs: Sequence[Tensor]
+    ) -> Tensor:
+        """Write the draft tokens that all layers agree with and one of their own, and cut the rest back."""
+        scores = self._process(logits, tokens)
+        accepted, following = self._accept(scores, tokens, draft_probs)
+        verified = tokens.shape[1]
         report = self.report
         scheduler = self.scheduler
-        if new > 1:
-            for i, number in enumerate(good.tolist()):
-                accepted = [True] * number + [False] * (number < new - 1)
-                scheduler.observe(report.layer, accepted)
-                scheduler.texts[i, 1:] += number, len(accepted)
-            report.drafted += (new - 1) * len(good)
-            report.accepted += int(good.sum())
-        kept = good + 1
-        scheduler.fade(float(kept.float().mean()))
-        if self.split.kept:
-            columns = torch.arange(new, device=kept.device)
-            self._compare(columns < kept[:, None], tokens, scores)
-        self.split.cut(kept, new)
-        return self._written(tokens, good, following)
+        if verified > 1:
+            drafted = verified - 1
+            for row, number in enumerate(accepted.tolist()):
+                # what was drafted after the first rejected token says nothing
+                outcomes = [True] * number + [False] * (number < drafted)
+                scheduler.observe(report.layer, outcomes)
+                scheduler.progress["accepted"][row] += number
+                scheduler.progress["seen"][row] += len(outcomes)
+            report.drafted += drafted * len(accepted)
+            report.accepted += int(accepted.sum())
+        written = accepted + 1
+        scheduler.fade(float(written.float().mean()))
+        if self.split.recorded_states:
+            columns = torch.arange(verified, device=written.device)
+            self._compare(columns < written[:, None], tokens, scores)
+        self.split.cut(written, verified)
+        return self._append(tokens, accepted, following)
 
-    def _accepted(
-        self, scores: Tensor, tokens: Tensor, laws: Sequence[Tensor]
+    def _accept(
+        self, scores: Tensor, tokens: Tensor, draft_probs: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Return how many draft tokens of each text stay, [B], and the token that follows them, [B, 1]."""
         if self.sample:
-            return sampled(law_of(scores), tokens, laws)
+            return speculative_sample(probabilities(scores), tokens, draft_probs)
         best, targets = scores.max(-1)
         refuse_nan(best)
-        good = agreed(targets[:, :-1] == tokens[:, 1:])
-        return good, targets.gather(1, good[:, None])
+        accepted = accepted_lengths(targets[:, :-1] == tokens[:, 1:])
+        return accepted, targets.gather(1, accepted[:, None])
 
-    def _written(self, tokens: Tensor, good: Tensor, following: Tensor) -> Tensor:
+    def _append(self, tokens: Tensor, accepted: Tensor, following: Tensor) -> Tensor:
         """Append what was accepted to each text, and go on with those that have not ended."""
         drafted = torch.cat([tokens[:, 1:], following], 1)
-        fresh = drafted.scatter(1, good[:, None], following).tolist()
-        going = []
-        for i, kept in enumerate(good.tolist()):
-            if self._extended(self.left[i], fresh[i][: kept + 1]):
-                going.append(i)
-        if len(going) < len(self.left):
-            self.left = [self.left[i] for i in going]
-            rows = torch.tensor(going, dtype=torch.long, device=following.device)
-            following = following[rows]
-            if self.left:
-                self.scheduler.texts = self.scheduler.texts[going]
-                self.split.select(rows)
+        written = drafted.scatter(1, accepted[:, None], following).tolist()
+        rows = []
+        for row, number in enumerate(accepted.tolist()):
+            text = self.unfinished[row]
+            if self._append_until_end(text, written[row][: number + 1]):
+                rows.append(row)
+        if len(rows) < len(self.unfinished):
+            self.unfinished = [self.unfinished[row] for row in rows]
+            index = torch.tensor(rows, dtype=torch.long, device=following.device)
+            following = following[index]
+            if self.unfinished:
+                self.scheduler.progress = self.scheduler.progress[rows]
+                self.split.select(index)
         return following
 
-    def _extended(self, row: int, fresh: Sequence[int]) -> bool:
+    def _append_until_end(self, text: int, tokens: Sequence[int]) -> bool:
         """Append tokens to a text up to its end, and return whether it goes on."""
-        text = self.texts[row]
-        for token in fresh:
-            text = torch.cat([text, text.new_tensor([token])])
+        ids = self.texts[text]
+        for token in tokens:
+            ids = torch.cat([ids, ids.new_tensor([token])])
             self.report.tokens += 1
             if self.streamer is not None:
-                self.streamer.put(text[-1:].cpu())
-            self.texts[row] = text
-            if token in self.ends or len(text) >= self.longest:
+                self.streamer.put(ids[-1:].cpu())
+            self.texts[text] = ids
+            if token in self.ends or len(ids) >= self.longest:
                 return False
             for criterion in self.others:
-                if bool(criterion(text[None], None).any()):
+                if bool(criterion(ids[None], None).any()):
                     return False
         return True
 
-    def _processed(self, logits: Tensor, tokens: Tensor) -> Tensor:
+    def _process(self, logits: Tensor, tokens: Tensor) -> Tensor:
         """Return the scores [B, n, V] that the model's logits processors make of the logits after tokens [B, m].
 
         The first token is the last one of each text, and the logits are those after the last n
@@ -327,20 +357,20 @@ class SpeculativeTexts:
         if not self.processors:
             return logits
         processed = torch.empty_like(logits)
-        lengths = [len(self.texts[row]) for row in self.left]
+        lengths = [len(self.texts[text]) for text in self.unfinished]
         for length in {*lengths}:
-            rows = [i for i, each in enumerate(lengths) if each == length]
-            places = [self.left[i] for i in rows]
-            texts = torch.stack([self.texts[place] for place in places])
-            for at in range(-logits.shape[1], 0):
-                drafts = tokens[rows, 1 : tokens.shape[1] + at + 1]
-                # a processor sees the whole batch, as some keep what is theirs by row; other rows
-                # are as good as any
+            rows = [row for row, each in enumerate(lengths) if each == length]
+            texts = [self.unfinished[row] for row in rows]
+            written = torch.stack([self.texts[text] for text in texts])
+            for position in range(-logits.shape[1], 0):
+                drafts = tokens[rows, 1 : tokens.shape[1] + position + 1]
+                # some processors keep state by row, so each call has the whole batch; the rows of other
+                # texts stay zeros, as their scores are not read
                 ids = tokens.new_zeros(len(self.texts), length + drafts.shape[1])
-                ids[places] = torch.cat([texts, drafts], 1)
+                ids[texts] = torch.cat([written, drafts], 1)
                 scores = logits.new_zeros(len(self.texts), logits.shape[2])
-                scores[places] = logits[rows, at]
-                processed[rows, at] = self.processors(ids, scores)[places]
+                scores[texts] = logits[rows, position]
+                processed[rows, position] = self.processors(ids, scores)[texts]
         return processed
 
 

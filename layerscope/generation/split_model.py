@@ -28,7 +28,7 @@ from layerscope.models.stack import choose, find_stacks
 
 CACHES = ("past_key_values", "cache")
 """What a forward calls its cache: in transformers before 5.24, and since."""
-SURVEY = 32
+SURVEY_TOKENS = 32
 """Last tokens of the prompts, of all texts together, at which layers are compared."""
 
 
@@ -54,9 +54,9 @@ class SplitModel:
         self.last = self.depth
         self.head = True
         self.entering = self.state = torch.empty(0)
-        self.keep: Collection[int] = ()
-        self.kept: dict[int, list[Tensor]] = {}
-        """States of the layers in `keep` at the last tokens of each forward."""
+        self.recorded_layers: Collection[int] = ()
+        self.recorded_states: dict[int, list[Tensor]] = {}
+        """States of these layers at the last tokens of each forward."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -108,12 +108,12 @@ class SplitModel:
             if is_out_of_memory(error):
                 raise
             return False
-        near = 0.1
+        tolerance = 0.1
         if dtype_of(self.module) == "float32":
-            near = 1e-3
-        wanted = torch.cat(plain)
-        apart = (after_drafts - wanted).norm(dim=-1)
-        return not bool((apart > near * wanted.norm(dim=-1)).any())
+            tolerance = 1e-3
+        expected = torch.cat(plain)
+        difference = (after_drafts - expected).norm(dim=-1)
+        return not bool((difference > tolerance * expected.norm(dim=-1)).any())
 
     def start(self, mask: Tensor) -> None:
         """Forget what was read, for prompts that are real where `mask` [B, T] is."""
@@ -288,9 +288,9 @@ class SplitModel:
             output = forward(*args, **kwargs)
             layer = index + 1
             hidden = hidden_of(output)
-            if layer in self.keep and hidden is not None:
-                last = hidden[:, -SURVEY:].clone()
-                self.kept.setdefault(layer, []).append(last)
+            if layer in self.recorded_layers and hidden is not None:
+                last = hidden[:, -SURVEY_TOKENS:].clone()
+                self.recorded_states.setdefault(layer, []).append(last)
             if layer == self.last and hidden is not None:
                 self.state = hidden
                 if not self.head:

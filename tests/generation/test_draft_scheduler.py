@@ -11,7 +11,8 @@ from models import zoo
 from layerscope.generation import draft_scheduler
 from layerscope.generation.draft_scheduler import (
     PRICE,
-    SURVEYS,
+    PROGRESS,
+    SURVEY_SHARE,
     DraftScheduler,
     RoundCosts,
 )
@@ -40,7 +41,7 @@ def test_another_layer_drafts_as_acceptance_moves():
     ]
     rng = np.random.default_rng(0)
     # comparing layers takes a share of what is left to write
-    scheduler.texts[:, 0] = 1000
+    scheduler.progress["left"] = 1000
     for shares in (right[0], right[1], right[0]):
         for _ in range(150):
             layer, tokens = scheduler.next()
@@ -60,11 +61,11 @@ def test_a_batch_waits_for_the_slowest_of_its_texts():
     """Half of the texts never agree: the mean gains, the rounds do not."""
     scheduler = paced([7])
     scheduler.observe(7, [True, False] * 200)
-    scheduler.texts = np.array([[50, 10, 20]] * 4, dtype=float)
+    scheduler.progress = np.array([(50, 10, 20)] * 4, PROGRESS)
     together = scheduler.speedup(7, 4)
-    scheduler.texts = np.array([[50, 40, 40], [50, 0, 40]] * 2, dtype=float)
+    scheduler.progress = np.array([(50, 40, 40), (50, 0, 40)] * 2, PROGRESS)
     apart = scheduler.speedup(7, 4)
-    scheduler.texts = np.array([[50, 40, 40], [5, 0, 40]] * 2, dtype=float)
+    scheduler.progress = np.array([(50, 40, 40), (5, 0, 40)] * 2, PROGRESS)
     assert apart < 0.65 * together < together < scheduler.speedup(7, 4)
 
 
@@ -112,11 +113,11 @@ def test_layers_are_compared_where_the_text_is_kept(monkeypatch, sample):
 def test_a_trial_now_and_then_where_drafts_do_not_pay(tokens, trial):
     scheduler = pace_of(tokens)
     scheduler.observe(6, [False] * 500)
-    scheduler.texts[:, 0] = 500
+    scheduler.progress["left"] = 500
     assert [scheduler.next()[1] - 1 for _ in range(98)] == [0] * 32 + [trial] + [
         0
     ] * 64 + [trial]
-    scheduler.texts[:, 0] = 20  # too few to win back what a trial costs
+    scheduler.progress["left"] = 20  # too few to win back what a trial costs
     assert {scheduler.next()[1] for _ in range(300)} == {1}
 
 
@@ -137,7 +138,7 @@ def test_plain_decoding_is_timed_again_while_drafts_pay():
 def test_comparing_layers_takes_a_small_share_of_the_time():
     scheduler = DraftScheduler(24, None, None, always=False)
     scheduler.costs.add("late", 24, 1, 0.02)
-    scheduler.texts[:, 0] = 64
+    scheduler.progress["left"] = 64
     assert scheduler.compared()
     scheduler.surveyed = 0.03 * 64 * 0.02
     assert not scheduler.compared()
@@ -169,7 +170,7 @@ def price_of(monkeypatch, depth, head, length, prompt):
     scheduler = DraftScheduler(depth, None, None, always=False, head=head)
     scheduler.length = length - 1
     compared = len(scheduler.layers) + 1
-    states = SURVEYS * 8 * length * (1 + depth / head)
+    states = SURVEY_SHARE * 8 * length * (1 + depth / head)
     each = int(np.clip(states / compared, 1, 32))
     spent += max(1, compared * each / 8) * head
     scheduler.surveyed += spent
@@ -178,7 +179,7 @@ def price_of(monkeypatch, depth, head, length, prompt):
             layer, [True] * round(prompt * each) + [False] * round((1 - prompt) * each)
         )
     for written in range(1, length):
-        scheduler.texts = np.array([[length - written, 0.0, 0.0]])
+        scheduler.progress = np.array([(length - written, 0, 0)], PROGRESS)
         layer, tokens = scheduler.next()
         parts = [("late", depth, 1)]
         if tokens > 1:
