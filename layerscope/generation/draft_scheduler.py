@@ -165,7 +165,7 @@ class DraftScheduler:
         left = self.progress["left"]
         accepted = self.progress["accepted"]
         seen = self.progress["seen"]
-        # a text's rate is the layer's, and how far the text's own draft tokens depart from the mean
+        # a text has the layer's rate, moved by how far it departs from the mean of all texts
         mean_rate = accepted.sum() / max(1.0, seen.sum())
         departure = (accepted - mean_rate * seen) / (seen + 2 * PRIOR)
         rates = np.clip(self.acceptance(layer) + departure, 0.0, 0.999)

@@ -16,7 +16,7 @@ from layerscope.metrics import cosine_to, effective_depth, saturation_layer
 from layerscope.metrics.neural_collapse import ClassSums
 from layerscope.models import LayeredModel
 from layerscope.training.exit_loss import ExitLoss, Head
-from layerscope.training.loss import CHUNK, IGNORED, check_classes, wide
+from layerscope.training.loss import CHUNK, IGNORED, at_least_float32, check_classes
 from layerscope.training.some_rows import SomeRows
 
 Row = dict[str, Any]
@@ -71,14 +71,14 @@ class LayerScores:
         if self.shift:
             labels = labels[..., 1:]
         counts = labels != IGNORED
-        truth = labels[counts]
-        if not len(truth):
+        labels = labels[counts]
+        if not len(labels):
             return
         last = self._rows(read(self.depth - 1), counts)
         if self.some is None:
             bytes_of_row = 4 * self.depth * last.shape[-1]
             self.some = SomeRows(COSINE_BYTES // bytes_of_row)
-        chosen = self.some.choose(len(truth)).to(last.device)
+        chosen = self.some.choose(len(labels)).to(last.device)
         states = []
         tops = []
         losses = []
@@ -86,26 +86,26 @@ class LayerScores:
             rows = last
             if index < self.depth - 1:
                 rows = self._rows(read(index), counts)
-            top, loss = _judged(rows, head, truth)
+            top, loss = _predicted(rows, head, labels)
             if self.classes:
                 finite = torch.isfinite(loss)
-                self.classes[index].update(rows[finite], truth[finite])
+                self.classes[index].update(rows[finite], labels[finite])
             tops.append(top)
             losses.append(loss)
-            states.append(wide(rows[chosen]))
+            states.append(at_least_float32(rows[chosen]))
         finite = torch.isfinite(torch.stack(losses)).all(0)
         self.some.add(torch.stack(states, 1)[finite[chosen]])
-        of_finite = torch.stack(losses)[:, finite]
-        self._add(torch.stack(tops)[:, finite], of_finite, truth[finite])
-        self.total += len(truth)
+        finite_losses = torch.stack(losses)[:, finite]
+        self._add(torch.stack(tops)[:, finite], finite_losses, labels[finite])
+        self.total += len(labels)
         self.skipped += int((~finite).sum())
 
-    def _add(self, tops: Tensor, losses: Tensor, truth: Tensor) -> None:
-        """Add predictions and negative log-likelihoods `[L, n]` of rows whose labels are `truth`."""
+    def _add(self, tops: Tensor, losses: Tensor, labels: Tensor) -> None:
+        """Add predictions and negative log-likelihoods `[L, n]` of rows that have these `labels`."""
         settled = saturation_layer(tops.T)
         layers = torch.arange(1, self.depth + 1, device=tops.device)[:, None]
         values = (
-            tops == truth,
+            tops == labels,
             (-losses).exp(),
             losses,
             tops == tops[-1],
@@ -290,16 +290,16 @@ def depth_variant(relative_to: str) -> str:
     return f"relative_to={relative_to},epsilon={EPSILON:g}"
 
 
-def _judged(rows: Tensor, head: Head, truth: Tensor) -> tuple[Tensor, Tensor]:
+def _predicted(rows: Tensor, head: Head, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return top prediction and negative log-likelihood of each row, logits in chunks."""
     classes = head(rows[:1]).shape[-1]
-    check_classes(truth, classes)
+    check_classes(labels, classes)
     tops = []
     losses = []
     size = max(1, CHUNK // classes)
     for start in range(0, len(rows), size):
         chunk = slice(start, start + size)
-        logits = wide(head(rows[chunk]))
+        logits = at_least_float32(head(rows[chunk]))
         tops.append(logits.argmax(-1))
-        losses.append(cross_entropy(logits, truth[chunk], reduction="none"))
+        losses.append(cross_entropy(logits, labels[chunk], reduction="none"))
     return torch.cat(tops), torch.cat(losses)

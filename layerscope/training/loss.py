@@ -1,4 +1,9 @@
-"""Cross-entropy of many exits through one shared classifier, in memory that grows with neither exits nor classes."""
+"""Cross-entropy of many exits through one shared classifier, in memory that grows with neither exits nor classes.
+
+The logits of all exits and tokens never exist at once. A chunk of rows gets its logits, its loss and
+at once the gradient of that, softmax − one-hot, which is taken back through the head to the rows;
+then the logits are dropped. Backward only scales the gradients that were stored.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +21,7 @@ ExitWeights = str | Sequence[float]
 """The weights of exits: "linear", "uniform", or one number for each."""
 IGNORED = -100
 CHUNK = 3 << 20
-"""Logits of one chunk at most, or a third of the numbers of a head that is larger than that."""
+"""At most this many logits in a chunk, or a third of the head's own size where that is more."""
 
 
 def aligned_loss(
@@ -60,20 +65,22 @@ def aligned_loss(
         1.0986
 
     """
-    rows, truth, shares = counted(
+    states, labels, weights = labelled_states(
         states, labels, layers, weights, shift=shift, items=items
     )
     if isinstance(head, nn.Linear):
-        check_classes(truth, head.out_features)
-        total: Any = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
+        check_classes(labels, head.out_features)
+        total: Any = chunked_cross_entropy(
+            states, head.weight, head.bias, labels, weights
+        )
     else:
         total = 0.0
-        for row, share in zip(rows, shares, strict=True):
-            logits = logits_of(row, head, truth)
-            total = total + share * nn.functional.cross_entropy(
-                logits, truth, reduction="sum"
+        for rows, weight in zip(states, weights, strict=True):
+            logits = logits_of(rows, head, labels)
+            total = total + weight * nn.functional.cross_entropy(
+                logits, labels, reduction="sum"
             )
-    return torch.as_tensor(total) / (len(truth) if items is None else items)
+    return torch.as_tensor(total) / (len(labels) if items is None else items)
 
 
 def exit_weights(
@@ -103,21 +110,23 @@ def exit_weights(
         raise LayerscopeError(
             f"exits {exits}: give increasing layers from 1 to {last or 'L'}, at least one"
         )
-    plain = plain_weights(exits, weights)
-    total = math.fsum(plain)
-    if len(plain) != len(exits):
+    unnormalised = unnormalised_weights(exits, weights)
+    total = math.fsum(unnormalised)
+    if len(unnormalised) != len(exits):
         raise LayerscopeError(
-            f"weights are {len(plain)} numbers for {len(exits)} exits: give one for each exit"
+            f"weights are {len(unnormalised)} numbers for {len(exits)} exits: give one for each exit"
         )
-    odd = [weight for weight in plain if not math.isfinite(weight) or weight < 0]
-    if odd or total <= 0:
+    wrong = [
+        weight for weight in unnormalised if not math.isfinite(weight) or weight < 0
+    ]
+    if wrong or total <= 0:
         raise LayerscopeError(
-            f"weights {plain} for {len(exits)} exits: give each at least 0, and not all 0"
+            f"weights {unnormalised} for {len(exits)} exits: give each at least 0, and not all 0"
         )
-    return tuple(weight / total for weight in plain)
+    return tuple(weight / total for weight in unnormalised)
 
 
-def plain_weights(layers: Sequence[int], weights: ExitWeights) -> list[float]:
+def unnormalised_weights(layers: Sequence[int], weights: ExitWeights) -> list[float]:
     """Return the weights of exits at these depths before they are made to sum to 1."""
     if not isinstance(weights, str):
         return [float(weight) for weight in weights]
@@ -125,7 +134,7 @@ def plain_weights(layers: Sequence[int], weights: ExitWeights) -> list[float]:
     return [float(layer) if weights == "linear" else 1.0 for layer in layers]
 
 
-def counted(
+def labelled_states(
     states: ExitStates,
     labels: Tensor,
     layers: Sequence[int] | None,
@@ -136,6 +145,28 @@ def counted(
 ) -> tuple[list[Tensor], Tensor, tuple[float, ...]]:
     """Return the states `[N, D]` of each exit whose labels count, these labels `[N]`, and the weight of each exit."""
     exits = list(states)
+    _check_exits(exits, labels)
+    if shift:
+        exits = [state[..., :-1, :] for state in exits]
+        labels = labels[..., 1:]
+    counts = labels != IGNORED
+    labels = labels[counts].long()
+    if not len(labels) and not items:
+        raise LayerscopeError(
+            "every label of this batch is ignored: leave such batches out"
+        )
+    if layers is None:
+        layers = range(1, len(exits) + 1)
+    if len(layers) != len(exits):
+        raise LayerscopeError(
+            f"{len(exits)} exits and {len(layers)} layers: name the depth of each exit"
+        )
+    weights = exit_weights(layers, weights=weights)
+    return [state[counts] for state in exits], labels, weights
+
+
+def _check_exits(exits: Sequence[Tensor], labels: Tensor) -> None:
+    """Raise where exits differ in shape, or where labels are no class for each of their states."""
     last = tuple(exits[-1].shape)
     for number, state in enumerate(exits):
         if tuple(state.shape) != last:
@@ -151,44 +182,27 @@ def counted(
         raise LayerscopeError(
             f"states {last} and labels {tuple(labels.shape)}: give one label for each state"
         )
-    if shift:
-        exits = [state[..., :-1, :] for state in exits]
-        labels = labels[..., 1:]
-    counts = labels != IGNORED
-    truth = labels[counts].long()
-    if not len(truth) and not items:
-        raise LayerscopeError(
-            "every label of this batch is ignored: leave such batches out"
-        )
-    if layers is None:
-        layers = range(1, len(exits) + 1)
-    if len(layers) != len(exits):
-        raise LayerscopeError(
-            f"{len(exits)} exits and {len(layers)} layers: name the depth of each exit"
-        )
-    shares = exit_weights(layers, weights=weights)
-    return [state[counts] for state in exits], truth, shares
 
 
-def logits_of(rows: Tensor, head: Callable[[Tensor], Tensor], truth: Tensor) -> Tensor:
+def logits_of(rows: Tensor, head: Callable[[Tensor], Tensor], labels: Tensor) -> Tensor:
     """Return the logits `[N, K]` of one exit, in float32 at least; raises for labels that are none of its classes."""
     logits = head(rows)
-    if logits.ndim != 2 or len(logits) != len(truth):
+    if logits.ndim != 2 or len(logits) != len(labels):
         raise LayerscopeError(
             f"the head turns {tuple(rows.shape)} into {tuple(logits.shape)}: it must give one row for each"
         )
-    check_classes(truth, logits.shape[-1])
-    return wide(logits)
+    check_classes(labels, logits.shape[-1])
+    return at_least_float32(logits)
 
 
-def wide(values: Tensor) -> Tensor:
+def at_least_float32(values: Tensor) -> Tensor:
     """Return values in float32 at least."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def check_classes(truth: Tensor, classes: int) -> None:
+def check_classes(labels: Tensor, classes: int) -> None:
     """Raise `LayerscopeError` where a label is none of the head's classes."""
-    wrong = truth[(truth < 0) | (truth >= classes)]
+    wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         raise LayerscopeError(
             f"label {wrong[0]} is outside the head's {classes} classes, 0 to {classes - 1}"
@@ -196,27 +210,27 @@ def check_classes(truth: Tensor, classes: int) -> None:
 
 
 def chunked_cross_entropy(
-    rows: Sequence[Tensor],
-    weight: Tensor,
-    bias: Tensor | None,
+    states: Sequence[Tensor],
+    head_weight: Tensor,
+    head_bias: Tensor | None,
     labels: Tensor,
-    shares: Sequence[float],
+    weights: Sequence[float],
 ) -> Tensor:
-    """Return Σ_e share_e Σ_n CE(rows_e[n] Wᵀ + b, labels[n]), a scalar, chunk by chunk, gradients made in the forward.
+    """Return Σ_e weight_e Σ_n CE(states_e[n] Wᵀ + b, labels[n]), chunk by chunk, gradients made in the forward.
 
     Exponentials and sums run in float32 at least; products in the dtype of the states, or that of
     autocast. Of four exits x 512 tokens x 16,000 classes (D = 128, one core) this took 0.60 s and
     85 MiB, torch 2.13's chunked `linear_cross_entropy`, called for each exit, 2.5 s and 133 MiB.
     """
-    device = rows[0].device.type
+    device = states[0].device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-        rows = [row.to(dtype) for row in rows]
-        weight = weight.to(dtype)
-        if bias is not None:
-            bias = bias.to(dtype)
+        states = [rows.to(dtype) for rows in states]
+        head_weight = head_weight.to(dtype)
+        if head_bias is not None:
+            head_bias = head_bias.to(dtype)
     apply: Callable[..., Tensor] = _Chunked.apply  # torch has no types for it
-    return apply(labels, tuple(shares), weight, bias, *rows)
+    return apply(labels, tuple(weights), head_weight, head_bias, *states)
 
 
 class _Chunked(torch.autograd.Function):
@@ -224,60 +238,65 @@ class _Chunked(torch.autograd.Function):
     def forward(
         ctx: Any,
         labels: Tensor,
-        shares: tuple[float, ...],
-        weight: Tensor,
-        bias: Tensor | None,
-        *rows: Tensor,
+        weights: tuple[float, ...],
+        head_weight: Tensor,
+        head_bias: Tensor | None,
+        *states: Tensor,
     ) -> Tensor:
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        needs = ctx.needs_input_grad
-        total = torch.zeros((), dtype=dtype, device=weight.device)
-        of_rows = [torch.empty_like(row) for row in rows]
-        of_bias = torch.zeros(len(weight), dtype=dtype, device=weight.device)
-        of_weight = None
-        if needs[2]:
-            of_weight = torch.zeros_like(weight, dtype=dtype)
+        dtype = torch.promote_types(head_weight.dtype, torch.float32)
+        device = head_weight.device
+        total = torch.zeros((), dtype=dtype, device=device)
+        grad_states = [torch.empty_like(rows) for rows in states]
+        grad_bias = torch.zeros(len(head_weight), dtype=dtype, device=device)
+        grad_weight = None
+        needs_grad = ctx.needs_input_grad
+        if needs_grad[2]:
+            grad_weight = torch.zeros_like(head_weight, dtype=dtype)
         # each chunk passes over the whole gradient of a head, so a large head takes rows in
         # proportion to its width
-        size = max(1, CHUNK // len(weight), weight.shape[1] // 3)
-        with torch.autocast(weight.device.type, enabled=False):
-            for row, share, of_row in zip(rows, shares, of_rows, strict=True):
-                for start in range(0, len(row), size):
-                    chunk = slice(start, start + size)
-                    part = row[chunk]
-                    truth = labels[chunk, None]
-                    logits = nn.functional.linear(part, weight, bias)
+        size = max(1, CHUNK // len(head_weight), head_weight.shape[1] // 3)
+        with torch.autocast(device.type, enabled=False):
+            for exit_states, exit_grad, weight in zip(
+                states, grad_states, weights, strict=True
+            ):
+                columns = exit_states, labels[:, None], exit_grad
+                chunks = (torch.split(column, size) for column in columns)
+                for rows, targets, grad_rows in zip(*chunks, strict=True):
+                    # the loss of a chunk
+                    logits = nn.functional.linear(rows, head_weight, head_bias)
                     log_p = torch.log_softmax(logits, -1, dtype=dtype)
-                    total -= share * log_p.gather(1, truth).sum()
-                    if not any(needs):
+                    total -= weight * log_p.gather(1, targets).sum()
+                    if not any(needs_grad):
                         continue
-                    # d CE / d logits = softmax - onehot, instead of the log-probabilities
-                    slope = log_p.exp_().scatter_add_(
-                        1, truth, log_p.new_full(truth.shape, -1.0)
-                    )
-                    of_bias.add_(slope.sum(0), alpha=share)
-                    slope = slope.to(weight.dtype)
-                    torch.mul(slope @ weight, share, out=of_row[chunk])
-                    if of_weight is not None:
-                        _add_product(of_weight, slope.T, part, share)
-        if of_weight is not None:
-            of_weight = of_weight.to(weight.dtype)
-        ctx.save_for_backward(of_weight, None if bias is None else of_bias, *of_rows)
+                    # its gradient, softmax − one-hot, in place of the log-probabilities
+                    minus_one = log_p.new_full(targets.shape, -1.0)
+                    grad_logits = log_p.exp_().scatter_add_(1, targets, minus_one)
+                    # and that of what made the logits
+                    grad_bias.add_(grad_logits.sum(0), alpha=weight)
+                    grad_logits = grad_logits.to(head_weight.dtype)
+                    torch.mul(grad_logits @ head_weight, weight, out=grad_rows)
+                    if grad_weight is not None:
+                        _add_product(grad_weight, grad_logits.T, rows, weight)
+        if grad_weight is not None:
+            grad_weight = grad_weight.to(head_weight.dtype)
+        ctx.save_for_backward(
+            grad_weight, None if head_bias is None else grad_bias, *grad_states
+        )
         return total
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> Any:
-        (slope,) = slopes
+    def backward(ctx: Any, *grad_losses: Tensor) -> Any:
+        (grad_loss,) = grad_losses
         scaled = [
-            None if gradient is None else gradient * slope.to(gradient.dtype)
+            None if gradient is None else gradient * grad_loss.to(gradient.dtype)
             for gradient in ctx.saved_tensors
         ]
         return None, None, *scaled
 
 
-def _add_product(total: Tensor, one: Tensor, two: Tensor, share: float) -> None:
-    """Add share · one · two to a total, which may have another dtype."""
-    if total.dtype == two.dtype:
-        total.addmm_(one, two, alpha=share)
+def _add_product(total: Tensor, left: Tensor, right: Tensor, weight: float) -> None:
+    """Add weight · left · right to a total, which may have another dtype."""
+    if total.dtype == right.dtype:
+        total.addmm_(left, right, alpha=weight)
     else:
-        total.add_(one @ two, alpha=share)
+        total.add_(left @ right, alpha=weight)

@@ -12,10 +12,10 @@ from layerscope.training.loss import (
     ExitStates,
     ExitWeights,
     aligned_loss,
-    counted,
+    at_least_float32,
+    labelled_states,
     logits_of,
-    plain_weights,
-    wide,
+    unnormalised_weights,
 )
 from layerscope.training.options import Name, Schedule
 
@@ -71,7 +71,8 @@ class Objective:
 
         `heads` are those of all exits but the last, for the objective "classifiers".
         """
-        options |= {"weights": plain_weights(layers, self.weights), "layers": layers}
+        weights = unnormalised_weights(layers, self.weights)
+        options |= {"weights": weights, "layers": layers}
         if self.name == "aligned" and not self.distillation:
             return aligned_loss(states, labels, head, **options)
         if self.name in ("aligned", "classifiers"):
@@ -97,12 +98,12 @@ def linear_cka(one: Tensor, two: Tensor) -> Tensor:
     """
     a = one - one.mean(0)
     b = two - two.mean(0)
-    cross = (a.T @ b).square().sum()
-    of_a = (a.T @ a).square().sum()
-    of_b = (b.T @ b).square().sum()
+    hsic_ab = (a.T @ b).square().sum()
+    hsic_aa = (a.T @ a).square().sum()
+    hsic_bb = (b.T @ b).square().sum()
     # clamped under the root, whose slope at 0 is infinite: one row alone is no variance
     tiny = torch.finfo(one.dtype).tiny
-    return cross / (of_a * of_b).clamp_min(tiny).sqrt()
+    return hsic_ab / (hsic_aa * hsic_bb).clamp_min(tiny).sqrt()
 
 
 def similarity_loss(
@@ -121,19 +122,22 @@ def similarity_loss(
     `aligned_loss`.
     Source: Tracing Representation Progression, appendix B.3.
     """
-    rows, truth, shares = counted(states, labels, layers, weights, **counting)
+    states, labels, weights = labelled_states(
+        states, labels, layers, weights, **counting
+    )
     items = counting.get("items")
-    loss = aligned_loss(rows[-1:], truth, head, items=items)
-    if len(rows) == 1 or not len(truth):
+    loss = aligned_loss(states[-1:], labels, head, items=items)
+    if len(states) == 1 or not len(labels):
         return loss
-    dtype = wide(rows[-1]).dtype
-    distance = torch.zeros((), dtype=dtype, device=rows[-1].device)
+    dtype = at_least_float32(states[-1]).dtype
+    device = states[-1].device
+    distance = torch.zeros((), dtype=dtype, device=device)
     # sums of squares overflow in half precision
-    with torch.autocast(rows[0].device.type, enabled=False):
-        *others, last = map(wide, rows)
-        for share, row in zip(shares, others, strict=False):
-            distance = distance + share * (1 - similarity(row, last))
-    share_of_items = 1.0 if items is None else len(truth) / items
+    with torch.autocast(device.type, enabled=False):
+        *others, last = map(at_least_float32, states)
+        for weight, other in zip(weights, others, strict=False):
+            distance = distance + weight * (1 - similarity(other, last))
+    share_of_items = 1.0 if items is None else len(labels) / items
     return loss + beta * share_of_items * distance
 
 
@@ -151,23 +155,26 @@ def classifiers_loss(
     With `distillation` δ each exit but the last adds λ_ℓ δ KL(p_L ‖ p_ℓ), the last exit's
     probabilities held fixed (Hinton et al. 2015). Further arguments are those of `aligned_loss`.
     """
-    rows, truth, shares = counted(states, labels, layers, weights, **counting)
+    states, labels, weights = labelled_states(
+        states, labels, layers, weights, **counting
+    )
     items = counting.get("items")
-    if len(heads) != len(rows):
+    if len(heads) != len(states):
         raise LayerscopeError(
-            f"{len(rows)} exits and {len(heads)} heads: give one for each"
+            f"{len(states)} exits and {len(heads)} heads: give one for each"
         )
     logits = [
-        logits_of(row, head, truth) for head, row in zip(heads, rows, strict=True)
+        logits_of(rows, head, labels) for head, rows in zip(heads, states, strict=True)
     ]
     teacher = logits[-1].detach().log_softmax(-1)
     total = logits[-1].new_zeros(())
-    for share, one in zip(shares, logits, strict=True):
-        total = total + share * nn.functional.cross_entropy(one, truth, reduction="sum")
-        if distillation and one is not logits[-1]:
-            student = one.log_softmax(-1)
-            apart = nn.functional.kl_div(
+    for weight, exit_logits in zip(weights, logits, strict=True):
+        loss = nn.functional.cross_entropy(exit_logits, labels, reduction="sum")
+        total = total + weight * loss
+        if distillation and exit_logits is not logits[-1]:
+            student = exit_logits.log_softmax(-1)
+            divergence = nn.functional.kl_div(
                 student, teacher, reduction="sum", log_target=True
             )
-            total = total + share * distillation * apart
-    return total / (len(truth) if items is None else items)
+            total = total + weight * distillation * divergence
+    return total / (len(labels) if items is None else items)
