@@ -1,4 +1,9 @@
-"""The work of `exits`: which layers to leave at, from which threshold on, what that gains, and if it pays."""
+"""The work of `exits`: which layers to leave at, from which threshold on, what that gains, and if it pays.
+
+The samples are read, and what every layer says of them is recorded in one pass. On some of them
+exits are chosen, on the others the threshold is certified. Then exits race the plain model and the
+truncated ones, it is judged whether they pay, and the report is saved, with the model where they do.
+"""
 
 import math
 from collections.abc import Sequence
@@ -91,7 +96,6 @@ def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
 def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
     """Choose exits and threshold on the data, certify them, and measure what they gain."""
     goal = options.goal
-    threshold = options.threshold
     samples = read_validation(
         model,
         options.data,
@@ -106,42 +110,55 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
     batch_size = 1
     if samples.together:
         batch_size = options.batch_size or BATCH
+    # design: choose exits; tested: certify the threshold, on samples that the choice never saw
     design = np.arange(0)
     tested = np.arange(len(samples))
-    if threshold is None:  # too few samples are refused before the long pass
+    if options.threshold is None:  # too few samples are refused before the long pass
         if options.exits is None:
             design, tested = split(len(samples), goal, options.seed)
         check_enough(len(tested), goal)
     with reporter.bar("every layer", len(samples), "samples") as advance:
         recorded = record_all(model, samples, batch_size, advance, team.each)
 
-    def measured() -> ExitReport:
+    def race() -> ExitReport:
         exits = model.exits
         if len(design):
             costs = measure_costs(model, samples, batch_size, reporter)
             chosen_on = recorded.take(design)
             exits = chosen_exits(chosen_on, costs, batch_size, len(tested), goal)
-        if threshold is None:
-            calibration = calibrate_recorded(
-                recorded.take(tested),
-                exits,
-                goal,
-                fingerprint=model.fingerprint(),
-                dtype=dtype_of(model.model),
-            )
-            model.use(calibration)
-        else:
-            model.leave(exits, threshold)
-        report = _report(model, samples, recorded, batch_size, reporter)
-        pays, verdict = judged(report.measured, report.error, options.min_speedup)
-        if not pays:
-            verdict = f"{verdict}; use the plain model"
-        report = replace(report, design=len(design), pays=pays, verdict=verdict)
+        _set_exits(model, exits, recorded.take(tested), options)
+        report = _report(
+            model,
+            samples,
+            recorded,
+            batch_size,
+            reporter,
+            design=len(design),
+            min_speedup=options.min_speedup,
+        )
         if options.out is None:
             return report
         return _saved(report, model, options.out)
 
-    return team.lead(measured)
+    # one process measures and the others idle, for clean timings
+    return team.lead(race)
+
+
+def _set_exits(
+    model: ExitModel, exits: Exits, tested: Recorded, options: ExitsOptions
+) -> None:
+    """Let samples leave at the threshold of the options, or at the one that is certified on those `tested`."""
+    if options.threshold is not None:
+        model.leave(exits, options.threshold)
+        return
+    calibration = calibrate_recorded(
+        tested,
+        exits,
+        options.goal,
+        fingerprint=model.fingerprint(),
+        dtype=dtype_of(model.model),
+    )
+    model.use(calibration)
 
 
 def _report(
@@ -150,8 +167,11 @@ def _report(
     recorded: Recorded,
     batch_size: int,
     reporter: Reporter,
+    *,
+    design: int,
+    min_speedup: float,
 ) -> ExitReport:
-    """Race the exits, the plain model and the truncated ones, and return the report, not yet judged."""
+    """Race the exits, the plain model and the truncated ones, and return the report with its verdict."""
     exits = model.exits
     threshold = model.threshold
     raced_exits = exits
@@ -163,6 +183,11 @@ def _report(
     raced = race_exits(model, samples, plan, raced_exits, thresholds, reporter)
     curve = curve_table(recorded, raced_exits, thresholds, threshold, raced)
     chosen = curve[curve["chosen"]].iloc[0]
+    measured = float(chosen["measured"])
+    error = float(chosen["error"])
+    pays, verdict = judged(measured, error, min_speedup)
+    if not pays:
+        verdict = f"{verdict}; use the plain model"
     leaving = recorded.leaves(exits, threshold)
     return ExitReport(
         model=model.layered.name,
@@ -172,23 +197,23 @@ def _report(
         threshold=threshold,
         batch_size=batch_size,
         samples=len(samples),
-        design=0,
+        design=design,
         data=samples.name,
         machine=machine(model.device),
         goal=str(model.calibration or STATED),
         calibration=jsonable(model.calibration),
-        pays=False,
-        verdict="",
-        measured=float(chosen["measured"]),
-        error=float(chosen["error"]),
+        pays=pays,
+        verdict=verdict,
+        measured=measured,
+        error=error,
         accuracy=recorded.accuracy(leaving),
         plain_accuracy=recorded.accuracy(recorded.whole),
         disagreement=float(recorded.disagrees(leaving).mean()),
         plain_milliseconds=raced.milliseconds,
         path=None,
         curve=curve,
-        layers=_leaving(recorded, exits, leaving),
-        depths=_truncated(model, recorded, raced),
+        layers=layer_table(recorded, exits, leaving),
+        depths=depth_table(model, recorded, raced),
         notes=(*samples.notes, *raced.notes),
     )
 
@@ -242,14 +267,14 @@ def _quality(recorded: Recorded, leaving: Layers) -> dict[str, float | None]:
     }
 
 
-def _leaving(recorded: Recorded, exits: Exits, leaving: Layers) -> pd.DataFrame:
-    """Return how many leave at each layer."""
-    every = range(1, recorded.depth + 1)
+def layer_table(recorded: Recorded, exits: Exits, leaving: Layers) -> pd.DataFrame:
+    """Return a row for each layer: whether it is an exit, and how many leave there."""
+    layers = range(1, recorded.depth + 1)
     counts = np.bincount(leaving, minlength=recorded.depth + 1)[1:]
     share = counts / len(recorded)
     columns = {
-        "layer": every,
-        "checked": np.isin(every, exits),
+        "layer": layers,
+        "checked": np.isin(layers, exits),
         "leaving": counts,
         "share": share,
         "cumulative": share.cumsum(),
@@ -257,19 +282,20 @@ def _leaving(recorded: Recorded, exits: Exits, leaving: Layers) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _truncated(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFrame:
-    """Return the quality, speed and size of the model truncated at each layer."""
+def depth_table(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFrame:
+    """Return a row for each layer: the quality, speed and size of the model truncated there."""
     blocks = model.layered.stack.blocks
     size = parameters(model.model)
     rows = []
     for layer in range(1, recorded.depth + 1):
-        gone = {*blocks[layer:]} - {*blocks[:layer]}
-        without = nn.ModuleList(map(model.model.get_submodule, gone))
-        unknown = math.nan, math.nan
-        measured, error = raced.speedups.get(("layer", layer), unknown)
+        # a block that runs several times stays while one of its runs does
+        dropped = {*blocks[layer:]} - {*blocks[:layer]}
+        modules = nn.ModuleList(map(model.model.get_submodule, dropped))
+        not_measured = math.nan, math.nan
+        measured, error = raced.speedups.get(("layer", layer), not_measured)
         row: dict[str, Any] = {"layer": layer, "measured": measured, "error": error}
         row |= _quality(recorded, np.full(len(recorded), layer))
-        row["parameters"] = size - parameters(without)
+        row["parameters"] = size - parameters(modules)
         rows.append(row)
     return pd.DataFrame(rows)
 
