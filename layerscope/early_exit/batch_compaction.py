@@ -60,7 +60,9 @@ def run(
     )
     module = model.module
     blocks = map(module.get_submodule, dict.fromkeys(model.stack.blocks))
-    hooks: list[Hooks] = [(block, forward.before, forward.after) for block in blocks]
+    hooks: list[Hooks] = [
+        (block, forward.before_block, forward.after_block) for block in blocks
+    ]
     if not head.steps:
         for name in head.layout.front:
             keep = partial(forward.keep_front, name)
@@ -89,14 +91,18 @@ class _Forward:
     watch: Watch
     left: Left = field(init=False)
     layer: int = 0
+    """How many blocks have run."""
     started: bool = False
+    """Whether the first block has been reached, and `left` is known."""
     reading: bool = False
+    """Whether the head is reading a layer: it may call the blocks again, and the hooks stand aside."""
     lengths: Tensor | None = None
+    """The positions of each row up to its last real one, where the others can be cut from the end."""
     front: dict[str, Any] = field(default_factory=dict)
     """What the modules before the first block gave, by their names."""
     cuts: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Arguments by their ids, with what is left of each."""
-    parts: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
+    departed: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
     """Layer, rows and logits of those who left."""
 
     def keep_front(
@@ -106,7 +112,7 @@ class _Forward:
         if not self.started:
             self.front[name] = output
 
-    def before(self, _: nn.Module, args: Args, kwargs: Kwargs) -> Any:
+    def before_block(self, _: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         """Give a block what is left of its arguments."""
         if self.reading or (self.started and len(self.left) == self.left.total):
             return None
@@ -117,7 +123,8 @@ class _Forward:
         rows = torch.arange(len(state), device=state.device)
         self.left = Left(len(state), width, rows, width)
         self.started = True
-        # of embeddings a decoder's head reads the last position there is, for want of ids
+        # a decoder's head finds padding by the ids; given embeddings it reads the last position,
+        # which then must stay
         if self.head.layout.trims and "inputs_embeds" not in self.inputs.named:
             mask = self.model.mask(self.inputs, state)
             if mask is not None and mask.shape[1] == width:
@@ -125,7 +132,7 @@ class _Forward:
         self._stage("front")
         return None
 
-    def after(self, _: nn.Module, __: Args, ___: Kwargs, output: Any) -> Any:
+    def after_block(self, _: nn.Module, __: Args, ___: Kwargs, output: Any) -> Any:
         """Read the layer where it is an exit, and let rows leave."""
         if self.reading:
             return None
@@ -134,8 +141,8 @@ class _Forward:
         if self.layer == self.model.depth:
             # the model's own code expects the whole batch
             if len(self.left) < self.left.total:
-                every = torch.ones_like(self.left.rows, dtype=torch.bool)
-                self._take(self._read(output), every)
+                leaves = torch.ones_like(self.left.rows, dtype=torch.bool)
+                self._leave(self._read(output), leaves)
                 self._stage("head")
                 raise _Done
             return None
@@ -146,20 +153,22 @@ class _Forward:
         self._stage("check")
         if not bool(leaves.any()):
             return None
-        self._take(logits, leaves.to(logits.device))
+        self._leave(logits, leaves.to(logits.device))
         if not len(self.left):
             raise _Done
-        return self._compacted(output, ~leaves)
+        return self._compact(output, ~leaves)
 
     def outcome(self) -> Outcome:
         """Return what all rows took along, in the order of the batch."""
-        order = torch.cat([rows for _, rows, _ in self.parts]).argsort()
-        layers = [torch.full_like(rows, layer).cpu() for layer, rows, _ in self.parts]
-        logits = torch.cat([logits for _, _, logits in self.parts])
+        order = torch.cat([rows for _, rows, _ in self.departed]).argsort()
+        layers = [
+            torch.full_like(rows, layer).cpu() for layer, rows, _ in self.departed
+        ]
+        logits = torch.cat([logits for _, _, logits in self.departed])
         return Outcome(logits[order], torch.cat(layers)[order.cpu()])
 
     def _stage(self, name: str) -> None:
-        """Tell who watches that a stage has ended."""
+        """Report the end of a stage to `watch`."""
         self.watch(name, len(self.left), self.left.width)
 
     def _read(self, output: Any) -> Tensor:
@@ -171,24 +180,25 @@ class _Forward:
         self.reading = False
         return logits
 
-    def _take(self, logits: Tensor, leaves: Tensor) -> None:
+    def _leave(self, logits: Tensor, leaves: Tensor) -> None:
         """Let rows leave with their logits."""
-        self.parts.append((self.layer, self.left.rows[leaves], logits[leaves]))
+        self.departed.append((self.layer, self.left.rows[leaves], logits[leaves]))
         self.left.rows = self.left.rows[~leaves]
 
-    def _compacted(self, output: Any, stays: Tensor) -> Any:
+    def _compact(self, output: Any, stays: Tensor) -> Any:
         """Return a block's output without the rows that left, and without the positions that only they had."""
         left = self.left
-        kept = stays.nonzero()[:, 0].to(left.rows.device)
-        before = Left(len(stays), left.width, kept, left.width)
+        rows = stays.nonzero()[:, 0].to(left.rows.device)
+        # the output holds the rows that entered the block, not those of the whole batch
+        staying = Left(len(stays), left.width, rows, left.width)
         if self.lengths is not None:
-            before.width = min(left.width, int(self.lengths[left.rows].max()))
+            staying.width = min(left.width, int(self.lengths[left.rows].max()))
 
         def cut(path: Path, tensor: Tensor) -> Tensor:
-            return self.head.layout.cut(path, tensor, before)
+            return self.head.layout.cut(path, tensor, staying)
 
         output = changed(output, cut, ("output", self.layer - 1))
-        left.width = before.width
+        left.width = staying.width
         self.cuts.clear()
         self._stage("leave")
         return output
@@ -200,10 +210,11 @@ class _Forward:
         layout = self.head.layout
         left = self.left
         names = [name for name, value in self.inputs.named.items() if value is tensor]
-        how = partial(layout.cut, path)
-        if names:
-            how = partial(layout.cut_input, names[0])
-        cut = how(tensor, left)
+        cut = (
+            layout.cut_input(names[0], tensor, left)
+            if names
+            else layout.cut(path, tensor, left)
+        )
         if cut is not tensor:
             # kept alive, so that no other tensor gets its id
             self.cuts[id(tensor)] = (tensor, cut)
