@@ -155,12 +155,13 @@ def record_tokens(
                     states.append(tokens[at])
 
             model.run(inputs, keep)
-            start = 0
+            # states are those of layer 1 of all texts, then of layer 2, …
+            sure = []
+            likeliest = []
             for logits in model.lens.token_logits(torch.cat(states), inputs):
-                each = np.arange(start, start + len(logits))
-                of_text, layer = np.array(batch)[each % len(batch)], each // len(batch)
-                scores[of_text, layer] = sureness(logits).numpy()
-                predictions[of_text, layer] = logits.argmax(-1).cpu().numpy()
-                start += len(logits)
+                sure.append(sureness(logits))
+                likeliest.append(logits.argmax(-1).cpu())
+            scores[batch] = torch.cat(sure).view(model.depth, -1).T
+            predictions[batch] = torch.cat(likeliest).view(model.depth, -1).T
             advance(len(batch))
     return Recorded(model.lens.classes, scores, predictions)
