@@ -148,19 +148,18 @@ def find_layout(
         short = _Seen(model, shorter)
     trims = model.padding and model.rank == 3 and two.width != short.width
     for path in two.shapes.keys() & three.shapes.keys():
-        whole = two.shapes[path]
-        more = three.shapes[path]
-        less = short.shapes.get(path, whole)
-        dims = range(len(whole))
-        rows = _rows(whole, more)
-        if rows is None or len(less) != len(whole):
+        shape = two.shapes[path]
+        shorter_shape = short.shapes.get(path, shape)
+        rows = _rows(shape, three.shapes[path])
+        if rows is None or len(shorter_shape) != len(shape):
             raise LayerscopeError(
                 f"{_words(path)} of {name} does not hold one entry a sample: none can leave"
             )
-        longer = [dim for dim in dims if whole[dim] != less[dim]]
+        sizes = [*zip(shape, shorter_shape, strict=True)]
+        changing = [dim for dim, (size, less) in enumerate(sizes) if size != less]
         widths = two.width, short.width
-        positions = [dim for dim in longer if (whole[dim], less[dim]) == widths]
-        trims = trims and path in short.shapes and positions == longer
+        positions = [dim for dim in changing if sizes[dim] == widths]
+        trims = trims and path in short.shapes and positions == changing
         axes[path] = Axes(rows, tuple(positions))
     for layer in range(model.depth):
         state = axes.get(("block", layer, "state"))

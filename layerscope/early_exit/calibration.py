@@ -159,8 +159,8 @@ def errors_along(
     recorded: Recorded, exits: Sequence[int], thresholds: Sequence[float]
 ) -> Floats:
     """Return for each of T descending thresholds how many predictions are not the full model's, [T]."""
-    at = np.asarray([*exits, recorded.depth], dtype=np.int64) - 1
-    wrong = recorded.predictions[:, at] != recorded.full[:, None]
+    columns = np.asarray([*exits, recorded.depth], dtype=np.int64) - 1
+    wrong = recorded.predictions[:, columns] != recorded.full[:, None]
     return along(recorded, exits, thresholds, wrong)
 
 
@@ -238,15 +238,15 @@ def thresholds_shown(
     recorded: Recorded, exits: Sequence[int], chosen: float
 ) -> tuple[float, ...]:
     """Return some thresholds, descending: evenly spaced in the depth that samples reach, with the chosen one."""
-    every = threshold_path(recorded.classes, exits)
-    if not every:
+    path = threshold_path(recorded.classes, exits)
+    if not path:
         return (chosen,)
     shape = (len(recorded), len(exits) + 1)
     layers = np.broadcast_to([*exits, recorded.depth], shape)
-    reached = along(recorded, exits, every, layers)
-    wanted = np.linspace(reached[0], reached[-1], SHOWN)
+    reached = along(recorded, exits, path, layers)
+    depths = np.linspace(reached[0], reached[-1], SHOWN)
     shown = {chosen}
-    for depth in wanted:
+    for depth in depths:
         nearest = np.abs(reached - depth).argmin()
-        shown.add(every[int(nearest)])
+        shown.add(path[int(nearest)])
     return tuple(sorted(shown, reverse=True))

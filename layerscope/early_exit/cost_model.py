@@ -31,11 +31,11 @@ class Costs:
     ) -> float:
         """Return the seconds of samples, in batches as they come, that leave at these layers [N]."""
         batches = np.arange(len(leaving)) // batch_size
-        of_layers = []
+        rows_entering = []
         for layer in range(1, depth + 1):
             enters = batches[leaving >= layer]
-            of_layers.append(np.bincount(enters, minlength=batches[-1] + 1))
-        entering = np.stack(of_layers)
+            rows_entering.append(np.bincount(enters, minlength=batches[-1] + 1))
+        entering = np.stack(rows_entering)
         checked = entering[np.asarray(exits, dtype=np.int64) - 1]
         rows = (0, *self.rows)
         blocks = np.interp(entering, rows, (0.0, *self.block))

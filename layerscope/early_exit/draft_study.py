@@ -91,8 +91,8 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
     module = model.module
     if out is not None:
         STORE.folder(out)
-    some = [math.ceil(share * depth) for share in SHARES]
-    layers = sorted({*(options.exits or some)})
+    spread = [math.ceil(share * depth) for share in SHARES]
+    layers = sorted({*(options.exits or spread)})
     if layers[-1] >= depth > 1:
         raise LayerscopeError(
             f"layer {layers[-1]} of {depth} cannot draft: give `exits` before the last layer"

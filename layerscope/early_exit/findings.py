@@ -43,14 +43,14 @@ def against_truncation(report: "ExitReport") -> list[str]:
     if report.labelled:
         what = "as accurate, within one standard error,"
         error = math.sqrt(quality * (1 - quality) / report.samples)
-    good = rows[rows["quality"] >= quality - error]
-    if good.empty:
+    as_good = rows[rows["quality"] >= quality - error]
+    if as_good.empty:
         best = rows.loc[rows["quality"].idxmax()]
         return [
             f"No truncated model is {what.split(',')[0]}: at best layer {best['layer']:.0f}, with "
             f"{percent(best['quality'])} where exits have {percent(quality)}."
         ]
-    best = good.loc[good["measured"].idxmax()]
+    best = as_good.loc[as_good["measured"].idxmax()]
     ahead = best["measured"] - report.measured
     faster = "faster than exits" if ahead > 0 else "slower than exits"
     if abs(ahead) <= 2 * math.hypot(best["error"], report.error):

@@ -74,10 +74,10 @@ def find_head(model: LayeredModel) -> ClassifierHead:
                 why = f"{type(error).__name__}: {first_line(error, 150)}"
                 continue
             # as far as the precision of the weights can say
-            close = 5e-2 if alone.dtype.itemsize < 4 else 1e-4
+            tolerance = 5e-2 if alone.dtype.itemsize < 4 else 1e-4
             size = alone.float().norm(dim=-1).clamp_min(1e-3)
-            apart = (logits - alone).norm(dim=-1)
-            if bool((apart <= close * size).all()):
+            difference = (logits - alone).norm(dim=-1)
+            if bool((difference <= tolerance * size).all()):
                 return head
     raise LayerscopeError(f"rows cannot leave the batches of {model.name} ({why})")
 
@@ -96,8 +96,8 @@ def _alone(model: LayeredModel, lens: Lens, sample: Any, layer: int) -> Tensor:
 
 def _layout(model: LayeredModel, samples: Sequence[Any]) -> Layout:
     """Return the layout of batches, found with two of three samples, with all, and with the two shorter ones."""
-    some = samples[:2], samples, samples[1:]
-    batches = [_with_positions(model.module, _batch(model, each)) for each in some]
+    subsets = samples[:2], samples, samples[1:]
+    batches = [_with_positions(model.module, _batch(model, each)) for each in subsets]
     try:
         return find_layout(model, *batches)
     except LayerscopeError:

@@ -144,13 +144,15 @@ def record_tokens(
             texts = [beginnings[i] for i in batch]
             inputs = model.encoder.batch_ids(texts).to(model.device)
             assert inputs.mask is not None
-            at = (
+            last_tokens = (
                 torch.arange(len(batch), device=model.device),
                 last_real(inputs.mask) - 1,
             )
             states.clear()
 
-            def keep(layer: int, site: str, tokens: Tensor, at: Any = at) -> None:
+            def keep(
+                layer: int, site: str, tokens: Tensor, at: Any = last_tokens
+            ) -> None:
                 if site == "raw" and layer:
                     states.append(tokens[at])
 

@@ -42,13 +42,17 @@ def fingerprint(classifier: nn.Module, heads: nn.Module) -> str:
     it.
     """
     digest = hashlib.sha256()
-    of_heads = ((f"exit_heads.{name}", tensor) for name, tensor in numbers_of(heads))
-    for name, tensor in sorted((*numbers_of(classifier), *of_heads), key=itemgetter(0)):
+    head_weights = (
+        (f"exit_heads.{name}", tensor) for name, tensor in numbers_of(heads)
+    )
+    for name, tensor in sorted(
+        (*numbers_of(classifier), *head_weights), key=itemgetter(0)
+    ):
         flat = tensor.detach().reshape(-1)
         step = max(1, math.ceil(len(flat) / SAMPLED))
-        some = flat[::step].to("cpu", torch.bfloat16).contiguous()
+        sampled = flat[::step].to("cpu", torch.bfloat16).contiguous()
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
-        digest.update(some.view(torch.int16).numpy().tobytes())
+        digest.update(sampled.view(torch.int16).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -124,7 +124,7 @@ class DraftScheduler:
         self.costs = RoundCosts(depth, head)
         self.plain = 0
         self.drafts = 0
-        self.at = 0
+        self.draft_layer = 0
         self.rounds = 0
         self.wait = RECENT
         self.began = time.perf_counter()
@@ -204,7 +204,7 @@ class DraftScheduler:
         seconds = rounds[:, 1]
         if not self.always:
             speeds = speeds * (seconds - self.costs.plain <= self.allowance)
-        stay = np.where(np.array(self.layers) == self.at, STAY, 1.0)
+        stay = np.where(np.array(self.layers) == self.draft_layer, STAY, 1.0)
         best = (speeds * stay[:, None]).argmax()
         row, column = np.unravel_index(best, speeds.shape)
         speed = float(speeds[row, column])
@@ -220,12 +220,12 @@ class DraftScheduler:
         if self.costs.seen:
             plain = self.costs.plain
         spent = time.perf_counter() - self.began
-        whole = spent + self.progress["left"].max() * plain
+        expected = spent + self.progress["left"].max() * plain
         # the head, once
         reading = plain * self.costs.head / (self.depth + self.costs.head)
-        if self.surveyed + reading > SURVEY_SHARE * whole:
+        if self.surveyed + reading > SURVEY_SHARE * expected:
             return []
-        others = [each for each in self.layers if each != self.at]
+        others = [each for each in self.layers if each != self.draft_layer]
         return sorted(others, key=lambda each: self.hits[each][1])[:COMPARED]
 
     def next(self) -> tuple[int, int]:
@@ -233,19 +233,21 @@ class DraftScheduler:
         if self.always and len(self.layers) == 1 and self.tokens is not None:
             return self.layers[0], self.tokens + 1
         trial = (self.tokens or 1) + 1
-        if len(self.costs.seen) < 2:  # plain steps are timed first, then one round
+        # plain steps are timed first, then one round of the layer that promises most
+        if len(self.costs.seen) < 2:
             timed = self.costs.seen.get(("late", self.depth, 1), ())
-            self.at = max(
+            self.draft_layer = max(
                 self.layers, key=lambda k: self.acceptance(k) - k / self.depth
             )
             if len(timed) < 3 and not self.always:
-                return self.at, 1
-            return self.at, trial
+                return self.draft_layer, 1
+            return self.draft_layer, trial
+        # plain decoding goes on for some steps, as asking costs time, too
         if self.plain % AGAIN:
             self.plain += 1
-            return self.at, 1
+            return self.draft_layer, 1
         layer, tokens, speedup = self.best()
-        self.at = layer
+        self.draft_layer = layer
         if self.always:
             return layer, tokens
         if speedup > 1:
@@ -258,6 +260,7 @@ class DraftScheduler:
             if stale:
                 return layer, 1
             return layer, tokens
+        # drafts do not pay: a trial now and then, where the text can win back what it costs
         _, seconds = self._rounds(layer, np.array([trial]))
         loss = seconds[0] - self.costs.plain
         is_early = self.plain < self.wait or self.progress["left"].max() < RECENT

@@ -194,12 +194,12 @@ def _shown(name: str, value: float) -> str:
 
 def _drawn(generation: Generation) -> str:
     """Return in words how tokens were chosen."""
-    how = generation.sampling
-    if how["top_p"] is None:
+    sampling = generation.sampling
+    if sampling["top_p"] is None:
         return "greedy"
-    words = [f"nucleus p = {how['top_p']:g}", f"seed {how['seed']}"]
-    if how["temperature"] != 1:
-        words.insert(1, f"temperature {how['temperature']:g}")
+    words = [f"nucleus p = {sampling['top_p']:g}", f"seed {sampling['seed']}"]
+    if sampling["temperature"] != 1:
+        words.insert(1, f"temperature {sampling['temperature']:g}")
     return ", ".join(words)
 
 
@@ -208,11 +208,11 @@ def _by_layer(generation: Generation) -> Table:
     rows = []
     for layer, at_layer in generation.measures.groupby("layer"):
         cells = [Cell(str(layer), value=int(layer))]
-        for one in at_layer.to_dict(orient="records"):
-            name = one["measure"]
-            scale = SCALES.get(one["measure"], 1.0)
-            value = one["value"]
-            stderr = one["stderr"]
+        for measured in at_layer.to_dict(orient="records"):
+            name = measured["measure"]
+            scale = SCALES.get(name, 1.0)
+            value = measured["value"]
+            stderr = measured["stderr"]
             text = _shown(name, value)
             cells.append(Cell(text, error(stderr * scale), value=value * scale))
         rows.append(row(*cells, quiet=layer == generation.depth))
@@ -258,6 +258,6 @@ def _texts(generation: Generation) -> Iterator[Table]:
         Column("continuation", "left", wraps=True, field="text", form=plain),
     )
     samples = generation.texts.groupby("sample", sort=False)
-    for sample, of_sample in islice(samples, SHOWN):
-        prompt = plain(of_sample["prompt"].iloc[0])
-        yield Table.of(of_sample, columns, prompt, name=f"generated-{sample}")
+    for sample, continuations in islice(samples, SHOWN):
+        prompt = plain(continuations["prompt"].iloc[0])
+        yield Table.of(continuations, columns, prompt, name=f"generated-{sample}")

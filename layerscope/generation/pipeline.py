@@ -181,17 +181,17 @@ def from_data(
     if samples != "all":
         corpus = draw(corpus, samples, seed)
     longest = min(max_length or LONGEST, model.max_length)
-    every = [row[:longest] for row in model.encoder.ids(corpus.samples)]
-    kept = [i for i, row in enumerate(every) if len(row) > 1]
+    ids = [row[:longest] for row in model.encoder.ids(corpus.samples)]
+    kept = [i for i, row in enumerate(ids) if len(row) > 1]
     if not kept:
         raise LayerscopeError(
             f"{corpus.name} holds no text of two tokens: there is nothing to predict"
         )
     notes = corpus.notes
-    if len(kept) < len(every):
-        short = count(len(every) - len(kept), "text")
+    if len(kept) < len(ids):
+        short = count(len(ids) - len(kept), "text")
         notes = (*notes, f"{short} of a single token left out")
-    rows = [every[i] for i in kept]
+    rows = [ids[i] for i in kept]
     prompts = [row[:prefix] for row in rows]
     read = partial(following, model.encoder.tokenizer, [], skip_special_tokens=True)
     names = [corpus.names[i] for i in kept]
@@ -225,8 +225,8 @@ def continuations(
                 f"layer {layer}: cached logits differ from those of the whole text, so every step reads the whole text"
             )
             most = 1
-        how = {"do_sample": False, "use_cache": cached}
-        return continued(module, prompts, sampling, most, advance, layer, **how)
+        settings = {"do_sample": False, "use_cache": cached}
+        return continued(module, prompts, sampling, most, advance, layer, **settings)
 
 
 def drafted(
@@ -243,10 +243,10 @@ def drafted(
     most = sampling.batch_size
     if not model.batching:
         most = 1
-    how: dict[str, Any] = {"custom_generate": speculation, "do_sample": False}
+    settings: dict[str, Any] = {"custom_generate": speculation, "do_sample": False}
     if sampling.top_p is not None:
         nucleus = {"top_p": sampling.top_p, "temperature": sampling.temperature}
-        how |= nucleus | {"do_sample": True, "top_k": 0}
+        settings |= nucleus | {"do_sample": True, "top_k": 0}
     bar = reporter.bar("self-speculation", len(prompts), "texts")
     with evaluating(model.module), torch.random.fork_rng(), bar as advance:
 
@@ -256,26 +256,26 @@ def drafted(
             advance(texts)
 
         torch.manual_seed(sampling.seed)
-        texts = continued(model.module, prompts, sampling, most, add, **how)
+        texts = continued(model.module, prompts, sampling, most, add, **settings)
     rate = total.tokens / total.seconds
     return texts, f"{total}; {rate:,.0f} tokens per second"
 
 
 def _table(
-    model: LayeredModel, texts: Texts, layer: int, made: Sequence[tuple[int, ...]]
+    model: LayeredModel, texts: Texts, layer: int, new_ids: Sequence[tuple[int, ...]]
 ) -> pd.DataFrame:
     """Return the rows of one layer."""
     read = partial(
         following, getattr(model.encoder, "tokenizer", None), skip_special_tokens=True
     )
-    pairs = zip(texts.prompts, made, strict=True)
+    pairs = zip(texts.prompts, new_ids, strict=True)
     columns = {
         "layer": layer,
         "sample": texts.names,
         "prompt": texts.beginnings,
         "text": [read(prompt, ids) for prompt, ids in pairs],
         "prompt_ids": [*map(tuple, texts.prompts)],
-        "ids": made,
+        "ids": new_ids,
         "coherence": np.nan,
         "diversity": np.nan,
     }

@@ -74,7 +74,7 @@ def continued(
                 processors.append(refuse_nan(layer))
                 if sampling.top_p is not None:
                     processors.append(drawing(sampling, batch, length))
-            made = module.generate(
+            generated = module.generate(
                 ids.to(device),
                 attention_mask=torch.ones_like(ids, device=device),
                 max_new_tokens=sampling.max_new_tokens,
@@ -82,7 +82,7 @@ def continued(
                 logits_processor=processors,
                 **settings,
             )
-            new = made[:, length:].tolist()
+            new = generated[:, length:].tolist()
             for index, row in zip(batch, new, strict=True):
                 by_prompt[index] = tuple(until_end(row, ends))
             advance(len(batch))
@@ -114,11 +114,11 @@ def drawing(sampling: Sampling, prompts: list[int], length: int) -> Processor:
 
     def draw(ids: Tensor, scores: Tensor) -> Tensor:
         log_p = scores.log_softmax(-1)
-        mass = nucleus(log_p, sampling.top_p or 1.0, sampling.temperature).cumsum(-1)
-        lot = uniform[:, ids.shape[1] - length, None].to(mass.device)
-        token = torch.searchsorted(mass, lot * mass[:, -1:], right=True)
-        # rounding may leave the lot at the very end
-        token = token.clamp(max=mass.shape[1] - 1)
+        cdf = nucleus(log_p, sampling.top_p or 1.0, sampling.temperature).cumsum(-1)
+        drawn = uniform[:, ids.shape[1] - length, None].to(cdf.device)
+        token = torch.searchsorted(cdf, drawn * cdf[:, -1:], right=True)
+        # rounding may leave what was drawn at the very end
+        token = token.clamp(max=cdf.shape[1] - 1)
         return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
     return draw
@@ -136,8 +136,8 @@ def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
     ordered, order = p.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
     kept = ordered.masked_fill(before >= top_p, 0)
-    shares = kept / kept.sum(-1, keepdim=True)
-    return torch.zeros_like(kept).scatter(-1, order, shares)
+    renormalised = kept / kept.sum(-1, keepdim=True)
+    return torch.zeros_like(kept).scatter(-1, order, renormalised)
 
 
 @torch.inference_mode()
@@ -148,7 +148,7 @@ def follows_its_cache(module: Any, ids: Tensor) -> bool:
         tolerance = EXACT
     try:
         with plain_settings(module):
-            made = module.generate(
+            generated = module.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=STEPS,
@@ -159,10 +159,10 @@ def follows_its_cache(module: Any, ids: Tensor) -> bool:
     # a model may raise anything where it cannot continue from its own cache
     except Exception:
         return False
-    stepwise = torch.stack(made.logits, 1).float()
-    for text, logits in zip(made.sequences, stepwise, strict=True):
+    stepwise = torch.stack(generated.logits, 1).float()
+    for text, logits in zip(generated.sequences, stepwise, strict=True):
         read = module(text[None]).logits[0]
-        whole = read[-STEPS - 1 : -1].float()
-        if bool((logits - whole).norm() > tolerance * whole.norm()):
+        expected = read[-STEPS - 1 : -1].float()
+        if bool((logits - expected).norm() > tolerance * expected.norm()):
             return False
     return True

@@ -112,28 +112,28 @@ def _scored(
             states.append(tokens[:, :-1][predicts])
 
     model.run(inputs, keep, until=layers[-1])
-    target = ids[:, 1:][predicts].repeat(len(layers))
+    labels = ids[:, 1:][predicts].repeat(len(layers))
     losses = []
     hits = []
     start = 0
     for logits in model.lens.token_logits(torch.cat(states), inputs):
-        truth = target[start : start + len(logits)]
-        losses.append(cross_entropy(logits, truth, reduction="none"))
-        hits.append(logits.argmax(-1) == truth)
+        chunk_labels = labels[start : start + len(logits)]
+        losses.append(cross_entropy(logits, chunk_labels, reduction="none"))
+        hits.append(logits.argmax(-1) == chunk_labels)
         start += len(logits)
     sizes = [len(row) - 1 for row in batch.values()]
     nll = torch.cat(losses).view(len(layers), -1).double().cpu()
     correct = torch.cat(hits).view(len(layers), -1).cpu()
-    by_text = zip(
-        torch.split(nll, sizes, 1), torch.split(correct, sizes, 1), strict=True
+    texts = zip(
+        batch, torch.split(nll, sizes, 1), torch.split(correct, sizes, 1), strict=True
     )
     scores = {}
-    for i, (nll_of_text, correct_of_text) in zip(batch, by_text, strict=True):
-        broken = nll_of_text.isnan().any(1)
+    for i, text_nll, text_correct in texts:
+        broken = text_nll.isnan().any(1)
         if bool(broken.any()):
             layer = layers[int(broken.int().argmax())]
             raise LayerscopeError(
                 f"layer {layer} gives NaN on text {i}: check its weights, or try another `dtype`"
             )
-        scores[i] = nll_of_text.numpy(), correct_of_text.numpy()
+        scores[i] = text_nll.numpy(), text_correct.numpy()
     return scores

@@ -140,7 +140,6 @@ class SelfSpeculation:
         mask = model_kwargs.get("attention_mask")
         if mask is None:
             mask = torch.ones_like(input_ids)
-        self.split.start(mask)
         texts = SpeculativeTexts(
             self.split,
             self.scheduler,
@@ -151,14 +150,14 @@ class SelfSpeculation:
             streamer,
         )
         padding = int((mask == 0).all(0).sum())
-        made = texts.generate(input_ids[:, padding:], mask[:, padding:], input_ids)
+        continued = texts.generate(input_ids[:, padding:], mask[:, padding:], input_ids)
         if streamer is not None:
             streamer.end()
         self.report.seconds = time.perf_counter() - started
         pad = 0
         if getattr(generation_config, "_pad_token_tensor", None) is not None:
             pad = int(generation_config._pad_token_tensor)
-        ids = pad_sequence(made, batch_first=True, padding_value=pad)
+        ids = pad_sequence(continued, batch_first=True, padding_value=pad)
         return as_asked(ids, generation_config)
 
 

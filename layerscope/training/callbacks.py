@@ -177,9 +177,9 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         new = new.assign(step=step, part=part)
         old = _rows(folder)
         others = old[old["step"] != step]
-        whole = pd.concat([others, new.astype(COLUMNS)])
-        whole = whole.sort_values("step", kind="stable", ignore_index=True)
-        folder.write_table(KIND, whole)
+        history = pd.concat([others, new.astype(COLUMNS)])
+        history = history.sort_values("step", kind="stable", ignore_index=True)
+        folder.write_table(KIND, history)
 
     def _created(self, name: str, samples: int) -> RunFolder:
         """Start the run of an evaluation on data of this name."""

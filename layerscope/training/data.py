@@ -234,11 +234,11 @@ def _windows(
         windows = pack(replace(corpus, notes=()), encoder.tokenizer, encoder.max_length)
         return replace(windows, labels=None)
 
-    whole = packed(train)
+    windows = packed(train)
     if held is not train:
-        return whole, packed(held), whole.notes
-    train, held, note = _split(whole, seed)
-    return train, held, (*whole.notes, note)
+        return windows, packed(held), windows.notes
+    train, held, note = _split(windows, seed)
+    return train, held, (*windows.notes, note)
 
 
 def _classified(

@@ -160,11 +160,11 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
         if len(shape) > 1 and shape[1] > 1:
             first = torch.full_like(labels, IGNORED)
             first[:, 0] = labels[:, 0]
-            of_first = module(**named, labels=first).loss
-            shift = not (bool(torch.isfinite(of_first)) and bool(of_first > 0))
-    wanted = aligned_loss([logits], labels, nn.Identity(), shift=shift)
-    near = 1e-3 if loss.dtype.itemsize > 2 else 2e-2
-    if not torch.isclose(loss.to(wanted.dtype), wanted, rtol=near):
+            first_loss = module(**named, labels=first).loss
+            shift = not (bool(torch.isfinite(first_loss)) and bool(first_loss > 0))
+    expected = aligned_loss([logits], labels, nn.Identity(), shift=shift)
+    rtol = 1e-3 if loss.dtype.itemsize > 2 else 2e-2
+    if not torch.isclose(loss.to(expected.dtype), expected, rtol=rtol):
         raise LayerscopeError(
             f"the loss of {kind} is not a cross-entropy of classes or tokens: set problem_type to "
             "single_label_classification, or train another model"

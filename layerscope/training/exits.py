@@ -129,14 +129,14 @@ class Exits:
         # the code after the blocks fails in its own way on another batch size
         with suppress(Exception):
             stacked = self(call)
-            wanted = [*alone]
+            expected = [*alone]
             if self.layers[-1] == self.stack.depth:
                 last = stacked[-1]
                 if self.head is not None:
                     last = self.head(last)
                 stacked.append(last)
-                wanted.append(logits.to(last.dtype))
-            return all(map(_near, stacked, wanted))
+                expected.append(logits.to(last.dtype))
+            return all(map(_near, stacked, expected))
         return False
 
 

@@ -116,10 +116,10 @@ def check_reports(name: str) -> None:
     """Raise `LayerscopeError` where a Trainer cannot report to that name, for it is unknown or not installed."""
     from transformers.integrations import get_available_reporting_integrations
 
-    there = ("none", "all", *get_available_reporting_integrations())
-    if name not in there:
+    installed = ("none", "all", *get_available_reporting_integrations())
+    if name not in installed:
         raise LayerscopeError(
-            f"report_to {name!r} is not installed: choose one of {listed(there)}"
+            f"report_to {name!r} is not installed: choose one of {listed(installed)}"
         )
 
 

@@ -104,9 +104,9 @@ def _refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) 
         before = old[group]
         for name, value in now[group].items():
             if name not in FREE and before.get(name, value) != value:
-                there = _shown(before[name])
-                here = _shown(value)
-                differ.append(f"{name} {there} there, {here} here")
+                differ.append(
+                    f"{name} {_shown(before[name])} there, {_shown(value)} here"
+                )
     if differ:
         raise LayerscopeError(
             f"out {str(path)!r} holds another training ({'; '.join(differ[:4])}): "

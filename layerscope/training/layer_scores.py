@@ -134,10 +134,10 @@ class LayerScores:
         rows = [*self._means(), *self._cosines(), *self._collapses()]
         if self.total == self.skipped:
             return rows
-        accuracies = self.sums[0, MEANS.index("layer_accuracy")]
-        shares = accuracies / (self.total - self.skipped)
+        hits = self.sums[0, MEANS.index("layer_accuracy")]
+        accuracies = hits / (self.total - self.skipped)
         for name, relative_to in (("last", "last"), ("all", None)):
-            depth = float(effective_depth(shares, EPSILON, relative_to))
+            depth = float(effective_depth(accuracies, EPSILON, relative_to))
             row = self._row("effective_depth", self.depth, depth)
             rows.append(row | {"variant": depth_variant(name)})
         return rows

@@ -130,27 +130,26 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
     def _rows(self) -> Iterator[Row]:
         """Yield the score of each layer with its whole embedding, then with each prefix, then the effective depth."""
         firsts, seconds = zip(*self.pairs.samples, strict=True)
-        one = self._embedded(firsts)
-        two = self._embedded(seconds)
+        embeddings = self._embedded(firsts), self._embedded(seconds)
         n = len(firsts)
         layers = self.loss.layers
-        width = one.shape[-1]
+        width = embeddings[0].shape[-1]
         score = self._spearman
         metric = "pair_spearman"
         if self.pairs.labels is None:
             score = self._accuracy
             metric = "pair_accuracy"
-        whole: list[float] = []
+        scores: list[float] = []
         for dims in sorted({*self.loss.dims, width}, reverse=True):
-            sides = [normalize(side[..., :dims], dim=-1) for side in (one, two)]
+            sides = [normalize(side[..., :dims], dim=-1) for side in embeddings]
             variant = None if dims == width else f"dims={dims}"
             for layer, (value, error) in zip(layers, score(*sides), strict=True):
                 row = row_of(metric, layer, value, error, n, site=SITE)
                 yield row | {"variant": variant}
                 if variant is None:
-                    whole.append(value)
-        shares = torch.tensor(whole).nan_to_num().clamp(0, 1)
-        depth = float(effective_depth(shares, EPSILON, "last"))
+                    scores.append(value)
+        curve = torch.tensor(scores).nan_to_num().clamp(0, 1)
+        depth = float(effective_depth(curve, EPSILON, "last"))
         row = row_of("effective_depth", layers[-1], depth, math.nan, n, site=SITE)
         yield row | {"variant": depth_variant("last")}
 
@@ -180,11 +179,11 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
         seconds = np.array([second for _, second in self.pairs.samples])
         for queries, texts in zip(one, two, strict=True):
             parts = [(part @ texts.T).argmax(-1) for part in queries.split(CHUNK)]
-            right = seconds[torch.cat(parts).numpy()] == seconds
+            hits = seconds[torch.cat(parts).numpy()] == seconds
             error = math.nan
-            if len(right) > 1:
-                error = math.sqrt(right.var() / (len(right) - 1))
-            yield float(right.mean()), error
+            if len(hits) > 1:
+                error = math.sqrt(hits.var() / (len(hits) - 1))
+            yield float(hits.mean()), error
 
 
 def _table(pairs: Examples) -> Any:
