@@ -100,8 +100,7 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
     tokens = options.draft_tokens
     drafts = {}
     for layer in layers:
-        draft = SelfSpeculation(module, layer, tokens, fall_back=False)
-        drafts[str(layer)] = draft
+        drafts[str(layer)] = SelfSpeculation(module, layer, tokens, fall_back=False)
     drafts[AUTO] = SelfSpeculation(module, AUTO, tokens)
     corpus = open_texts(options.data, options.reading)
     samples = options.samples or PROMPTS

@@ -155,11 +155,6 @@ class DraftScheduler:
         accepted, seen = self.hits[layer]
         return min(accepted / seen, 0.999)
 
-    def speedup(self, layer: int, tokens: int) -> float:
-        """Return the expected speed of rounds of `tokens` at most, over that of plain decoding."""
-        speeds, _ = self._rounds(layer, np.array([tokens]))
-        return float(speeds[0])
-
     def _rounds(self, layer: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected speed of rounds over that of plain decoding, and the seconds that each takes."""
         left = self.progress["left"]
