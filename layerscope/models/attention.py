@@ -33,12 +33,13 @@ ATTENTION = "attention"
 
 @contextmanager
 def eager_attention(module: Any) -> Iterator[bool]:
-    """Within, a model of transformers computes attention eagerly, as only then it gives the weights.
+    """Make a transformers model return attention weights, which only its eager attention does; restore it on exit.
 
-    Yields whether that changes anything; afterwards it is as it was.
+    Yields whether that changes anything.
     """
-    before = getattr(getattr(module, "config", None), "_attn_implementation", "eager")
-    changes = before not in (None, "eager") and hasattr(
+    config = getattr(module, "config", None)
+    implementation = getattr(config, "_attn_implementation", "eager")
+    changes = implementation not in (None, "eager") and hasattr(
         module, "set_attn_implementation"
     )
     if changes:
@@ -47,7 +48,7 @@ def eager_attention(module: Any) -> Iterator[bool]:
         yield changes
     finally:
         if changes:
-            module.set_attn_implementation(before)
+            module.set_attn_implementation(implementation)
 
 
 @torch.inference_mode()
@@ -58,31 +59,41 @@ def find_attention(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Tap
     layer = 0
     length = 0
 
-    def enter(_: nn.Module, args: Args, kwargs: Kwargs) -> None:
+    def enter_block(_: nn.Module, args: Args, kwargs: Kwargs) -> None:
         nonlocal layer, length
         layer += 1
         length = state_of((args, kwargs)).shape[1]
         calls.clear()
 
-    def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
+    def record_weights(
+        path: str, _: nn.Module, __: object, ___: object, output: object
+    ) -> None:
         calls[path] += 1
         weights = weights_in(output)
-        if layer in taps or weights is None or weights.shape[-1] != length:
+        if layer in taps or weights is None:
             return
-        sums = weights.float().sum(-1)
-        if torch.allclose(sums, torch.ones_like(sums), atol=1e-2):
-            spot = Spot(path, calls[path] - 1, False)
+        if is_attention(weights, length):
+            spot = Spot(path, calls[path] - 1)
             taps[layer] = Tap(ATTENTION, layer, spot)
 
     blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
-    hooks: list[Hooks] = [(block, enter, None) for block in blocks]
+    hooks: list[Hooks] = [(block, enter_block, None) for block in blocks]
     for block in blocks:
         for path, child in block.named_modules():
             if path:
-                hooks.append((child, None, partial(after, path)))
+                hooks.append((child, None, partial(record_weights, path)))
     with hooked(hooks):
         forward(module.get_submodule(stack.entry), inputs)
     return tuple(taps.values())
+
+
+def is_attention(weights: Tensor, length: int) -> bool:
+    """Return whether weights `[B, H, T, T]` are attention within texts of `length` tokens."""
+    if weights.shape[-1] != length:
+        return False
+    # rows of attention sum to 1
+    sums = weights.float().sum(-1)
+    return torch.allclose(sums, torch.ones_like(sums), atol=1e-2)
 
 
 def weights_in(output: object) -> Tensor | None:

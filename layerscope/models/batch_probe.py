@@ -128,7 +128,7 @@ def agree(
             continue  # reported by the pass, with its sample
         tolerance = tolerances[states.dtype.itemsize]
         # token by token: next to one massive activation any other difference would look small
-        apart = (a - b).norm(dim=-1)
-        if bool((apart > tolerance * a.norm(dim=-1)).any()):
+        errors = (a - b).norm(dim=-1)
+        if bool((errors > tolerance * a.norm(dim=-1)).any()):
             return False
     return True

@@ -40,10 +40,10 @@ from layerscope.models.trace import Call, Calls, is_norm, same
 from layerscope.models.weights import parameters
 
 LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
-MEND = "so move whatever the model does between its blocks into them"
-IN_PLACE = 0.01
-"""Of its size, what a state may change by between two blocks: rounding, where one is in half precision."""
-NAME = "name the module that holds the blocks to be measured with `blocks`"
+MOVE_INTO_BLOCKS = "so move whatever the model does between its blocks into them"
+NAME_BLOCKS = "name the module that holds the blocks to be measured with `blocks`"
+NORM_TOLERANCE = 0.01
+"""Share of its norm that a state may change by between two blocks: rounding, where one is in half precision."""
 
 
 @dataclass
@@ -62,21 +62,21 @@ class BlockFinder:
     def find(self, blocks: str | None) -> tuple[str, list[Calls]]:
         """Return how blocks were found, the surest way, and each stack of them; `blocks` is what the user names."""
         if blocks is not None:
-            return "given", self._checked([self._named(blocks)], named=True)
+            return "given", self._accept([self._named(blocks)], named=True)
         declared = self._declared()
         sure: dict[str, Callable[[Call], bool]] = {
             "the model's own declaration": lambda call: call.path in declared,
             "checkpointing layers": lambda call: _is_checkpointing(call.module),
         }
-        for how, is_block in sure.items():
+        for rule, is_block in sure.items():
             selected = list(filter(is_block, self.calls))
-            stacks = self._checked(_outermost(_rows(selected)))
+            stacks = self._accept(_outermost(_rows(selected)))
             if stacks:
-                return how, stacks
+                return rule, stacks
         config = getattr(self.entry, "config", None)
         depth = getattr(config, "num_hidden_layers", None)
         for row in self._rows_by_looks():
-            if depth in (None, len(row)) and self._checked([row]):
+            if depth in (None, len(row)) and self._accept([row]):
                 return "structure", [row]
         return "", []
 
@@ -94,10 +94,11 @@ class BlockFinder:
         holders = {call for call in calls if call.holds(blocks)}
         return [row for row in _outermost(rows) if holders.isdisjoint(row)]
 
-    def _checked(self, stacks: list[Calls], *, named: bool = False) -> list[Calls]:
+    def _accept(self, stacks: list[Calls], *, named: bool = False) -> list[Calls]:
         """Return stacks of blocks, none where one is broken or not whole: then `refused` says why."""
         for stack in stacks:
-            why = _fault(stack, self.calls) or self._left_out(stack, stacks, named)
+            why = _why_broken(stack, self.calls)
+            why = why or self._why_incomplete(stack, stacks, named)
             if why:
                 self.refused.append(why)
                 return []
@@ -158,17 +159,17 @@ class BlockFinder:
         trimmed = (row for row in map(_trimmed, rows) if len(row) > 1)
         return sorted(trimmed, key=size, reverse=True)
 
-    def _left_out(self, stack: Calls, stacks: list[Calls], named: bool) -> str:
+    def _why_incomplete(self, stack: Calls, stacks: list[Calls], named: bool) -> str:
         """Return which module in a list around a block, or of its kind, is in none of the stacks."""
         blocks = sum(stacks, Calls())
-        beside = self._in_its_lists(stack, blocks, named)
+        siblings = self._in_its_lists(stack, blocks, named)
         if not named:
-            beside = self._of_its_kind(stack, blocks) + beside
-        for call in beside:
+            siblings = self._of_its_kind(stack, blocks) + siblings
+        for call in siblings:
             if call.has_weights and not call.is_inside(blocks) and not is_norm(call):
                 ends = dict.fromkeys((stack[0].path, stack[-1].path))
                 row = " … ".join(ends)
-                return f"{call.path} is run as well as {row}, and not in a row with it: {NAME}"
+                return f"{call.path} is run as well as {row}, and not in a row with it: {NAME_BLOCKS}"
         return ""
 
     def _of_its_kind(self, stack: Calls, blocks: Calls) -> Calls:
@@ -180,17 +181,17 @@ class BlockFinder:
     def _in_its_lists(self, stack: Calls, blocks: Calls, named: bool) -> Calls:
         """Return the calls beside a stack in its list; of blocks that were not named, in lists around it too."""
         modules = {call.module for call in stack}
-        beside = list[Call]()
+        siblings = list[Call]()
         for container in self._lists():
             inside = members(container, self.calls)
-            siblings = [call for call in inside if not call.holds(blocks)]
+            candidates = [call for call in inside if not call.holds(blocks)]
             if modules.intersection(container.children()):
-                beside += [call for call in siblings if call not in stack]
+                siblings += [call for call in candidates if call not in stack]
             elif named or isinstance(container, nn.Sequential):
                 continue
             elif modules.intersection(container.modules()):
-                beside += [call for call in siblings if call not in blocks]
-        return beside
+                siblings += [call for call in candidates if call not in blocks]
+        return siblings
 
     def _lists(self) -> list[nn.Module]:
         """Return the lists of modules that the model has."""
@@ -212,24 +213,24 @@ def members(container: nn.Module, calls: Calls) -> Calls:
 
 
 @torch.no_grad()
-def _fault(blocks: Calls, calls: Calls) -> str:
+def _why_broken(blocks: Calls, calls: Calls) -> str:
     """Return why calls are no stack of blocks, in half a line: one reads other than the one before it gives."""
     paths = {call.path for call in blocks}
     runs = sum(call.path in paths for call in calls)
     if runs != len(blocks):
         row = f"{blocks[0].path} … {blocks[-1].path}"
-        return f"{row} run {runs} times, as in a loop, {len(blocks)} of them in a row, {MEND}"
+        return f"{row} run {runs} times, as in a loop, {len(blocks)} of them in a row, {MOVE_INTO_BLOCKS}"
     for one, two in pairwise(blocks):
-        size = max(two.sizes[0], 1e-12)
-        apart = abs(one.sizes[1] - size) / size
-        # a state that is NaN is what it is
-        if same(one.output, two.input) and not apart > IN_PLACE:
+        norm = max(two.sizes[0], 1e-12)
+        norm_change = abs(one.sizes[1] - norm) / norm
+        # not <=: of a state that is NaN that would be false, and it may pass
+        if same(one.output, two.input) and not norm_change > NORM_TOLERANCE:
             continue
-        how = f"are of {list(one.output.shape)} and {list(two.input.shape)}"
+        mismatch = f"are of {list(one.output.shape)} and {list(two.input.shape)}"
         if one.output.shape == two.input.shape:
-            gap = (two.input.float() - one.output.float()).norm()
-            how = f"differ by {max(apart, float(gap) / size):.0%}"
-        return f"{two.path} does not read what {one.path} gives (they {how}), {MEND}"
+            difference = (two.input.float() - one.output.float()).norm()
+            mismatch = f"differ by {max(norm_change, float(difference) / norm):.0%}"
+        return f"{two.path} does not read what {one.path} gives (they {mismatch}), {MOVE_INTO_BLOCKS}"
     return ""
 
 
@@ -266,7 +267,9 @@ def _trimmed(row: Calls) -> Calls:
         return []
     first = inner[0]
     last = inner[-1]
-    if weighted.index(last) - weighted.index(first) >= len(inner):
+    norms = set(weighted) - set(inner)
+    if any(first < i < last for i in norms):
+        # one stands between blocks: those around them are kept, too
         return row[weighted[0] :]
     stop = last + 1
     while stop < len(row) and stop not in weighted:  # an activation after the last one

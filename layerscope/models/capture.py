@@ -139,7 +139,7 @@ class _Visitor:
 
     def _before(self, path: str, _: nn.Module, args: Args, kwargs: Kwargs) -> None:
         """See what a module inside a block is given."""
-        spot = Spot(path, self.calls[path], True)
+        spot = Spot(path, self.calls[path], is_input=True)
         self.calls[path] += 1
         self._show_inside(spot, (args, kwargs))
 
@@ -147,7 +147,7 @@ class _Visitor:
         self, path: str, _: nn.Module, __: object, ___: object, output: object
     ) -> None:
         """See what a module inside a block gives."""
-        spot = Spot(path, self.calls[path] - 1, False)
+        spot = Spot(path, self.calls[path] - 1)
         self._show_inside(spot, output)
         if (self.entered, spot) in self.attention:
             weights = weights_in(output)

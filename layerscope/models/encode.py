@@ -69,17 +69,20 @@ class TextEncoder(Encoder):
         if isinstance(samples[0], Pair):
             return [list(pair.ids) for pair in encoded(samples, self, whole=whole)]
         texts = [self.prompt + sample for sample in samples]
-        how: dict[str, Any] = {"truncation": True, "max_length": self.max_length}
+        tokenising: dict[str, Any] = {"truncation": True, "max_length": self.max_length}
         if whole:
-            how = {"verbose": False}
+            tokenising = {"verbose": False}
         with clear_inputs(self.tokenizer):
             if self.chat:
                 texts = [self._in_template(sample) for sample in samples]
-                how["add_special_tokens"] = False  # the template has them
-            made = self.tokenizer(
-                texts, return_attention_mask=False, return_token_type_ids=False, **how
+                tokenising["add_special_tokens"] = False  # the template has them
+            encodings = self.tokenizer(
+                texts,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+                **tokenising,
             )
-            ids: list[list[int]] = made["input_ids"]
+            ids: list[list[int]] = encodings["input_ids"]
         return ids
 
     def _in_template(self, sample: str) -> str:
@@ -105,12 +108,12 @@ class TextEncoder(Encoder):
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
         """Return each sample's number of tokens; `cut` then says how many of them were longer."""
-        whole: list[int] = []
+        lengths: list[int] = []
         remaining = iter(samples)
         while chunk := list(islice(remaining, TOKENISED_AT_ONCE)):
-            whole += map(len, self.ids(chunk, whole=True))
-        self.cut = sum(length > self.max_length for length in whole)
-        return [min(length, self.max_length) for length in whole]
+            lengths += map(len, self.ids(chunk, whole=True))
+        self.cut = sum(length > self.max_length for length in lengths)
+        return [min(length, self.max_length) for length in lengths]
 
     def batch_ids(self, rows: Iterable[Sequence[int]]) -> Inputs:
         """Return rows of token ids as one batch."""
@@ -182,16 +185,16 @@ class AudioEncoder(Encoder):
         """Return the features the model reads, with the mask of the real ones."""
         rate = self.processor.sampling_rate
         waves = [resample(sample, rate) for sample in samples]
-        how: dict[str, Any] = {"padding": True}
+        padding: dict[str, Any] = {"padding": True}
         if self.max_length:
-            how = {"padding": "max_length", "truncation": True}
+            padding = {"padding": "max_length", "truncation": True}
         with clear_inputs(self.processor):
             out = self.processor(
                 waves,
                 sampling_rate=rate,
                 return_attention_mask=True,
                 return_tensors="pt",
-                **how,
+                **padding,
             )
         named = dict(out)
         if accepts(self.module, "decoder_input_ids"):
@@ -294,8 +297,8 @@ def encoder_for(
         return AudioEncoder(processor, module)
     most = positions(module)
     if max_length is None:
-        own = getattr(processor, "model_max_length", None) or math.inf
-        max_length = int(min(own, most, 512))
+        default = getattr(processor, "model_max_length", None) or math.inf
+        max_length = int(min(default, most, 512))
     elif max_length > most:
         raise LayerscopeError(
             f"max length {max_length} is beyond the model's {int(most)} positions: give at most that"

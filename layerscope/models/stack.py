@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from layerscope.core import LayerscopeError, choices, first_line, near
-from layerscope.models.block_finder import MEND, NAME, BlockFinder
+from layerscope.models.block_finder import MOVE_INTO_BLOCKS, NAME_BLOCKS, BlockFinder
 from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory, setting
 from layerscope.models.loops import (
     interrupted_loop,
@@ -93,7 +93,7 @@ def find_stacks(
         if blocks is None:
             for row in finder.beside(rows, every):
                 ends = f"{row[0].path} … {row[-1].path}"
-                notes.append(f"{ends} are not measured: {NAME}")
+                notes.append(f"{ends} are not measured: {NAME_BLOCKS}")
         all_blocks = sum(rows, Calls())
         for row in rows:
             paths = tuple(call.path for call in row)
@@ -122,17 +122,13 @@ def find_stacks(
         faults = [
             *(f"{each}: {POOLED}" for each in streams),
             *refused,
-            *(f"{each}, {MEND}" for each in loops),
+            *(f"{each}, {MOVE_INTO_BLOCKS}" for each in loops),
             f"{LAYERS}; {mend}, or {POOLED}",
         ]
         why = faults[0]
         raise LayerscopeError(f"{fault}: {why}")
-    return list(map(_named, stacks, _part_names(stacks)))
-
-
-def _named(stack: Stack, part: str) -> Stack:
-    """Return a stack under the name of its part."""
-    return replace(stack, part=part)
+    pairs = zip(stacks, _part_names(stacks), strict=True)
+    return [replace(stack, part=part) for stack, part in pairs]
 
 
 def choose(stacks: list[Stack], part: str | None) -> Stack:
@@ -145,8 +141,8 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
     for stack in stacks:
         if part == stack.part or stack.blocks[0].startswith(part + "."):
             return stack
-    there = choices(part, names, "these data go through")
-    raise LayerscopeError(f"part {part!r} does not exist{there}")
+    hint = choices(part, names, "these data go through")
+    raise LayerscopeError(f"part {part!r} does not exist{hint}")
 
 
 def is_decoder(module: nn.Module, stack: Stack) -> bool:

@@ -144,6 +144,6 @@ def is_norm(call: Call) -> bool:
         return "norm" in type(call.module).__name__.lower()
     once = once[fine]
     twice = twice[fine]
-    apart = (once - twice).abs().max()
-    blind = bool(apart <= 0.02 * once.abs().max())
+    change = (once - twice).abs().max()
+    blind = bool(change <= 0.02 * once.abs().max())
     return blind and not same(once, x[fine])

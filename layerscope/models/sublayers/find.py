@@ -213,12 +213,12 @@ def _is_sum(
     if scaled:
         squares = (branch * branch).sum((0, 1)).clamp_min(1e-30)
         branch = (added * branch).sum((0, 1)) / squares * branch
-    of_state = state.double().norm(dim=-1)
-    of_start = start.double().norm(dim=-1)
-    sizes = torch.maximum(of_state, of_start) / size[..., 0]
-    apart = (added - branch).norm(dim=-1)
+    state_norms = state.double().norm(dim=-1)
+    start_norms = start.double().norm(dim=-1)
+    sizes = torch.maximum(state_norms, start_norms) / size[..., 0]
+    errors = (added - branch).norm(dim=-1)
     most = (EXACT + rounding * sizes).clamp_max(ROUGH)
-    return bool((apart <= most).all())
+    return bool((errors <= most).all())
 
 
 def _leading(

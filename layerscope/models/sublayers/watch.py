@@ -30,10 +30,10 @@ class Spot:
 
     path: str
     call: int
-    is_input: bool
+    is_input: bool = False
 
 
-WHOLE = Spot("", 0, False)
+WHOLE = Spot("", 0)
 """What the block itself returns."""
 
 
@@ -180,11 +180,11 @@ def replay(
         calls[path] += 1
         if (path, call) in hand:
             args, kwargs = swapped(args, kwargs, hand[path, call])
-        see(Spot(path, call, True), hidden_in(args, kwargs))
+        see(Spot(path, call, is_input=True), hidden_in(args, kwargs))
         return args, kwargs
 
     def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
-        see(Spot(path, calls[path] - 1, False), hidden_of(output))
+        see(Spot(path, calls[path] - 1), hidden_of(output))
 
     hooks = []
     for path, child in run.block.named_modules():
