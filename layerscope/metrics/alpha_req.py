@@ -28,12 +28,12 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     """
     rows = Rows.of(Z)
     values = rows.centred_spectrum
-    there = min(rows.count - 1, rows.width)
+    full_rank = min(rows.count - 1, rows.width)
     first = fit[0]
-    last = min(fit[1], there)
+    last = min(fit[1], full_rank)
     if first < 1 or last <= first:
         raise LayerscopeError(
-            f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {there}: give more"
+            f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {full_rank}: give more"
         )
     size = max(rows.count, values.shape[-1])
     rounding = torch.finfo(values.dtype).eps * size * values[..., :1]

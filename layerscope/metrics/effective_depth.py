@@ -32,17 +32,17 @@ def effective_depth(
     """
     if not 0 <= epsilon <= 1:
         raise LayerscopeError(f"epsilon={epsilon}: give a share from 0 to 1")
-    shares = as_finite64(accuracies, "accuracies", 1)
+    accuracy = as_finite64(accuracies, "accuracies", 1)
     if relative_to is not None:
         check_choice(relative_to, "relative_to", ("last", "best"))
     aims = {
-        None: torch.ones_like(shares[..., -1:]),
-        "last": shares[..., -1:],
-        "best": shares.amax(-1, keepdim=True),
+        None: torch.ones_like(accuracy[..., -1:]),
+        "last": accuracy[..., -1:],
+        "best": accuracy.amax(-1, keepdim=True),
     }
-    enough = within(aims[relative_to] - shares, epsilon)
+    enough = within(aims[relative_to] - accuracy, epsilon)
     depth = (
-        torch.where(enough.any(-1), enough.double().argmax(-1), shares.shape[-1] - 1)
+        torch.where(enough.any(-1), enough.double().argmax(-1), accuracy.shape[-1] - 1)
         + 1
     )
     return int(depth) if depth.ndim == 0 else depth

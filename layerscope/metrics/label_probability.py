@@ -36,9 +36,9 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
         raise LayerscopeError(
             f"labels are {span}: logits of {classes} classes need 0 to {classes - 1}"
         )
-    wide = scores if scores.dtype == torch.float64 else scores.float()
+    at_least_float32 = scores if scores.dtype == torch.float64 else scores.float()
     chosen = truth.long()[..., None, None].expand(*scores.shape[:-1], 1)
-    return wide.softmax(-1).gather(-1, chosen)[..., 0]
+    return at_least_float32.softmax(-1).gather(-1, chosen)[..., 0]
 
 
 LABEL_PROBABILITY = Metric(

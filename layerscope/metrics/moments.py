@@ -52,13 +52,13 @@ class ValueSums(Sums):
         """
         valid = ~values.isnan()
         count = valid.sum(-1).double()
-        held = values.double().masked_fill(~valid, 0.0)
-        first = held.sum(-1, keepdim=True)
+        filled = values.double().masked_fill(~valid, 0.0)
+        first = filled.sum(-1, keepdim=True)
         if values.shape[-1]:  # around the first value equal ones have no deviation
-            first = held.gather(-1, valid.int().argmax(-1, keepdim=True))
-        off = (held - first) * valid
-        mean = off.sum(-1, keepdim=True) / count.clamp(min=1)[..., None]
-        squares = ((off - mean) * valid).square().sum(-1)
+            first = filled.gather(-1, valid.int().argmax(-1, keepdim=True))
+        deviations = (filled - first) * valid
+        mean = deviations.sum(-1, keepdim=True) / count.clamp(min=1)[..., None]
+        squares = ((deviations - mean) * valid).square().sum(-1)
         return cls(count, (first + mean).squeeze(-1), squares)
 
     def __add__(self, other: "ValueSums") -> "ValueSums":

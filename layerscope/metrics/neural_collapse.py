@@ -187,16 +187,16 @@ class ClassSums:
 
         Classes without a state do not count, nor do their rows of the `classifier` `[K, D]`.
         """
-        there = self.counts > 0
-        if int(there.sum()) < 2:
+        present = self.counts > 0
+        if int(present.sum()) < 2:
             return None
-        if classifier is not None and len(classifier) == len(there):
-            classifier = torch.as_tensor(classifier).to(there.device)[there]
-        counts = self.counts[there, None]
+        if classifier is not None and len(classifier) == len(present):
+            classifier = torch.as_tensor(classifier).to(present.device)[present]
+        counts = self.counts[present, None]
         total = self.counts.sum()
-        shifts = self.shifts[..., there, :]
-        off = self.sums[..., there, :] / counts
-        means = shifts - shifts[..., :1, :] + off
+        shifts = self.shifts[..., present, :]
+        offsets = self.sums[..., present, :] / counts
+        means = shifts - shifts[..., :1, :] + offsets
         weights = counts / total
         if global_mean == "classes":
             weights = torch.full_like(counts, 1 / len(counts))
@@ -204,7 +204,7 @@ class ClassSums:
 
         def spread(directions: Tensor) -> Tensor:
             around = ((directions @ self.moment) * directions).sum(-1)
-            within = around - (counts * (off @ directions.mT).square()).sum(-2)
+            within = around - (counts * (offsets @ directions.mT).square()).sum(-2)
             return within.clamp_min(0) / total
 
         norms = vector_norm(between, dim=-1)

@@ -136,8 +136,8 @@ class FromPairs(How):
             yield self
             return
         for name in getattr(options, self.choice.option):
-            how = {self.choice.argument: self.choice.values[name]}
-            compute = partial(self.compute, **how)
+            arguments = {self.choice.argument: self.choice.values[name]}
+            compute = partial(self.compute, **arguments)
             variant = self.variant.format(name)
             yield replace(self, compute=compute, variant=variant, choice=None)
 
@@ -276,13 +276,13 @@ def similarity_matrix(
         if isinstance(record.how, FromPairs):
             measures[record.name] = record.how
     check_choice(metric, "metric", tuple(measures))
-    how = measures[metric]
-    takes = sorted({*signature(how.compute).parameters} - {"states", "others"})
+    similarity = measures[metric]
+    takes = sorted({*signature(similarity.compute).parameters} - {"states", "others"})
     for name in options:
         if name not in takes:
             hint = choices(name, takes or ["none"], "it takes")
             raise LayerscopeError(f"{metric} has no option {name!r}{hint}")
-    values = how.compute(states, others=others, **options)
+    values = similarity.compute(states, others=others, **options)
     if isinstance(values, tuple):
         return values[0]
     return values

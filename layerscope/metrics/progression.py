@@ -50,15 +50,15 @@ def monotone_triples(states: Array) -> Tensor:
     layers = _layers(states, 3)
     unit = directions(layers, torch.zeros(()))
     cosines = unit @ unit.mT
-    shares = []
+    by_layer = []
     for layer in range(2, layers.shape[-2]):
         first, second = torch.triu_indices(layer, layer, 1, device=layers.device)
         earlier = cosines[..., first, layer]
         later = cosines[..., second, layer]
         rises = (earlier <= later + _TIE).double()
         # neither where one is NaN
-        shares.append(rises.masked_fill((earlier + later).isnan(), torch.nan))
-    return torch.stack([share.nanmean(-1) for share in shares], -1)
+        by_layer.append(rises.masked_fill((earlier + later).isnan(), torch.nan))
+    return torch.stack([rises.nanmean(-1) for rises in by_layer], -1)
 
 
 def _layers(states: Array, least: int = 2) -> Tensor:

@@ -244,13 +244,13 @@ def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | 
     if mask is None or mask.shape[1] == frames:
         return mask
     real = mask.sum(1)
-    whole = torch.full((1,), mask.shape[1], device=mask.device)
+    full_length = torch.full((1,), mask.shape[1], device=mask.device)
     states = torch.ceil(real * (frames / mask.shape[1]))
     for name in COUNTERS:
         # a model may have none, or one that counts something else
         with suppress(*FAILURES):
             count = getattr(module, name)
-            if int(count(whole)) == frames:
+            if int(count(full_length)) == frames:
                 states = count(real)
                 break
     states = states.long().clamp(1, frames)

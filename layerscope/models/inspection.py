@@ -107,8 +107,8 @@ def _look(
     except SeveralParts as several:
         models = []
         for part in several.parts:
-            of_part = replace(override, part=part)
-            models.append(find_layers(loaded, modality, samples, of_part))
+            part_override = replace(override, part=part)
+            models.append(find_layers(loaded, modality, samples, part_override))
     return [_inspection(model, modality, samples) for model in models]
 
 

@@ -258,15 +258,17 @@ def find_lens(
     return None, OTHER_PART
 
 
-def reads_alike(read: Callable[[Tensor], Tensor], last: Tensor, wanted: Tensor) -> bool:
+def reads_alike(
+    read: Callable[[Tensor], Tensor], last: Tensor, reference: Tensor
+) -> bool:
     """Return whether a function of states gives what the model gives, and something else of other states."""
     tolerance = 1e-4
-    if wanted.dtype != torch.float32:
+    if reference.dtype != torch.float32:
         tolerance = 2e-2
-    mine = read(last)
-    agrees = torch.allclose(mine, wanted.float(), rtol=tolerance, atol=1e-4)
+    output = read(last)
+    agrees = torch.allclose(output, reference.float(), rtol=tolerance, atol=1e-4)
     # an autoencoder's other part does not read the stack at all
-    return agrees and not torch.equal(mine, read(last.flip(-1)))
+    return agrees and not torch.equal(output, read(last.flip(-1)))
 
 
 @torch.inference_mode()

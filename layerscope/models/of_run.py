@@ -43,15 +43,15 @@ def check_unchanged(
     Weights are compared where they are in the run's dtype; `as_stored`, in float32 too, which holds
     them exactly.
     """
-    there = info["model"]
+    profiled = info["model"]
     dtype = None
-    if as_stored and there.get("dtype") == "float32":
+    if as_stored and profiled.get("dtype") == "float32":
         dtype = torch.float32
-    changed = int(there["depth"]) != model.depth
-    if dtype is not None or there.get("dtype") == dtype_of(model.module):
-        changed |= there.get("weights") != weights_fingerprint(model.module, dtype)
+    changed = int(profiled["depth"]) != model.depth
+    if dtype is not None or profiled.get("dtype") == dtype_of(model.module):
+        changed |= profiled.get("weights") != weights_fingerprint(model.module, dtype)
     if changed:
         raise LayerscopeError(
-            f"the model of run {run!r} ({there['source']}) has changed since: profile it again, "
+            f"the model of run {run!r} ({profiled['source']}) has changed since: profile it again, "
             "or give the model without the run"
         )

@@ -52,8 +52,8 @@ class _Ablation:
     def __init__(self, stack: Stack, taps: Iterable[Tap], sinks: Sinks) -> None:
         self.stack = stack
         self.sinks = sinks
-        of_mlps = [tap for tap in taps if tap.site == "mlp"]
-        self.paths = {tap.layer: tap.spot.path for tap in of_mlps}
+        mlp_taps = [tap for tap in taps if tap.site == "mlp"]
+        self.paths = {tap.layer: tap.spot.path for tap in mlp_taps}
         self.layer = 0
         self.removed: Tensor | None = None
         self.read = torch.empty(0)

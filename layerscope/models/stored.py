@@ -68,8 +68,8 @@ class StatesModel(LayeredModel):
         """Visit every layer of a batch."""
         by_sample = self.states.read(inputs.named[NUMBER].tolist())
         by_layer = zip(*by_sample, strict=True)
-        for layer, of_layer in zip(self.layers, by_layer, strict=True):
-            tokens: Tensor = pad_sequence(list(of_layer), batch_first=True)
+        for layer, layer_states in zip(self.layers, by_layer, strict=True):
+            tokens: Tensor = pad_sequence(list(layer_states), batch_first=True)
             visit(layer, "raw", tokens.to(self.device, torch.float32))
 
 

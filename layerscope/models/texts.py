@@ -86,14 +86,14 @@ def refuse_chat(model: LayeredModel) -> None:
 
 
 def following(
-    tokenizer: Any, ids: Sequence[int], new: Sequence[int], **how: bool
+    tokenizer: Any, ids: Sequence[int], new: Sequence[int], **options: bool
 ) -> str:
     """Return what new tokens add to the text of those before them (alone they may lose a space), or their numbers."""
     if tokenizer is None:
         return " ".join(f"#{number}" for number in new)
-    read = partial(tokenizer.decode, clean_up_tokenization_spaces=False, **how)
+    read = partial(tokenizer.decode, clean_up_tokenization_spaces=False, **options)
     before = read([*ids])
-    whole = read([*ids, *new])
-    if whole.startswith(before):
-        return str(whole[len(before) :])
+    text = read([*ids, *new])
+    if text.startswith(before):
+        return str(text[len(before) :])
     return str(read([*new]))

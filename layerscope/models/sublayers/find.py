@@ -225,17 +225,17 @@ def _leading(
     run: BlockRun, additions: list[Addition], norms: list[Step]
 ) -> list[Addition]:
     """Return the additions from a block's input to its output; none where the way has a gap or takes a branch twice."""
-    wanted = {run.last}
-    way = list[Addition]()
+    stream = {run.last}
+    path = list[Addition]()
     for addition in reversed(additions):
-        wanted |= {norm.input for norm in norms if norm.output in wanted}
-        if addition.total in wanted:
-            way.insert(0, addition)
-            wanted.add(addition.base)
-    wanted |= {norm.input for norm in norms if norm.output in wanted}
-    branches = [branch for addition in way for branch in addition.branches]
-    if 0 in wanted and len(set(branches)) == len(branches):
-        return way
+        stream |= {norm.input for norm in norms if norm.output in stream}
+        if addition.total in stream:
+            path.insert(0, addition)
+            stream.add(addition.base)
+    stream |= {norm.input for norm in norms if norm.output in stream}
+    branches = [branch for addition in path for branch in addition.branches]
+    if 0 in stream and len(set(branches)) == len(branches):
+        return path
     return []
 
 
