@@ -105,15 +105,15 @@ def check_states(module: nn.Module, source: Source, expected: Expected) -> float
     stack = source.model.stack.until(len(expected.kept))
 
     def compare(
-        what: str, read: Tensor | None, wanted: Tensor, *tolerance: Any
+        what: str, read: Tensor | None, reference: Tensor, *tolerance: Any
     ) -> float:
-        apart = difference(read, wanted)
-        if read is None or not agrees(read, wanted, *tolerance):
+        error = difference(read, reference)
+        if read is None or not agrees(read, reference, *tolerance):
             raise LayerscopeError(
-                f"the {what} of the truncated {source.name} differs from {expected.name} (by {apart:.1e}): it cannot "
+                f"the {what} of the truncated {source.name} differs from {expected.name} (by {error:.1e}): it cannot "
                 "be a standard checkpoint, and nothing was written"
             )
-        return apart
+        return error
 
     largest = 0.0
     with evaluating(module):
@@ -123,11 +123,11 @@ def check_states(module: nn.Module, source: Source, expected: Expected) -> float
             if expected.shown:
                 shown = list(tensors_in(forward(base_of(module, stack), inputs)))
                 compare("output", _nearest(shown, states), states)
-            apart = compare("states", last_states(module, stack, inputs), states)
+            error = compare("states", last_states(module, stack, inputs), states)
             if logits is not None:
                 read = logits_of(forward(module, inputs))
                 compare("head", read, logits, HEAD, HEAD_STEPS)
-            largest = max(largest, apart)
+            largest = max(largest, error)
     return largest
 
 
@@ -176,41 +176,43 @@ def write_sentence_transformer(
         with _exchanged(reranker[0], source.module, built):
             reranker.save_pretrained(str(folder), create_model_card=False)
         return check_states(load_again().model, source, expected)
+    # what is written, and the vectors that it must give
     mixing = []
     if source.mix is not None:
         layer = len(expected.kept)
         mixing.append(layer_pooling(built, source.model.width, layer, source.mix))
     served = source.model.loaded.served
     if served is None:
-        wanted = _save_plain(built, source, expected, folder, mixing)
+        reference = _save_plain(built, source, expected, folder, mixing)
     else:
-        wanted = _save_served(served, built, source, folder, mixing)
+        reference = _save_served(served, built, source, folder, mixing)
+    # compared as a user will have it, from the files
     again = load_again()
     if source.mix is not None:  # by layers of the full model, as `evaluate` reads them
         full = MixedLayers(source.module, source.model.stack, source.mix)
-        wanted = vectors_of(full, expected.inputs, list(again)[2:]).numpy()
+        reference = vectors_of(full, expected.inputs, list(again)[2:]).numpy()
     if source.dim is not None:
-        wanted = wanted[:, : source.dim]
+        reference = reference[:, : source.dim]
         if type(again[-1]).__name__ == "Normalize":
-            wanted = wanted / np.linalg.norm(wanted, axis=1)[:, None]
+            reference = reference / np.linalg.norm(reference, axis=1)[:, None]
     vectors = _encoded(again, source)
     close = close_in(source.dtype)
-    apart = math.inf
-    if vectors.shape == wanted.shape:
-        apart = float(np.abs(vectors - wanted).max())
-    agree = math.isfinite(apart) and np.allclose(
-        vectors, wanted, rtol=close, atol=close
+    error = math.inf
+    if vectors.shape == reference.shape:
+        error = float(np.abs(vectors - reference).max())
+    agree = math.isfinite(error) and np.allclose(
+        vectors, reference, rtol=close, atol=close
     )
     if not agree:
         raise LayerscopeError(
-            f"the embeddings of the truncated {source.name} differ from {expected.name} (by {apart:.1e}): nothing was "
+            f"the embeddings of the truncated {source.name} differ from {expected.name} (by {error:.1e}): nothing was "
             "written"
         )
     if served is None:
-        return apart
+        return error
     kind = type(source.module)
     inner = next(child for child in again[0].children() if isinstance(child, kind))
-    return max(apart, check_states(inner, source, expected))
+    return max(error, check_states(inner, source, expected))
 
 
 def _save_plain(
@@ -232,9 +234,9 @@ def _save_plain(
     with tempfile.TemporaryDirectory(dir=folder, prefix=".plain-") as plain:
         getattr(built, "base_model", built).save_pretrained(plain)
         save_processors(source, plain)
-        how = {"local_files_only": True, "dtype": source.dtype}
+        loading = {"local_files_only": True, "dtype": source.dtype}
         length = source.model.max_length
-        transformer = Transformer(plain, max_seq_length=length, model_kwargs=how)
+        transformer = Transformer(plain, max_seq_length=length, model_kwargs=loading)
         pooling = Pooling(source.model.width, pooling_mode=MODES[mode])
         modules = [transformer, *mixing, *shortened([pooling], source)]
         model = SentenceTransformer(modules=modules, device="cpu")
@@ -262,7 +264,7 @@ def _save_served(
                 served._modules[name] = kind(width, pooling_mode=MODES[pooling])
     try:
         with _exchanged(first, source.module, built):
-            wanted = _encoded(served, source)
+            reference = _encoded(served, source)
             if mixing or source.dim is not None:
                 after = [*served._modules.values()][1:]
                 modules = first, *mixing, *shortened(after, source)
@@ -270,7 +272,7 @@ def _save_served(
                 for number, module in enumerate(modules):
                     served._modules[str(number)] = module
             served.save_pretrained(str(folder), create_model_card=False)
-        return wanted
+        return reference
     finally:
         served._modules.clear()
         served._modules.update(own_modules)
@@ -318,10 +320,10 @@ def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
 
 def _encoded(served: Any, source: Source) -> NDArray[np.float32]:
     """Return the embeddings of the samples, each alone: in half precision batch-mates show."""
-    how: dict[str, Any] = {"convert_to_tensor": True}
+    conversion: dict[str, Any] = {"convert_to_tensor": True}
     if source.model.is_sparse:
-        how["convert_to_sparse_tensor"] = False
+        conversion["convert_to_sparse_tensor"] = False
     vectors = served.encode(
-        list(source.samples), batch_size=1, show_progress_bar=False, **how
+        list(source.samples), batch_size=1, show_progress_bar=False, **conversion
     )
     return np.asarray(vectors.float().cpu().numpy())

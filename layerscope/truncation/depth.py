@@ -90,21 +90,21 @@ def find_depth(model: LayeredModel, expected: Expected) -> Depth:
             f"{type(module).__name__} is a plain torch module: no config says its depth"
         )
     for kind in _kinds(module, stack):
-        wanted = _wanted(kind, module, stack, expected.kept)
-        if wanted is None:
+        targets = _target_shapes(kind, module, stack, expected.kept)
+        if targets is None:
             continue
         for depth in _candidates(kind, module.config, stack):
-            misfit = _misfit(depth, module, expected, wanted)
+            misfit = _misfit(depth, module, expected, targets)
             if misfit is None:
                 return depth
             refused = refused or misfit
-    how = f"be cut at layer {len(expected.kept)}"
+    change = f"be cut at layer {len(expected.kept)}"
     refused = refused or "no number in its config sets how many it has"
     if gaps := gaps_in(expected.kept):
-        how = f"drop {spans(gaps, 'block')}"
+        change = f"drop {spans(gaps, 'block')}"
         refused += "; drop others, or cut it with `layer`"
     raise LayerscopeError(
-        f"{type(module).__name__} cannot {how} as a standard checkpoint: {refused}"
+        f"{type(module).__name__} cannot {change} as a standard checkpoint: {refused}"
     )
 
 
@@ -185,7 +185,7 @@ def _kept_of(value: Sequence[Any], kept: Sequence[int], depth: int) -> list[Any]
 
 
 def _misfit(
-    depth: Depth, module: Any, expected: Expected, wanted: Shapes
+    depth: Depth, module: Any, expected: Expected, targets: Shapes
 ) -> str | None:
     """Return None where a candidate gives the truncated model, else why not ("": its number means something else)."""
     kept = expected.kept
@@ -194,7 +194,7 @@ def _misfit(
         empty = _empty(depth.kind, depth.config(module.config, kept))
     except Exception:  # a config that nothing can be made of
         return ""
-    misfit = _misshapen(_shapes(empty), wanted, kept)
+    misfit = _misshapen(_shapes(empty), targets, kept)
     if misfit is not None:
         return misfit
     built = _filled(empty, module, moved(depth.stack, kept))
@@ -213,31 +213,31 @@ def _misfit(
     return "its blocks compute something else than in the full model"
 
 
-def _misshapen(shapes: Shapes, wanted: Shapes, kept: Sequence[int]) -> str | None:
-    """Return None where the weights of a candidate are those wanted, else how they differ."""
-    odd = sorted(shapes.keys() ^ wanted.keys())
+def _misshapen(shapes: Shapes, targets: Shapes, kept: Sequence[int]) -> str | None:
+    """Return None where the weights of a candidate are the target's, else how they differ."""
+    odd = sorted(shapes.keys() ^ targets.keys())
     if odd and gaps_in(kept):
         return f"its blocks differ in their weights ({odd[0]})"
     if odd:
         return ""
-    for name, shape in wanted.items():
+    for name, shape in targets.items():
         if shapes[name] != shape:
             return f"the size of its {name} depends on how many blocks it has"
     return None
 
 
-def _wanted(
+def _target_shapes(
     kind: type[nn.Module], module: Any, stack: Stack, kept: Sequence[int]
 ) -> Shapes | None:
     """Names and shapes of the weights that stay, or None where the class does not hold the full model's."""
     try:
-        whole = _shapes(_empty(kind, copy.deepcopy(module.config)))
+        class_shapes = _shapes(_empty(kind, copy.deepcopy(module.config)))
     except Exception:  # a class may raise anything where it needs more than a config
         return None
-    full = _shapes(module)
-    if any(full.get(name) != shape for name, shape in whole.items()):
+    model_shapes = _shapes(module)
+    if any(model_shapes.get(name) != shape for name, shape in class_shapes.items()):
         return None
-    return renamed(whole, moved(stack, kept))
+    return renamed(class_shapes, moved(stack, kept))
 
 
 def moved(stack: Stack, kept: Sequence[int]) -> dict[str, str | None]:

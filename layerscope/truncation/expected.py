@@ -66,10 +66,10 @@ def expected_at(
             with skipping(module, stack, gaps_in(kept)):
                 by_site = states_at(module, stack, inputs, layer)
             states.append(by_site[model.final])
-            of_head = None
+            head_logits = None
             if lens is not None:
-                of_head = lens.sequence_logits(by_site["raw"], inputs)
-            logits.append(of_head)
+                head_logits = lens.sequence_logits(by_site["raw"], inputs)
+            logits.append(head_logits)
         last = last_states(module, stack, batches[0])
         output = forward(base_of(module, stack), batches[0])
     shown = any(agrees(tensor, last) for tensor in tensors_in(output))

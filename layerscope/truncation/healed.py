@@ -19,11 +19,11 @@ from layerscope.truncation.source import Source, open_source
 
 @dataclass(frozen=True)
 class Healing:
-    """How a cut model is healed: its samples, its plan, and the `room` that holds its state, where it is resumed."""
+    """How a cut model is healed: its samples, its plan, and the `workdir` that holds its state, where it is resumed."""
 
     lessons: Lessons
     plan: Plan
-    room: Path
+    workdir: Path
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Healed:
     @property
     def text(self) -> str:
         """The change in words."""
-        apart = f"{self.before:.3f} to {self.after:.3f} (±{self.error:.3f})"
+        distances = f"{self.before:.3f} to {self.after:.3f} (±{self.error:.3f})"
         judged = f"on {count(self.held, 'sample')} held out"
         learned = f"{self.steps:,} steps on {count(self.learned, 'other')}"
-        text = f"healed: {self.measure} from {apart} {judged}, after {learned}"
+        text = f"healed: {self.measure} from {distances} {judged}, after {learned}"
         if self.stopped:
             text += f"; stopped because {self.stopped}"
         return text
@@ -70,7 +70,7 @@ def heal_cut(
     dtype = cut.dtype
     before = distances_on(lessons.held, pupil)
     samples = lessons.learn, lessons.validation
-    progress = heal(pupil, *samples, healing.plan, healing.room, reporter)
+    progress = heal(pupil, *samples, healing.plan, healing.workdir, reporter)
     cut.module.to(dtype)
     after = distances_on(lessons.held, pupil)
     healed = Healed(

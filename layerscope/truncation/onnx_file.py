@@ -81,10 +81,11 @@ def write_onnx(
                 "nothing was written"
             ) from error
         with torch.inference_mode():
-            wanted = exported(*(batch[name].to(device) for name in exported.inputs))
+            references = exported(*(batch[name].to(device) for name in exported.inputs))
         mask = batch.get("attention_mask")
-        for one, two in zip(outputs, wanted, strict=True):
-            largest = max(largest, _apart(one, two.cpu().numpy(), mask))
+        for output, reference in zip(outputs, references, strict=True):
+            deviation = _deviation(output, reference.cpu().numpy(), mask)
+            largest = max(largest, deviation)
         if largest > CLOSE:
             raise LayerscopeError(
                 f"onnxruntime and torch give different numbers for {source.name} (by {largest:.1e}): nothing was "
@@ -107,8 +108,8 @@ def export(source: Source, depth: Depth, kept: Sequence[int], folder: Path) -> E
     stack = source.model.stack.until(len(kept))
     if served is None:
         module = built.get_submodule(stack.entry)
-    whole = _batch(source, 2)
-    batch = {name: whole[name] for name in whole if accepts(module, name)}
+    inputs = _batch(source, 2)
+    batch = {name: inputs[name] for name in inputs if accepts(module, name)}
     if source.mix is not None:
         module = MixedLayers(built, stack, source.mix)
     after = None
@@ -203,16 +204,16 @@ def _silent() -> Iterator[None]:
         logging.disable(before)
 
 
-def _apart(one: Any, two: Any, mask: Tensor | None) -> float:
+def _deviation(output: Any, reference: Any, mask: Tensor | None) -> float:
     """The largest difference at real positions, of a value or relative to it."""
-    if one.shape != two.shape:
+    if output.shape != reference.shape:
         return float("inf")
-    sizes = np.maximum(1.0, np.abs(two))
-    apart = np.abs(one - two) / sizes
-    if mask is not None and apart.ndim == 3 and apart.shape[:2] == tuple(mask.shape):
-        apart = apart[mask.bool().cpu().numpy()]
-    apart = np.nan_to_num(apart, nan=np.inf, posinf=np.inf)
-    return float(apart.max(initial=0.0))
+    sizes = np.maximum(1.0, np.abs(reference))
+    errors = np.abs(output - reference) / sizes
+    if mask is not None and errors.ndim == 3 and errors.shape[:2] == tuple(mask.shape):
+        errors = errors[mask.bool().cpu().numpy()]
+    errors = np.nan_to_num(errors, nan=np.inf, posinf=np.inf)
+    return float(errors.max(initial=0.0))
 
 
 def _as_numpy(session: Any, named: Mapping[str, Tensor]) -> dict[str, Any]:

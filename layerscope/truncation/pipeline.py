@@ -1,7 +1,7 @@
 """The work of `truncate`: a model is cut, written aside, checked, measured, and then named.
 
-`write_cut` makes a checkpoint of a model and some of its blocks; the rest decides which blocks, in
-which format, and what is said of them.
+`write_cut` makes a checkpoint of a model and some of its blocks; the rest decides which blocks, and
+what is said of them.
 """
 
 import shutil
@@ -19,14 +19,13 @@ from layerscope.healing.lessons import lessons_of
 from layerscope.models import without_bars
 from layerscope.truncation.card import describe
 from layerscope.truncation.checkpoint import (
-    MODES,
-    vector_width,
     write_checkpoint,
     write_sentence_transformer,
 )
 from layerscope.truncation.costs import Made, Truncated, measure
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without
+from layerscope.truncation.format import checked_dim, chosen_format
 from layerscope.truncation.healed import Healed, Healing, heal_cut, open_cut
 from layerscope.truncation.mixing import mix_of
 from layerscope.truncation.onnx_file import write_onnx
@@ -37,21 +36,11 @@ from layerscope.truncation.source import Source, copy_terms, open_source
 def cut(options: TruncateOptions) -> Truncated:
     """Write a model without some of its blocks; return what it costs."""
     _refuse_contradictions(options)
-    options, scored = resolve(options)
+    options, scored_pooling = resolve_selection(options)
     folder = own_folder(options.out or "")
     reporter = reporting(options.progress)
-    source = open_source(
-        options.given, options.processor, options.override, options.load
-    )
-    _refuse_for_head(options, source)
-    source = replace(source, pooling=options.pooling or scored)
+    source, kept, format = _plan(options, scored_pooling)
     depth = source.model.depth
-    if options.mix is not None:
-        source = replace(source, mix=mix_of(options.mix, depth))
-    layer = _end(options, source)
-    kept = kept_blocks(layer, options.drop or (), depth)
-    format = _format(options.format, source, scored)
-    source = replace(source, dim=checked_dim(options.dim, source, format))
     for note in source.model.notes:
         reporter.say(note)
     if len(kept) == depth:
@@ -59,19 +48,39 @@ def cut(options: TruncateOptions) -> Truncated:
             f"layer {depth} is the last of {source.name}: all its blocks are kept"
         )
     healing = _healing(options, source, format, folder)
+    # the folder gets its name only when what is in it is whole
     with without_bars(), folder_aside(folder) as aside:
         if healing is None:
             made = write_cut(source, kept, aside, format)
-            healed = ""
+            change = ""
         else:
-            made, change = write_healed(source, kept, aside, format, healing, reporter)
-            healed = change.text
-        truncated = measure(source, made, format, healed)
+            made, healed = write_healed(source, kept, aside, format, healing, reporter)
+            change = healed.text
+        truncated = measure(source, made, format, change)
         describe(source, truncated, aside)
         copy_terms(source.beside, aside)
     if healing is not None:
-        shutil.rmtree(healing.room, ignore_errors=True)
+        shutil.rmtree(healing.workdir, ignore_errors=True)
     return replace(truncated, path=str(folder))
+
+
+def _plan(
+    options: TruncateOptions, scored_pooling: str | None
+) -> tuple[Source, tuple[int, ...], str]:
+    """Open the model; return it with the blocks to keep, counted from 0, and the format to write."""
+    source = open_source(
+        options.given, options.processor, options.override, options.load
+    )
+    _refuse_for_head(options, source)
+    depth = source.model.depth
+    mix = None
+    if options.mix is not None:
+        mix = mix_of(options.mix, depth)
+    source = replace(source, pooling=options.pooling or scored_pooling, mix=mix)
+    kept = kept_blocks(_last_layer(options, source), options.drop or (), depth)
+    format = chosen_format(options.format, source, scored_pooling)
+    dim = checked_dim(options.dim, source, format)
+    return replace(source, dim=dim), kept, format
 
 
 def _refuse_for_head(options: TruncateOptions, source: Source) -> None:
@@ -85,7 +94,7 @@ def _refuse_for_head(options: TruncateOptions, source: Source) -> None:
         )
 
 
-def _end(options: TruncateOptions, source: Source) -> int:
+def _last_layer(options: TruncateOptions, source: Source) -> int:
     """Return the layer that the model ends at."""
     depth = source.model.depth
     if source.mix is not None:
@@ -111,19 +120,20 @@ def write_cut(
     layer = kept[-1] + 1
     reading: Any = nullcontext()
     if heads is not None:
+        # a layer with a head of its own is read by that, not by the full model's
         reading = heads.reading(source.module, layer)
     with reading:
         expected = expected_at(source.model, kept, source.samples)
         depth = find_depth(source.model, expected)
         if format == "onnx":
-            apart = write_onnx(source, depth, kept, folder)
+            difference = write_onnx(source, depth, kept, folder)
         elif format == "transformers":
-            apart = write_checkpoint(source, depth, expected, folder)
+            difference = write_checkpoint(source, depth, expected, folder)
         else:
-            apart = write_sentence_transformer(source, depth, expected, folder)
+            difference = write_sentence_transformer(source, depth, expected, folder)
     if heads is not None and format == "transformers" and len(kept) == layer:
         heads.below(layer).save(folder)
-    return Made(tuple(kept), depth, folder, apart)
+    return Made(tuple(kept), depth, folder, difference)
 
 
 def write_healed(
@@ -135,7 +145,8 @@ def write_healed(
     reporter: Reporter,
 ) -> tuple[Made, Healed]:
     """Write a checkpoint of some blocks of a model that is healed first; return what healing changed, too."""
-    cut_folder = healing.room / "cut"
+    # opened from files: a cut model in memory would share its weights with the full one, the teacher
+    cut_folder = healing.workdir / "cut"
     shutil.rmtree(cut_folder, ignore_errors=True)
     cut_folder.parent.mkdir(parents=True, exist_ok=True)
     made = write_cut(source, kept, cut_folder, format)
@@ -157,8 +168,8 @@ def _healing(
             "a model is healed in transformers or sentence-transformers: leave `format` out"
         )
     lessons = lessons_of(options.heal, source.model, seed=0)
-    room = folder.with_name(f"{folder.name}.healing")
-    return Healing(lessons, Plan(options.minutes), room)
+    workdir = folder.with_name(f"{folder.name}.healing")
+    return Healing(lessons, Plan(options.minutes), workdir)
 
 
 def _refuse_contradictions(options: TruncateOptions) -> None:
@@ -166,7 +177,7 @@ def _refuse_contradictions(options: TruncateOptions) -> None:
     if options.out is None:
         raise LayerscopeError("truncate needs `out`: a new folder for the model")
     named = options.changed & {"layer", "drop", "mix", "dim"}
-    if not named and not hasattr(options.given, "as_shipped"):
+    if not named and not _is_selection(options.given):
         raise LayerscopeError(
             "truncate needs a layer: give `layer`, or blocks to leave out with `drop`, such as 4-7,9"
         )
@@ -181,11 +192,16 @@ def _refuse_contradictions(options: TruncateOptions) -> None:
         )
 
 
-def resolve(options: TruncateOptions) -> tuple[TruncateOptions, str | None]:
+def resolve_selection(options: TruncateOptions) -> tuple[TruncateOptions, str | None]:
     """Return the options with a model or a run as `given`, and the pooling of the selection that named it."""
-    if hasattr(options.given, "as_shipped"):  # which a selection has
+    if _is_selection(options.given):
         return _of_selection(options.given, options), options.given.pooling
     return options, None
+
+
+def _is_selection(given: Any) -> bool:
+    """Return whether what is to be truncated is a `Selection`, whose room lies above this one."""
+    return hasattr(given, "as_shipped")
 
 
 def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
@@ -214,67 +230,6 @@ def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
     return options
 
 
-def _format(wanted: str, source: Source, scored: str | None) -> str:
-    """Return the format wanted, or what the model comes in; where pooled states of texts were scored, theirs."""
-    if source.mix is not None:
-        return _format_of_mix(wanted, source)
-    if wanted != "auto":
-        return wanted
-    loaded = source.model.loaded
-    is_vector = (
-        source.unit == "text" and scored in MODES and not source.model.reads_pairs
-    )
-    if is_vector or loaded.served is not None or loaded.reranker is not None:
-        return "sentence-transformers"
-    return "transformers"
-
-
-def _format_of_mix(wanted: str, source: Source) -> str:
-    """Return the format that can hold a mix: sentence-transformers weighs raw states, which a final norm is not in."""
-    norm = source.model.stack.norm
-    if wanted == "auto":
-        if norm is None and source.unit == "text":
-            return "sentence-transformers"
-        return "onnx"
-    if wanted == "transformers":
-        raise LayerscopeError(
-            "transformers has no class that mixes layers: take `format='sentence-transformers'` or onnx"
-        )
-    if wanted == "sentence-transformers" and norm is not None:
-        raise LayerscopeError(
-            f"sentence-transformers mixes states before the final norm ({norm}), and the last one after it: "
-            "`format='onnx'` holds the mix that was scored"
-        )
-    return wanted
-
-
-def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
-    """Return how many dimensions of the vectors are kept, None for all; raises where nothing makes such vectors."""
-    name = source.name
-    served = source.model.loaded.served
-    if dim is None:
-        return None
-    if (
-        source.unit != "text"
-        or format == "transformers"
-        or (format == "onnx" and served is None)
-    ):
-        mend = "cut its own where used"
-        if source.unit == "text":
-            mend = "`format='sentence-transformers'` makes it one"
-        raise LayerscopeError(
-            f"`dim` needs a sentence encoder's vectors, and {name} as {format} gives none: {mend}"
-        )
-    width = vector_width(served, source.model.width)
-    if dim > width:
-        raise LayerscopeError(
-            f"dim is {dim}: the vectors of {name} have {width} dimensions, give fewer"
-        )
-    if dim < width:
-        return dim
-    return None
-
-
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
     """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
     ordered = sorted(set(layers))
@@ -299,7 +254,6 @@ def kept_blocks(layer: int, drop: Collection[int], depth: int) -> tuple[int, ...
             raise LayerscopeError(
                 f"block {block} does not exist: this model has blocks 1..{depth}"
             )
-    for block in drop:
         if block > layer:
             raise LayerscopeError(
                 f"block {block} is not among the first {layer}: leave it out of `drop`"

@@ -8,7 +8,7 @@ import layerscope
 from layerscope.core.options import checked
 from layerscope.selection.selection import open_selection
 from layerscope.truncation.options import TruncateOptions
-from layerscope.truncation.pipeline import resolve
+from layerscope.truncation.pipeline import resolve_selection
 from layerscope.truncation.verb import truncate
 
 
@@ -86,7 +86,7 @@ def test_a_clear_gain_chooses_the_mix_and_the_command_that_writes_it(tmp_path):
     assert found.what == "mix of layers 'scalar mix' up to layer 2 of 3"
     assert open_selection(found.save(tmp_path / "choice")).chosen == found.chosen
     call = {"given": found, "out": tmp_path / "out"}
-    options, _ = resolve(checked(truncate, call, TruncateOptions))
+    options, _ = resolve_selection(checked(truncate, call, TruncateOptions))
     assert options.mix == {"1": 0.4, "2": 0.6}
     assert options.layer is None
 
