@@ -1,6 +1,5 @@
 """A truncated model as a folder of transformers or sentence-transformers: written, loaded again by these, compared."""
 
-import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -8,9 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layerscope.core import LayerscopeError, first_line, require
@@ -190,20 +187,15 @@ def write_sentence_transformer(
     again = load_again()
     if source.mix is not None:  # by layers of the full model, as `evaluate` reads them
         full = MixedLayers(source.module, source.model.stack, source.mix)
-        reference = vectors_of(full, expected.inputs, list(again)[2:]).numpy()
+        reference = vectors_of(full, expected.inputs, list(again)[2:])
     if source.dim is not None:
         reference = reference[:, : source.dim]
         if type(again[-1]).__name__ == "Normalize":
-            reference = reference / np.linalg.norm(reference, axis=1)[:, None]
+            reference = reference / reference.norm(dim=1, keepdim=True)
     vectors = _encoded(again, source)
-    close = close_in(source.dtype)
-    error = math.inf
-    if vectors.shape == reference.shape:
-        error = float(np.abs(vectors - reference).max())
-    agree = math.isfinite(error) and np.allclose(
-        vectors, reference, rtol=close, atol=close
-    )
-    if not agree:
+    error = difference(vectors, reference)
+    # vectors are in float32, whatever the model computes in
+    if not agrees(vectors, reference, close_in(source.dtype)):
         raise LayerscopeError(
             f"the embeddings of the truncated {source.name} differ from {expected.name} (by {error:.1e}): nothing was "
             "written"
@@ -221,7 +213,7 @@ def _save_plain(
     expected: Expected,
     folder: Path,
     mixing: Sequence[nn.Module],
-) -> NDArray[np.float32]:
+) -> Tensor:
     """Write a plain transformer with a pooling, and return the embeddings it is to give."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
@@ -242,12 +234,12 @@ def _save_plain(
         model = SentenceTransformer(modules=modules, device="cpu")
         model.save_pretrained(str(folder), create_model_card=False)
     vectors = torch.cat([pool(states, None, mode) for states in expected.states])
-    return np.asarray(vectors.float().cpu().numpy())
+    return vectors.float().cpu()
 
 
 def _save_served(
     served: Any, built: Any, source: Source, folder: Path, mixing: Sequence[nn.Module]
-) -> NDArray[np.float32]:
+) -> Tensor:
     """Write a SentenceTransformer that holds the truncated model, pooled as named, and return its embeddings.
 
     Modules of the model that was loaded are exchanged in place while it is written, then put back.
@@ -318,12 +310,12 @@ def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
     return [*modules[:at], kept, *modules[at:]]
 
 
-def _encoded(served: Any, source: Source) -> NDArray[np.float32]:
+def _encoded(served: Any, source: Source) -> Tensor:
     """Return the embeddings of the samples, each alone: in half precision batch-mates show."""
     conversion: dict[str, Any] = {"convert_to_tensor": True}
     if source.model.is_sparse:
         conversion["convert_to_sparse_tensor"] = False
-    vectors = served.encode(
+    vectors: Tensor = served.encode(
         list(source.samples), batch_size=1, show_progress_bar=False, **conversion
     )
-    return np.asarray(vectors.float().cpu().numpy())
+    return vectors.float().cpu()
