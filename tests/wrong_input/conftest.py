@@ -2,7 +2,6 @@
 
 import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
 import tiny
@@ -35,10 +34,8 @@ def wav2vec2(tmp_path_factory):
 def reviews(tmp_path_factory):
     """A good table: 30 texts of three teams."""
     path = tmp_path_factory.mktemp("data") / "reviews.csv"
-    frame = pd.DataFrame(
-        {"text": tiny.texts(30), "team": [f"t{i % 3}" for i in range(30)]}
-    )
-    frame.to_csv(path, index=False)
+    teams = [f"t{i % 3}" for i in range(30)]
+    pd.DataFrame({"text": tiny.texts(30), "team": teams}).to_csv(path, index=False)
     return path
 
 
@@ -59,9 +56,15 @@ def told(cli, tmp_path):
     return call
 
 
-def noise(seed, *shape):
-    """Return seeded bytes of an image."""
-    return np.random.default_rng(seed).integers(0, 255, shape, dtype=np.uint8)
+@pytest.fixture
+def unprofiled(refusal, tmp_path):
+    """Return a function that profiles what cannot be profiled, and returns the line that says why."""
+
+    def call(model, data, *options):
+        place = tmp_path / "run"
+        return refusal("profile", model, "--data", data, "--out", place, *options)
+
+    return call
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +78,8 @@ def command(bert, reviews):
 def finished(command, tmp_path_factory):
     """The folder of that run; `command` on it must be typed in the same words."""
     out = tmp_path_factory.mktemp("finished") / "run"
-    metrics = {
-        "metrics": "curvature,cka",
-        "batch_size": 2,
-        "views": 0,
-    }
-    return layerscope.profile(str(command[1]), command[3], out=out, **metrics).path
+    how = {"metrics": "curvature,cka", "batch_size": 2, "views": 0}
+    return layerscope.profile(str(command[1]), command[3], out=out, **how).path
 
 
 @pytest.fixture

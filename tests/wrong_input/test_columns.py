@@ -23,21 +23,18 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize("options, message", COLUMNS)
-def test_a_wrong_column(refusal, bert, tmp_path, options, message):
+def test_a_wrong_column(unprofiled, bert, tmp_path, options, message):
     path = tmp_path / "data.csv"
     path.write_text("text,team\nw1 w2,a\nw3,b\n")
-    line = refusal("profile", bert, "--data", path, "--out", tmp_path / "run", *options)
-    assert line == message.format(path)
+    assert unprofiled(bert, path, *options) == message.format(path)
 
 
 @pytest.mark.parametrize("option", ["--text-column", "--label-column"])
-def test_a_column_of_what_has_none(refusal, bert, tmp_path, option):
+def test_a_column_of_what_has_none(unprofiled, bert, tmp_path, option):
     (tmp_path / "novel.txt").write_text("w1 w2\nw3\n")
     (tmp_path / "photos").mkdir()
     for place in (tmp_path / "novel.txt", tmp_path / "photos", "stdlib-docs"):
-        line = refusal(
-            *f"profile {bert} --data {place} --out {tmp_path}/run {option} team".split()
-        )
+        line = unprofiled(bert, place, option, "team")
         assert line == f"{option} team: {place} has no columns, leave it out"
 
 
@@ -67,12 +64,8 @@ PROBE = "it needs two classes with five distinct samples each (label more)"
 def test_labels_that_are_none_are_told_and_the_rest_goes_on(told, bert, tmp_path, name):
     labels, lines = LABELS[name]
     path = tmp_path / "data.jsonl"
-    path.write_text(
-        "\n".join(
-            json.dumps({"text": f"w{i} w1 w2", "label": label})
-            for i, label in enumerate(labels)
-        )
-    )
+    rows = [{"text": f"w{i} w1 w2", "label": label} for i, label in enumerate(labels)]
+    path.write_text("\n".join(map(json.dumps, rows)))
     guesses = ["text column: 'text' (guessed)", "label column: 'label' (guessed)"]
     found = told(bert, path, "--views", 0)
     assert sorted(found) == sorted(guesses + [line.format(PROBE) for line in lines])
@@ -82,21 +75,13 @@ def test_of_drawn_samples_more_may_be_drawn(told, bert, tmp_path):
     path = tmp_path / "data.csv"
     rows = [f"w{i} w1 w2,{'ab'[i % 2]}" for i in range(20)]
     path.write_text("\n".join(["text,label", *rows]))
-    (line,) = (
-        line
-        for line in told(bert, path, "--views", 0, "--samples", 4)
-        if "probed" in line
-    )
+    lines = told(bert, path, "--views", 0, "--samples", 4)
+    (line,) = (line for line in lines if "probed" in line)
     assert line.endswith("(take more --samples or label more)")
 
 
-def test_a_named_label_column_of_no_classes_is_refused(refusal, bert, tmp_path):
+def test_a_named_label_column_of_no_classes_is_refused(unprofiled, bert, tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "w1", "score": [1]}\n{"text": "w2", "score": [2]}\n')
-    line = refusal(
-        *f"profile {bert} --data {path} --out {tmp_path}/run --label-column score".split(),
-    )
-    assert (
-        line
-        == f"{path}: column 'score' holds neither classes nor numbers (but lists or nothing): leave it out"
-    )
+    line = f"{path}: column 'score' holds neither classes nor numbers (but lists or nothing): leave it out"
+    assert unprofiled(bert, path, "--label-column", "score") == line

@@ -49,11 +49,8 @@ def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished, small_di
     assert (printed.status, printed.out) == (2, "")
     told = f"cannot be written (no space left on the disk): {GO_ON}"
     # a little may still fit into the log
-    places = [
-        run / "log.jsonl",
-        run / "shards" / "00003.safetensors",
-    ]
-    assert printed.line in [f"{str(place)!r} {told}" for place in places]
+    files = "log.jsonl", "shards/00003.safetensors"
+    assert printed.line in [f"'{run}/{file}' {told}" for file in files]
     (disk / "ballast").unlink()
     again = cli(*command, "--out", run)
     assert again.status == 0 and f"resuming {str(run)!r}: {THREE}" in again.err

@@ -8,72 +8,59 @@ import soundfile
 from PIL import Image
 
 import layerscope
-from wrong_input.conftest import noise
-
-LOOKED_FOR = "images (.jpg, .jpeg, .png, .bmp, .gif, .tif, .tiff, .webp, .ppm, .pgm) or sounds (.wav, .flac, .ogg)"
+from wrong_input.test_files import MEDIA
 
 
-def image(seed, kind="png"):
+def image():
     stream = io.BytesIO()
-    Image.fromarray(noise(seed, 40, 40, 3)).save(stream, kind)
+    Image.new("RGB", (40, 40)).save(stream, "png")
+    return stream.getvalue()
+
+
+def wav(wave, **options):
+    stream = io.BytesIO()
+    soundfile.write(stream, wave, 16000, format="WAV", **options)
     return stream.getvalue()
 
 
 def sound(seed, length=2000):
-    stream = io.BytesIO()
-    soundfile.write(
-        stream,
-        np.random.default_rng(seed).standard_normal(length) * 0.1,
-        16000,
-        format="WAV",
-    )
-    return stream.getvalue()
+    return wav(np.random.default_rng(seed).standard_normal(length) * 0.1)
 
 
-def not_finite():
-    stream = io.BytesIO()
-    soundfile.write(stream, np.full(2000, np.nan), 16000, format="WAV", subtype="FLOAT")
-    return stream.getvalue()
-
-
-GOOD = {
-    "png": [image(i) for i in range(6)],
-    "wav": [sound(i) for i in range(6)],
-}
-
-
-def fill(folder, suffix, others):
-    """Write six good files in two sub-folders, and others beside them."""
-    good = {
-        f"{'ab'[i % 2]}/{i}.{suffix}": content for i, content in enumerate(GOOD[suffix])
-    }
-    for name, content in (good | others).items():
+def write(folder, files):
+    """Write files, by name, into a folder."""
+    folder.mkdir()
+    for name, content in files.items():
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
     return folder
 
 
-@pytest.mark.parametrize("name", ["a short sound", "a sound of NaN"])
+SOUNDS = {
+    "too short": (
+        sound(9, 3),
+        "1 of 7 sounds are too short for the model: they are left out and counted (x.wav)",
+    ),
+    "not finite": (
+        wav(np.full(2000, np.nan), subtype="FLOAT"),
+        "1 of 7 forwards of tiny-wav2vec2 hold NaN or infinity (first: layer 0, sample x.wav): "
+        "they are left out and counted; --dtype float32 may help",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SOUNDS)
 def test_a_sound_that_cannot_be_measured(told, wav2vec2, tmp_path, name):
-    content, line = {
-        "a short sound": (
-            sound(9, 3),
-            "1 of 7 sounds are too short for the model: they are left out and counted (a/x.wav)",
-        ),
-        "a sound of NaN": (
-            not_finite(),
-            "1 of 7 forwards of tiny-wav2vec2 hold NaN or infinity (first: layer 0, sample a/x.wav): "
-            "they are left out and counted; --dtype float32 may help",
-        ),
-    }[name]
-    folder = fill(tmp_path / "media", "wav", {"a/x.wav": content})
+    content, line = SOUNDS[name]
+    good = {f"{i}.wav": sound(i) for i in range(6)}
+    folder = write(tmp_path / "media", good | {"x.wav": content})
     assert line in told(wav2vec2, folder, "--metrics", "curvature,cka", "--views", 0)
     table = layerscope.open_run(tmp_path / "run").table()
     assert set(table["n"]) == {6} and table["value"].notna().all()
 
 
-NONE = f"holds no {LOOKED_FOR}: give one of its files instead"
+NONE = f"holds no {MEDIA}: give one of its files instead"
 REFUSED = {
     "empty": ({}, NONE),
     "other files": (
@@ -84,27 +71,21 @@ REFUSED = {
         {"a/x.png": b"nope"},
         "a/x.png cannot be decoded (cannot identify image file",
     ),
-    "a cut png": ({"x.png": image(9)[:300]}, "x.png cannot be decoded"),
+    "a cut png": ({"x.png": image()[:60]}, "x.png cannot be decoded"),
     "images and sounds": (
-        {"x.wav": sound(9), "x.png": image(1)},
+        {"x.wav": sound(9), "x.png": image()},
         "holds images and sounds",
     ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_folder_with_nothing_to_see_or_hear(refusal, vit, tmp_path, name):
+def test_a_folder_with_nothing_to_see_or_hear(unprofiled, vit, tmp_path, name):
     files, fault = REFUSED[name]
-    folder = tmp_path / "media"
-    folder.mkdir()
-    for file, content in files.items():
-        (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).write_bytes(content)
-    assert fault in refusal("profile", vit, "--data", folder, "--out", tmp_path / "run")
+    assert fault in unprofiled(vit, write(tmp_path / "media", files))
 
 
-def test_sounds_that_are_all_too_short(refusal, wav2vec2, tmp_path):
-    for i in range(3):
-        (tmp_path / f"{i}.wav").write_bytes(sound(i, 4))
-    line = refusal("profile", wav2vec2, "--data", tmp_path, "--out", tmp_path / "run")
-    assert line == "the sounds are too short for this model: give longer ones"
+def test_sounds_that_are_all_too_short(unprofiled, wav2vec2, tmp_path):
+    folder = write(tmp_path / "media", {f"{i}.wav": sound(i, 4) for i in range(3)})
+    line = "the sounds are too short for this model: give longer ones"
+    assert unprofiled(wav2vec2, folder) == line

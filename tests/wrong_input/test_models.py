@@ -2,22 +2,17 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import tiny
 import torch
 from typed import process
 
+from wrong_input.test_runs import delete, write
+
 AGAIN = "copy or download the model again"
 DAMAGED = "model folder '{}' holds a model.safetensors that is damaged or cut short: copy or download it again"
-
-
-def delete(name):
-    return lambda folder: (folder / name).unlink()
-
-
-def write(name, content):
-    return lambda folder: (folder / name).write_bytes(content)
 
 
 def config(**changed):
@@ -28,12 +23,9 @@ def config(**changed):
     return change
 
 
-def cut(bytes_kept):
-    def change(folder):
-        path = folder / "model.safetensors"
-        path.write_bytes(path.read_bytes()[:bytes_kept])
-
-    return change
+def cut(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:5000])
 
 
 def only_pickles(folder):
@@ -42,11 +34,8 @@ def only_pickles(folder):
 
 
 def remote_code(folder):
-    code = {
-        "AutoConfig": "mine.MineConfig",
-        "AutoModel": "mine.Mine",
-        "AutoModelForCausalLM": "mine.Mine",
-    }
+    code = dict.fromkeys(("AutoModel", "AutoModelForCausalLM"), "mine.Mine")
+    code["AutoConfig"] = "mine.MineConfig"
     config(model_type="mine", architectures=["Mine"], auto_map=code)(folder)
     (folder / "mine.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
 
@@ -54,12 +43,10 @@ def remote_code(folder):
 def one_part_missing(folder):
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
     parts = {
-        "a": "model-00001-of-00002.safetensors",
-        "b": "model-00002-of-00002.safetensors",
+        name: f"model-0000{i}-of-00002.safetensors" for i, name in enumerate("ab", 1)
     }
-    (folder / "model.safetensors.index.json").write_text(
-        json.dumps({"weight_map": parts})
-    )
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": parts}))
 
 
 def no_tokenizer(folder):
@@ -97,7 +84,7 @@ BROKEN = {
         delete("model.safetensors"),
         "model folder '{}' holds no weights (*.safetensors): save the model there again",
     ),
-    "weights cut": (cut(5000), DAMAGED),
+    "weights cut": (cut, DAMAGED),
     "weights a pointer": (
         write(
             "model.safetensors",
@@ -151,6 +138,12 @@ SEEN_BY_INSPECT = (
 """What a second verb refuses as well; it loads a model in the same way."""
 
 
+@pytest.fixture
+def folder(bert, tmp_path):
+    """A model of one's own, to be damaged."""
+    return Path(shutil.copytree(bert, tmp_path / "model"))
+
+
 @pytest.mark.parametrize(
     "verb, name",
     [
@@ -158,35 +151,27 @@ SEEN_BY_INSPECT = (
         *(("inspect", name) for name in SEEN_BY_INSPECT),
     ],
 )
-def test_a_broken_model_folder(refusal, bert, reviews, tmp_path, verb, name):
+def test_a_broken_model_folder(refusal, unprofiled, folder, reviews, verb, name):
     damage, message = BROKEN[name]
-    folder = tmp_path / "model"
-    shutil.copytree(bert, folder)
     damage(folder)
-    options = (
-        ["--data", reviews, "--out", tmp_path / "run"] if verb == "profile" else []
-    )
-    assert refusal(verb, folder, *options) == message.replace("{}", str(folder))
+    is_profile = verb == "profile"
+    line = unprofiled(folder, reviews) if is_profile else refusal(verb, folder)
+    assert line == message.replace("{}", str(folder))
     assert not (folder / "ran").exists()
 
 
 def test_texts_need_a_tokenizer_and_a_look_at_the_model_needs_none(
-    cli, refusal, bert, reviews, tmp_path
+    cli, unprofiled, folder, reviews
 ):
-    folder = tmp_path / "model"
-    shutil.copytree(bert, folder)
     no_tokenizer(folder)
     assert cli("inspect", folder).status == 0
-    assert refusal("profile", folder, "--data", reviews, "--out", tmp_path / "run") == (
+    assert unprofiled(folder, reviews) == (
         f"'{folder}' has no tokenizer that can be loaded (there is none): save one with the model, "
         "or give token ids as data"
     )
-    assert not (tmp_path / "run").exists()
 
 
-def test_pickles_load_when_they_are_trusted(cli, bert, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(bert, folder)
+def test_pickles_load_when_they_are_trusted(cli, folder):
     only_pickles(folder)
     assert cli("inspect", folder, "--allow-pickle", "--json").status == 0
 
@@ -208,32 +193,23 @@ NAMES = {
     [*(("profile", name) for name in NAMES), ("inspect", ""), ("inspect", "./brt")],
 )
 def test_a_model_that_is_no_folder(
-    refusal, bert, reviews, tmp_path, monkeypatch, verb, name
+    refusal, unprofiled, bert, reviews, tmp_path, monkeypatch, verb, name
 ):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(bert, "bert")
-    options = ["--data", reviews, "--out", "run"] if verb == "profile" else []
-    assert refusal(verb, name, *options) == NAMES[name]
+    line = unprofiled(name, reviews) if verb == "profile" else refusal(verb, name)
+    assert line == NAMES[name]
 
 
 def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path):
-    variables = (
-        "HTTPS_PROXY",
-        "https_proxy",
-        "HTTP_PROXY",
-        "http_proxy",
-        "ALL_PROXY",
-        "all_proxy",
-    )
-    environment = {
+    proxies = [f"{scheme}_PROXY" for scheme in ("HTTPS", "HTTP", "ALL")]
+    environment = dict.fromkeys([*proxies, *map(str.lower, proxies)], "") | {
         "HF_HUB_OFFLINE": "0",
         "HF_ENDPOINT": "http://127.0.0.1:9",
         "HF_HOME": str(tmp_path),
     }
     # ends within a minute
-    printed = process(
-        "inspect", "nobody/none", **environment, **dict.fromkeys(variables, "")
-    )
+    printed = process("inspect", "nobody/none", **environment)
     assert printed.status == 2
     assert printed.line == f"'nobody/none' {NO_HUB}: check the name, or the network"
 
@@ -256,23 +232,15 @@ def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path):
             "digits",
             "this model reads sounds and the data are images: give sounds, or a model of images",
         ),
-        (
-            "wav2vec2",
-            None,
-            "tiny-wav2vec2 reads audio, and layerscope comes with no such data: give --data",
-        ),
     ],
 )
-def test_data_of_another_kind(refusal, request, tmp_path, model, data, line):
+def test_data_of_another_kind(unprofiled, request, model, data, line):
     named = request.getfixturevalue(data) if data == "reviews" else data
-    options = [] if data is None else ["--data", named]
-    assert (
-        refusal(
-            "profile",
-            request.getfixturevalue(model),
-            *options,
-            "--out",
-            tmp_path / "run",
-        )
-        == line
+    assert unprofiled(request.getfixturevalue(model), named) == line
+
+
+def test_no_data_for_a_model_of_sounds(refusal, wav2vec2, tmp_path):
+    line = (
+        "tiny-wav2vec2 reads audio, and layerscope comes with no such data: give --data"
     )
+    assert refusal("profile", wav2vec2, "--out", tmp_path / "run") == line

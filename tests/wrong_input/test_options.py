@@ -42,12 +42,9 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("words, message", OPTIONS.items(), ids=OPTIONS)
-def test_a_wrong_value(refusal, bert, reviews, tmp_path, words, message):
+def test_a_wrong_value(unprofiled, bert, reviews, words, message):
     option, value = shlex.split(words)
-    done = refusal(
-        "profile", bert, "--data", reviews, "--out", tmp_path / "run", option, value
-    )
-    assert done == flagged(message, option)
+    assert unprofiled(bert, reviews, option, value) == flagged(message, option)
 
 
 HERE = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
@@ -93,21 +90,14 @@ def test_a_wrong_word(refusal, bert, line, message):
     "option, value",
     [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")],
 )
-def test_what_only_texts_have(refusal, vit, tmp_path, option, value):
-    words = ("--data", "digits", "--samples", 9, "--out", tmp_path / "run")
-    line = refusal("profile", vit, *words, option, value)
-    assert (
-        line == f"{option} is for texts, and digits holds image samples: leave it out"
-    )
+def test_what_only_texts_have(unprofiled, vit, option, value):
+    line = f"{option} is for texts, and digits holds image samples: leave it out"
+    assert unprofiled(vit, "digits", "--samples", 9, option, value) == line
 
 
-def test_a_cls_that_the_tokenizer_has_not(refusal, gpt2, reviews, tmp_path):
-    words = ("--data", reviews, "--out", tmp_path / "run", "--pooling", "cls")
-    line = refusal("profile", gpt2, *words)
-    assert (
-        line
-        == "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"
-    )
+def test_a_cls_that_the_tokenizer_has_not(unprofiled, gpt2, reviews):
+    line = "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"
+    assert unprofiled(gpt2, reviews, "--pooling", "cls") == line
 
 
 @pytest.mark.parametrize(

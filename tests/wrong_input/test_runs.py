@@ -40,12 +40,14 @@ def delete(*names):
     return damage
 
 
-def manifest(**changed):
-    def damage(run):
-        path = run / "run.json"
-        write_json(path, read_json(path) | changed)
+def newer(run):
+    path = run / "run.json"
+    write_json(path, read_json(path) | {"format": 99})
 
-    return damage
+
+def edited(run):
+    text = (run / "run.json").read_text()
+    (run / "run.json").write_text(text.replace('"depth": 3', '"depth": 2'))
 
 
 REFUSED = {
@@ -59,13 +61,11 @@ REFUSED = {
         "'{}/run.json' is not a run of layerscope: choose another folder",
     ),
     "run.json edited": (
-        lambda run: (run / "run.json").write_text(
-            (run / "run.json").read_text().replace('"depth": 3', '"depth": 2')
-        ),
+        edited,
         f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}",
     ),
     "newer format": (
-        manifest(format=99),
+        newer,
         "run folder '{}' was written by a newer layerscope (format 99): upgrade",
     ),
     "shards a file": (
@@ -120,25 +120,19 @@ def test_what_is_damaged_is_computed_again(cli, command, run, finished, name):
     assert (mended.pooled(3) == whole.pooled(3)).all()
 
 
-def test_a_run_of_another_model_or_other_options(
-    refusal, command, run, bert, gpt2, tmp_path
-):
-    other = "run folder {!r} holds another run ({}): choose another folder with --out, or delete it"
+def test_a_run_of_another_model(refusal, command, run, gpt2):
     line = refusal("profile", gpt2, *command[2:], "--out", run)
-    assert line == other.format(str(run), "model: tiny-bert there, tiny-gpt2 here")
+    assert line == (
+        f"run folder {str(run)!r} holds another run (model: tiny-bert there, tiny-gpt2 here): "
+        "choose another folder with --out, or delete it"
+    )
 
 
 def test_a_read_only_folder(cli, capfd, command, bert, reviews, open_folder):
     shutil.copytree(bert, open_folder / "tiny-bert")
     shutil.copy(reviews, open_folder)
-    words = [
-        "profile",
-        open_folder / "tiny-bert",
-        "--data",
-        open_folder / reviews.name,
-        *command[4:],
-    ]
-    out = open_folder / "run"
+    files = open_folder / "tiny-bert", "--data", open_folder / reviews.name
+    words, out = ["profile", *files, *command[4:]], open_folder / "run"
     assert cli(*words, "--out", out).status == 0
     (out / "tables" / "pairs.parquet").unlink()
     for place in [open_folder, *open_folder.rglob("*")]:
@@ -173,20 +167,17 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(
         "layerscope: stopped: run the same command to resume",
     )
     assert "Traceback" not in stopped.err
-    done = len(list((out / "shards").glob("*.json")))
-    total = len(layerscope.open_run(out).folder.shards)
+    folder = layerscope.open_run(out).folder
+    done, total = len(list((out / "shards").glob("*.json"))), len(folder.shards)
     assert 3 <= done < total
     again = cli(*arguments)
     assert again.status == 0
     assert f"resuming {str(out)!r}: {done} of {total} shards are done" in again.err
-    computed = [
-        event["shard"] for event in layerscope.open_run(out).folder.events("shard")
-    ]
+    folder = layerscope.open_run(out).folder
+    computed = [event["shard"] for event in folder.events("shard")]
     assert len(computed) == len(set(computed)), "nothing is computed twice"
     missing = set(range(total)) - set(computed)
     assert len(missing) <= 1, (
         "a shard that was whole when Ctrl-C came may lack its line in the log, no other"
     )
-    assert all(
-        layerscope.open_run(out).folder.is_finished(shard) for shard in range(total)
-    )
+    assert all(map(folder.is_finished, range(total)))

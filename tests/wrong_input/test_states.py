@@ -27,11 +27,6 @@ def everything(weights):
 
 HOPELESS = {
     "everything": ("bert", everything, 0),
-    "a block": (
-        "bert",
-        lambda w: w["bert.encoder.layer.1.output.dense.weight"].fill_(NAN),
-        2,
-    ),
     "one number": (
         "bert",
         lambda w: w["bert.encoder.layer.2.output.LayerNorm.bias"][3].fill_(NAN),
@@ -61,17 +56,18 @@ def test_a_model_that_is_broken_for_every_sample(cli, request, reviews, tmp_path
     assert not list((tmp_path / "run" / "tables").iterdir()), "nothing is averaged"
 
 
-def test_a_broken_final_norm_may_be_left_out(refusal, cli, gpt2, reviews, tmp_path):
+def test_a_broken_final_norm_may_be_left_out(
+    refusal, unprofiled, cli, gpt2, reviews, tmp_path
+):
     def one_number(weights):
         weights["transformer.ln_f.bias"][0].fill_(NAN)
 
     model = poisoned(gpt2, tmp_path / "broken", one_number)
-    command = ["profile", model, "--data", reviews, "--out", tmp_path / "run"]
     line = (
         "the final norm (transformer.ln_f) gives NaN or infinity for the sample of the probe: "
         "check its weights, or leave it out with --norm none"
     )
-    assert refusal(*command) == line
-    assert refusal("inspect", model) == line
-    assert cli(*command, "--norm", "none").status == 0
+    assert unprofiled(model, reviews) == refusal("inspect", model) == line
+    words = ("--data", reviews, "--out", tmp_path / "run", "--norm", "none")
+    assert cli("profile", model, *words).status == 0
     assert layerscope.open_run(tmp_path / "run").table()["value"].notna().all()

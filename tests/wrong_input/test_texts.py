@@ -80,9 +80,8 @@ def deaf(gpt2, tmp_path):
     folder = tmp_path / "deaf"
     shutil.copytree(gpt2, folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Replace("\0", ""), normalizers.Replace("\x07", "")]
-    )
+    silent = [normalizers.Replace(character, "") for character in "\0\x07"]
+    tokenizer.normalizer = normalizers.Sequence(silent)
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
 
@@ -97,14 +96,14 @@ def test_texts_without_a_token_are_left_out_counted_and_named(told, deaf, tmp_pa
     assert (set(table["n"]), set(table["n_skipped"])) == ({12}, {2})
 
 
-def test_texts_that_all_have_no_token(refusal, deaf, tmp_path):
+def test_texts_that_all_have_no_token(unprofiled, deaf, tmp_path):
     path = write(tmp_path / "deaf.jsonl", ["\0", "\x07\0"])
-    line = refusal("profile", deaf, "--data", path, "--out", tmp_path / "run")
-    assert line == "no sample of deaf has a token left: check the data"
+    line = "no sample of deaf has a token left: check the data"
+    assert unprofiled(deaf, path) == line
 
 
 @pytest.mark.parametrize("name", ["empty", "wide spaces"])
-def test_texts_that_are_all_blank(refusal, bert, tmp_path, name):
+def test_texts_that_are_all_blank(unprofiled, bert, tmp_path, name):
     path = write(tmp_path / "blank.jsonl", [BLANK[name]] * 3)
-    line = refusal("profile", bert, "--data", path, "--out", tmp_path / "run")
-    assert line == f"{path}: column 'text' holds no text: every row is empty"
+    line = f"{path}: column 'text' holds no text: every row is empty"
+    assert unprofiled(bert, path) == line
