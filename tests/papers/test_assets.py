@@ -51,19 +51,12 @@ class Sum(Asset):
     def make(self, out, assets):
         assert all(map(assets.has, self.of))
         out.mkdir(parents=True)
-        (out / "number").write_text(
-            str(sum(int((assets.get(n) / "number").read_text()) for n in self.of))
-        )
+        numbers = [int((assets.get(n) / "number").read_text()) for n in self.of]
+        (out / "number").write_text(str(sum(numbers)))
 
 
-@dataclass(frozen=True)
-class Dying(Asset):
+class Dying(Number):
     """What takes its process with it."""
-
-    name: str
-
-    def __str__(self):
-        return self.name
 
     def make(self, out, assets):
         os._exit(9)
@@ -76,10 +69,8 @@ def test_assets_are_made_once_and_in_order(tmp_path, jobs):
     for _ in range(2):
         assets.make([Sum(numbers), *numbers], Reporter(), "sums", jobs)
     assert (assets.get(Sum(numbers)) / "number").read_text() == "7"
-    assert [(assets.get(number) / "made").read_text() for number in numbers] == [
-        "x",
-        "x",
-    ]
+    for number in numbers:
+        assert (assets.get(number) / "made").read_text() == "x"
 
 
 def test_an_asset_without_its_mark_is_made_again(tmp_path):
@@ -92,41 +83,28 @@ def test_an_asset_without_its_mark_is_made_again(tmp_path):
 
 
 def test_other_settings_are_another_asset():
-    assert (
-        len(
-            {
-                Number(3).digest,
-                Number(4).digest,
-                Sum((Number(3),)).digest,
-                Sum((Number(4),)).digest,
-            }
-        )
-        == 4
-    )
+    one, two = Number(3), Number(4)
+    assets = one, two, Sum((one,)), Sum((two,))
+    assert len({asset.digest for asset in assets}) == 4
 
 
 def test_a_process_that_dies_is_one_line(tmp_path):
-    with refused(
-        r"a worker process died, perhaps out of memory: run again with `jobs=1`"
-    ):
-        Assets(tmp_path, None).make(
-            [Dying("one"), Dying("two")], Reporter(), "dying", 2
-        )
+    line = "a worker process died, perhaps out of memory: run again with `jobs=1`"
+    dying = [Dying(1), Dying(2)]
+    with refused(line):
+        Assets(tmp_path, None).make(dying, Reporter(), "dying", 2)
 
 
 def test_a_disk_without_room(tmp_path):
-    with refused(
-        r"MB free, and this needs about 1,000,000,000 MB: choose another folder"
-    ):
+    line = "MB free, and this needs about 1,000,000,000 MB: choose another folder"
+    with refused(line):
         check_disk(tmp_path / "new", 1e9)
 
 
 def test_towers_trained_here_are_compared_at_every_layer_but_the_first(tmp_path):
     shape = replace(towers.Shape(vision.SMALL, ("0",)), depth=2, width=16, steps=2)
-    found = open_comparison(
-        Assets(tmp_path, shape).get(towers.Towers(shape, "0")) / "comparison"
-    )
-    squares = towers._squares(found)
+    folder = Assets(tmp_path, shape).get(towers.Towers(shape, "0"))
+    squares = towers._squares(open_comparison(folder / "comparison"))
     assert len(squares) == 3
     for square in squares:
         assert square.shape == (2, 2) and square.notna().all(axis=None)
@@ -151,18 +129,18 @@ def test_an_estimate_changes_no_name_of_what_is_kept():
     assert Speaker(named).digest == Speaker(SMALL).digest
 
 
-def _picture(path):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (8, 8)).save(path)
-
-
-KINDS = "cat", "dog"
+IMAGES = """
+imagenet/train/cat/0 imagenet/train/dog/1 imagenet/train/cat/2
+imagenet/val/cat/0 imagenet/val/dog/1
+other/all/cat/1
+"""
 
 
 def test_training_and_test_images_lie_in_folders_or_in_an_archive_of_them(tmp_path):
-    for part, count in (("train", 3), ("val", 2)):
-        for number in range(count):
-            _picture(tmp_path / "imagenet" / part / KINDS[number % 2] / f"{number}.png")
+    for name in IMAGES.split():
+        path = tmp_path / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(path)
     (tmp_path / "cifar10").mkdir()
     packed = tmp_path / "cifar10" / "images.tar.xz"
     with tarfile.open(packed, "w:xz") as archive:
@@ -170,8 +148,8 @@ def test_training_and_test_images_lie_in_folders_or_in_an_archive_of_them(tmp_pa
     for name in ("imagenet", "cifar10"):
         training, test = images(name, tmp_path)
         assert (len(training), len(test)) == (3, 2)
-        assert sorted(test.labels) == list(KINDS) and test.samples[0].size == (8, 8)
-    _picture(tmp_path / "other" / "all" / "cat" / "1.png")
+        assert sorted(test.labels) == ["cat", "dog"]
+        assert test.samples[0].size == (8, 8)
     with refused("no images in folders train and test"):
         images("other", tmp_path)
     packed.write_bytes(packed.read_bytes()[:200])
@@ -184,11 +162,8 @@ def test_pairs_of_texts_are_read_as_one(tmp_path):
     folder.mkdir()
     lines = "\n".join(f"one {i},two {i},{i % 2}" for i in range(9))
     (folder / "train.csv").write_text(f"text_a,text_b,label\n{lines}\n")
-    whole, part = (
-        glue.texts(folder / "train.csv", 100),
-        glue.texts(folder / "train.csv", 4),
-    )
+    whole, part, again = (glue.texts(folder / "train.csv", n) for n in (100, 4, 4))
     third = list(whole.samples).index("one 3 [SEP] two 3")
     assert whole.labels[third] == 1 and whole.names[third] == "3"
     assert len(whole) == 9 and len(part) == 4 and set(part.samples) < set(whole.samples)
-    assert part.samples == glue.texts(folder / "train.csv", 4).samples
+    assert part.samples == again.samples

@@ -18,7 +18,7 @@ from layerscope_papers.detection import (
 )
 
 
-def detr(**options):
+def detr(num_labels=4, **options):
     backbone = hf.ResNetConfig(
         num_channels=3,
         embedding_size=8,
@@ -41,7 +41,8 @@ def detr(**options):
         decoder_ffn_dim=32,
         num_queries=7,
         dropout=0.0,
-        **{"num_labels": 4} | options,
+        num_labels=num_labels,
+        **options,
     )
     return seeded(hf.DetrForObjectDetection, config).train()
 
@@ -55,6 +56,11 @@ def batch():
     ]
 
 
+def gradients(model):
+    named = model.named_parameters()
+    return {name: p.grad.clone() for name, p in named if p.grad is not None}
+
+
 @pytest.mark.parametrize("layers", [None, [1, 3], [3]])
 def test_loss_and_gradients_are_those_of_decoders_cut_after_each_layer(layers):
     model, (pixels, labels) = detr(), batch()
@@ -65,21 +71,15 @@ def test_loss_and_gradients_are_those_of_decoders_cut_after_each_layer(layers):
         loss.backward()
         wanted += loss.item()
     model.model.decoder.layers = whole
-    expected = {
-        name: p.grad.clone()
-        for name, p in model.named_parameters()
-        if p.grad is not None
-    }
+    expected = gradients(model)
     model.zero_grad()
     found = detection_loss(model, pixels, labels, layers)
     found.backward()
     assert found.item() == pytest.approx(wanted, rel=1e-5)
-    assert {
-        name for name, p in model.named_parameters() if p.grad is not None
-    } == expected.keys() and len(expected) > 50
-    for name, value in expected.items():
+    assert gradients(model).keys() == expected.keys() and len(expected) > 50
+    for name, slope in gradients(model).items():
         torch.testing.assert_close(
-            model.get_parameter(name).grad, value, rtol=1e-4, atol=1e-5, msg=name
+            slope, expected[name], rtol=1e-4, atol=1e-5, msg=name
         )
 
 
@@ -89,18 +89,14 @@ def test_average_precision_and_matches_are_those_written_out():
         n = int(rng.integers(1, 30))
         scores, hits = rng.random(n), rng.random(n) < 0.5
         positives = int(hits.sum() + rng.integers(0, 5)) or 1
-        order = sorted(range(n), key=lambda i: -scores[i])
-        points = [
-            (sum(hits[order[: k + 1]]) / positives, sum(hits[order[: k + 1]]) / (k + 1))
-            for k in range(n)
-        ]
+        right = hits[np.argsort(-scores)].cumsum()
+        recalls, precisions = right / positives, right / np.arange(1, n + 1)
         at = [
-            max((p for r, p in points if r >= recall - 1e-12), default=0.0)
+            precisions[recalls >= recall - 1e-12].max(initial=0.0)
             for recall in np.linspace(0, 1, 101)
         ]
-        assert average_precision(scores, hits, positives) == pytest.approx(
-            np.mean(at), rel=1e-12
-        )
+        found = average_precision(scores, hits, positives)
+        assert found == pytest.approx(np.mean(at), rel=1e-12)
     truths = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.7, 0.7, 0.2, 0.2]])
     boxes = torch.tensor(
         [
@@ -110,18 +106,13 @@ def test_average_precision_and_matches_are_those_written_out():
             [0.7, 0.77, 0.2, 0.2],
         ]
     )
-    assert right_boxes(boxes, truths).tolist() == [
-        True,
-        False,
-        True,
-        False,
-    ]  # the third shares 0.15/0.25 with one
-    assert right_boxes(boxes, truths[:0]).tolist() == [False] * 4
+    # the third shares 0.15/0.25 with one
+    assert right_boxes(boxes, truths).tolist() == [True, False] * 2
+    assert not right_boxes(boxes, truths[:0]).any()
 
 
-def test_a_layer_that_finds_everything_has_an_average_precision_of_one():
+def test_a_layer_that_finds_everything_has_an_average_precision_of_one(monkeypatch):
     pixels, labels = digit_canvases(4, size=40, held_out=True)
-    model = detr()
 
     def objects(*, found):
         logits, boxes = torch.zeros(4, 7, 5), torch.rand(4, 7, 4) * 0.01
@@ -129,14 +120,14 @@ def test_a_layer_that_finds_everything_has_an_average_precision_of_one():
         for i, label in enumerate(labels):
             for j, box in enumerate(label["boxes"]):
                 logits[i, j, j % 4], logits[i, j, 4] = 9.0, 0.0
-                boxes[i, j] = box if found else boxes[i, j]
+                if found:
+                    boxes[i, j] = box
         return logits, boxes
 
     layers = [objects(found=False), objects(found=True), objects(found=True)]
     layers[2][1][0, 0] = 0.01  # one digit fewer is found
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(detection, "detections", lambda *_: layers)
-        found = ap50_by_layer(model, pixels, labels)
+    monkeypatch.setattr(detection, "detections", lambda *_: layers)
+    found = ap50_by_layer(detr(), pixels, labels)
     assert found[1] == 1.0 and 0.5 < found[2] < 1.0 and found[0] == 0.0
 
 
@@ -144,27 +135,18 @@ def test_training_lowers_the_loss_of_every_layer_and_canvases_are_seeded():
     pixels, labels = digit_canvases(24, size=32)
     again, _ = digit_canvases(24, size=32)
     other, _ = digit_canvases(24, size=32, held_out=True)
-    assert (
-        torch.equal(pixels, again)
-        and not torch.equal(pixels, other)
-        and pixels.abs().max() <= 1
-    )
+    assert torch.equal(pixels, again) and not torch.equal(pixels, other)
+    assert pixels.abs().max() <= 1
     for canvas, label in zip(pixels, labels, strict=True):
-        centre, sides = label["boxes"][:, :2], label["boxes"][:, 2:]
-        assert ((centre - sides / 2) > -1e-6).all() and (
-            (centre + sides / 2) < 1 + 1e-6
-        ).all()
-        for x, y, w, h in label["boxes"] * 32:
-            inside = canvas[
-                0,
-                round(float(y - h / 2)) : round(float(y + h / 2)),
-                round(float(x - w / 2)) :,
-            ][:, : int(w)]
+        centres, sides = (32 * label["boxes"]).split(2, dim=1)
+        corners = torch.cat([centres - sides / 2, centres + sides / 2], 1).round()
+        for left, top, right, bottom in corners.int().tolist():
+            assert min(left, top) >= 0 and max(right, bottom) <= 32
+            inside = canvas[0, top:bottom, left:right]
             assert inside.max() > 0.5, "a box holds its digit"
     model = detr(num_labels=10)
-    losses = train_detector(
-        model, pixels, labels, steps=25, batch_size=8, learning_rate=1e-3
-    )
+    how = {"steps": 25, "batch_size": 8, "learning_rate": 1e-3}
+    losses = train_detector(model, pixels, labels, **how)
     assert np.mean(losses[-5:]) < 0.95 * np.mean(losses[:5])
     assert len(ap50_by_layer(model, pixels, labels)) == 3
 

@@ -13,35 +13,30 @@ from layerscope_papers import catalogue
 from layerscope_papers.language import SMALL
 from layerscope_papers.tracing import detectors, generated, parameters, settling, towers
 
+TEXT = {
+    "accuracy": (0.2, 0.0, 0.3),
+    "perplexity": (50.0, 5000.0, 10.0),
+    "coherence": (0.4, 0.1, 0.5),
+    "diversity": (0.8, 0.1, 0.9),
+}
+"""What is measured of text: at the first layer where that is good, and where it is not, and at the last layer."""
 
-def test_text_of_every_layer(monkeypatch):
-    def made(good):
+
+def texts(good):
+    """Return the text of every layer, which is good early of aligned models, or of the others."""
+
+    def made(folder):
+        is_good = (folder.asset.model.objective == "aligned") == good
         curves = {
-            "accuracy": rising(0.2, 0.3),
-            "perplexity": rising(50.0, 10.0),
-            "coherence": rising(0.4, 0.5),
-            "diversity": rising(0.8, 0.9),
+            name: rising(near if is_good else far, last)
+            for name, (near, far, last) in TEXT.items()
         }
-        poor = {
-            "accuracy": rising(0.0, 0.3),
-            "perplexity": rising(5000.0, 10.0),
-            "coherence": rising(0.1, 0.5),
-            "diversity": rising(0.1, 0.9),
-        }
-        monkeypatch.setattr(
-            generated,
-            "open_generation",
-            lambda folder: MadeUp(
-                curves if folder.asset.model.objective == good else poor
-            ),
-        )
-        return set(verdicts("T-fig9", World(None, SMALL)).values())
+        return MadeUp(curves)
 
-    assert made("aligned") == {"held"}
-    assert made("standard") == {"did not hold"}
+    return made
 
 
-def reading(*, early):
+def reading(early):
     """Return what a lens reads on 20 texts of 6 new tokens: predictions that settle soon, or only at the last layer."""
     draws, rows = np.random.default_rng(0), []
     for text, position in np.ndindex(20, 6):
@@ -71,47 +66,52 @@ def reading(*, early):
     grid = pd.DataFrame(rows)
     settled = grid[grid["layer"] == DEPTH].assign(layer=lambda found: found["settles"])
     names = tuple(map(str, range(20)))
-    return Reading(
-        "m", "model", "d", "next", DEPTH, 1, names, names, names, grid, settled
-    )
+    about = ("m", "model", "d", "next", DEPTH, 1, names, names, names)
+    found = Reading(*about, grid, settled)
+    return lambda folder: found
 
 
-@pytest.mark.parametrize("early, word", [(True, "held"), (False, "did not hold")])
-def test_where_predictions_settle(monkeypatch, early, word):
-    monkeypatch.setattr(settling, "open_reading", lambda folder: reading(early=early))
-    assert set(verdicts("T-fig19", World(None, SMALL)).values()) == {word}
+def detector(good):
+    """Return the precision of detectors, that with a loss at every layer good early, or the other one."""
 
-
-@pytest.mark.parametrize("good, word", [(True, "held"), (False, "did not hold")])
-def test_detectors_with_a_loss_at_every_layer(monkeypatch, good, word):
     def made(assets, model):
         curve = rising(50.0, 60.0) if model.every == good else rising(0.0, 55.0, 3)
         return pd.Series(curve + 0.1 * model.seed, index=range(1, DEPTH + 1))
 
-    monkeypatch.setattr(detectors, "ap50", made)
-    assert set(verdicts("T-fig18", World(None, detectors.Shape())).values()) == {word}
+    return made
 
 
-def clip(sign, noise):
+def clip(rises):
     """Return the comparison of two towers of 6 layers whose similarity rises or falls with depth."""
     depth = np.arange(7) / 6
-    square = sign * (depth[:, None] + depth) / 2 + noise
+    square = (depth[:, None] + depth) / 2 * (1 if rises else -1)
 
-    def similarity(a=0, b=1, metric="", variant=""):
-        return pd.DataFrame(square, range(7), range(7))
-
-    return SimpleNamespace(similarity=similarity)
-
-
-@pytest.mark.parametrize("sign, word", [(1, "held"), (-1, "did not hold")])
-def test_similarity_within_and_across_two_towers(monkeypatch, sign, word):
     def made(folder):
-        draws = np.random.default_rng(int(folder.asset.model))
-        return clip(sign, draws.normal(0, 1e-3, (7, 7)))
+        noise = np.random.default_rng(int(folder.asset.model)).normal(0, 1e-3, (7, 7))
+        similarity = pd.DataFrame(square + noise, range(7), range(7))
+        return SimpleNamespace(similarity=lambda *_, **__: similarity)
 
-    monkeypatch.setattr(towers, "open_comparison", made)
-    small = catalogue.recipes()["T-fig22"].scales["small"]
-    assert set(verdicts("T-fig22", World(None, small)).values()) == {word}
+    return made
+
+
+TOWERS = catalogue.recipes()["T-fig22"].scales["small"]
+JUDGED = {
+    "T-fig9": (generated, "open_generation", texts, SMALL),
+    "T-fig18": (detectors, "ap50", detector, detectors.Shape()),
+    "T-fig19": (settling, "open_reading", reading, SMALL),
+    "T-fig22": (towers, "open_comparison", clip, TOWERS),
+}
+"""What a judge reads with, and what stands in its place where every claim is true, or false."""
+
+
+@pytest.mark.parametrize("good, word", [(True, "held"), (False, "did not hold")])
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_claim_holds_where_it_is_true_and_does_not_where_it_is_false(
+    monkeypatch, name, good, word
+):
+    module, read, made, settings = JUDGED[name]
+    monkeypatch.setattr(module, read, made(good))
+    assert set(verdicts(name, World(None, settings)).values()) == {word}
 
 
 def in_print(more):

@@ -17,33 +17,24 @@ def cosine(a, b):
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
-@pytest.fixture
-def states():
-    return np.random.default_rng(0).normal(size=(20, 5, 8)).cumsum(1)
-
-
-def test_measures_of_random_paths_are_those_of_plain_loops(states):
-    for path, share, ratios, steady, away in zip(
-        states,
-        monotone_share(states),
-        norm_ratio(states),
-        steady_norm(states),
-        line_distance(states),
-        strict=True,
-    ):
-        triples = itertools.combinations(range(len(path)), 3)
+def test_measures_of_random_paths_are_those_of_plain_loops():
+    states = np.random.default_rng(0).normal(size=(20, 5, 8)).cumsum(1)
+    shares, ratios = monotone_share(states), norm_ratio(states)
+    steady, away = steady_norm(states), line_distance(states)
+    for i, path in enumerate(states):
         rises = [
-            cosine(path[a], path[c]) <= cosine(path[b], path[c]) for a, b, c in triples
+            cosine(a, c) <= cosine(b, c) for a, b, c in itertools.combinations(path, 3)
         ]
-        assert share == pytest.approx(np.mean(rises))
+        assert shares[i] == pytest.approx(np.mean(rises))
         norms = [np.linalg.norm(layer) for layer in path]
-        for layer in range(len(path) - 1):
-            assert ratios[layer] == pytest.approx(
-                norms[layer] / np.linalg.norm(path[layer + 1] - path[layer])
-            )
-            assert steady[layer] == (abs(norms[layer + 1] / norms[layer] - 1) <= 0.1)
+        for layer in range(4):
+            step = np.linalg.norm(path[layer + 1] - path[layer])
+            assert ratios[i, layer] == pytest.approx(norms[layer] / step)
+            is_steady = abs(norms[layer + 1] / norms[layer] - 1) <= 0.1
+            assert steady[i, layer] == is_steady
         line = path[-1] - path[0]
-        for layer in range(1, len(path) - 1):
-            along = (path[layer] - path[0]) @ line / (line @ line)
-            distance = np.linalg.norm(path[layer] - path[0] - along * line)
-            assert away[layer - 1] == pytest.approx(distance / np.linalg.norm(line))
+        for layer in (1, 2, 3):
+            start = path[layer] - path[0]
+            along = start @ line / (line @ line)
+            distance = np.linalg.norm(start - along * line) / np.linalg.norm(line)
+            assert away[i, layer - 1] == pytest.approx(distance)

@@ -77,12 +77,11 @@ def test_intervals_cover_as_often_as_they_say():
 
 
 def test_intervals_are_those_of_the_textbook():
-    found = slope([1, 2, 3, 4, 5], [1.1, 1.9, 3.2, 3.9, 5.1])
-    line = stats.linregress([1, 2, 3, 4, 5], [1.1, 1.9, 3.2, 3.9, 5.1])
+    points = [1, 2, 3, 4, 5], [1.1, 1.9, 3.2, 3.9, 5.1]
+    found, line = slope(*points), stats.linregress(*points)
     assert found.value == pytest.approx(line.slope)
-    assert found.high - found.value == pytest.approx(
-        stats.t.ppf(0.975, 3) * line.stderr
-    )
+    reach = stats.t.ppf(0.975, 3) * line.stderr
+    assert found.high - found.value == pytest.approx(reach)
     one, other = [3.0, 5.0, 4.0], [1.0, 3.5, 2.0, 2.0, 0.5]
     welch = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
     found = unpaired(one, other)

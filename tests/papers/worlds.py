@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import tiny
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from layerscope_papers import catalogue
 from layerscope_papers.assets import Assets
@@ -56,11 +58,7 @@ class MadeUp:
         if np.ndim(values) == 2:
             layers = range(DEPTH + 1)
             return pd.DataFrame(values, index=layers, columns=layers)
-        return (
-            pd.Series(values, index=LAYERS)
-            if np.ndim(values)
-            else pd.Series([values], index=[DEPTH])
-        )
+        return pd.Series(values, index=LAYERS)
 
 
 def predictions(images, about, of_training):
@@ -82,6 +80,12 @@ def predictions(images, about, of_training):
                 row["probability"] = about["label_probability"][at]
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def spoken(folder, seed):
+    """Return the folder of a language model of 128 positions."""
+    config = GPT2Config(**tiny.gpt2().config.to_diff_dict() | {"n_positions": 128})
+    return str(tiny.saved(tiny.seeded(GPT2LMHeadModel, config, seed), folder))
 
 
 class World(Assets):
