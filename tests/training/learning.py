@@ -1,11 +1,10 @@
 """Small real files to learn from, and tiny models to teach, saved as a user saves them."""
 
-import csv
-import json
 import random
 from contextlib import contextmanager
 
 import numpy as np
+import pandas as pd
 import pytest
 import tiny
 import transformers as hf
@@ -14,38 +13,33 @@ from PIL import Image
 from layerscope.training import fit
 
 
-def words(text):
-    """Return the words of a command line."""
-    return text.split()
+def train(cli, folder, line, *more):
+    """Type a training of a model on data, which are the first two words, all files in a folder."""
+    model, data, *rest = line.split()
+    files = [folder / word if (folder / word).exists() else word for word in rest]
+    start = ("train", folder / model, "--train", folder / data, "--device", "cpu")
+    return cli(*start, *files, *more)
 
 
 def rows(n, seed=0):
     """Texts of low words are "low", those of high ones "high"."""
     rng = random.Random(seed)
-    return [
-        (
-            " ".join(rng.choices(tiny.WORDS[45 * (i % 2) :][:45], k=rng.randint(3, 9))),
-            ("low", "high")[i % 2],
-        )
-        for i in range(n)
-    ]
+    kinds = [i % 2 for i in range(n)]
+    texts = [rng.choices(tiny.WORDS[45 * i :][:45], k=rng.randint(3, 9)) for i in kinds]
+    names = [("low", "high")[i] for i in kinds]
+    return [(" ".join(text), name) for text, name in zip(texts, names, strict=True)]
 
 
 def table(path, n=48, seed=0):
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *rows(n, seed)])
+    pd.DataFrame(rows(n, seed), columns=["text", "label"]).to_csv(path, index=False)
     return path
 
 
 def tags(path, n=32):
-    lines = [
-        {
-            "tokens": text.split(),
-            "labels": ["ODD" if int(w[1:]) % 2 else "EVEN" for w in text.split()],
-        }
-        for text, _ in rows(n)
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tokens = pd.Series([text.split() for text, _ in rows(n)])
+    labels = [[("EVEN", "ODD")[int(w[1:]) % 2] for w in words] for words in tokens]
+    frame = pd.DataFrame({"tokens": tokens, "labels": labels})
+    frame.to_json(path, orient="records", lines=True)
     return path
 
 
@@ -59,9 +53,8 @@ def photos(folder, n=50):
     for i in range(n):
         name = ("dark", "light")[i % 2]
         (folder / name).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(
-            rng.integers(0, 128, (16, 16, 3), np.uint8) + 127 * (i % 2)
-        ).save(folder / name / f"{i}.png")
+        pixels = rng.integers(0, 128, (16, 16, 3), np.uint8) + 127 * (i % 2)
+        Image.fromarray(pixels).save(folder / name / f"{i}.png")
     return folder
 
 
@@ -90,25 +83,6 @@ def decoder(folder):
 def vision(folder):
     """A folder with nothing but a vision model's config."""
     hf.ViTConfig(**tiny.SIZES, image_size=16, patch_size=4).save_pretrained(folder)
-    return folder
-
-
-def speech(folder):
-    config = hf.Wav2Vec2Config(
-        **tiny.SIZES,
-        vocab_size=12,
-        conv_dim=(16,) * 3,
-        conv_stride=(5, 4, 4),
-        conv_kernel=(10, 8, 4),
-        num_feat_extract_layers=3,
-        num_conv_pos_embeddings=16,
-        num_conv_pos_embedding_groups=4,
-        mask_time_length=2,
-    )
-    hf.Wav2Vec2Model(config).save_pretrained(folder)
-    hf.Wav2Vec2FeatureExtractor(
-        sampling_rate=8000, return_attention_mask=True
-    ).save_pretrained(folder)
     return folder
 
 

@@ -6,6 +6,7 @@ from models.test_capture import TEXTS, layered
 from models.zoo import of_class, of_family
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from trainers import gradients
 
 from layerscope.models.forward import Inputs
 from layerscope.training import aligned_loss
@@ -24,13 +25,6 @@ def states_of(model, blocks, named):
     for handle in handles:
         handle.remove()
     return states
-
-
-def gradients(loss, model):
-    model.zero_grad()
-    loss.backward()
-    named = model.named_parameters()
-    return {name: p.grad.clone() for name, p in named if p.grad is not None}
 
 
 def last_token(model, mask):
@@ -75,9 +69,12 @@ def test_gradients_are_those_of_a_loss_for_each_layer(kind):
     for layer, one in enumerate(logits, start=1):
         loss = cross_entropy(one.flatten(0, -2), labels.flatten())
         plain = plain + 2 * layer / (depth * (depth + 1)) * loss
-    wanted = gradients(plain, model)
+    plain.backward()
+    wanted = gradients(model)
+    model.zero_grad()
     reads, head = exits(lambda: model(**named)), exits.head or torch.nn.Identity()
-    found = gradients(aligned_loss(reads, labels, head), model)
+    aligned_loss(reads, labels, head).backward()
+    found = gradients(model)
     assert found.keys() == wanted.keys() and len(found) > 10
     for name in wanted:
         torch.testing.assert_close(

@@ -12,20 +12,19 @@ from typed import refused
 from layerscope.training.objectives import Objective
 
 
-class Breaks(hf.TrainerCallback):
-    """Spoils one number of a weight as a step begins, or of its gradient as it ends."""
+def spoils(step, weight, value, *, gradient=False):
+    """Return what spoils one number of a weight as a step begins, or of its gradient as it ends."""
+    callback = hf.TrainerCallback()
 
-    def __init__(self, step, weight, value, gradient):
-        self.step, self.weight = step, weight
-        self.value, self.gradient = value, gradient
+    def spoil(args, state, control, **_):
+        if state.global_step + 1 == step:
+            (weight.grad if gradient else weight.data).view(-1)[0] = value
 
-    def on_step_begin(self, args, state, control, **_):
-        if state.global_step + 1 == self.step and not self.gradient:
-            self.weight.data.view(-1)[0] = self.value
-
-    def on_pre_optimizer_step(self, args, state, control, **_):
-        if state.global_step + 1 == self.step and self.gradient:
-            self.weight.grad.view(-1)[0] = self.value
+    if gradient:
+        callback.on_pre_optimizer_step = spoil
+    else:
+        callback.on_step_begin = spoil
+    return callback
 
 
 def run(folder, model, objective="aligned", **options):
@@ -39,15 +38,13 @@ def run(folder, model, objective="aligned", **options):
 )
 def test_a_broken_loss_stops_before_the_weights_take_it(tmp_path, schedule, value):
     model = tiny.gpt2()
-    breaks = Breaks(5, model.transformer.h[1].mlp.c_fc.bias, value, gradient=False)
+    breaks = spoils(5, model.transformer.h[1].mlp.c_fc.bias, value)
     how = {"gradient_accumulation_steps": 2, "callbacks": [breaks]}
     line = r"the loss of step 5 is NaN or infinite, layer 2 is the first .*checkpoint-4"
     with refused(line):
         run(tmp_path, model, Objective(schedule=schedule), **how).train()
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "checkpoint-2",
-        "checkpoint-4",
-    }
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == ["checkpoint-2", "checkpoint-4"]
     good = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "checkpoint-4")
     assert all(torch.isfinite(p).all() for p in good.parameters())
     # block 3 was still sound when the step was stopped
@@ -58,7 +55,7 @@ def test_a_broken_loss_stops_before_the_weights_take_it(tmp_path, schedule, valu
 def test_broken_weights_are_never_saved(tmp_path):
     model = tiny.classifier()
     weight = model.bert.encoder.layer[2].output.dense.weight
-    breaks = Breaks(4, weight, math.nan, gradient=True)
+    breaks = spoils(4, weight, math.nan, gradient=True)
     line = r"after step 4 bert.encoder.layer.2.output.dense.weight .*checkpoint-2"
     with refused(line):
         run(tmp_path, model, max_grad_norm=0.0, callbacks=[breaks]).train()
@@ -67,7 +64,7 @@ def test_broken_weights_are_never_saved(tmp_path):
 
 def test_a_loss_broken_before_any_checkpoint_says_so(tmp_path):
     model = tiny.classifier()
-    breaks = Breaks(1, model.classifier.weight, math.inf, gradient=False)
+    breaks = spoils(1, model.classifier.weight, math.inf)
     line = "step 1 .*layer 1 is the first .*no checkpoint was written"
     with refused(line):
         run(tmp_path, model, callbacks=[breaks]).train()

@@ -48,28 +48,21 @@ KINDS = {
     "classifier": (
         tiny.classifier,
         lambda: classes(13),
-        lambda m: lambda h, last: torch.tanh(m.bert.pooler.dense(h[:, 0])),
-        lambda m: m.classifier,
+        lambda m, h, last: m.bert.pooler(h),
+        "classifier",
     ),
     "gpt2": (
         tiny.gpt2,
         running,
-        lambda m: lambda h, last: (h if last else m.transformer.ln_f(h))[:, :-1],
-        lambda m: m.lm_head,
+        lambda m, h, last: (h if last else m.transformer.ln_f(h))[:, :-1],
+        "lm_head",
     ),
-    "vit": (
-        vit,
-        pictures,
-        lambda m: lambda h, last: m.vit.layernorm(h)[:, 0],
-        lambda m: m.classifier,
-    ),
+    "vit": (vit, pictures, lambda m, h, last: m.vit.layernorm(h)[:, 0], "classifier"),
     "decoder": (
         decoder,
         lambda: classes(13),
-        lambda m: (
-            lambda h, last: m.score((h if last else m.transformer.ln_f(h))[:, -1])
-        ),
-        lambda m: torch.nn.Identity(),
+        lambda m, h, last: m.score((h if last else m.transformer.ln_f(h))[:, -1]),
+        None,
     ),
 }
 """A model, its data, what it does after its last block, by its own modules, and its last linear layer, if any."""
@@ -78,16 +71,18 @@ KINDS = {
 @torch.no_grad()
 def by_hand(kind, model, data):
     """Return logits [L, n, K] and states [L, n, D] of what counts, and labels [n], from `output_hidden_states`."""
-    _, _, reads, linear = KINDS[kind]
-    batch, read = hf.default_data_collator(data), reads(model)
+    _, _, read, head = KINDS[kind]
+    batch = hf.default_data_collator(data)
     labels = batch.pop("labels")
     # a ViT's hidden states are all before the norm
     body = model.vit if kind == "vit" else model.eval()
     hidden = body(**batch, output_hidden_states=True).hidden_states[1:]
     labels = labels[:, 1:] if kind == "gpt2" else labels
     counts = labels != -100
-    states = torch.stack([read(h, h is hidden[-1])[counts] for h in hidden])
-    return linear(model)(states).double(), states.double(), labels[counts]
+    states = [read(model, h, h is hidden[-1])[counts] for h in hidden]
+    linear = model.get_submodule(head) if head else torch.nn.Identity()
+    stacked = torch.stack(states)
+    return linear(stacked).double(), stacked.double(), labels[counts]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,12 +149,6 @@ def test_classifiers_are_read_by_their_own_heads(tmp_path, layers):
     assert not torch.equal(model.exit_heads[0].weight, model.classifier.weight)
 
 
-def test_a_history_is_of_one_evaluation_set(tmp_path):
-    where = {"history": tmp_path / "history", "eval_dataset": {"near": classes(6)}}
-    with refused("a history is of one evaluation set"):
-        trainer(tmp_path / "out", tiny.classifier(), classes(), **where)
-
-
 def test_a_resumed_training_and_its_history_are_the_undisturbed_ones(tmp_path):
     whole, parts, rows = tmp_path / "whole", tmp_path / "parts", running()
     objective = Objective(schedule="alternate")
@@ -188,7 +177,7 @@ def test_a_resumed_training_and_its_history_are_the_undisturbed_ones(tmp_path):
     pd.testing.assert_frame_equal(open_run(parts).table(), wanted)
 
 
-def test_a_history_is_a_run_of_one_training(tmp_path):
+def test_a_history_is_a_run_of_one_training_and_one_evaluation_set(tmp_path):
     path, rows = tmp_path / "history", classes(13)
     options = {"history": path, "eval_dataset": rows} | EVERY_TWO
     trainer(tmp_path / "out", tiny.classifier(), rows, **options).train()
@@ -206,6 +195,9 @@ def test_a_history_is_a_run_of_one_training(tmp_path):
             wrong()
     with refused(r"another training \(objective: aligned there, standard here\)"):
         trainer(tmp_path / "out", tiny.classifier(), rows, "standard", **options)
+    options |= {"history": tmp_path / "other", "eval_dataset": {"near": rows}}
+    with refused("a history is of one evaluation set"):
+        trainer(tmp_path / "out", tiny.classifier(), rows, **options)
 
 
 SCRIPT = f"""
@@ -229,6 +221,5 @@ def test_two_processes_score_each_sample_once(forks, tmp_path):
     one, two = (open_run(tmp_path / name).table() for name in ("alone", "history"))
     assert two["n"].unique().tolist() == [13]  # 16 passed, three of them twice
     np.testing.assert_allclose(two["value"], one["value"], rtol=1e-5)
-    assert (
-        f"'eval_nc1': {open_run(tmp_path / 'history').metric('nc1')[3]}" in ends[1].out
-    )
+    nc1 = open_run(tmp_path / "history").metric("nc1")[3]
+    assert f"'eval_nc1': {nc1}" in ends[1].out

@@ -1,5 +1,6 @@
 """Examples of a training: batches of texts of like lengths, and images that are changed by their seed alone."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,8 @@ from PIL import Image
 from layerscope.models.encode import ImageEncoder
 from layerscope.training import examples as learnt
 from layerscope.training.examples import ByLength, Examples, augmented, made_once
+
+exactly = partial(torch.testing.assert_close, rtol=0, atol=0)
 
 
 def texts(epoch=0, seed=3):
@@ -44,12 +47,12 @@ def test_images_are_shifted_flipped_and_turned_by_their_seed_alone():
     pixels = np.zeros((32, 32, 3), np.uint8)
     pixels[12:20, 4:8] = 255
     image = Image.fromarray(pixels)
-    many = [
-        np.asarray(augmented(image, np.random.default_rng(seed))) for seed in range(200)
-    ]
-    assert np.array_equal(
-        many[7], np.asarray(augmented(image, np.random.default_rng(7)))
-    )
+
+    def changed(seed):
+        return np.asarray(augmented(image, np.random.default_rng(seed)))
+
+    many = [*map(changed, range(200))]
+    assert np.array_equal(many[7], changed(7))
     centres = np.array([np.argwhere(found[..., 0] > 127).mean(0) for found in many])
     flipped = centres[:, 1] > 15.5
     assert 70 < flipped.sum() < 130
@@ -64,20 +67,14 @@ def test_small_images_are_read_once_and_large_ones_batch_by_batch(module, monkey
         module.main_input_name = "pixel_values"
     module.config = SimpleNamespace(image_size=8)
     encoder = ImageEncoder(None, module)
-    rng = np.random.default_rng(0)
-    images = [
-        Image.fromarray(rng.integers(0, 256, (9, 7, 3), np.uint8)) for _ in range(70)
-    ]
-    parts, made = made_once((images[:66], images[66:]), encoder)
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 9, 7, 3), np.uint8)
+    images = [*map(Image.fromarray, pixels)]
+    halves = images[:66], images[66:]
+    parts, made = made_once(halves, encoder)
     assert [*map(len, parts)] == [66, 4]
     for rows, read in ((parts[0][60:66], images[60:66]), (parts[1], images[66:])):
         got, expected = made.batch(rows), encoder.batch(read)
-        assert got.named.keys() == expected.named.keys()
-        for one, other in zip(
-            (*got.named.values(), *got.args),
-            (*expected.named.values(), *expected.args),
-            strict=True,
-        ):
-            assert torch.equal(one, other)
+        exactly(dict(got.named), dict(expected.named))
+        exactly(got.args, expected.args)
     monkeypatch.setattr(learnt, "IN_MEMORY", 69 * 3 * 8 * 8 * 4)
-    assert made_once((images[:66], images[66:]), encoder)[1] is encoder
+    assert made_once(halves, encoder)[1] is encoder

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cosine_similarity, cross_entropy, linear
+from torch.nn.functional import cosine_similarity, cross_entropy, kl_div, linear
 from typed import refused
 
 from layerscope.training import (
@@ -26,13 +26,11 @@ SHARES = [1 / 6, 2 / 6, 3 / 6]
 class Case:
     """States of three exits, labels of which some are ignored, a head for all and one for each."""
 
-    def __init__(self, dtype=torch.float64, bias=True):
+    def __init__(self, bias=True):
         torch.manual_seed(0)
-        self.head, *heads = (nn.Linear(D, K, bias, dtype=dtype) for _ in range(E))
+        self.head, *heads = (nn.Linear(D, K, bias).double() for _ in range(E))
         self.heads = [*heads, self.head]
-        self.states = [
-            torch.randn(N, D, dtype=dtype, requires_grad=True) for _ in range(E)
-        ]
+        self.states = [torch.randn(N, D).double().requires_grad_() for _ in range(E)]
         self.labels = torch.randint(0, K, (N,))
         self.labels[::5] = -100
         self.counts = self.labels != -100
@@ -107,22 +105,18 @@ def test_a_head_for_each_layer_with_and_without_distillation(distillation):
     p = logits[-1].detach().softmax(-1)
     wanted = 0.0
     for share, one in zip(SHARES, logits, strict=True):
-        apart = (p * (p.log() - one.log_softmax(-1))).sum(-1).mean()
-        extra = 0.0 if one is logits[-1] else distillation * apart
-        wanted = wanted + share * (case.loss(one) + extra)
-    found = classifiers_loss(
-        case.states, case.labels, case.heads, distillation=distillation
-    )
-    weights = [parameter for head in case.heads for parameter in head.parameters()]
+        # of the last exit to itself it is 0
+        apart = kl_div(one.log_softmax(-1), p, reduction="batchmean")
+        wanted = wanted + share * (case.loss(one) + distillation * apart)
+    inputs, how = (case.states, case.labels), {"distillation": distillation}
+    weights = nn.ModuleList(case.heads).parameters()
+    found = classifiers_loss(*inputs, case.heads, **how)
     same(found, wanted, [*case.states, *weights])
-    shared = classifiers_loss(
-        case.states, case.labels, [case.head] * 3, distillation=distillation
-    )
-    objective = Objective(distillation=distillation)
-    found = objective.loss(case.states, case.labels, case.head, (1, 2, 3))
+    shared = classifiers_loss(*inputs, [case.head] * 3, **how)
+    found = Objective(**how).loss(*inputs, case.head, (1, 2, 3))
     same(found, shared, [*case.states, *case.head.parameters()])
     with refused("3 exits and 2 heads"):
-        classifiers_loss(case.states, case.labels, case.heads[:2])
+        classifiers_loss(*inputs, case.heads[:2])
 
 
 def test_one_row_alone_has_finite_gradients():

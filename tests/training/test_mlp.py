@@ -6,13 +6,14 @@ import torch
 from safetensors.torch import load_file
 from sklearn.datasets import load_digits
 from torch import nn
+from trainers import same
 from typed import refused
 
 import layerscope
 
 DEPTH, WIDTH = 4, 48
 ROWS, LABELS = load_digits(return_X_y=True)
-ROWS = (ROWS / 16).astype(np.float32)
+DATA = (ROWS / 16).astype(np.float32), LABELS
 
 
 class Residual(nn.Sequential):
@@ -27,27 +28,25 @@ def mlp(block=Residual, classes=10):
 
 
 def digits(start, end):
-    return ROWS[start:end], LABELS[start:end]
+    return tuple(part[start:end] for part in DATA)
 
 
 @torch.no_grad()
 def chances_of(module, rows):
     """The probabilities [L, N, K] at every layer, in float64."""
     first, *blocks, head = module.double()
-    states = [first(torch.from_numpy(rows).double())]
+    state, logits = first(torch.from_numpy(rows).double()), []
     for block in blocks:
-        states.append(block(states[-1]))
-    return head(torch.stack(states[1:])).softmax(-1).numpy()
+        state = block(state)
+        logits.append(head(state))
+    return torch.stack(logits).softmax(-1).numpy()
 
 
 def test_an_mlp_is_trained_profiled_and_left_early(tmp_path):
     module, held = mlp(), digits(600, 800)
     how = {"max_steps": 40, "learning_rate": 2e-3}
     out = layerscope.train(module, digits(0, 600), held, out=tmp_path / "out", **how)
-    saved = load_file(out / "model.safetensors")
-    assert all(
-        torch.equal(saved[name], weight) for name, weight in module.state_dict().items()
-    )
+    assert same(load_file(out / "model.safetensors"), module.state_dict())
     history = layerscope.open_run(out / "history")
     run = layerscope.profile(module, held, out=tmp_path / "run")
     leaving = {"threshold": 0.5, "min_speedup": 1e-3}
@@ -57,11 +56,11 @@ def test_an_mlp_is_trained_profiled_and_left_early(tmp_path):
     assert right[-1] > 0.2 and history.depth == run.depth == report.depth == DEPTH
     assert history.metric("layer_accuracy").tolist() == pytest.approx(right.tolist())
     assert run.metric("layer_accuracy")[1:].tolist() == pytest.approx(right.tolist())
-    sure = np.vstack([chances.max(-1)[:-1] >= 0.5, np.ones((1, 200), bool)])
+    sure = chances.max(-1) >= 0.5
+    sure[-1] = True
     left = sure.argmax(0)
-    assert (
-        report.layers["leaving"].tolist() == np.bincount(left, minlength=DEPTH).tolist()
-    )
+    leaving = np.bincount(left, minlength=DEPTH).tolist()
+    assert report.layers["leaving"].tolist() == leaving
     early = chances[left, range(200)].argmax(-1)
     assert report.accuracy == pytest.approx((early == held[1]).mean())
     assert "no exit model is written" in " ".join(report.notes)
@@ -71,16 +70,15 @@ def test_an_mlp_is_trained_profiled_and_left_early(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "model, labelled, line",
+    "model, data, line",
     [
-        (mlp(classes=4), True, "outside the head's 4 classes"),
-        (mlp(), False, "has no labels, which classification learns from"),
-        ([mlp()], True, "a list cannot be trained here"),
-        (nn.Sequential(nn.Conv2d(1, 1, 3)), True, "a plain module is probed with data"),
+        (mlp(classes=4), DATA, "outside the head's 4 classes"),
+        (mlp(), DATA[0], "has no labels, which classification learns from"),
+        ([mlp()], DATA, "a list cannot be trained here"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3)), DATA, "a plain module is probed with data"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(tmp_path, model, labelled, line):
-    data = (ROWS, LABELS) if labelled else ROWS
+def test_what_cannot_be_trained_is_refused(tmp_path, model, data, line):
     with refused(line):
         layerscope.train(model, data, out=tmp_path / "out", max_steps=2)
     assert not list(tmp_path.iterdir()), "nothing is left of a start that failed"

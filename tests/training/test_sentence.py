@@ -14,7 +14,7 @@ from sentence_transformers.losses import (
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.models import Dense, Normalize
-from trainers import still
+from trainers import gradients, still
 from typed import refused
 
 from layerscope.training import AlignedLoss
@@ -49,11 +49,6 @@ def at_each_layer(model, loss):
         total += part.item()
     setattr(parent, name, whole)
     return total
-
-
-def gradients(model):
-    named = model.named_parameters()
-    return {name: one.grad.clone() for name, one in named if one.grad is not None}
 
 
 def ranking(model):

@@ -1,13 +1,15 @@
 """What `layerscope train` answers to wrong input: one line each, and nothing is lost."""
 
-import json
+import shutil
 
 import learning
 import pytest
 import tiny
+from learning import train
 from typed import flagged, refused
 
 import layerscope
+from layerscope.core.files import read_json
 from layerscope.core.folder_lock import locked
 from layerscope.early_exit import ExitModel
 from layerscope.early_exit.validation import read_validation
@@ -76,22 +78,6 @@ CASES = {
 }  # fmt: skip
 
 
-def train(cli, place, words, *more):
-    """Type a training of a model on data, which are the first two words, both in a folder."""
-    model, data, *rest = words.split()
-    files = [place / word if (place / word).exists() else word for word in rest]
-    return cli(
-        "train",
-        place / model,
-        "--train",
-        place / data,
-        "--device",
-        "cpu",
-        *files,
-        *more,
-    )
-
-
 @pytest.mark.parametrize("words, line", CASES.items(), ids=CASES)
 def test_wrong_input_is_told_in_one_line(cli, place, tmp_path, words, line):
     printed = train(cli, place, words, "--out", tmp_path / "out")
@@ -100,11 +86,15 @@ def test_wrong_input_is_told_in_one_line(cli, place, tmp_path, words, line):
     assert not (tmp_path / "out").exists()
 
 
+def contents(out):
+    return {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
 def test_a_finished_training_is_left_as_it_is(cli, place, tmp_path):
     out = tmp_path / "out"
     words = "bert texts.csv --eval texts.csv --max-steps 2"
     assert train(cli, place, words, "--out", out).status == 0
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    before = contents(out)
     other = train(cli, place, f"{words} --objective standard --seed 1", "--out", out)
     assert other.line == (
         f"out '{out}' holds another training (objective aligned there, standard here; seed 0 there, 1 here):"
@@ -112,43 +102,35 @@ def test_a_finished_training_is_left_as_it_is(cli, place, tmp_path):
     )
     with locked(out):
         second = train(cli, place, words, "--out", out)
-    assert second.line.startswith(
-        f"another process is writing to '{out}': wait for it, or choose"
-    )
-    after = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    assert before.items() <= after.items()
+    line = f"another process is writing to '{out}': wait for it, or choose"
+    assert second.line.startswith(line)
+    assert before.items() <= contents(out).items()
     again = train(cli, place, words, "--out", out)
-    assert (
-        again.status == 0
-        and f"{out} is finished: nothing is left to train" in again.err
-    )
+    assert again.status == 0
+    assert f"{out} is finished: nothing is left to train" in again.err
     weights = out / "model.safetensors"
     assert weights.read_bytes() == before[weights]
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(cli, place, tmp_path):
-    words = "bert texts.csv --max-steps 6 --learning-rate 1e30 --eval-every 1 --scheduler constant"
-    printed = train(cli, place, words, "--out", tmp_path / "out")
+    words, out = "bert texts.csv --max-steps 6 --eval-every 1", tmp_path / "out"
+    how = ["--learning-rate", "1e30", "--scheduler", "constant"]
+    printed = train(cli, place, words, "--out", out, *how)
     assert printed.status == 2 and "NaN or infin" in printed.line
-    assert not (tmp_path / "out" / "model.safetensors").exists()
-    assert (
-        json.loads((tmp_path / "out" / "training.json").read_text())["finished"]
-        is False
-    )
+    assert not (out / "model.safetensors").exists()
+    assert read_json(out / "training.json")["finished"] is False
 
 
 def test_a_start_that_came_to_nothing_does_not_hold_the_folder(cli, place, tmp_path):
-    words, killed = "bert texts.csv --max-steps 1", tmp_path / "killed"
-    assert (
-        train(cli, place, f"{words} --eval-samples 4", "--out", tmp_path / "out").status
-        == 0
-    )
-    about = (tmp_path / "out" / "training.json").read_text()
+    words = "bert texts.csv --max-steps 1"
+    out, killed = tmp_path / "out", tmp_path / "killed"
+    whole = train(cli, place, f"{words} --eval-samples 4", "--out", out)
+    assert whole.status == 0
     killed.mkdir()  # before the first evaluation
-    (killed / "training.json").write_text(about)
+    shutil.copy(out / "training.json", killed)
     (killed / ".training.json.part").write_text("{")  # and in the middle of a word
     assert train(cli, place, f"{words} --seed 1", "--out", killed).status == 0
-    assert json.loads((killed / "training.json").read_text())["settings"]["seed"] == 1
+    assert read_json(killed / "training.json")["settings"]["seed"] == 1
 
 
 def test_a_rare_class_may_be_held_out_whole(place):
@@ -158,15 +140,13 @@ def test_a_rare_class_may_be_held_out_whole(place):
 
 
 def test_padding_that_changes_states_is_refused(tmp_path):
-    files = (
-        learning.speech(tmp_path / "speech"),
-        learning.sounds(tmp_path / "sounds", 6),
-    )
+    sounds = learning.sounds(tmp_path / "sounds", 6)
+    files = tiny.wav2vec2(tmp_path / "speech"), sounds
     line = "padding changes this model's states: give batches of one length, as with `batch_size=1`"
     with refused(line):
         layerscope.train(*files, out=tmp_path / "padded", batch_size=4, **ONE)
     out = layerscope.train(*files, out=tmp_path / "out", batch_size=1, **ONE)
-    read = read_validation(ExitModel(out), tmp_path / "sounds")
+    read = read_validation(ExitModel(out), sounds)
     assert not read.together
     note = "padding changes this model's states: samples of different lengths are run one at a time"
     assert note in read.notes

@@ -1,21 +1,21 @@
 """`layerscope train --task sentence-similarity`: sentence encoders trained at every layer and number of dimensions."""
 
-import csv
 import json
 import random
 import re
+from functools import partial
 
 import learning
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
-import torch
-from learning import stopped_after, words
+from learning import stopped_after
 from models import zoo
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize
+from trainers import same, weights
 from typed import refused
 
 import layerscope
@@ -31,10 +31,9 @@ def pairs(path, n=48, seed=0, header="text_a,text_b,score"):
     for _ in range(n):
         kinds = rng.random() < 0.5, rng.random() < 0.5
         first, second = (rng.sample(tiny.WORDS[45 * kind :][:45], 8) for kind in kinds)
-        row = " ".join(first[:4]), " ".join(second[4:]), int(kinds[0] == kinds[1])
-        rows.append(row[: len(columns)])
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([columns, *rows])
+        rows.append((" ".join(first[:4]), " ".join(second[4:]), kinds[0] == kinds[1]))
+    frame = pd.DataFrame(rows).astype({2: int}).iloc[:, : len(columns)]
+    frame.to_csv(path, index=False, header=columns)
     return path
 
 
@@ -57,39 +56,26 @@ def folder(tmp_path_factory):
 
 
 def train(cli, folder, line, out):
-    model, data, *rest = words(line)
-    files = [folder / word if (folder / word).is_file() else word for word in rest]
-    task = words("--task sentence-similarity --device cpu")
-    return cli(
-        "train", folder / model, "--train", folder / data, "--out", out, *task, *files
-    )
-
-
-def rows_of(run, layer, variant, step=None):
-    rows = run.at() if step is None else run.at(step)
-    rows = rows[(rows["metric"] == "pair_spearman") & (rows["layer"] == layer)]
-    return rows[rows["variant"].fillna("") == (variant or "")]["value"].item()
+    task = ("--task", "sentence-similarity", "--out", out)
+    return learning.train(cli, folder, line, *task)
 
 
 def test_the_verb_end_to_end(cli, folder, tmp_path):
     out = tmp_path / "out"
-    line = (
-        "encoder pairs.csv --eval held.csv --dims 8,4 --epochs 6 --learning-rate 3e-3 --batch-size 16 "
-        "--eval-every 24"
-    )
-    printed = train(cli, folder, line, out)
+    how = "encoder pairs.csv --eval held.csv --dims 8,4 --epochs 6 --learning-rate 3e-3 --batch-size 16 --eval-every 24"
+    printed = train(cli, folder, how, out)
     assert printed.status == 0, printed.err
     assert "scores: column 'score', learnt as an order (CoSENT)" in printed.err
     assert "· spearman 0." in printed.err
     shown = " ".join(printed.out.split())
-    assert (
-        shown.startswith(("Layer ", "All 3 layers: Spearman ")) and "N = 60)" in shown
-    )
+    assert shown.startswith(("Layer ", "All 3 layers: Spearman "))
+    assert "N = 60)" in shown
     assert "layer Spearman 8 dims 4 dims" in shown
 
     # every number is that of a plain SentenceTransformer cut at the layer and the dimensions
     run, table = layerscope.open_run(out / "history"), pd.read_csv(folder / "held.csv")
     assert run.steps == (0, 24, 48)
+    scores, first = (partial(run.metric, "pair_spearman", step=n) for n in (48, 0))
     for layer in (1, 2, 3):
         plain = SentenceTransformer(str(out), device="cpu")
         plain[0].auto_model.encoder.layer = plain[0].auto_model.encoder.layer[:layer]
@@ -100,8 +86,8 @@ def test_the_verb_end_to_end(cli, folder, tmp_path):
                 for side in sides
             )
             wanted = spearmanr((one * two).sum(1), table["score"])[0]
-            assert rows_of(run, layer, variant) == pytest.approx(wanted, abs=2e-3)
-            assert rows_of(run, layer, variant, step=0) < 0.5 < 0.6 < wanted
+            assert scores(variant=variant)[layer] == pytest.approx(wanted, abs=2e-3)
+            assert first(variant=variant)[layer] < 0.5 < 0.6 < wanted
 
     card = (out / "README.md").read_text()
     depths = re.findall(r"^\| ([0-9]+) \|.* ([0-9.]+) \|$", card, re.M)  # with a time
@@ -120,37 +106,30 @@ def test_pairs_without_scores_are_found_among_the_others(cli, folder, tmp_path):
     assert "no scores: a pair's second text is to be found" in printed.err
     assert "a tenth of the training data is held out (6 samples, seed 0)" in printed.err
     found = json.loads(printed.out)
-    assert [(row["layer"], row["metric"], row["n"]) for row in found["depths"]] == [
-        (layer, "pair_accuracy", 5) for layer in (1, 2, 3)
-    ]
-    assert found["dims"] == {}
+    depths = pd.DataFrame(found["depths"])
+    assert depths["layer"].tolist() == [1, 2, 3] and set(depths["n"]) == {5}
+    assert set(depths["metric"]) == {"pair_accuracy"} and found["dims"] == {}
 
 
 def test_a_stopped_training_goes_on_to_the_same_weights(folder, tmp_path, monkeypatch):
-    files = folder / "encoder", folder / "found.csv"
-    how = HOW | {"dims": [8], "max_steps": 8, "batch_size": 12, "learning_rate": 1e-3}
-    whole = layerscope.train(*files, out=tmp_path / "whole", eval_every=3, **how)
+    how = HOW | {"dims": [8], "max_steps": 8, "batch_size": 12, "eval_every": 3}
+    run = partial(layerscope.train, folder / "encoder", folder / "found.csv", **how)
+    whole = run(out=tmp_path / "whole")
     with stopped_after(7, monkeypatch):  # the checkpoint of step 6, in the second epoch
-        layerscope.train(*files, out=tmp_path / "cut", eval_every=3, **how)
-    again = layerscope.train(*files, out=tmp_path / "cut", eval_every=3, **how)
-    one, two = (
-        SentenceTransformer(str(path), device="cpu").state_dict()
-        for path in (whole, again)
-    )
-    assert all(torch.equal(weight, two[name]) for name, weight in one.items())
-    pd.testing.assert_frame_equal(
-        *(layerscope.open_run(path / "history").table() for path in (whole, again))
-    )
+        run(out=tmp_path / "cut")
+    ends = whole, run(out=tmp_path / "cut")
+    assert same(*(weights(SentenceTransformer(str(p), device="cpu")) for p in ends))
+    tables = (layerscope.open_run(path / "history").table() for path in ends)
+    pd.testing.assert_frame_equal(*tables)
 
 
 def test_a_plain_model_gets_mean_pooling_and_an_object_is_trained(folder, tmp_path):
     data = folder / "pairs.csv"
-    out = layerscope.train(
-        folder / "gpt2", data, out=tmp_path / "out", max_steps=1, **HOW
-    )
+    run = partial(layerscope.train, train=data, max_steps=1, **HOW)
+    out = run(folder / "gpt2", out=tmp_path / "out")
     pooled = SentenceTransformer(str(out), device="cpu")
     assert type(pooled[1]).__name__ == "Pooling"
-    layerscope.train(pooled, data, out=tmp_path / "more", max_steps=1, **HOW)
+    run(pooled, out=tmp_path / "more")
 
 
 CASES = {
@@ -183,7 +162,6 @@ def test_wrong_input_is_one_line_and_leaves_nothing(
 def test_a_loss_that_is_not_finite_stops_with_its_step_and_layer(folder, tmp_path):
     line = "the loss of step 2 is NaN or infinite, layer 1 is the first"
     files = folder / "encoder", folder / "pairs.csv"
+    how = HOW | {"max_steps": 3, "learning_rate": 1e30}
     with refused(line):
-        layerscope.train(
-            *files, out=tmp_path / "out", max_steps=3, learning_rate=1e30, **HOW
-        )
+        layerscope.train(*files, out=tmp_path / "out", **how)

@@ -70,6 +70,11 @@ def weights(model):
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
+def gradients(model):
+    named = model.named_parameters()
+    return {name: one.grad.clone() for name, one in named if one.grad is not None}
+
+
 def same(one, two, tolerance=0.0):
     near = [
         torch.allclose(one[name], two[name], rtol=0, atol=tolerance) for name in one
