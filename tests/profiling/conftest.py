@@ -1,14 +1,11 @@
-"""Fixtures of whole runs: a page's content, and a run beside what is seen of its model."""
+"""A whole run beside what is seen of its model."""
 
 import pytest
 import tiny
 import transformers as hf
-from chromium import content_of
 from profiling.watched import Watched, inputs_for, pixels, vit
 
 from layerscope import profile
-
-__all__ = ["content_of"]
 
 
 @pytest.fixture(scope="session", params=["stories260K", "gpt2", "vit"])

@@ -103,18 +103,16 @@ def test_no_state_is_kept_where_none_is_asked_for(data, tmp_path):
     assert f"{SAMPLES} samples, of which 60 were kept" in text
 
 
-def failing(n):
-    yield from tiny.texts(n)
+def failing():
+    yield from tiny.texts(SAMPLES)
     raise OSError("the line is down")
 
 
 def test_an_iterable_that_raises_is_gone_on_with(tmp_path):
-    model, how = (
-        tiny.bert(),
-        {"metrics": "effective_rank,cka", "keep_states": "sample:20"},
-    )
+    how = {"metrics": "effective_rank,cka", "keep_states": "sample:20"}
+    model = tiny.bert()
     with refused("the line is down"):
-        profile(model, tmp_path / "run", failing(SAMPLES), **how)
+        profile(model, tmp_path / "run", failing(), **how)
     run, whole = (
         profile(model, tmp_path / name, iter(tiny.texts(SAMPLES)), **how)
         for name in ("run", "whole")
@@ -141,12 +139,9 @@ def test_an_iterable_that_raises_is_gone_on_with(tmp_path):
     ],
 )
 def test_wrong_options_are_refused(options, line, data, tmp_path):
+    options = {"data": data, "keep_states": "none"} | options
     with refused(line):
-        profile(
-            tiny.bert(),
-            tmp_path / "run",
-            **{"data": data, "keep_states": "none"} | options,
-        )
+        profile(tiny.bert(), tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
 
 

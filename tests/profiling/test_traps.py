@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from numpy.testing import assert_allclose
 from recorded import after_block, by_sample, means, values, walk
 from text_runs import profile
 from tokenizers import normalizers
@@ -43,9 +44,9 @@ def test_trap_04_a_massive_token_does_not_rule_the_default_entropy_and_can_be_le
     others = [z[1:] for z in states]
     for run, counted in ((kept, states), (left, others)):
         want = values(metrics.matrix_entropy, counted)
-        np.testing.assert_allclose(by_sample(run, "prompt_entropy", 2), want, atol=1e-4)
-    np.testing.assert_allclose(left.pooled(2), means(others), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(
+        assert_allclose(by_sample(run, "prompt_entropy", 2), want, atol=1e-4)
+    assert_allclose(left.pooled(2), means(others), rtol=1e-4, atol=1e-4)
+    assert_allclose(
         by_sample(left, "sink_share", 2), [1 / len(z) for z in states], rtol=1e-6
     )
     assert list(left.metric("sinks")) == [0, 1, 1, 1]
@@ -59,7 +60,7 @@ def test_trap_08_layer_l_is_the_block_and_final_what_the_head_reads(make, tmp_pa
     states, last, logits = zip(*(walk(model, text) for text in texts), strict=True)
     for site, here in (("raw", [z[L] for z in states]), ("final", last)):
         found = run.pooled(L, site)
-        np.testing.assert_allclose(found, means(here), rtol=1e-4, atol=1e-5)
+        assert_allclose(found, means(here), rtol=1e-4, atol=1e-5)
     normed = make is tiny.gpt2
     assert (np.abs(run.pooled(L) - run.pooled(L, "final")).max() > 0.1) == normed
     if normed:
@@ -94,11 +95,11 @@ def test_trap_10_padding_is_what_the_mask_says_and_not_a_token(side, tmp_path):
         last = torch.stack([z[-1] for z in here])
         for pooling, want in (("last", last), ("mean", means(here))):
             found = run.pooled(layer, pooling=pooling)
-            np.testing.assert_allclose(found, want, atol=1e-4)
+            assert_allclose(found, want, atol=1e-4)
         for name in names:
             want = values(getattr(metrics, name), [z.double() for z in here])
             found = by_sample(run, name, layer)
-            np.testing.assert_allclose(found, want, atol=1e-4, err_msg=name)
+            assert_allclose(found, want, atol=1e-4, err_msg=name)
 
 
 def test_trap_11_short_and_empty_samples_are_counted_and_in_no_average(tmp_path):
@@ -129,12 +130,12 @@ def test_trap_12_what_a_pass_in_half_precision_measures_is_accumulated_in_float3
     for layer in (1, 2):
         here = [walk(model, text)[0][layer].double() for text in texts]
         found = run.pooled(layer)
-        np.testing.assert_allclose(found, means(here), rtol=1e-6, atol=1e-6)
+        assert_allclose(found, means(here), rtol=1e-6, atol=1e-6)
         found = by_sample(run, "prompt_entropy", layer)
         want = values(metrics.prompt_entropy, here)
-        np.testing.assert_allclose(found, want, atol=2e-5)
+        assert_allclose(found, want, atol=2e-5)
         largest = [metrics.norms(z).maximum.item() for z in here]
-        np.testing.assert_allclose(by_sample(run, "norm_max", layer), largest, 1e-6)
+        assert_allclose(by_sample(run, "norm_max", layer), largest, 1e-6)
     assert run.metric("norm_max")[2] > 80_000
 
 
@@ -150,7 +151,7 @@ def test_trap_13_blocks_have_one_size_whatever_the_batch(tmp_path, monkeypatch):
         assert {variant.split(",")[0] for variant in table["variant"]} == {"N=10"}
         assert set(table["n"]) == {20} and set(table["n_skipped"]) == {4}
     for name in names:
-        np.testing.assert_allclose(one.metric(name), two.metric(name), atol=1e-4)
+        assert_allclose(one.metric(name), two.metric(name), atol=1e-4)
     order = np.random.default_rng([0, 2]).permutation(len(MANY))
     plan = one.folder.plan.reset_index()
     rows = plan.pivot(index="sample", columns="view", values="index").to_numpy()
@@ -182,12 +183,11 @@ def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path):
     data[:, 3] += labels * 3.0
     model = tiny.Plain()
     model.blocks[0].register_forward_hook(lambda _, __, out: torch.randn_like(out))
-    how = {"metrics": "effective_rank,linear_probe", "processor": None}
+    how = {"metrics": "linear_probe", "processor": None}
     run = profile(model, tmp_path / "run", (data, labels.tolist()), **how)
-    shown = {curve.metric: curve for curve in curves(run)}
-    assert shown["linear_probe"].values.argmax() == 0
-    for curve in shown.values():
-        assert curve.layers == (0, 1, 2, 3) and curve.stands_out in (1, 2, 3)
+    probe = curves(run)[0]
+    assert probe.layers == (0, 1, 2, 3) and probe.values.argmax() == 0
+    assert probe.stands_out in (1, 2, 3)
     best = next(finding for finding in findings(run) if finding.name == "best_layer")
     assert best.numbers["layer"] != 0
 
