@@ -7,7 +7,8 @@ from pathlib import Path
 import tiny
 import torch
 from torch.distributed.fsdp import fully_shard
-from trainers import V, losses, still, trainer
+from trainers import classes, losses, still, tokens, trainer
+from transformers import default_data_collator
 
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
@@ -26,23 +27,13 @@ RUNS = {
 
 
 def rows(kind, n=STEPS * BATCH):
-    """Rows of which the first four, one rank's first batch, ignore every label, and others uneven numbers of them."""
-    made = []
-    for i, ids in enumerate(
-        torch.randint(4, V, (n, 10), generator=torch.Generator().manual_seed(0))
-    ):
-        labels = torch.tensor(i % 3)
-        if kind.startswith("tokens"):
-            labels = ids.clone()
-            labels[: 10 if i < 4 else i * 3 % 9] = -100
-        made.append(
-            {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
-        )
+    """Rows of classes; or of tokens, where the first four, one rank's first batch, ignore every label, others some."""
+    if kind.startswith("classes"):
+        return classes(n)
+    made = tokens(n)
+    for i, row in enumerate(made):
+        row["labels"][: None if i < 4 else i * 3 % 9] = -100
     return made
-
-
-def batch_of(some):
-    return {key: torch.stack([row[key] for row in some]) for key in some[0]}
 
 
 def train(name, folder, batch, **options):
@@ -68,7 +59,7 @@ def step(shard, part=slice(None)):
     """Return the loss of a share of a batch, by exits of a model that `shard` wraps after they are attached."""
     model = still(tiny.gpt2()).train()
     exit_loss(model)
-    batch = batch_of(rows("tokens")[4:12])
+    batch = default_data_collator(rows("tokens")[4:12])
     items = (batch["labels"][:, 1:] != -100).sum()
     share = {key: value[part] for key, value in batch.items()}
     return shard(model)(**share, num_items_in_batch=items).loss, model

@@ -7,7 +7,9 @@ import engines
 import peft
 import pytest
 import torch
+from engines import BATCH, RUNS, STEPS, rows, step, train
 from torch.testing import assert_close
+from transformers import default_data_collator
 
 NEAR = 1e-5
 
@@ -26,10 +28,10 @@ def two_processes(forks, tmp_path_factory):
     return json.loads((folder / "found.json").read_text())
 
 
-@pytest.mark.parametrize("name", engines.RUNS)
+@pytest.mark.parametrize("name", RUNS)
 def test_two_processes_train_as_one_with_twice_the_batch(two_processes, tmp_path, name):
-    losses, model = engines.train(name, tmp_path, engines.BATCH)
-    assert len(losses) == engines.STEPS
+    losses, model = train(name, tmp_path, BATCH)
+    assert len(losses) == STEPS
     assert two_processes["losses"][name] == pytest.approx(losses, rel=NEAR)
     weights = model.state_dict()
     for key, found in two_processes["weights"][name].items():
@@ -37,7 +39,7 @@ def test_two_processes_train_as_one_with_twice_the_batch(two_processes, tmp_path
 
 
 def test_weights_in_shards_get_the_gradients_of_whole_ones(two_processes):
-    loss, model = engines.step(lambda model: model)
+    loss, model = step(lambda model: model)
     loss.backward()
     assert len(two_processes["sharded"]) > 30
     for key, found in two_processes["sharded"].items():
@@ -49,11 +51,20 @@ MIXED = 0.02
 """Relative distance of a loss in bfloat16 to float32; a product keeps 8 bits."""
 
 
-def test_bfloat16_trains_near_to_float32(tmp_path):
-    name = "classes, always"
-    wide, _ = engines.train(name, tmp_path, engines.BATCH)
-    losses, model = engines.train(name, tmp_path, engines.BATCH, bf16=True)
-    assert losses == pytest.approx(wide, rel=MIXED) and losses != wide
+@pytest.mark.parametrize(
+    "name, options, near",
+    [
+        ("classes, always", {"bf16": True}, MIXED),
+        ("tokens, alternate", {"gradient_checkpointing": True}, 1e-6),
+    ],
+)
+def test_mixed_precision_and_checkpointed_activations_change_little(
+    tmp_path, name, options, near
+):
+    plain, _ = train(name, tmp_path, BATCH)
+    losses, model = train(name, tmp_path, BATCH, **options)
+    assert losses == pytest.approx(plain, rel=near)
+    assert (losses != plain) == ("bf16" in options)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
@@ -71,28 +82,20 @@ ADAPTERS = {
 @pytest.mark.parametrize("kind", ADAPTERS)
 def test_an_adapter_trains_at_every_layer(tmp_path, kind, monkeypatch):
     name, task, targets = ADAPTERS[kind]
-    make, objective = engines.RUNS[name]
+    make, objective = RUNS[name]
     wrapped = adapted(make(), task, targets)
-    monkeypatch.setitem(engines.RUNS, name, (lambda: wrapped, objective))
+    monkeypatch.setitem(RUNS, name, (lambda: wrapped, objective))
     before = {key: value.clone() for key, value in wrapped.named_parameters()}
-    _, model = engines.train(name, tmp_path, engines.BATCH, learning_rate=0.5)
+    _, model = train(name, tmp_path, BATCH, learning_rate=0.5)
     assert model is wrapped
     frozen = [key for key, value in model.named_parameters() if not value.requires_grad]
     assert len(frozen) > 30
     assert all(torch.equal(model.get_parameter(key), before[key]) for key in frozen)
     adapters = [key for key in before if "lora_B" in key]
-    assert len(adapters) >= 3 and all(
-        model.get_parameter(key).any() for key in adapters
-    )
+    assert len(adapters) >= 3
+    assert all(model.get_parameter(key).any() for key in adapters)
     model.save_pretrained(tmp_path / "adapter")
     again = peft.PeftModel.from_pretrained(make(), tmp_path / "adapter").eval()
-    batch = engines.batch_of(engines.rows(name, 4))
+    batch = default_data_collator(rows(name, 4))
     batch.pop("labels")
     assert_close(again(**batch).logits, model.eval()(**batch).logits)
-
-
-def test_checkpointed_activations_change_nothing(tmp_path):
-    name = "tokens, alternate"
-    plain, _ = engines.train(name, tmp_path, engines.BATCH)
-    kept, _ = engines.train(name, tmp_path, engines.BATCH, gradient_checkpointing=True)
-    assert kept == pytest.approx(plain, rel=1e-6)

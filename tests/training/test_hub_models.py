@@ -32,17 +32,11 @@ def with_terms(folder):
 def card_of(folder):
     card = ModelCard.load(folder / "README.md")
     data = card.data
-    assert (data.license, data.language, data.base_model) == (
-        "mit",
-        "en",
-        "someone/else",
-    )
-    assert data.base_model_relation == "finetune" and {"layerscope", "bert"} <= set(
-        data.tags
-    )
-    assert (
-        folder / "LICENSE"
-    ).read_text() == "MIT, in full" and "path/to/this/folder" in card.text
+    terms = data.license, data.language, data.base_model, data.base_model_relation
+    assert terms == ("mit", "en", "someone/else", "finetune")
+    assert {"layerscope", "bert"} <= set(data.tags)
+    assert (folder / "LICENSE").read_text() == "MIT, in full"
+    assert "path/to/this/folder" in card.text
     return card
 
 
@@ -50,45 +44,33 @@ def test_a_trained_model_and_what_is_cut_from_it(hub, tmp_path):
     """The licence goes along, the scores are those that were measured, and transformers loads it by its name."""
     model = with_terms(learning.encoder(tmp_path / "model"))
     data = learning.table(tmp_path / "texts.csv")
-    how = {
-        "max_steps": 2,
-        "batch_size": 4,
-        "max_length": 16,
-        "device": "cpu",
-    }
+    how = {"max_steps": 2, "batch_size": 4, "max_length": 16, "device": "cpu"}
     out = layerscope.train(model, data, out=tmp_path / "out", **how)
     scores = layerscope.open_run(out / "history").metric("layer_accuracy")
     cut = layerscope.truncate(out, 1, tmp_path / "cut")
     assert f"{100 * scores.loc[3]:.1f}" in (out / "README.md").read_text()
     for folder, name in ((out, "user/whole"), (cut, "user/cut")):
         card = card_of(folder).data
-        assert (card.pipeline_tag, card.library_name) == (
-            "text-classification",
-            "transformers",
-        )
+        assert card.pipeline_tag == "text-classification"
+        assert card.library_name == "transformers"
         assert layerscope.push_to_hub(folder, name) == name
         files = hub.files(name, "model")
-        assert not any(
-            file.startswith(("history", "checkpoints", ".layerscope")) for file in files
-        )
+        ours = ("history", "checkpoints", ".layerscope")
+        assert not any(file.startswith(ours) for file in files)
         text = ModelCard(files["README.md"].decode()).text
-        assert (
-            f'from_pretrained("{name}")' in text and "path/to/this/folder" not in text
-        )
+        assert f'from_pretrained("{name}")' in text
+        assert "path/to/this/folder" not in text
         load = hf.AutoModelForTokenClassification.from_pretrained
         assert same(weights(load(folder)), weights(load(name)))
 
 
 def test_an_exit_model(hub, tmp_path):
     plain = with_terms(tiny.saved(tiny.classifier(), tmp_path / "plain"))
-    folder = ExitModel(plain, exits=[1, 2], threshold=0.5).save_pretrained(
-        tmp_path / "exits"
-    )
+    model = ExitModel(plain, exits=[1, 2], threshold=0.5)
+    folder = model.save_pretrained(tmp_path / "exits")
     card = card_of(folder)
-    assert (
-        card.data.pipeline_tag == "text-classification"
-        and "leave at layer 1, 2 of" in card.text
-    )
+    assert card.data.pipeline_tag == "text-classification"
+    assert "leave at layer 1, 2 of" in card.text
     layerscope.push_to_hub(folder, "user/exits")
     text = hub.files("user/exits", "model")["README.md"].decode()
     assert 'ExitModel.from_pretrained("user/exits")' in text

@@ -26,25 +26,17 @@ def forked(forks, monkeypatch):
 
 
 def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path):
-    model, data = (
-        learning.encoder(tmp_path / "model"),
-        learning.table(tmp_path / "texts.csv"),
-    )
+    model = str(learning.encoder(tmp_path / "model"))
+    data = str(learning.table(tmp_path / "texts.csv"))
     given = Namespace(out=tmp_path / "runs", seeds=1, jobs=1)
-    options = learning.words("--max-steps 2 --batch-size 4 --device cpu")
-    command = [str(model), "--train", str(data), *options]
+    options = ["--max-steps", "2", "--batch-size", "4", "--device", "cpu"]
+    command = [model, "--train", data, *options]
     objectives = {name: ["--objective", name] for name in ("standard", "aligned")}
     table = grid.run(given, command, objectives, "layer_accuracy")
-    assert list(table.columns) == [("standard", 0), ("aligned", 0)] and list(
-        table.index
-    ) == [
-        1,
-        2,
-        3,
-    ]
+    assert list(table.columns) == [("standard", 0), ("aligned", 0)]
+    assert list(table.index) == [1, 2, 3]
     for name in objectives:
         history = layerscope.open_run(given.out / f"{name}-0" / "history")
         assert history.steps[-1] == 2
-        assert (
-            table[name, 0].tolist() == history.metric("layer_accuracy").loc[1:].tolist()
-        )
+        accuracy = history.metric("layer_accuracy")
+        assert table[name, 0].tolist() == accuracy.loc[1:].tolist()
