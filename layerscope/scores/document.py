@@ -214,7 +214,7 @@ def best_in_words(grid: Grid) -> str:
         return f"Layer {best} of {grid.depth}{where} scores best {on}: {score}{others}"
     error = error_of_gain(grid, best, rival)
     against = f"{unit.difference(gain, error)} against {name}"
-    if differs(gain, error) is False:
+    if gain == 0 or differs(gain, error) is False:
         lead = f"No layer is measurably better than {name}{where} {on}"
         return f"{lead}; the best one, {best}, has {score}, {against}{others}"
     return f"Layer {best} of {grid.depth}{where} scores best {on}: {score}, {against}{others}"

@@ -116,6 +116,8 @@ def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
         "Layer 2 of 3 scores best on a: 80.00 %, +40.00 points against the last layer"
     )
     assert one == wanted
+    equal = Evaluation(scored({"a": [0.1, 0.5, 0.5, 0.5]})).document().answer
+    assert equal.startswith("No layer is measurably better than the last layer on a")
 
 
 @pytest.mark.parametrize(
