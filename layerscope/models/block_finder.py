@@ -220,17 +220,19 @@ def _why_broken(blocks: Calls, calls: Calls) -> str:
     if runs != len(blocks):
         row = f"{blocks[0].path} … {blocks[-1].path}"
         return f"{row} run {runs} times, as in a loop, {len(blocks)} of them in a row, {MOVE_INTO_BLOCKS}"
-    for one, two in pairwise(blocks):
-        norm = max(two.sizes[0], 1e-12)
-        norm_change = abs(one.sizes[1] - norm) / norm
+    for block, following in pairwise(blocks):
+        norm = max(following.sizes[0], 1e-12)
+        norm_change = abs(block.sizes[1] - norm) / norm
         # not <=: of a state that is NaN that would be false, and it may pass
-        if same(one.output, two.input) and not norm_change > NORM_TOLERANCE:
+        if same(block.output, following.input) and not norm_change > NORM_TOLERANCE:
             continue
-        mismatch = f"are of {list(one.output.shape)} and {list(two.input.shape)}"
-        if one.output.shape == two.input.shape:
-            difference = (two.input.float() - one.output.float()).norm()
+        mismatch = (
+            f"are of {list(block.output.shape)} and {list(following.input.shape)}"
+        )
+        if block.output.shape == following.input.shape:
+            difference = (following.input.float() - block.output.float()).norm()
             mismatch = f"differ by {max(norm_change, float(difference) / norm):.0%}"
-        return f"{two.path} does not read what {one.path} gives (they {mismatch}), {MOVE_INTO_BLOCKS}"
+        return f"{following.path} does not read what {block.path} gives (they {mismatch}), {MOVE_INTO_BLOCKS}"
     return ""
 
 

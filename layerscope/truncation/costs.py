@@ -299,18 +299,17 @@ def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     models = [depth.build(source.module, range(layer)) for layer in ends]
     work = workload(source)
     rounds = work.rounds(models)
-    times = np.median(rounds, axis=0)
-    errors = error_of_median(rounds)
-    full_time = float(times[ends.index(deepest)])
+    times = np.median(rounds, axis=0).tolist()
+    errors = error_of_median(rounds).tolist()
+    full_time = times[ends.index(deepest)]
     costs: dict[int, Cost] = {}
-    for i, (layer, model) in enumerate(zip(ends, models, strict=True)):
-        time = float(times[i])
+    for layer, model, time, error in zip(ends, models, times, errors, strict=True):
         costs[layer] = Cost(
-            parameters(model),
-            megabytes(model, source.dtype),
-            time,
-            full_time / time,
-            float(errors[i]),
+            parameters=parameters(model),
+            megabytes=megabytes(model, source.dtype),
+            milliseconds=time,
+            speedup=full_time / time,
+            milliseconds_error=error,
         )
     by_layer = {layer: costs[layer] for layer in layers}
     return Costs(costs[deepest], by_layer, work.measured)
