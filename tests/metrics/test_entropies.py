@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from layerscope.metrics import effective_rank, matrix_entropy, prompt_entropy
 from layerscope.metrics.matrix_entropy import entropy_of_rows
 from layerscope.metrics.prompt_entropy import entropy_of_grams, token_gram
-from layerscope.metrics.spectrum import eigenvalues, singular_values, symmetric_product
+from layerscope.metrics.spectrum import eigenvalues, symmetric_product
 
 
 def prefix_mask(lengths, total):
@@ -92,11 +92,7 @@ def test_prefixes_are_the_values_of_the_cut_samples(rng):
     assert values.isnan().tolist() == absent
 
 
-def test_singular_values_and_products_of_long_and_wide_matrices(rng):
-    Z = torch.from_numpy(rng.standard_normal((90, 7)))
-    exact = np.linalg.svd(Z.numpy(), compute_uv=False)
-    np.testing.assert_allclose(singular_values(Z), exact, rtol=1e-12)
-    np.testing.assert_allclose(singular_values(Z.mT), exact, rtol=1e-12)
+def test_products_of_wide_matrices(rng):
     wide = torch.from_numpy(rng.standard_normal((3, 20, 701)))
     np.testing.assert_allclose(
         symmetric_product(wide), wide.mT @ wide, rtol=1e-10, atol=1e-10

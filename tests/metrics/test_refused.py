@@ -100,9 +100,7 @@ def grams(alpha):
     return entropy_of_grams(torch.eye(3)[None], torch.tensor([3]), alpha=alpha)
 
 
-@pytest.mark.parametrize(
-    "sentence, call", REFUSED, ids=[sentence for sentence, _ in REFUSED]
-)
+@pytest.mark.parametrize("sentence, call", REFUSED)
 def test_refused(sentence, call):
     with refused(sentence):
         call()

@@ -97,10 +97,6 @@ def test_change_of_a_prediction_is_between_probabilities():
     )
     found = prediction_change(before, after).numpy()
     np.testing.assert_allclose(found, np.linalg.norm(p - q, axis=-1), rtol=1e-12)
-    # a shift of all logits changes no prediction, but does change the logits
-    assert float(prediction_change(before[0], before[0] + 3.0)) == pytest.approx(
-        0, abs=1e-12
-    )
 
 
 def test_branch_against_the_stream():
