@@ -6,7 +6,7 @@ import pytest
 import tiny
 from chromium import content_of, language
 from small_runs import bare, by_layer, labelled, pairs, rows, written
-from tiny import one_thread
+from tiny import no_gradients, one_thread
 from typed import cli, refusal, unread
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "content_of",
     "labelled",
     "language",
+    "no_gradients",
     "one_thread",
     "pairs",
     "refusal",

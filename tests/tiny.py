@@ -33,6 +33,13 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def no_gradients():
+    """Models are run, and not trained."""
+    with torch.no_grad():
+        yield
+
+
 def texts(n, seed=0, longest=30):
     """Seeded texts of 1 to `longest` words; every tenth is a single word."""
     rng = random.Random(seed)

@@ -2,11 +2,13 @@ import pytest
 import torch
 from models import walks
 from models.tokenizer import word_tokenizer, words
-from models.zoo import MLP, TEXT, L, build, close, mamba, t5, whisper
+from models.zoo import MLP, TEXT, L, build, close, drawn, mamba, t5, whisper
 from unchanged import state_of
 
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.forward import Inputs
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 IDS = [
     [5, 9, 17, 4, 33, 8, 21, 60, 11, 13, 7, 45],
@@ -52,7 +54,6 @@ def check(found, walk, model):
 
 
 @pytest.mark.parametrize("case", TEXT, ids=lambda c: c.name)
-@torch.no_grad()
 def test_states_equal_those_of_transformers_in_whatever_batch(case):
     model = case.make()
     scope = layered(model)
@@ -69,32 +70,21 @@ def test_states_equal_those_of_transformers_in_whatever_batch(case):
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
-@torch.no_grad()
 def test_t5_each_side(part):
     model = t5()
     scope = layered(model, part=part)
     assert scope.parts == ("encoder", "decoder")
-    ids = torch.tensor([IDS[0]])
-    walk = (
-        walks.t5_encoder(model, ids)
-        if part == "encoder"
-        else walks.t5_decoder(model, ids)
-    )
+    walk = getattr(walks, f"t5_{part}")(model, torch.tensor(IDS[:1]))
     check(states(scope, TEXTS[:1]), walk, scope)
 
 
-@torch.no_grad()
 def test_whisper_encoder_and_its_mask_at_frame_rate():
     from transformers import WhisperFeatureExtractor
 
     from layerscope.inputs import Waveform
 
     model = whisper()
-    generator = torch.Generator().manual_seed(1)
-    sounds = [
-        Waveform(torch.randn(n, generator=generator).numpy(), 8000)
-        for n in (4000, 8000)
-    ]
+    sounds = [Waveform(drawn(n).numpy(), 8000) for n in (4000, 8000)]
     scope = layered(model, "audio", sounds, WhisperFeatureExtractor(), part="encoder")
     inputs = scope.encoder.batch(sounds)
     found = states(scope, sounds)
@@ -108,7 +98,6 @@ def test_whisper_encoder_and_its_mask_at_frame_rate():
 
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("norm", [True, False])
-@torch.no_grad()
 def test_plain_mlp(residual, norm):
     model = build(lambda: MLP(residual, norm))
     rows = torch.randn(5, 8)
@@ -118,7 +107,6 @@ def test_plain_mlp(residual, norm):
     assert scope.stack.norm == ("out_scale" if norm else None)
 
 
-@torch.no_grad()
 def test_until_stops_before_later_blocks_run():
     model = build(lambda: MLP(True, True))
     scope = layered(model, "tensor", list(torch.randn(3, 8)))
@@ -133,7 +121,6 @@ def test_until_stops_before_later_blocks_run():
     assert ran == [0]
 
 
-@torch.no_grad()
 def test_the_model_is_left_as_it_was_even_after_an_error():
     model = mamba()
     model.train()

@@ -10,13 +10,15 @@ import transformers as hf
 from models import walks
 from models.test_capture import TEXTS, check as check_states, layered, states
 from models.tokenizer import word_tokenizer
-from models.zoo import IMAGE, D, build, clip, close, of_class, siglip, vit
+from models.zoo import IMAGE, D, build, clip, close, drawn, of_class, siglip, vit
 from PIL import Image
 from typed import refused
 
 import layerscope
 from layerscope.inputs import Waveform
 from layerscope.models.capture import evaluating
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 IMAGES = [Image.effect_noise((20, 20), 60).convert("RGB") for _ in range(3)]
 MODELS = {
@@ -41,7 +43,6 @@ def check(scope, samples, walk):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@torch.inference_mode()
 def test_image_models(name):
     model = build(MODELS[name])
     scope = layered(model, "image", IMAGES)
@@ -64,7 +65,6 @@ def served(read, scope, samples):
 
 
 @pytest.mark.parametrize("make", [clip, siglip])
-@torch.inference_mode()
 def test_each_tower_and_its_projection_at_every_layer(make):
     for modality, samples, part in (
         ("text", TEXTS, "text"),
@@ -85,7 +85,6 @@ def test_each_tower_and_its_projection_at_every_layer(make):
         close(early, vectors(samples))
 
 
-@torch.inference_mode()
 def test_auto_is_the_token_that_a_tower_pools():
     texts = [text + " w98" for text in TEXTS]
     assert layered(
@@ -104,15 +103,10 @@ SPEECH = {
 
 
 @pytest.mark.parametrize("name", ["Wav2Vec2", "Hubert"])
-@torch.inference_mode()
 def test_speech_models_whose_states_padding_changes(name):
     config = getattr(hf, f"{name}Config")(**SPEECH)
     model = build(lambda: getattr(hf, f"{name}Model")(config))
-    generator = torch.Generator().manual_seed(1)
-    sounds = [
-        Waveform(torch.randn(n, generator=generator).numpy(), 16000)
-        for n in (3000, 8000)
-    ]
+    sounds = [Waveform(drawn(n).numpy(), 16000) for n in (3000, 8000)]
     scope = layered(model, "audio", sounds, hf.Wav2Vec2FeatureExtractor())
     assert scope.batching and not scope.padding
     assert "batches hold only samples of equal length" in " ".join(scope.notes)
@@ -126,7 +120,6 @@ def test_speech_models_whose_states_padding_changes(name):
     assert scope.mask(inputs, frames).sum(1).tolist() == real.tolist()
 
 
-@torch.inference_mode()
 def test_stages_of_a_hierarchical_model_are_named_with_blocks():
     config = hf.SwinConfig(
         image_size=32,
@@ -171,7 +164,6 @@ def transform(image):
     return torch.from_numpy(pixels).permute(2, 0, 1) / 255
 
 
-@torch.inference_mode()
 def test_a_function_of_an_image_is_a_processor(tmp_path):
     model = Timm().eval()
     out = tmp_path / "run"

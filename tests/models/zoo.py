@@ -92,6 +92,11 @@ def randomise_norms(model, seed=0):
     return model.eval()
 
 
+def drawn(*shape, seed=0):
+    """Return normal numbers, seeded."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
 def build(make):
     torch.manual_seed(0)
     return randomise_norms(make())

@@ -1,6 +1,7 @@
 """What tests of truncated models share: cutting, serving, and the layers of a full model run by itself."""
 
 import numpy as np
+import pytest
 import tiny
 import torch
 import transformers as hf
@@ -67,3 +68,17 @@ def pooled(
         model(**one, output_hidden_states=True).hidden_states[layer] for one in read
     ]
     return torch.cat([pool(one) for one in states]).numpy()
+
+
+def parts_of(served):
+    """Return the names of a SentenceTransformer's modules."""
+    return [type(module).__name__ for module in served]
+
+
+def run_onnx(folder, output, **inputs):
+    """Return one output of an ONNX file for those inputs that it takes, by onnxruntime alone."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path = str(folder / "model.onnx")
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+    return session.run([output], {name: np.asarray(inputs[name]) for name in names})[0]

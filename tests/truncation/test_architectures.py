@@ -11,9 +11,11 @@ from safetensors.torch import load_file
 from truncation.cutting import close, cut as truncate, loaded
 from unchanged import state_of
 
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
 K = L - 1
 TEXT_IDS = torch.tensor(IDS[:1])
-PIXELS = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+PIXELS = zoo.drawn(2, 3, 16, 16)
 # transformers reads the tokenizer of every Qwen2 as byte pairs, which the tests' words are not
 CASES = [case for case in TEXT if case.name != "qwen2"]
 DECODERS = [case for case in CASES if case.name in ("gpt2", "llama", "gemma2")]
@@ -31,7 +33,6 @@ def shortened(model, k, folder, auto, processor=None, **options):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@torch.no_grad()
 def test_trap_09_a_text_model_without_its_last_layer_is_that_layer_of_the_full_one(
     case, tmp_path
 ):
@@ -49,7 +50,6 @@ def test_trap_09_a_text_model_without_its_last_layer_is_that_layer_of_the_full_o
 
 
 @pytest.mark.parametrize("case", DECODERS, ids=lambda case: case.name)
-@torch.no_grad()
 def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(
     case, tmp_path
 ):
@@ -69,7 +69,6 @@ def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(
     assert sum(tuple(tensor.shape) == (zoo.V, zoo.D) for tensor in stored.values()) == 1
 
 
-@torch.no_grad()
 def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its_depth(
     tmp_path,
 ):
@@ -80,7 +79,6 @@ def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its
     assert (cut.config.num_hidden_layers, cut.config.num_attention_heads) == (2, 4)
 
 
-@torch.no_grad()
 def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path):
     kind = "DistilBertForSequenceClassification"
     model = zoo.of_class(kind, 4, hidden_dim=64, num_labels=3)
@@ -100,7 +98,6 @@ def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path):
     assert cut.config.id2label == names
 
 
-@torch.no_grad()
 def test_the_encoder_of_t5_becomes_an_encoder_of_its_own(tmp_path):
     model = zoo.t5()
     cut = shortened(model, 2, tmp_path, hf.AutoModelForTextEncoding, part="encoder")
@@ -110,7 +107,6 @@ def test_the_encoder_of_t5_becomes_an_encoder_of_its_own(tmp_path):
     assert not any("decoder" in name for name in cut.state_dict())
 
 
-@torch.no_grad()
 def test_the_decoder_of_t5_is_cut_within_the_whole(tmp_path):
     model = zoo.t5()
     cut = shortened(model, 1, tmp_path, hf.AutoModelForSeq2SeqLM, part="decoder")
@@ -120,7 +116,6 @@ def test_the_decoder_of_t5_is_cut_within_the_whole(tmp_path):
     close(read.encoder_last_hidden_state, layer(walks.t5_encoder(model, TEXT_IDS), 3))
 
 
-@torch.no_grad()
 def test_vit_with_its_classifier_and_image_processor(tmp_path):
     model = zoo.vit()
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
@@ -132,7 +127,6 @@ def test_vit_with_its_classifier_and_image_processor(tmp_path):
     assert (tmp_path / "cut" / "preprocessor_config.json").is_file()
 
 
-@torch.no_grad()
 def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path):
     model = zoo.of_class("Dinov2Model", 4, **zoo.IMAGE)
     cut = loaded(hf.AutoModel, truncate(model, 2, tmp_path / "cut"))
@@ -142,13 +136,12 @@ def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path):
 
 
 @pytest.mark.parametrize("part, left", [("encoder", (2, 2)), ("decoder", (3, 1))])
-@torch.no_grad()
 def test_whisper_is_cut_on_one_side_within_the_whole(part, left, tmp_path):
     model, processor = zoo.whisper(), hf.WhisperFeatureExtractor()
     k = 2 if part == "encoder" else 1
     auto = hf.AutoModelForSpeechSeq2Seq
     cut = shortened(model, k, tmp_path, auto, processor, part=part)
-    features = torch.randn(1, 80, 3000, generator=torch.Generator().manual_seed(0))
+    features = zoo.drawn(1, 80, 3000)
     close(
         cut.model.encoder(features).last_hidden_state,
         layer(walks.whisper(model, features), left[0]),
@@ -162,7 +155,6 @@ def test_whisper_is_cut_on_one_side_within_the_whole(part, left, tmp_path):
     "part, options, inputs, depths",
     [("text", {}, TEXT_IDS, (2, 3)), ("vision", {"part": "vision"}, PIXELS, (3, 2))],
 )
-@torch.no_grad()
 def test_a_tower_of_clip_has_its_depth_in_a_nested_config(
     part, options, inputs, depths, tmp_path
 ):

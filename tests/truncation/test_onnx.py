@@ -7,8 +7,7 @@ import torch
 import transformers as hf
 from models import walks, zoo
 from models.tokenizer import word_tokenizer
-from models.zoo import TEXT
-from truncation.cutting import TEXTS, close, cut, serve, unit
+from truncation.cutting import TEXTS, close, cut, run_onnx, serve, unit
 from typed import refused
 
 from layerscope.truncation.card import filled
@@ -18,17 +17,14 @@ pytest.importorskip("onnxscript")
 
 
 def session(folder):
-    cpu = ["CPUExecutionProvider"]
-    return onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=cpu)
+    return onnxruntime.InferenceSession(str(folder / "model.onnx"))
 
 
 def run(folder, output, texts):
     """Run the file on texts as its own tokenizer reads them."""
-    model, tokenizer = session(folder), hf.AutoTokenizer.from_pretrained(folder)
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
     batch = tokenizer(texts, padding=True, truncation=True, return_tensors="np")
-    return model.run(
-        [output], {entry.name: batch[entry.name] for entry in model.get_inputs()}
-    )[0]
+    return run_onnx(folder, output, **batch)
 
 
 def used(folder):
@@ -41,16 +37,13 @@ def used(folder):
 
 @torch.no_grad()
 def test_a_language_model_yields_normed_states(tmp_path):
-    model = next(case for case in TEXT if case.name == "llama").make().model
+    model = zoo.llama().model
     out = cut(model, 2, tmp_path / "cut", "onnx", processor=word_tokenizer())
     for length in (1, 2, 7, 19):
         ids = torch.arange(3, 3 + length)[None]
-        inputs = {
-            "input_ids": ids.numpy(),
-            "attention_mask": np.ones((1, length), dtype=np.int64),
-        }
+        mask = torch.ones_like(ids)
         states, _ = walks.recorded(model, "norm", input_ids=ids)
-        found = session(out).run(["last_hidden_state"], inputs)[0]
+        found = run_onnx(out, "last_hidden_state", input_ids=ids, attention_mask=mask)
         close(found, model.norm(states[2]), near=1e-4)
     assert "after the final norm" in (out / "README.md").read_text()
 
@@ -96,13 +89,8 @@ def test_a_sentence_transformer_gives_sentences_of_as_many_dimensions(
 def test_the_card_shows_how_states_become_vectors(pooling):
     states = np.random.default_rng(0).normal(size=(3, 4, 5))
     mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]])
-    about = {
-        "format": "onnx",
-        "modality": "text",
-        "alone": False,
-        "output": "last_hidden_state",
-    }
-    code = filled("use.md", **about, pooled_by=pooling)
+    about = {"format": "onnx", "modality": "text", "alone": False}
+    code = filled("use.md", **about, output="last_hidden_state", pooled_by=pooling)
     *_, after = code.removesuffix("```\n").split("[0]\n")
     names = {"np": np, "last_hidden_state": states, "batch": {"attention_mask": mask}}
     exec(after, names)
@@ -111,21 +99,13 @@ def test_the_card_shows_how_states_become_vectors(pooling):
     np.testing.assert_allclose(names["vectors"], wanted.get(pooling, states[:, 0]))
 
 
-@pytest.mark.parametrize(
-    "make, part, why",
-    [
-        (
-            zoo.mamba,
-            {},
-            r"cannot be exported to ONNX \(torch.onnx: .*`format='transformers'`",
-        ),
-        (
-            zoo.t5,
-            {"part": "decoder"},
-            "alternates encoder and decoder, which one ONNX file cannot",
-        ),
-    ],
-)
+EXPORTS = [
+    (zoo.mamba, {}, r"cannot be exported to ONNX \(torch.onnx: .*`format='transformers'`"),
+    (zoo.t5, {"part": "decoder"}, "alternates encoder and decoder, which one ONNX file cannot"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make, part, why", EXPORTS)
 def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
     make, part, why, tmp_path
 ):

@@ -28,17 +28,15 @@ def folder(tmp_path_factory):
     """Return a folder with a reranker, a classifier of pairs, and a sparse encoder."""
     folder = tmp_path_factory.mktemp("wrapped")
     tiny.saved(tiny.classifier(1), folder / "plain")
-    CrossEncoder(str(folder / "plain"), device="cpu", max_length=40).save_pretrained(
-        str(folder / "reranker")
-    )
     tiny.saved(tiny.classifier(3), folder / "plain3")
-    CrossEncoder(str(folder / "plain3"), device="cpu").save_pretrained(
-        str(folder / "classes")
-    )
     tiny.saved(tiny.bert(), folder / "mlm")
-    SparseEncoder(str(folder / "mlm"), device="cpu").save_pretrained(
-        str(folder / "sparse")
-    )
+    for kind, source, name, options in (
+        (CrossEncoder, "plain", "reranker", {"max_length": 40}),
+        (CrossEncoder, "plain3", "classes", {}),
+        (SparseEncoder, "mlm", "sparse", {}),
+    ):
+        model = kind(str(folder / source), device="cpu", **options)
+        model.save_pretrained(str(folder / name))
     return folder
 
 
@@ -70,21 +68,19 @@ READ = {"reranker": scores, "sparse": products}
 
 def test_a_cut_reranker_keeps_its_head_and_settings(folder, tmp_path):
     full = CrossEncoder(str(folder / "reranker"), device="cpu", activation_fn=PLAIN)
-    for name, given in (("of-folder", folder / "reranker"), ("of-object", full)):
+    for name, given, source in (
+        ("of-folder", folder / "reranker", "reranker"),
+        ("of-object", full, "reranker"),
+        ("of-classifier", folder / "plain", "plain"),
+    ):
         layerscope.truncate(given, 2, out=tmp_path / name)
-        cut = CrossEncoder(str(tmp_path / name), device="cpu")
-        assert (cut.max_seq_length, len(cut.model.bert.encoder.layer)) == (40, 2)
-        wanted = scores(folder / "reranker", 2)
-        assert cut.predict(PAIRS, activation_fn=PLAIN) == pytest.approx(
-            wanted, abs=1e-6
-        )
+        wanted = scores(folder / source, 2)
+        assert scores(tmp_path / name) == pytest.approx(wanted, abs=1e-6)
+    cut = CrossEncoder(str(tmp_path / "of-object"), device="cpu")
+    assert (cut.max_seq_length, len(cut.model.bert.encoder.layer)) == (40, 2)
     assert type(cut.activation_fn) is torch.nn.Identity
     assert "CrossEncoder(" in (tmp_path / "of-folder" / "README.md").read_text("utf-8")
     assert len(full.model.bert.encoder.layer) == 3, "the object is as it was"
-    layerscope.truncate(folder / "plain", 2, out=tmp_path / "p")
-    again = CrossEncoder(str(tmp_path / "p"), device="cpu")
-    wanted = scores(folder / "plain", 2)
-    assert again.predict(PAIRS, activation_fn=PLAIN) == pytest.approx(wanted, abs=1e-6)
 
 
 @pytest.mark.parametrize("name, read", [("reranker", scores), ("sparse", products)])
@@ -118,15 +114,13 @@ def test_profile_reads_both_texts_of_a_pair(folder, tmp_path):
     assert run.info["pooling"] == ["first"] and "infonce" in {*run.table()["metric"]}
     assert run.metric("ridge_probe")[2] > 0.5
     full = CrossEncoder(str(folder / "reranker"), device="cpu")
-    batch = full.tokenizer(*map(list, zip(*PAIRS[:4], strict=True)), padding=True, truncation=True,
-                           return_tensors="pt")  # fmt: skip
+    texts = FIRST[:4], SECOND[:4]
+    batch = full.tokenizer(*texts, padding=True, truncation=True, return_tensors="pt")
     with torch.no_grad():
         hidden = full.model(**batch, output_hidden_states=True).hidden_states[2]
     plan = run.folder.plan
-    rows = [
-        plan.index[(plan["sample"] == i) & (plan["view"] == 0)][0] for i in range(4)
-    ]
-    states = run.states("first", (Column("raw", 2),), np.array(rows))[:][:, 0]
+    rows = plan[plan["view"] == 0].sort_values("sample").index[:4].to_numpy()
+    states = run.states("first", (Column("raw", 2),), rows)[:][:, 0]
     assert torch.allclose(states, hidden[:, 0], atol=1e-5)
 
 

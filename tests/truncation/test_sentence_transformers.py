@@ -8,18 +8,23 @@ import transformers as hf
 from models import zoo
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
-from truncation.cutting import MINILM, TEXTS, close, cut, pooled, serve, unit
+from truncation.cutting import (
+    MINILM,
+    TEXTS,
+    close,
+    cut,
+    parts_of,
+    pooled,
+    serve,
+    unit,
+)
 from typed import refused
 
 
 def test_minilm_at_half_depth(tmp_path):
     served = serve(cut("minilm", 3, tmp_path / "cut"))
     close(served.encode(TEXTS), unit(pooled(MINILM, TEXTS, 3)))
-    assert [type(module).__name__ for module in served] == [
-        "Transformer",
-        "Pooling",
-        "Normalize",
-    ]
+    assert parts_of(served) == ["Transformer", "Pooling", "Normalize"]
     assert served.max_seq_length == 256 and len(served[0].auto_model.encoder.layer) == 3
 
 
@@ -47,19 +52,13 @@ def test_dense_normalize_prompts_and_length_stay_and_the_object_is_left_as_it_wa
     short = serve(cut(served, 2, tmp_path / "cut"))
     assert short.prompts["document"] == "w3 " and short.default_prompt_name == "query"
     assert short.max_seq_length == 16
-    rows = []
+    core, dense, rows = served[0].auto_model, served[2].linear, []
     for text in texts:
         how = {"return_tensors": "pt", "truncation": True, "max_length": 16}
         read = served.tokenizer(f"w1 w2 {text}", **how)
-        state = (
-            served[0]
-            .auto_model(**read, output_hidden_states=True)
-            .hidden_states[2][:, 0]
-        )
-        rows.append(
-            torch.nn.functional.normalize(torch.tanh(served[2].linear(state)), dim=-1)
-        )
-    close(short.encode(texts), torch.cat(rows))
+        state = core(**read, output_hidden_states=True).hidden_states[2][:, 0]
+        rows.append(unit(torch.tanh(dense(state)).numpy()))
+    close(short.encode(texts), np.concatenate(rows))
     np.testing.assert_array_equal(served.encode(texts), before)
     plain = cut(served, 2, tmp_path / "plain", "transformers")
     assert hf.AutoModel.from_pretrained(plain).config.num_hidden_layers == 2
@@ -74,35 +73,30 @@ def test_another_pooling_takes_the_place_of_the_models(embedder, tmp_path):
 
 @torch.no_grad()
 def test_a_plain_model_gets_a_pooling(tmp_path):
-    folder, texts = (
-        tiny.saved(tiny.llama(), tmp_path / "llama"),
-        tiny.texts(5),
-    )
+    folder = tiny.saved(tiny.llama(), tmp_path / "llama")
     served = serve(cut(folder, 2, tmp_path / "cut", "sentence-transformers"))
     norm = tiny.llama().model.norm.double()
-    close(
-        served.encode(texts),
-        pooled(folder, texts, 2, lambda states: norm(states).mean(1)),
-    )
+    wanted = pooled(folder, TEXTS, 2, lambda states: norm(states).mean(1))
+    close(served.encode(TEXTS), wanted)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
-def test_a_pooling_that_is_named_is_shipped(cli, pooling, tmp_path):
-    bert, texts = (
-        tiny.saved(tiny.bert(), tmp_path / "bert"),
-        tiny.texts(3),
-    )
+POOLINGS = {
+    "mean": lambda states: states.mean(1),
+    "cls": lambda states: states[:, 0],
+    "last": lambda states: states[:, -1],
+}
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_pooling_that_is_named_is_shipped(bert, pooling, tmp_path):
     out = cut(bert, 2, tmp_path / "cut", "sentence-transformers", pooling=pooling)
-    pool = {
-        "mean": lambda s: s.mean(1),
-        "cls": lambda s: s[:, 0],
-        "last": lambda s: s[:, -1],
-    }
-    close(serve(out).encode(texts), pooled(bert, texts, 2, pool[pooling]))
-    line = cli(
-        *f"truncate {bert} --layer 2 --pooling {pooling} --out {tmp_path}/no".split()
-    ).line
-    assert line.startswith(f"pooling {pooling} needs --format sentence-transformers: ")
+    close(serve(out).encode(TEXTS), pooled(bert, TEXTS, 2, POOLINGS[pooling]))
+
+
+def test_a_pooling_needs_a_format_that_has_one(refusal, bert, tmp_path):
+    options = f"--layer 2 --pooling cls --out {tmp_path}/no".split()
+    line = "pooling cls needs --format sentence-transformers: "
+    assert refusal("truncate", bert, *options).startswith(line)
 
 
 def test_an_image_model_has_no_texts_to_encode(tmp_path):

@@ -34,12 +34,8 @@ def test_one_depth(cli, bert, tmp_path):
     assert printed.status == 0, printed.err
     for words in ("2 of 3", "full model", str(tmp_path / "cut"), "rebuild"):
         assert words in printed.out
-    assert (
-        hf.AutoModelForMaskedLM.from_pretrained(
-            tmp_path / "cut"
-        ).config.num_hidden_layers
-        == 2
-    )
+    model = hf.AutoModelForMaskedLM.from_pretrained(tmp_path / "cut")
+    assert model.config.num_hidden_layers == 2
 
 
 def test_a_run_and_json(cli, run, tmp_path):
@@ -129,36 +125,25 @@ def test_the_checkpoints_own_precision_stays_and_another_can_be_named(cli, tmp_p
     )
     assert {tensor.dtype for tensor in after.values()} == {torch.bfloat16}
     assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
-    assert (made.dtype, made.difference) == (
-        "bfloat16",
-        0,
-    ) and "in bfloat16" in made.measured
+    assert (made.dtype, made.difference) == ("bfloat16", 0)
+    assert "in bfloat16" in made.measured
     half = cut(full, 2, tmp_path / "half", dtype="float16")
     stored = load_file(half / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
-    line = r"is loaded in float32: convert it \(.to\(torch.float16\)\)"
-    with refused(line):
+    with refused(r"is loaded in float32: convert it \(.to\(torch.float16\)\)"):
         text = tiny.tokenizer(special=False)
         cut(tiny.llama(), 2, tmp_path / "no", dtype="float16", processor=text)
 
 
 def test_a_selection_names_the_model(cli, bert, tmp_path):
-    about = {
-        "model": "m",
-        "depth": 3,
-        "site": "raw",
-        "rule": "best",
-        "why": "",
-        "pooling": "cls",
-    }
+    about = {"model": "m", "depth": 3, "site": "raw", "rule": "best", "why": ""}
     gain = {"gain": None, "gain_error": None, "baseline_name": "the last layer"}
     layers = {"layer": 2, "baseline": Candidate(3), "layers": (Candidate(2),)}
-    chosen = Selection(**about, **gain, **layers, as_shipped=False, source=str(bert))
+    facts = about | gain | layers
+    chosen = Selection(**facts, pooling="cls", as_shipped=False, source=str(bert))
     chosen.save(tmp_path / "choice")
-    assert (
-        cli("truncate", tmp_path / "choice", "--out", tmp_path / "by-folder").status
-        == 0
-    )
+    done = cli("truncate", tmp_path / "choice", "--out", tmp_path / "by-folder")
+    assert done.status == 0, done.err
     for folder in (cut(chosen, out=tmp_path / "chosen"), tmp_path / "by-folder"):
         served = serve(folder)
         assert served[1].pooling_mode == "cls", "what was scored is shipped"

@@ -12,6 +12,7 @@ from truncation.cutting import (
     TEXTS,
     close,
     cut,
+    parts_of,
     pooled,
     serve,
     truncated,
@@ -25,30 +26,22 @@ def test_the_prefix_of_a_layer_is_what_is_written(embedder, tmp_path):
     answer = made.document().answer
     assert answer.startswith("embedder, layers 1-4 of 6, the first 12 dimensions: ")
     short = serve(made.path)
-    names = [type(module).__name__ for module in short]
-    assert names == ["Transformer", "Pooling", "Dense", "Normalize"]
+    assert parts_of(short) == ["Transformer", "Pooling", "Dense", "Normalize"]
     vectors, rows = short.encode(TEXTS), pooled(embedder, TEXTS, 4)
     close(vectors, unit(rows[:, :12]))
     close(vectors, unit(unit(rows)[:, :12]))  # the prefix of its vectors
-    assert not np.allclose(vectors, unit(rows[:, -12:]), atol=1e-2)
     words = "layer 4 of the full model, at the first 12 dimensions of its vectors"
     assert words in (Path(made.path) / "README.md").read_text()
     whole = serve(cut(embedder, 2, tmp_path / "whole", dim=32))
-    assert [type(module).__name__ for module in whole] == [
-        "Transformer",
-        "Pooling",
-        "Normalize",
-    ]
+    assert parts_of(whole) == ["Transformer", "Pooling", "Normalize"]
 
 
 def test_with_dropped_blocks_a_mix_and_half_precision(embedder, tmp_path):
     mixed = cut(embedder, mix=[2, 4], out=tmp_path / "mixed", dim=8)
     both = pooled(embedder, TEXTS, 2) + pooled(embedder, TEXTS, 4)
     close(serve(mixed).encode(TEXTS), unit((both / 2)[:, :8]))
-    dropped, full = (
-        cut(embedder, out=tmp_path / "dropped", drop=[3], dim=8),
-        serve(embedder),
-    )
+    dropped = cut(embedder, out=tmp_path / "dropped", drop=[3], dim=8)
+    full = serve(embedder)
     del full[0].auto_model.encoder.layer[2]
     close(serve(dropped).encode(TEXTS), unit(full.encode(TEXTS)[:, :8]))
     half = serve(cut(embedder, 4, tmp_path / "half", dim=8, dtype="bfloat16"))
@@ -63,18 +56,10 @@ def test_what_has_no_such_vectors_is_refused_in_one_line(embedder, tmp_path):
     vit = saved(zoo.of_class("ViTModel", **zoo.IMAGE), tmp_path / "vit", processor)
     mend = "`format='sentence-transformers'` makes it one"
     for given, options, line in (
-        (
-            embedder,
-            {"dim": 400},
-            "dim is 400: the vectors of embedder have 32 dimensions",
-        ),
+        (embedder, {"dim": 400}, "the vectors of embedder have 32 dimensions"),
         (embedder, {"dim": 8, "format": "transformers"}, mend),
         (llama, {"dim": 8, "format": "onnx"}, mend),
-        (
-            vit,
-            {"dim": 8},
-            "encoder's vectors, and vit as transformers gives none: cut its own",
-        ),
+        (vit, {"dim": 8}, "encoder's vectors, and vit as transformers gives none"),
     ):
         with refused(line):
             cut(given, 1, tmp_path / "no", **options)
