@@ -5,10 +5,16 @@ import transformers as hf
 from models.test_capture import TEXTS, layered, states
 from models.tokenizer import saved, word_tokenizer
 from models.zoo import close, llama, of_class, of_family
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
 from typed import refused
 
 import layerscope
 from layerscope.models import LoadOptions, Override, find_layers, load
+from layerscope.models.checks import embedded
+from layerscope.models.pooling import pool
 
 
 def find(loaded, samples=TEXTS):
@@ -36,8 +42,6 @@ def test_a_head_without_weights_is_left_out(tmp_path):
 
 
 def test_missing_weights_of_the_model_itself_are_an_error(tmp_path):
-    from safetensors.torch import load_file, save_file
-
     folder = saved(llama(), tmp_path / "m")
     weights = load_file(folder / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
@@ -49,16 +53,11 @@ def test_missing_weights_of_the_model_itself_are_an_error(tmp_path):
 
 
 def test_minilm_is_what_sentence_transformers_serves():
-    from sentence_transformers import SentenceTransformer
-
     loaded = load("minilm", LoadOptions())
     facts = loaded.pooling, loaded.max_length, loaded.name
     assert facts == (("mean",), 256, "all-MiniLM-L6-v2")
     texts = ["A cat sat on the mat.", "Entropy rises.", "One"]
     scope = find(loaded, texts)
-    from layerscope.models.checks import embedded
-    from layerscope.models.pooling import pool
-
     inputs = scope.encoder.batch(texts)
     last = states(scope, texts)["raw", 6]
     mine = torch.nn.functional.normalize(
@@ -71,8 +70,6 @@ def test_minilm_is_what_sentence_transformers_serves():
 
 
 def test_a_cross_encoder_is_the_classifier_of_its_folder(tmp_path):
-    from sentence_transformers import CrossEncoder
-
     classifier = of_class("BertForSequenceClassification", num_labels=3)
     plain = saved(classifier, tmp_path / "plain")
     model = CrossEncoder(str(plain), max_length=20, device="cpu")
@@ -86,9 +83,6 @@ def test_a_cross_encoder_is_the_classifier_of_its_folder(tmp_path):
 
 
 def test_a_sentence_transformer_object_with_its_prompt_and_cls_pooling(tmp_path):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Pooling, Transformer
-
     folder = saved(of_class("BertModel"), tmp_path / "b")
     transformer = Transformer(str(folder), max_seq_length=16)
     model = SentenceTransformer(
@@ -104,8 +98,6 @@ def test_a_sentence_transformer_object_with_its_prompt_and_cls_pooling(tmp_path)
 
 
 def test_a_peft_adapter_folder(tmp_path):
-    from peft import LoraConfig, PeftModel, get_peft_model
-
     base = saved(llama(), tmp_path / "base")
     adapted = get_peft_model(
         hf.AutoModelForCausalLM.from_pretrained(base),
@@ -114,14 +106,9 @@ def test_a_peft_adapter_folder(tmp_path):
     adapted.save_pretrained(tmp_path / "adapter")
     loaded = load(str(tmp_path / "adapter"), LoadOptions())
     scope = find(loaded)
-    merged = (
-        PeftModel.from_pretrained(
-            hf.AutoModelForCausalLM.from_pretrained(base), tmp_path / "adapter"
-        )
-        .merge_and_unload()
-        .eval()
-    )
-    mine, expected = states(scope, TEXTS), states(layered(merged), TEXTS)
+    base = hf.AutoModelForCausalLM.from_pretrained(base)
+    merged = PeftModel.from_pretrained(base, tmp_path / "adapter").merge_and_unload()
+    mine, expected = states(scope, TEXTS), states(layered(merged.eval()), TEXTS)
     torch.testing.assert_close(
         mine["raw", 3][0], expected["raw", 3][0], rtol=1e-4, atol=1e-4
     )

@@ -4,14 +4,14 @@ import pytest
 import torch
 import transformers as hf
 from models.test_capture import layered, states
-from models.zoo import build, close
+from models.zoo import build, close, drawn
 from torch import nn
 from typed import refused
 
 import layerscope
 
 D = 16
-ROWS = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(0))
+ROWS = drawn(4, 6, 8)
 
 
 class Gated(nn.Module):
@@ -103,7 +103,7 @@ def of_rows(model, rows=ROWS, **override):
     return layered(model, "tensor", list(rows), **override)
 
 
-def drawn(make):
+def randomised(make):
     torch.manual_seed(0)
     model = make().eval()
     for p in model.parameters():
@@ -150,12 +150,12 @@ def check_walk(model):
 @pytest.mark.parametrize("name", WALKED)
 @torch.no_grad()
 def test_layers_equal_a_walk_by_hand(name):
-    check_walk(drawn(WALKED[name]))
+    check_walk(randomised(WALKED[name]))
 
 
 @torch.no_grad()
 def test_a_block_that_adds_nothing_yet_is_a_layer_and_a_norm_behind_it_is_none():
-    model = drawn(lambda: Model(blocks("mmmm").append(nn.LayerNorm(D))))
+    model = randomised(lambda: Model(blocks("mmmm").append(nn.LayerNorm(D))))
     for place in (1, 3):  # as blocks added to a trained model begin
         for p in model.blocks[place].net[2].parameters():
             nn.init.zeros_(p)
@@ -203,21 +203,21 @@ REFUSED = {
 def test_what_gives_no_layers_is_refused_with_what_was_seen_also_where_the_user_names_it(
     name,
 ):
-    model = drawn(REFUSED[name][0])
+    model = randomised(REFUSED[name][0])
     for named in ({}, {"blocks": "blocks"}):
         with refused(f"{REFUSED[name][1]}.* so move whatever the model does between"):
             of_rows(model, **named)
 
 
 def test_one_block_in_a_list_is_measured_as_the_line_says():
-    model = drawn(lambda: Model(blocks("a")))
+    model = randomised(lambda: Model(blocks("a")))
     with refused("name the module that holds them with `blocks`"):
         layerscope.inspect(model, data=ROWS)
     assert layerscope.inspect(model, data=ROWS, blocks="blocks")[0].depth == 1
 
 
 def test_a_block_alone_is_no_stack():
-    model = drawn(lambda: Model(blocks("mmm")))
+    model = randomised(lambda: Model(blocks("mmm")))
     with refused("blocks.0 is run as well as blocks.1, and not in a row with it: name"):
         of_rows(model, blocks="blocks.1")
 
@@ -235,11 +235,11 @@ def test_a_model_of_maps_is_refused_with_what_to_do():
 def test_a_batch_on_axis_1_is_refused():
     def encoder(batch_first):
         block = nn.TransformerEncoderLayer(D, 2, 32, batch_first=batch_first)
-        return drawn(
+        return randomised(
             lambda: nn.TransformerEncoder(block, 3, enable_nested_tensor=False)
         )
 
-    rows = torch.randn(4, 2, D, generator=torch.Generator().manual_seed(1))
+    rows = drawn(4, 2, D, seed=1)
     with refused(r"reads its batch on axis 1, \[T, B, D\], .* `batch_first=True`$"):
         of_rows(encoder(False), rows)
     assert of_rows(encoder(True), rows).batching

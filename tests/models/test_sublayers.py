@@ -1,5 +1,6 @@
 """Sub-layers of every kind of block, each held to the block's own formula written out by hand."""
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -192,20 +193,14 @@ class Odd(nn.Module):
         return x * self.linear(self.norm(x)).sigmoid()
 
 
-class Stacked(nn.Module):
-    def __init__(self, *blocks):
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
+def stacked(*blocks):
+    """Return a model that is a row of blocks."""
+    return nn.Sequential(OrderedDict(blocks=nn.Sequential(*blocks))).eval()
 
 
 def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line():
     for model, rows in (
-        (Stacked(Odd(), Odd()), torch.randn(3, 9, D)),
+        (stacked(Odd(), Odd()), torch.randn(3, 9, D)),
         (MLP(True, False), torch.randn(5, 8)),
     ):
         with refused(
@@ -228,7 +223,7 @@ class Plain(nn.Module):
 
 def test_a_block_that_cannot_be_reported_is_named_and_the_others_are_kept():
     scope = opened(
-        Stacked(Plain(), Odd(), Plain()).eval(),
+        stacked(Plain(), Odd(), Plain()),
         "tensor",
         list(torch.randn(3, 9, D)),
         blocks="blocks",
