@@ -2,17 +2,17 @@
 
 import pytest
 import transformers as hf
-from generation.talkers import MAKERS, TOKENIZER, Family, loud, name_of
+from generation.talkers import MAKERS, TOKENIZER, loud, name_of
 from models.zoo import L
 
 from layerscope.truncation import truncate
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=name_of)
-def family(request, tmp_path_factory):
+def cuts(request, tmp_path_factory):
     model, out = loud(request.param()), tmp_path_factory.mktemp("cuts")
-    cuts = {L: model}
+    cuts = {}
     for k in (1, 2):
         folder = truncate(model, k, out / f"layer-{k}", processor=TOKENIZER)
         cuts[k] = hf.AutoModelForCausalLM.from_pretrained(folder).eval()
-    return Family(model, dict(sorted(cuts.items())))
+    return cuts | {L: model}

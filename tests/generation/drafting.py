@@ -11,16 +11,8 @@ NEW, DRAFTED, LAYER = 48, 3, 2
 PROMPT = 12
 LONG = GREEDY | {"max_new_tokens": NEW}
 OUTPUTS = (
-    "c_proj",
-    "dense",
-    "dense_4h_to_h",
-    "out_proj",
-    "fc2",
-    "o_proj",
-    "down_proj",
-    "fc_out",
-    "w2",
-)
+    "c_proj", "dense", "dense_4h_to_h", "out_proj", "fc2", "o_proj", "down_proj", "fc_out", "w2"
+)  # fmt: skip
 
 
 def drafting(model, layer=LAYER, tokens=DRAFTED):

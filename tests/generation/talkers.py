@@ -1,9 +1,7 @@
 """Small language models that say more than one word, and their texts in transformers' own hands."""
 
 import random
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from models import zoo
@@ -64,14 +62,6 @@ def loud(model):
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=seeded) * 0.15)
     return model.eval()
-
-
-@dataclass
-class Family:
-    """A model, and its depths as transformers alone loads them."""
-
-    model: Any
-    cuts: dict[int, Any]
 
 
 MAKERS = [zoo.gpt2, zoo.opt, zoo.llama, zoo.mamba, gemma3, mamba2, bamba]

@@ -1,10 +1,12 @@
 """Which layer drafts and how much follows acceptance and cost; layers are compared again while a text is written."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from generation import talkers
 from generation.drafting import drafting, made
 from models import zoo
 
@@ -17,24 +19,23 @@ from layerscope.generation.draft_scheduler import (
     RoundCosts,
 )
 
+PARTS = ("early", "bare", "late")
 
-def paced(layers):
-    """Return the scheduler of 24 layers whose cost is their number, when several tokens cost what one does."""
-    scheduler = DraftScheduler(24, None, None, always=False)
+
+def paced(*layers, tokens=None):
+    """Return the scheduler of 24 layers whose cost grows with their number, and little with that of tokens."""
+    only = layers[0] if len(layers) == 1 else None
+    scheduler = DraftScheduler(24, only, tokens, always=False)
     scheduler.layers = layers
-    for part, blocks in (
-        ("late", 24),
-        *((part, k) for k in range(24) for part in ("early", "bare", "late")),
-    ):
-        for n in range(1, 14):
-            for _ in range(3):
-                scheduler.costs.add(part, blocks, n, blocks + 0.2 * n)
+    for part, blocks, n in itertools.product(PARTS, range(1, 25), range(1, 14)):
+        for _ in range(3):
+            scheduler.costs.add(part, blocks, n, cost_of(24, 0.0, part, blocks, n))
     return scheduler
 
 
 def test_another_layer_drafts_as_acceptance_moves():
     """Layer 4 agrees at first, then layer 14 alone does: it is compared, found, and given up when 4 is good again."""
-    scheduler, chosen = paced([4, 7, 14, 20]), []
+    scheduler, chosen = paced(4, 7, 14, 20), []
     right = [
         {4: 0.95, 7: 0.95, 14: 0.95, 20: 0.95},
         {4: 0.2, 7: 0.3, 14: 0.95, 20: 0.95},
@@ -59,8 +60,7 @@ def test_another_layer_drafts_as_acceptance_moves():
 
 def test_a_batch_waits_for_the_slowest_of_its_texts():
     """Half of the texts never agree: the mean gains, the rounds do not."""
-    scheduler = paced([7])
-    scheduler.tokens = 3
+    scheduler = paced(7, tokens=3)
     scheduler.observe(7, [True, False] * 200)
     scheduler.progress = np.array([(50, 10, 20)] * 4, PROGRESS)
     together = scheduler.best()[2]
@@ -86,20 +86,14 @@ def test_layers_are_compared_where_the_text_is_kept(monkeypatch, sample):
     monkeypatch.setattr(DraftScheduler, "observe", noted)
     speculation = drafting(model, "auto")
     prompt = torch.tensor([[5, 6, 7, 8]])
-    how = {
-        "do_sample": sample,
-        "max_new_tokens": 30,
-        "pad_token_id": 0,
-        "eos_token_id": 98,
-        "top_k": 0,
-    }
+    how = talkers.GREEDY | {"max_new_tokens": 30, "eos_token_id": 98}
+    how |= {"do_sample": sample, "top_k": 0}
     monkeypatch.setattr(DraftScheduler, "next", lambda self: (2, 4))
     torch.manual_seed(0)
     text = model.generate(prompt, custom_generate=speculation, **how)
     wanted = model(text).logits[0].softmax(-1)
-    early = model.lm_head(
-        model.model.norm(model(text, output_hidden_states=True).hidden_states[1])
-    )[0].softmax(-1)
+    state = model(text, output_hidden_states=True).hidden_states[1]
+    early = model.lm_head(model.model.norm(state))[0].softmax(-1)
     every = (
         torch.minimum(wanted, early).sum(-1)
         if sample
@@ -112,19 +106,18 @@ def test_layers_are_compared_where_the_text_is_kept(monkeypatch, sample):
 
 @pytest.mark.parametrize("tokens, trial", [(None, 1), (3, 3)])
 def test_a_trial_now_and_then_where_drafts_do_not_pay(tokens, trial):
-    scheduler = pace_of(tokens)
+    scheduler = paced(6, tokens=tokens)
     scheduler.observe(6, [False] * 500)
     scheduler.progress["left"] = 500
-    assert [scheduler.next()[1] - 1 for _ in range(98)] == [0] * 32 + [trial] + [
-        0
-    ] * 64 + [trial]
+    drafted = [scheduler.next()[1] - 1 for _ in range(98)]
+    assert drafted == [0] * 32 + [trial] + [0] * 64 + [trial]
     scheduler.progress["left"] = 20  # too few to win back what a trial costs
     assert {scheduler.next()[1] for _ in range(300)} == {1}
 
 
 def test_plain_decoding_is_timed_again_while_drafts_pay():
     """It was timed while the machine was busy; by itself it would never be timed again."""
-    scheduler = pace_of(3)
+    scheduler = paced(6, tokens=3)
     scheduler.observe(6, [True] * 50 + [False] * 50)
     scheduler.costs.seen["late", 24, 1].clear()
     for _ in range(3):
@@ -210,19 +203,3 @@ def test_finding_out_that_drafts_do_not_pay_costs_little(
 ):
     """At most 3 % of plain decoding, also where the prompt promised much: head and depth as of GPT-2 and larger."""
     assert 0 < price_of(monkeypatch, depth, head, length, prompt) <= PRICE == 0.03
-
-
-def pace_of(tokens):
-    """Return the scheduler of 24 layers whose cost grows with their number, and little with that of tokens."""
-    scheduler = DraftScheduler(24, 6, tokens, always=False)
-    for part, blocks, n in (
-        ("late", 24, 1),
-        ("early", 6, 1),
-        ("bare", 6, 1),
-        ("late", 18, 2),
-        ("late", 18, 4),
-        ("late", 18, 8),
-    ):
-        for _ in range(3):
-            scheduler.costs.add(part, blocks, n, blocks * (1 + 0.02 * (n - 1)))
-    return scheduler

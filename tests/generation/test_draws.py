@@ -26,8 +26,6 @@ def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(top_p, temperature
                 break
             wanted[token], mass = p[token], mass + p[token]
         np.testing.assert_allclose(mine, wanted / wanted.sum(), rtol=1e-9, atol=1e-12)
-    if top_p == 1 and temperature == 1:
-        np.testing.assert_allclose(found, log_p.double().exp().numpy(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("top_p, temperature", [(1.0, 1.0), (0.8, 1.5)])

@@ -18,6 +18,7 @@ from layerscope import generate, open_generation
 from layerscope.models import LoadOptions, load
 
 QUIET = {"processor": TOKENIZER}
+TEXTS = prompts((9, 14, 6, 20))
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +28,9 @@ def model():
 
 @pytest.fixture(scope="module")
 def measured(model):
-    texts = prompts((9, 14, 6, 20))
     return generate(
         model,
-        data=texts,
+        data=TEXTS,
         layers="all",
         prefix=5,
         max_new_tokens=12,
@@ -87,7 +87,7 @@ def test_coherence_is_the_cosine_by_the_sentence_encoder(measured):
 @torch.no_grad()
 def test_accuracy_and_perplexity_are_of_every_token_of_the_given_texts(model, measured):
     losses, hits = [], []
-    for text in prompts((9, 14, 6, 20)):
+    for text in TEXTS:
         ids = torch.tensor([[int(word[1:]) for word in text.split()]])
         logits = model(ids, use_cache=False).logits[0, :-1].double()
         losses.append(
@@ -123,7 +123,7 @@ def test_prompts_are_the_beginnings_and_every_layer_draws_the_same_lots(
     for layer in (1, 3):
         alone = generate(
             model,
-            [" ".join(text.split()[:5]) for text in prompts((9, 14, 6, 20))],
+            [" ".join(text.split()[:5]) for text in TEXTS],
             layers=layer,
             max_new_tokens=12,
             top_p=0.9,
@@ -249,7 +249,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("wrong, line", REFUSED, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("wrong, line", REFUSED)
 def test_wrong_input_is_refused_in_one_line(wrong, line, model):
     with refused(f"^{line}"):
         generate(model, **QUIET | wrong)

@@ -25,10 +25,10 @@ from layerscope import metrics
 from layerscope.generation import generate
 
 
-def test_every_depth_says_what_generate_of_the_truncated_model_says(family):
+def test_every_depth_says_what_generate_of_the_truncated_model_says(cuts):
     texts, seen = prompts(), {}
-    for layer, reference in family.cuts.items():
-        found = told(family.model, texts, layer)
+    for layer, reference in cuts.items():
+        found = told(cuts[L], texts, layer)
         assert [one.prompt for one in found] == texts and {
             one.layer for one in found
         } == {layer}
@@ -113,13 +113,8 @@ def test_a_cache_that_does_not_hold_is_found_out(make, layer, tmp_path):
     for one in told(model, prompts((4, 7, 4)), layer, max_new_tokens=8):
         ids = list(one.prompt_ids)
         for _ in range(8):
-            ids.append(
-                int(
-                    reference(torch.tensor([ids]), use_cache=False)
-                    .logits[0, -1]
-                    .argmax()
-                )
-            )
+            logits = reference(torch.tensor([ids]), use_cache=False).logits
+            ids.append(int(logits[0, -1].argmax()))
         assert one.ids == tuple(ids[-8:])
 
 

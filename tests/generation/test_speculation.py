@@ -155,7 +155,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda found: next(iter(found)))
+@pytest.mark.parametrize("settings", SETTINGS)
 def test_the_model_s_generation_settings_hold(settings):
     model = made(zoo.llama)
     speculation, options = drafting(model), prompts(4) | LONG | settings
@@ -222,7 +222,5 @@ def test_the_verb_tells_the_same_text_and_what_was_drafted():
     assert one.texts["text"].tolist() == other.texts["text"].tolist()
     with refused("leave `layers` out"):
         generate(model, texts, layers=2, draft_layer=1, **how)
-    with refused("draft_layer is 3: give a whole number from 1 to 2"):
-        generate(model, texts, draft_layer=3, **how)
     with refused("try `draft_layer='auto'`"):
         generate(model, texts, draft_tokens=3, **how)

@@ -28,11 +28,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "options, named",
-    REFUSALS,
-    ids=lambda found: found if isinstance(found, str) else "",
-)
+@pytest.mark.parametrize("options, named", REFUSALS)
 def test_what_cannot_be_kept_to_is_named(options, named):
     model = made(zoo.llama)
     with refused(named):
@@ -63,9 +59,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    "make, why", REFUSED, ids=lambda found: getattr(found, "__name__", "")
-)
+@pytest.mark.parametrize("make, why", REFUSED)
 def test_models_that_cannot_draft(make, why):
     line = f"^self-speculation and exits for next tokens do not work with {why}"
     with refused(f"{line}.*: decode plainly"):
