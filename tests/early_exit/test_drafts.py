@@ -8,7 +8,7 @@ from models import zoo
 from typed import refused
 
 import layerscope
-from layerscope import exits, generate
+from layerscope import exits
 from layerscope.core.stopwatch import Stopwatch
 from layerscope.generation import DraftReport, open_draft_report
 
@@ -20,10 +20,8 @@ FEW = {"prefix": 4, "max_new_tokens": 16, "samples": 3, **QUIET}
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    texts, out = (
-        words_of((9, 14, 6, 20, 8, 11), seed=3),
-        tmp_path_factory.mktemp("drafts") / "out",
-    )
+    texts = words_of((9, 14, 6, 20, 8, 11), seed=3)
+    out = tmp_path_factory.mktemp("drafts") / "out"
     options = FEW | {"batch_size": 2, "draft_tokens": 3, "min_speedup": 0.01}
     with (
         pytest.MonkeyPatch.context() as patch
@@ -57,25 +55,11 @@ def test_what_is_reported(report):
     assert report.pays and report.verdict.startswith("pays: ")
 
 
-def test_the_command_writes_the_same_text_with_what_was_chosen(report):
-    words = report.command.split()
-    assert words[:2] == ["layerscope", "generate"] and words[-4:-2] == [
-        "--draft-tokens",
-        "3",
-    ]
-    options = dict(zip(words[3::2], words[4::2], strict=False))
-    assert options["--draft-layer"] == report.draft_layer
+def test_the_command_has_what_was_chosen(report):
+    assert report.command.startswith("layerscope generate ")
+    for option in ("--draft-layer 2", "--draft-tokens 3"):
+        assert option in report.command
     assert report.document().commands == (report.command,)
-    model, prompt = made(zoo.gpt2, 0.1), words_of((9,), seed=3)
-    layer = report.draft_layer
-    how = {
-        "draft_layer": int(layer) if layer.isdigit() else layer,
-        "draft_tokens": 3,
-    } | QUIET
-    plain, drafted = (
-        generate(model, prompt, max_new_tokens=8, **each) for each in (QUIET, how)
-    )
-    assert plain.texts["ids"].tolist() == drafted.texts["ids"].tolist()
 
 
 def test_saved_and_opened(report, tmp_path):
@@ -98,9 +82,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("options, why", REFUSED, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("options, why", REFUSED)
 def test_refused_in_one_line(options, why, tmp_path):
-    with refused() as error:
+    with refused(why):
         exits(loud(zoo.gpt2()), words_of(), **FEW | {"out": tmp_path / "out"} | options)
-    assert why in str(error.value)
     assert not (tmp_path / "out").exists()
