@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 from bench import COMMANDS, Bench
 from trials import tried
+from wrong_input.test_disks import mounted
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +86,7 @@ def disk_full(bench, name, place, rng):
     size = 4096
     for data in bench.whole(name).values():
         size += int(rng.random() * len(data or bytes(50_000)))
-    disk = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place / "out")]
-    if subprocess.run(disk, capture_output=True).returncode:
-        pytest.skip("no tmpfs can be mounted here")
+    mounted(place / "out", size)
     try:
         one_line(bench.forks.run(*COMMANDS[name], cwd=place))
         kept = bench.folder / "kept"

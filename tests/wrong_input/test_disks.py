@@ -12,23 +12,21 @@ import layerscope
 from wrong_input.test_runs import GO_ON, THREE, delete
 
 
+def mounted(folder, size):
+    """Mount a disk of a given size over a folder, where the machine lets one be mounted."""
+    disk = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+    if subprocess.run(disk, capture_output=True).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+
+
 @pytest.fixture
-def small_disk(tmp_path):
-    """Return a function that mounts a disk of a given size, where the machine lets one be mounted."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-
-    def mount(size):
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk],
-            capture_output=True,
-        )
-        if done.returncode:
-            pytest.skip("no tmpfs can be mounted here")
-        return disk
-
-    yield mount
-    subprocess.run(["umount", "-l", disk], capture_output=True)
+def disk(tmp_path):
+    """A disk of a megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted(folder, "1m")
+    yield folder
+    subprocess.run(["umount", "-l", folder], capture_output=True)
 
 
 def fill(disk):
@@ -38,8 +36,7 @@ def fill(disk):
             os.write(file.fileno(), b"x" * 4096)
 
 
-def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished, small_disk):
-    disk = small_disk("1m")
+def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished, disk):
     run = disk / "run"
     shutil.copytree(finished, run)
     kept = (run / "shards" / "00000.safetensors").stat()
@@ -64,8 +61,7 @@ def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished, small_di
     )
 
 
-def test_a_disk_without_room_from_the_start(cli, command, small_disk):
-    disk = small_disk("1m")
+def test_a_disk_without_room_from_the_start(cli, command, disk):
     fill(disk)
     printed = cli(*command, "--out", disk / "run")
     assert printed.status == 2
