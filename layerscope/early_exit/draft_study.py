@@ -112,13 +112,14 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
     batches = [texts.prompts[start : start + size] for start in starts]
     reporter = reporting(options.progress)
 
-    def measured() -> DraftReport:
+    def race() -> DraftReport:
+        # an exit that leaves tokens unverified races too, where the texts certify one
         ways: dict[str, Any] = {**drafts}
         calibration, note = _certified(options, model, corpus, reporter)
         if calibration is not None and calibration.threshold != NEVER:
             (layer,) = calibration.exits
-            leave = NextTokenExits(module, layer, calibration.threshold)
-            ways[f"{EXIT}{layer}"] = leave
+            exits = NextTokenExits(module, layer, calibration.threshold)
+            ways[f"{EXIT}{layer}"] = exits
         writer = Writer(model, batches, options.max_new_tokens, ways)
         table, same = _measured(writer, reporter)
         best = table[table["chosen"]].iloc[0]
@@ -148,8 +149,9 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
             return report
         return replace(report, folder=report.save(out))
 
+    # one process measures and the others idle, for clean timings
     with evaluating(module):
-        return processes.team().lead(measured)
+        return processes.team().lead(race)
 
 
 def _certified(
@@ -206,14 +208,16 @@ def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
             for way, drafts in writer.drafts.items():
                 reports[way] += drafts.report
             advance(1)
+    # plain decoding is the first way, to which all are compared
     rows = []
     for i, way in enumerate(ways):
-        took = seconds[..., i]
-        measured, error = speedup(seconds[..., 0], took)
+        way_seconds = seconds[..., i]
+        measured, error = speedup(seconds[..., 0], way_seconds)
         tokens = sum(map(len, chain(*texts[way].values())))
-        rate = rounds * tokens / took.sum()
+        rate = rounds * tokens / way_seconds.sum()
         rows.append((way, False, reports[way].acceptance, rate, measured, error))
     table = typed(pd.DataFrame(rows, columns=[*WAYS]), WAYS)
+    # the fastest of those that verify what they write
     lossless = ~table["draft_layer"].str.startswith(EXIT)
     best = int(table["measured"][lossless][1:].idxmax())
     table["chosen"] = table.index == best

@@ -62,8 +62,8 @@ def find_head(model: LayeredModel) -> ClassifierHead:
         steps = find_steps(module, stack, inputs)
         # the quickest first
         trimming = sorted({layout.trims, False}, reverse=True)
-        for trims, some in product(trimming, dict.fromkeys((steps, ()))):
-            head = ClassifierHead(lens, replace(layout, trims=trims), some)
+        for trims, called in product(trimming, dict.fromkeys((steps, ()))):
+            head = ClassifierHead(lens, replace(layout, trims=trims), called)
             try:
                 call = partial(forward, module, inputs)
                 logits = run(model, head, call, inputs, exits, decide).logits

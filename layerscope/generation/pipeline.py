@@ -62,6 +62,7 @@ def run_generate(options: GenerateOptions) -> Generation:
     if options.data is not None:
         corpus = open_texts(options.data, options.reading)
     reporter = reporting(options.progress)
+    # the judge of coherence is loaded first, so that nothing is written where it cannot be had
     served = None
     if options.measure:
         served = load("minilm", LoadOptions(device=options.load.device)).served
@@ -86,6 +87,7 @@ def run_generate(options: GenerateOptions) -> Generation:
     scores = None
     if options.measure:
         scores = scores_of(model, subjects.rows, layers, reporter)
+    # every depth writes for itself, or drafts write the last one's text
     if options.drafting.draft_layer is not None and layers != [model.depth]:
         raise LayerscopeError(
             "drafts speed up the last layer's text: leave `layers` out"

@@ -158,15 +158,15 @@ def fit(
         reporter.say(f"{folder.path} is finished: nothing is left to train")
         return
     steps = steps_of(settings, len(lessons.train))
-    every = evaluations_of(settings, steps, len(lessons.eval))
+    eval_steps = evaluations_of(settings, steps, len(lessons.eval))
     samples = count(len(lessons.eval), "sample")
-    interval = count(every, "step")
+    interval = count(eval_steps, "step")
     reporter.say(f"every layer is evaluated on {samples} after every {interval}")
     with without_bars(), ExitStack() as stack:
         progress = _Progress(
             reporter, str(folder.about["model"]["name"]), lessons.train, stack
         )
-        arguments = _arguments(settings, folder, steps, every)
+        arguments = _arguments(settings, folder, steps, eval_steps)
         trainer = _trainer(start, lessons, settings, folder, arguments)
         trainer.add_callback(progress)
         trainer.remove_callback(PrinterCallback)
@@ -174,6 +174,7 @@ def fit(
             _step_down(trainer, steps)
         trainer.args.eval_on_start = folder.last_checkpoint() is None
         run_to_end(trainer, folder, reporter)
+        # a standard checkpoint: the heads of exits leave the model, for a file beside it
         heads = None
         if settings.task != SENTENCES:
             heads = trainer.exit_loss.exit_heads()
@@ -260,7 +261,7 @@ def objective_of(settings: Settings) -> Objective:
 
 
 def _arguments(
-    settings: Settings, folder: TrainingFolder, steps: int, every: int
+    settings: Settings, folder: TrainingFolder, steps: int, eval_steps: int
 ) -> dict[str, Any]:
     """Return the Trainer's arguments that the settings decide."""
     on_gpu = torch_device(LoadOptions(device=settings.device)).type == "cuda"
@@ -282,7 +283,7 @@ def _arguments(
         "warmup_steps": settings.warmup,
         "lr_scheduler_type": scheduler,
         "eval_strategy": "steps",
-        "eval_steps": every,
+        "eval_steps": eval_steps,
         "save_strategy": "steps",
         "save_steps": save,
         "save_total_limit": 2,
