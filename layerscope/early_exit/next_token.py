@@ -99,9 +99,7 @@ class NextTokenExits:
                 report.tokens += 1
                 if bool(ended.all()):
                     break
-                early = split.early(token, self.layer, head=True)
-                assert early is not None
-                logits = early
+                logits = split.early(token, self.layer)
                 waiting.append(token)
                 states.append(split.state)
                 sure = sureness(logits) >= self.threshold

@@ -255,8 +255,7 @@ class SpeculativeTexts:
         states = list[Tensor]()
         draft_probs = list[Tensor]()
         for _ in range(verified - 1):
-            logits = self.split.early(tokens[-1], layer, head=True)
-            assert logits is not None
+            logits = self.split.early(tokens[-1], layer)
             states.append(self.split.state)
             scores = self._process(logits[:, None], torch.cat(tokens, 1))
             scores = scores[:, 0]
@@ -271,8 +270,7 @@ class SpeculativeTexts:
         costs = self.scheduler.costs
         costs.add("early", layer, 1, per_token)
         # the last draft token is read too, for the late blocks; its head would predict nothing more
-        self.split.early(tokens[-1], layer, head=False)
-        states.append(self.split.state)
+        states.append(self.split.early_states(tokens[-1], layer))
         costs.add("bare", layer, 1, _clock(states[-1]) - drafted)
         return torch.cat(tokens, 1), torch.cat(states, 1), draft_probs
 

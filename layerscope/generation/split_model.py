@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import cached_property, partial
 from typing import Any
@@ -85,19 +85,18 @@ class SplitModel:
         self.start(torch.ones_like(read))
         try:
             self.prompts(read)
-            states = []
+            self.early(drafts[:, :1], layer)
+            states = [self.state]
             # as in a round: the last draft needs no head
-            for at, head in enumerate((True, False)):
-                self.early(drafts[:, at : at + 1], layer, head=head)
-                states.append(self.state)
+            states.append(self.early_states(drafts[:, 1:], layer))
             self.late(drafts, layer, torch.cat(states, 1))
             columns = read.shape[1] + drafts.shape[1]
             # what is around a block may have written to the cache while the block was left out
             if any(each.keys.shape[-2] != columns for each in self.cache.layers):
                 return False
             self.cut(torch.tensor(accepted, device=ids.device), drafts.shape[1])
-            self.early(token, layer, head=False)
-            after_drafts = self.late(token, layer, self.state)
+            state = self.early_states(token, layer)
+            after_drafts = self.late(token, layer, state)
             plain = []
             for row, number in enumerate(accepted):
                 text = torch.cat([read[row], drafts[row, :number], token[row]])
@@ -146,16 +145,23 @@ class SplitModel:
         logits = self._forward(options, self.cache, positions_of(self.real))
         return logits[:, -1:]
 
-    def early(self, tokens: Tensor, layer: int, *, head: bool) -> Tensor | None:
-        """Run the blocks up to a layer on one more token of each text, [B, 1]; return logits [B, V] with the head.
+    def early(self, tokens: Tensor, layer: int) -> Tensor:
+        """Run the blocks up to a layer and the head on one more token of each text, [B, 1]; return logits [B, V].
 
         `state` is then what the layer gave, [B, 1, D].
         """
         self.ahead += 1
-        logits = self._run(tokens, self.cache, self.ahead, 0, layer, head)
-        if logits is None:
-            return None
-        return logits[:, -1]
+        return self._run(tokens, self.cache, self.ahead, 0, layer)[:, -1]
+
+    def early_states(self, tokens: Tensor, layer: int) -> Tensor:
+        """Run the blocks up to a layer, without the head; return what the layer gave, [B, 1, D]."""
+        self.head = False
+        try:
+            with suppress(Enough):
+                self.early(tokens, layer)
+        finally:
+            self.head = True
+        return self.state
 
     def late(self, tokens: Tensor, layer: int, states: Tensor) -> Tensor:
         """Run the blocks after a layer on its states [B, n, D] of tokens [B, n], and return logits [B, n, V]."""
@@ -170,9 +176,7 @@ class SplitModel:
         """Run the blocks from the first on tokens that follow."""
         self.ahead = 0
         new = tokens.shape[1]
-        logits = self._run(tokens, cache, new, first, self.depth, head=True)
-        assert logits is not None
-        return logits
+        return self._run(tokens, cache, new, first, self.depth)
 
     def read(self, states: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Return the logits [N, V] of the model's head for states [N, D] of layers.
@@ -248,9 +252,9 @@ class SplitModel:
             layer.values = _columns(layer.values, order)
 
     def _run(
-        self, tokens: Tensor, cache: Any, new: int, first: int, last: int, head: bool
-    ) -> Tensor | None:
-        """Run some blocks on the last of `new` tokens that follow the real columns."""
+        self, tokens: Tensor, cache: Any, new: int, first: int, last: int
+    ) -> Tensor:
+        """Run some blocks on the last of `new` tokens that follow the real columns, and return logits."""
         device = tokens.device
         after = torch.arange(new - tokens.shape[1], new, device=device)
         at = self.real.sum(1, keepdim=True) + after
@@ -260,16 +264,12 @@ class SplitModel:
             mask = torch.cat([self.real, ones], 1).long()
         self.first = first
         self.last = last
-        self.head = head
         try:
             inputs = {"input_ids": tokens, "attention_mask": mask}
             return self._forward(inputs, cache, at)
-        except Enough:
-            return None
         finally:
             self.first = 0
             self.last = self.depth
-            self.head = True
 
     def _forward(self, inputs: dict[str, Any], cache: Any, positions: Tensor) -> Tensor:
         """Return the logits [B, n, V] of a forward over the cache, with what the model takes of these inputs."""
