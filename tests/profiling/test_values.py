@@ -108,10 +108,10 @@ def test_blocks_that_change_their_input_in_place_do_not_change_what_was_seen(tmp
 def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path):
     model = tiny.classifier(2)
     model.config.id2label = {0: "NEGATIVE", 1: "POSITIVE"}
-    labels = ["positive" if i % 3 else "negative" for i in range(N)]
+    labels = ["Positive" if i % 3 else "negative" for i in range(N)]
     run = profile(model, tmp_path / "a", (TEXTS, labels), metrics="layer_accuracy")
     tops = [int(walk(model, text)[2].argmax()) for text in TEXTS]
-    right = np.equal(tops, [label == "positive" for label in labels]).mean()
+    right = np.equal(tops, [label == "Positive" for label in labels]).mean()
     assert float(run.metric("layer_accuracy")[3]) == pytest.approx(right)
     others = TEXTS, [f"x{i % 2}" for i in range(N)]
     other = profile(model, tmp_path / "b", others, metrics="layer_accuracy,saturated")
