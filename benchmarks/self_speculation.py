@@ -150,8 +150,8 @@ def ideal(speculation: Any, batch: int, tokens: int) -> float:
         split.module(ids, past_key_values=split.cache, use_cache=True)
         token, several = ids[:, :1], ids[:, :new]
         states = torch.randn(batch, new, split.stack.width)
-        early = median(lambda: split.early(token, DRAFT, head=True))
-        bare = median(lambda: split.early(token, DRAFT, head=False))
+        early = median(lambda: split.early(token, DRAFT))
+        bare = median(lambda: split.early_states(token, DRAFT))
         late = median(lambda: split.late(several, DRAFT, states))
         plain = median(lambda: split.all(token))
     alone = report.plain / batch * plain

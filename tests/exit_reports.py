@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.early_exit.pipeline import _leaving as leaving_table, curve_table
+from layerscope.early_exit.pipeline import curve_table, layer_table
 from layerscope.early_exit.predictions import Recorded, sureness
 
 THRESHOLDS = (0.6, 0.8, 0.9, 0.97, math.inf)
@@ -86,7 +86,7 @@ def made(chosen=0.9, exits=(2, 4), labelled=True, **more):
         "plain_milliseconds": 3.21,
         "error": 0.02,
         "curve": curve,
-        "layers": leaving_table(rec, exits, leaves[chosen]),
+        "layers": layer_table(rec, exits, leaves[chosen]),
         "depths": pd.DataFrame(depths),
         "notes": ("drawn with seed 0",),
     }
