@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from profiling.hooked import walk
+from profiling.recorded import walk
 from text_runs import LABELS, TEXTS, profile
 from typed import refused
 
