@@ -80,6 +80,8 @@ def test_a_cross_encoder_is_the_classifier_of_its_folder(tmp_path):
         (inspected,) = layerscope.inspect(source)
         shown = inspected.head, inspected.kind, inspected.depth, inspected.max_length
         assert shown == (head, "BertForSequenceClassification", 3, longest)
+    tokenizer = hf.AutoTokenizer.from_pretrained(plain)
+    assert load(model, LoadOptions(), tokenizer).processor is tokenizer
 
 
 def test_a_sentence_transformer_object_with_its_prompt_and_cls_pooling(tmp_path):

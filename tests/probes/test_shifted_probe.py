@@ -110,3 +110,10 @@ def test_labels_meet_as_text_and_classes_that_no_probe_knows_are_counted():
     assert source == linear_probe(states, labels)
     with refused("no target sample has a label for which the source has 5 samples"):
         shifted_probe(states, labels, there[2:3], others[2:3])
+
+
+def test_a_label_of_as_many_source_samples_as_folds_is_judged():
+    labels = np.repeat([0, 1], 5)
+    states = np.random.default_rng(0).normal(size=(10, 3)) + 6 * labels[:, None]
+    _, target = shifted_probe(states, labels, states, labels, folds=5)
+    assert target.n == 10
