@@ -99,7 +99,11 @@ def listed(names: Sequence[str], limit: int = 5) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return `1 row`, `3 rows`, `1,000 rows`."""
+    """Return a number of things.
+
+    >>> count(1, "row"), count(2, "row"), count(1000, "row")
+    ('1 row', '2 rows', '1,000 rows')
+    """
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
