@@ -266,10 +266,10 @@ def _where(*reproductions: Reproduction) -> str:
 def judged_by(folder: Path) -> str | None:
     """Return the digest of the recipe that the result in a folder was judged by, None where there is no result."""
     try:
-        result = json.loads((folder / "result.json").read_text("utf-8"))
+        result: dict[str, str] = json.loads((folder / "result.json").read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return str(result["fixed"])
+    return result.get("fixed")
 
 
 def judged(recipe: Recipe, assets: Assets, scale: str) -> Reproduction:

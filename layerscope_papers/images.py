@@ -69,7 +69,7 @@ def _of_archive(archive: Path) -> dict[str, Corpus]:
             for member in tar:
                 path = PurePosixPath(member.name)
                 file = tar.extractfile(member)
-                if file is not None and path.suffix in registered_extensions():
+                if file is not None and path.suffix.lower() in registered_extensions():
                     image = Image.open(BytesIO(file.read())).convert("RGB")
                     part = parts[path.parent.parent.name]
                     part.append((image, str(path), path.parent.name))

@@ -138,7 +138,7 @@ other/all/cat/1
 
 def test_training_and_test_images_lie_in_folders_or_in_an_archive_of_them(tmp_path):
     for name in IMAGES.split():
-        path = tmp_path / f"{name}.png"
+        path = tmp_path / f"{name}.PNG"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8)).save(path)
     (tmp_path / "cifar10").mkdir()
