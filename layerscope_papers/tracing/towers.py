@@ -143,7 +143,6 @@ def captions(corpus: Corpus, template: str) -> list[str]:
 def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
     """Return a CLIP trained from random weights, and its tokenizer; a batch holds an image of each class."""
     import torch
-    from tokenizers.processors import TemplateProcessing
     from transformers import CLIPConfig, CLIPModel
 
     from layerscope.models import encoder_for
@@ -153,10 +152,8 @@ def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
     draws = np.random.default_rng(seed)
     texts = [captions(training, template) for template in TEMPLATES]
     setup = replace(language.SMALL, vocabulary=512, context=shape.context)
-    tokenizer = language.byte_pairs([text for some in texts for text in some], setup)
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        "$A <end>", special_tokens=[("<end>", 0)]
-    )
+    every = [text for some in texts for text in some]
+    tokenizer = language.byte_pairs(every, setup, "$A <end>")
     pixels = (
         encoder_for("image", None, model).batch(training.samples).named["pixel_values"]
     )
