@@ -78,17 +78,17 @@ def accepts(module: nn.Module, name: str) -> bool:
 
 
 @torch.inference_mode()
-def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
+def forward(module: nn.Module, inputs: Inputs) -> object:
     """Run a module on a batch, passing only what its `forward` names, without caches and gradients."""
-    return run(module, inputs, **extra)
+    return run(module, inputs)
 
 
-def run(module: nn.Module, inputs: Inputs, **extra: object) -> object:
+def run(module: nn.Module, inputs: Inputs) -> object:
     """Run a module as `forward` does, with gradients where they are on."""
     if inputs.args:
         return module(*inputs.args)
     named: dict[str, Any] = {}
-    for name, value in {**inputs.named, **extra}.items():
+    for name, value in inputs.named.items():
         if accepts(module, name):
             named[name] = fitted(module, value)
     # an auxiliary loss is made from what routers gave in every block, and some blocks may be
