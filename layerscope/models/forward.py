@@ -209,9 +209,10 @@ class Form:
     more: bool
 
     @classmethod
-    def of(cls, output: object, state: Tensor | None) -> "Form":
-        """Return the form of what a module returned, in which `state` is its hidden state."""
+    def of(cls, output: object) -> "Form":
+        """Return the form of what a module returned, which has a hidden state."""
         leaves, spec = tree_flatten(output)
+        state = state_of(output)
         place = [leaf is state for leaf in leaves].index(True)
         return cls(spec, place, len(list(tensors_in(leaves))) > 1)
 
@@ -225,7 +226,7 @@ class Form:
 def with_state(output: Any, state: Tensor) -> Any:
     """Return a block's output with another hidden state in it."""
     leaves, spec = tree_flatten(output)
-    form = Form.of(output, hidden_of(output))
+    form = Form.of(output)
     leaves[form.place] = state
     return tree_unflatten(leaves, spec)
 

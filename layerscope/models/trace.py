@@ -89,7 +89,7 @@ def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
         state = hidden_of(output)
         if read is None or state is None:
             return
-        form = Form.of(output, state)
+        form = Form.of(output)
         sizes = (size, _size(state))
         calls.append(Call(path, module, read, state, form, sizes))
 

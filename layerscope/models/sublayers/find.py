@@ -245,6 +245,6 @@ def _normalising(run: BlockRun) -> Iterator[Step]:
         read = run.states[step.input].value
         returned = run.states[step.output].value
         module = run.block.get_submodule(step.path)
-        call = Call(step.path, module, read, returned, Form.of(returned, returned))
+        call = Call(step.path, module, read, returned, Form.of(returned))
         if step.input != step.output and is_norm(call):
             yield step
