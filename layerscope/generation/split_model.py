@@ -22,7 +22,7 @@ from layerscope.models import (
     replaced,
 )
 from layerscope.models.capture import Enough
-from layerscope.models.forward import FAILURES, hidden_in, hidden_of, is_out_of_memory
+from layerscope.models.forward import FAILURES, hidden_of, is_out_of_memory
 from layerscope.models.modality import positions
 from layerscope.models.stack import choose, find_stacks
 
@@ -296,7 +296,7 @@ class SplitModel:
                 if not self.head:
                     raise Enough
             return output
-        hidden = hidden_in(args, kwargs)
+        hidden = hidden_of((args, kwargs))
         if index + 1 == self.first:
             hidden = self.entering
         return self.stack.forms[index].around(hidden)

@@ -147,7 +147,7 @@ def in_halves(
     try:
         yield batch, run(batch)
         return
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         if len(batch) == 1:
@@ -176,11 +176,6 @@ def state_of(value: object) -> Tensor:
     if hidden is None:
         raise RuntimeError("a block gave no hidden state")
     return hidden
-
-
-def hidden_in(args: Args, kwargs: Kwargs) -> Tensor | None:
-    """Return the hidden state that a module is called with."""
-    return hidden_of((args, kwargs))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from layerscope.models.forward import (
     Inputs,
     accepts,
     forward,
-    hidden_in,
+    hidden_of,
     run,
     with_state,
 )
@@ -125,7 +125,7 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor) -> Iterator[None]:
         def skip(*args: object, **kwargs: object) -> object:
             nonlocal calls
             calls += 1
-            hidden = hidden_in(args, kwargs)
+            hidden = hidden_of((args, kwargs))
             if calls == stack.depth:
                 hidden = _filled(state, hidden)
             return form.around(hidden)
@@ -159,7 +159,7 @@ def skipping(
 
     def instead(forward: Callable[..., object], form: Form) -> Callable[..., object]:
         def skip(*args: object, **kwargs: object) -> object:
-            hidden = hidden_in(args, kwargs)
+            hidden = hidden_of((args, kwargs))
             if hidden is None or not form.more:
                 return form.around(hidden)
             # what else it gives is kept: every block of T5 hands on the bias of positions that

@@ -14,7 +14,6 @@ from layerscope.models.forward import (
     Inputs,
     Kwargs,
     forward,
-    hidden_in,
     hidden_of,
     hooked,
 )
@@ -79,7 +78,7 @@ def trace(entry: nn.Module, prefix: str, inputs: Inputs) -> list[Call]:
     entered: list[tuple[Tensor | None, float]] = []
 
     def before(_: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        hidden = hidden_in(args, kwargs)
+        hidden = hidden_of((args, kwargs))
         entered.append((hidden, _size(hidden)))
 
     def after(

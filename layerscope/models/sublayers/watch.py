@@ -16,7 +16,6 @@ from layerscope.models.forward import (
     Inputs,
     Kwargs,
     forward,
-    hidden_in,
     hidden_of,
     hooked,
     state_of,
@@ -180,7 +179,7 @@ def replay(
         calls[path] += 1
         if (path, call) in hand:
             args, kwargs = swapped(args, kwargs, hand[path, call])
-        see(Spot(path, call, is_input=True), hidden_in(args, kwargs))
+        see(Spot(path, call, is_input=True), hidden_of((args, kwargs)))
         return args, kwargs
 
     def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
