@@ -97,14 +97,8 @@ class Lens:
         """Return the float32 logits [B, K] of a classifier on the states [B, T, D] of one layer."""
         if not self.alone or len(states) == 1:
             return self.sequence_logits(states, inputs)
-        rows = []
-        for i in range(len(states)):
-            one = rows_of(inputs, slice(i, i + 1))
-            alone = states[i : i + 1]
-            if one.mask is not None:
-                alone = alone[:, : one.mask.shape[1]]
-            rows.append(self.sequence_logits(alone, one))
-        return torch.cat(rows)
+        samples = (_sample(states, inputs, i) for i in range(len(states)))
+        return torch.cat([self.sequence_logits(*sample) for sample in samples])
 
 
 def logits_of(output: object) -> Tensor | None:
@@ -154,8 +148,7 @@ def skipping(
     module: nn.Module, stack: Stack, blocks: Collection[int]
 ) -> Iterator[None]:
     """Within, these blocks, counted from 1, hand their input on; raises `LayerscopeError` for one that runs twice."""
-    if blocks:
-        stack.check_single(blocks)
+    stack.check_single(blocks)
 
     def instead(forward: Callable[..., object], form: Form) -> Callable[..., object]:
         def skip(*args: object, **kwargs: object) -> object:
@@ -221,6 +214,16 @@ def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
     return chosen.each(trimmed)
 
 
+def _sample(states: Tensor, inputs: Inputs, index: int) -> tuple[Tensor, Inputs]:
+    """Return the states [1, T, D] and the inputs of one sample of a batch, without padding."""
+    row = slice(index, index + 1)
+    alone = rows_of(inputs, row)
+    state = states[row]
+    if alone.mask is not None:
+        state = state[:, : alone.mask.shape[1]]
+    return state, alone
+
+
 @torch.inference_mode()
 def find_lens(
     module: nn.Module, stack: Stack, inputs: Inputs, last: Tensor, final: Tensor
@@ -278,10 +281,7 @@ def token_read(
     """Return which token `read` takes a sample's rows from, found by changing it: "first", "last" or else "mean"."""
     if last.ndim == 2:
         return "mean"
-    alone = rows_of(inputs, slice(1))
-    states = last[:1]
-    if alone.mask is not None:
-        states = states[:, : alone.mask.shape[1]]
+    states, alone = _sample(last, inputs, 0)
     length = states.shape[1]
     rows = read(states, alone)
 
