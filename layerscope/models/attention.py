@@ -76,7 +76,7 @@ def find_attention(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Tap
             spot = Spot(path, calls[path] - 1)
             taps[layer] = Tap(ATTENTION, layer, spot)
 
-    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
+    blocks = stack.block_modules(module)
     hooks: list[Hooks] = [(block, enter_block, None) for block in blocks]
     for block in blocks:
         for path, child in block.named_modules():

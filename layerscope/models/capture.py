@@ -94,12 +94,12 @@ class _Visitor:
 
     def hooks(self, module: nn.Module) -> Iterator[Hooks]:
         """Yield hooks on the blocks, and on the modules that show a sub-layer."""
-        paths = list(dict.fromkeys(self.stack.blocks))
-        for path in paths:
+        blocks = self.stack.block_modules(module)
+        for block in blocks:
             enter = None
-            if self.taps or self.attention or path == paths[0]:
+            if self.taps or self.attention or block is blocks[0]:
                 enter = self._enter
-            yield module.get_submodule(path), enter, self._leave
+            yield block, enter, self._leave
         # once each, as several blocks may share one
         inside = set()
         for layer, spot in {*self.taps, *self.attention}:

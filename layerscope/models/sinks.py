@@ -66,8 +66,8 @@ class _Ablation:
             inside.add((block.get_submodule(path), path))
         for child, path in inside:
             yield child, None, partial(self._without_write, path)
-        for path in dict.fromkeys(self.stack.blocks):
-            yield module.get_submodule(path), self._enter, self._leave
+        for block in self.stack.block_modules(module):
+            yield block, self._enter, self._leave
 
     def _enter(self, _: nn.Module, args: Args, kwargs: Kwargs) -> None:
         self.layer += 1

@@ -94,7 +94,7 @@ def record(
 
     module = model.module
     stack = model.stack
-    blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
+    blocks = stack.block_modules(module)
     with hooked((block, enter, leave) for block in blocks):
         capture(module, stack, inputs, visit, None, taps)
     states = [call.state for call in calls]

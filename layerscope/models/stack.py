@@ -52,6 +52,10 @@ class Stack:
                     f"{path} is run as {times} blocks: none of them can be dropped alone, cut the model with `layer`"
                 )
 
+    def block_modules(self, module: nn.Module) -> list[nn.Module]:
+        """Return the blocks of a model in order, one that runs several times once."""
+        return [module.get_submodule(path) for path in dict.fromkeys(self.blocks)]
+
     def until(self, layer: int) -> "Stack":
         """Return the stack of the blocks up to a layer."""
         return replace(self, blocks=self.blocks[:layer], forms=self.forms[:layer])
@@ -168,7 +172,7 @@ def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
     modules = dict(module.named_modules(remove_duplicate=False))
     del modules[""]
     if path in modules:
-        return module.get_submodule(path)
+        return modules[path]
     mend = near(path, [*modules, "none"]) or ": name one of its modules"
     raise LayerscopeError(f"{option} {path!r} does not exist in this model{mend}")
 
@@ -228,7 +232,7 @@ def _has_every_token(call: Call, inputs: Inputs) -> bool:
 def _final_norm(row: Calls, calls: Calls, all_blocks: Calls) -> str | None:
     """Return the normalising module that reads the last layer (or a slice of it), outside every block of any stack."""
     last = row[-1]
-    state = row[-1].output
+    state = last.output
     later = calls[calls.index(last) + 1 :]
     # norms inside a later block, or the inner part of a head, are its own
     blocks = [call for call in later if call.can_be_block and not is_norm(call)]

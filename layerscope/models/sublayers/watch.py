@@ -134,7 +134,7 @@ def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
         first = State(state_of((args, kwargs)).clone(), [])
         runs.append(BlockRun(block, args, kwargs, [first]))
 
-    blocks = (module.get_submodule(path) for path in dict.fromkeys(stack.blocks))
+    blocks = stack.block_modules(module)
     with hooked((block, start, None) for block in blocks):
         forward(module.get_submodule(stack.entry), inputs)
     for run in runs:
