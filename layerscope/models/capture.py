@@ -5,8 +5,8 @@ what the first block reads, layer k what the k-th block gives. After the last la
 an exception ends the forward: later blocks and the head never run.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,15 +57,12 @@ def capture(
     norm = None
     if stack.norm:
         norm = module.get_submodule(stack.norm)
-    sites: dict[tuple[int, Spot], str] = {}
-    attention = set()
+    # a module may return a sub-layer and its attention weights together
+    sites = defaultdict[tuple[int, Spot], list[str]](list)
     for tap in taps:
-        if tap.site == ATTENTION:
-            attention.add((tap.layer, tap.spot))
-        else:
-            sites[tap.layer, tap.spot] = tap.site
+        sites[tap.layer, tap.spot].append(tap.site)
     length = tokens_read(module, stack, inputs)
-    visitor = _Visitor(stack, visit, last, length, norm, sites, attention)
+    visitor = _Visitor(stack, visit, last, length, norm, sites)
     with hooked(visitor.hooks(module)), suppress(Enough):
         forward(module.get_submodule(stack.entry), inputs)
         if last > stack.depth:
@@ -84,25 +81,24 @@ class _Visitor:
     last: int
     length: int | None
     norm: nn.Module | None
-    taps: dict[tuple[int, Spot], str]
-    attention: set[tuple[int, Spot]]
+    sites: Mapping[tuple[int, Spot], Sequence[str]]
     shape: torch.Size = torch.Size()
     layer: int = 0
     entered: int = 0
     visiting: bool = False
-    calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    calls: Counter[str] = field(default_factory=Counter)
 
     def hooks(self, module: nn.Module) -> Iterator[Hooks]:
         """Yield hooks on the blocks, and on the modules that show a sub-layer."""
         blocks = self.stack.block_modules(module)
         for block in blocks:
             enter = None
-            if self.taps or self.attention or block is blocks[0]:
+            if self.sites or block is blocks[0]:
                 enter = self._enter
             yield block, enter, self._leave
         # once each, as several blocks may share one
         inside = set()
-        for layer, spot in {*self.taps, *self.attention}:
+        for layer, spot in self.sites:
             block = module.get_submodule(self.stack.blocks[layer - 1])
             inside.add((block.get_submodule(spot.path), spot.path))
         for child, path in inside:
@@ -149,21 +145,22 @@ class _Visitor:
         """See what a module inside a block gives."""
         spot = Spot(path, self.calls[path] - 1)
         self._show_inside(spot, output)
-        if (self.entered, spot) in self.attention:
-            weights = weights_in(output)
-            assert weights is not None
-            seen = slice(None, self.length)
-            self.visit(self.entered, ATTENTION, weights[..., seen, seen])
 
     def _show_inside(self, spot: Spot, value: object) -> None:
-        """Visit a sub-layer, if one is seen at this spot."""
-        site = self.taps.get((self.entered, spot))
-        if site is None:
-            return
-        state = as_state(state_of(value), self.shape)
-        if state is None:
-            raise RuntimeError(f"{spot.path} gave no state where its probe gave one")
-        self.visit(self.entered, site, self._unfilled(state))
+        """Visit the sub-layer and the attention weights that are seen at this spot, if any."""
+        for site in self.sites.get((self.entered, spot), ()):
+            if site == ATTENTION:
+                weights = weights_in(value)
+                assert weights is not None
+                own = slice(None, self.length)
+                self.visit(self.entered, site, weights[..., own, own])
+                continue
+            state = as_state(state_of(value), self.shape)
+            if state is None:
+                raise RuntimeError(
+                    f"{spot.path} gave no state where its probe gave one"
+                )
+            self.visit(self.entered, site, self._unfilled(state))
 
     def _unfilled(self, state: Tensor) -> Tensor:
         """Return a text's own tokens: a model may fill it up to whole windows."""
