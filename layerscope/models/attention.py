@@ -21,6 +21,7 @@ from layerscope.models.forward import (
     Kwargs,
     forward,
     hooked,
+    setting,
     state_of,
     tensors_in,
 )
@@ -37,8 +38,7 @@ def eager_attention(module: Any) -> Iterator[bool]:
 
     Yields whether that changes anything.
     """
-    config = getattr(module, "config", None)
-    implementation = getattr(config, "_attn_implementation", "eager")
+    implementation = setting(module, "_attn_implementation", "eager")
     changes = implementation not in (None, "eager") and hasattr(
         module, "set_attn_implementation"
     )

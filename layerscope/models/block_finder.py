@@ -36,6 +36,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from layerscope.models.forward import setting
 from layerscope.models.trace import Call, Calls, is_norm, same
 from layerscope.models.weights import parameters
 
@@ -73,8 +74,7 @@ class BlockFinder:
             stacks = self._accept(_outermost(_rows(selected)))
             if stacks:
                 return rule, stacks
-        config = getattr(self.entry, "config", None)
-        depth = getattr(config, "num_hidden_layers", None)
+        depth = setting(self.entry, "num_hidden_layers")
         for row in self._rows_by_looks():
             if depth in (None, len(row)) and self._accept([row]):
                 return "structure", [row]
