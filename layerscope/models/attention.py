@@ -5,7 +5,7 @@ beside the states, from a module that is found here by what it returns: four dim
 as long as the text, and rows that sum to 1.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -55,7 +55,7 @@ def eager_attention(module: Any) -> Iterator[bool]:
 def find_attention(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Tap, ...]:
     """Return where blocks give their attention weights, one tap for each layer that has them, by a small forward."""
     taps: dict[int, Tap] = {}
-    calls: dict[str, int] = defaultdict(int)
+    calls = Counter[str]()
     layer = 0
     length = 0
 

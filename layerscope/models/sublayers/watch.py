@@ -1,6 +1,6 @@
 """Watch the blocks of one small forward from inside: every state that passes between their modules."""
 
-from collections import defaultdict
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -163,7 +163,7 @@ def replay(
     Modules, by path and number of the call, are handed other states, and the block itself other
     arguments beside its state if `others`.
     """
-    calls: dict[str, int] = defaultdict(int)
+    calls = Counter[str]()
     start = run.states[0].value
     seen: dict[Spot, Tensor] = {}
 
