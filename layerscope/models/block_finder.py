@@ -140,24 +140,13 @@ class BlockFinder:
                 rows = sequentials
             rows.append(members(container, self.calls))
         by_type = _rows(self.calls, lambda call: type(call.module))
-        like = self._ranked(lists + by_type)
+        like = _ranked(lists + by_type)
         if getattr(self.entry, "config", None) is not None:
             yield from (row for row in like if row[0].is_compound)
             return
         yield from like
-        yield from self._ranked(sequentials)
-        yield from self._ranked(_rows(self.calls, lambda call: call.parent))
-
-    def _ranked(self, rows: Iterable[Calls]) -> list[Calls]:
-        """Return rows of two calls or more, the most parameters first; on a tie the longer, the outer."""
-
-        def size(row: Calls) -> tuple[int, int, int]:
-            modules = nn.ModuleList({call.module for call in row})
-            weights = parameters(modules)
-            return weights, len(row), -row[0].path.count(".")
-
-        trimmed = (row for row in map(_trimmed, rows) if len(row) > 1)
-        return sorted(trimmed, key=size, reverse=True)
+        yield from _ranked(sequentials)
+        yield from _ranked(_rows(self.calls, lambda call: call.parent))
 
     def _why_incomplete(self, stack: Calls, stacks: list[Calls], named: bool) -> str:
         """Return which module in a list around a block, or of its kind, is in none of the stacks."""
@@ -253,6 +242,18 @@ def _rows(
         else:
             rows.append([call])
     return rows
+
+
+def _ranked(rows: Iterable[Calls]) -> list[Calls]:
+    """Return rows of two calls or more, the most parameters first; on a tie the longer, the outer."""
+
+    def size(row: Calls) -> tuple[int, int, int]:
+        modules = nn.ModuleList({call.module for call in row})
+        weights = parameters(modules)
+        return weights, len(row), -row[0].path.count(".")
+
+    trimmed = (row for row in map(_trimmed, rows) if len(row) > 1)
+    return sorted(trimmed, key=size, reverse=True)
 
 
 def _outermost(rows: list[Calls]) -> list[Calls]:
