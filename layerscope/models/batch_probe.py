@@ -39,23 +39,21 @@ def beginning(sample: Any, share: float) -> Any:
     return replace(sample, samples=wave[:length])
 
 
-def states_of(model: LayeredModel, batch: Inputs | list[Any]) -> States:
-    """Return all states of a small batch, or of samples."""
+def states_of(model: LayeredModel, inputs: Inputs) -> States:
+    """Return all states of a small batch."""
     states: States = {}
 
     def keep(layer: int, site: str, tokens: Tensor) -> None:
         states[f"{site}.{layer}"] = tokens.clone()
 
-    if not isinstance(batch, Inputs):
-        batch = model.encoder.batch(batch)
-    model.run(batch.to(model.device), keep)
+    model.run(inputs.to(model.device), keep)
     return states
 
 
 def tested_in_batches(model: LayeredModel, sample: Any, alone: States) -> LayeredModel:
     """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
-    together = states_of(model, [sample, _mate(sample)])
-    if not agree(alone, together):
+    pair = model.encoder.batch([sample, _mate(sample)])
+    if not agree(alone, states_of(model, pair)):
         _refuse_batch_on_axis_1(model, sample, alone)
         return replace(model, batching=False, notes=(*model.notes, ALONE))
     short, other = (beginning(sample, share) for share in SHARES)
@@ -74,7 +72,7 @@ def _refuse_batch_on_axis_1(model: LayeredModel, sample: Any, alone: States) -> 
     changed[0] = changed[0].flip(-1)
     # in a causal model, too, later tokens read the first one
     before = {key: states[:, 1:] for key, states in alone.items()}
-    changed_states = states_of(model, [changed])
+    changed_states = states_of(model, model.encoder.batch([changed]))
     after = {key: states[:, 1:] for key, states in changed_states.items()}
     if agree(before, after):
         raise LayerscopeError(f"{model.name} {BATCH_ON_AXIS_1}")
