@@ -39,6 +39,7 @@ class Loaded:
         """Return what turns samples of this modality into inputs: of the processor of two towers, the part for it."""
         parts = {
             "text": "tokenizer",
+            "ids": "tokenizer",
             "image": "image_processor",
             "audio": "feature_extractor",
         }

@@ -73,7 +73,7 @@ def find_layers(
     modality = read_as(modality, samples[0], module)
     encoder = encoder_for(
         modality,
-        loaded.processor_for("text" if modality == "ids" else modality),
+        loaded.processor_for(modality),
         module,
         max_length=max_length or loaded.max_length,
         prompt=prompt or loaded.prompt,
