@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,8 @@ def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
     """
     if not isinstance(model.encoder, TextEncoder):
         return processing(model)
-    most = min(TOKENISED, len(corpus))
-    ids = model.encoder.ids([corpus.samples[i] for i in range(most)])
+    first = list(islice(corpus.samples, TOKENISED))
+    ids = model.encoder.ids(first)
     return hashlib.sha256(repr(ids).encode()).hexdigest()
 
 

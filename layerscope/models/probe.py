@@ -8,6 +8,7 @@ samples may share a batch; a longer one beside it, whether padding is harmless.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -68,8 +69,7 @@ def find_layers(
         raise LayerscopeError(
             f"{loaded.name} masks its input at random: load its encoder alone, such as ViTModel of a ViTMAE"
         )
-    most = min(PROBED, len(samples))
-    samples = [samples[i] for i in range(most)]
+    samples = list(islice(samples, PROBED))
     modality = read_as(modality, samples[0], module)
     encoder = encoder_for(
         modality,
