@@ -9,7 +9,7 @@ of 5 the stream before block 3 goes on into blocks 4 and 5, which run again with
 All L of them take L (L − 1) / 2 blocks, less than L / 2 forwards.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,12 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.models.capture import capture
+from layerscope.models.capture import Visit, capture
 from layerscope.models.forward import Args, Inputs, Kwargs, hooked, state_of
 from layerscope.models.layered import LayeredModel
 from layerscope.models.sublayers.watch import Tap, swapped
-
-See = Callable[[int, str, Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Recorded:
 
 @torch.inference_mode()
 def record(
-    model: LayeredModel, inputs: Inputs, taps: tuple[Tap, ...], see: See
+    model: LayeredModel, inputs: Inputs, taps: tuple[Tap, ...], see: Visit
 ) -> Recorded:
     """Run a batch and return its block executions; `see` is shown the sub-layers that are tapped."""
     calls: list[BlockCall] = []
