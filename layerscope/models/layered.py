@@ -137,8 +137,7 @@ def class_numbers(labels: Iterable[Any], model: LayeredModel) -> list[int | None
     """Return the class of a classifier that each label names, or is the number of; None where none is."""
     assert model.lens is not None
     named = setting(model.module, "id2label") or {}
-    numbers = range(model.lens.classes)
-    classes = dict(zip(map(str, numbers), numbers, strict=True))
+    classes = {str(number): number for number in range(model.lens.classes)}
     for number, name in named.items():
         classes[str(name).lower()] = int(number)
     return [classes.get(str(label).lower()) for label in labels]
@@ -156,7 +155,7 @@ def truth_of(corpus: Corpus, model: LayeredModel) -> NDArray[Any]:
             return np.array(numbers)
         label = labels[numbers.index(None)]
         raise LayerscopeError(
-            f"label {label!r} is not a class of {model.loaded.name}: rename it, or leave the labels out"
+            f"label {label!r} is not a class of {model.name}: rename it, or leave the labels out"
         )
     has_names = any(isinstance(label, str) for label in labels)
     if has_names or len({*labels}) < 2:

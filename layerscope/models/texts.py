@@ -41,7 +41,7 @@ def readable_corpus(
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
     if corpus.modality != model.encoder.modality:
         raise LayerscopeError(
-            f"{corpus.name} holds {corpus.modality} samples, and {model.loaded.name} reads {model.encoder.modality}: "
+            f"{corpus.name} holds {corpus.modality} samples, and {model.name} reads {model.encoder.modality}: "
             "give samples of that kind"
         )
     if model.reads_pairs:
