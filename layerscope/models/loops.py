@@ -60,8 +60,8 @@ def stream_notes(width: int, hidden_size: int | None) -> Iterator[str]:
 
 def several_streams(calls: Calls, inputs: Inputs) -> Iterator[str]:
     """Yield why blocks that hand on several residual streams are no layers; images have as many axes."""
-    tensors = [*inputs.named.values(), inputs.positional]
-    if any(tensor is not None and tensor.ndim > 3 for tensor in tensors):
+    tensors = (*inputs.named.values(), *inputs.args)
+    if any(tensor.ndim > 3 for tensor in tensors):
         return
     last: dict[type, Call] = {}
     for call in calls:
