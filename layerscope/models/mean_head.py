@@ -5,9 +5,8 @@ A linear head commutes with the mean, so the checkpoint is that of a token class
 pipelines its config names one that takes the mean, kept beside the weights.
 """
 
-import functools
 import shutil
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ def _mean_pooled_class(base: Any) -> type:
     With that name its config and its checkpoint stay standard.
     """
 
-    @functools.wraps(base.forward)
+    @wraps(base.forward)
     def forward(
         self: Any,
         input_ids: Tensor | None = None,
@@ -91,19 +90,21 @@ def _mean_pooled_class(base: Any) -> type:
             loss, output.logits, output.hidden_states, output.attentions
         )
 
-    @functools.wraps(base.save_pretrained)
+    @wraps(base.save_pretrained)
     def save_pretrained(
         self: Any, save_directory: Any, *args: Any, **named: Any
     ) -> Any:
         base.save_pretrained(self, save_directory, *args, **named)
         shutil.copyfile(PIPELINE, Path(save_directory) / PIPELINE.name)
 
-    names = {"forward": forward, "save_pretrained": save_pretrained, "_standard": base}
-    return type(
-        base.__name__,
-        (base,),
-        names | {"__module__": base.__module__, "__qualname__": base.__qualname__},
-    )
+    names = {
+        "forward": forward,
+        "save_pretrained": save_pretrained,
+        "_standard": base,
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+    }
+    return type(base.__name__, (base,), names)
 
 
 def mean(states: Tensor, mask: Tensor | None) -> Tensor:
