@@ -95,10 +95,10 @@ def _plain(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, (tuple, list)):  # packed weights and their bias
         for index, item in enumerate(value):
             yield from _plain(f"{name}.{index}", item)
-    elif isinstance(value, Tensor) and is_traceable_wrapper_subclass(value):
+    elif is_traceable_wrapper_subclass(value):
         inside, _ = value.__tensor_flatten__()
         for part in inside:
-            yield from _plain(f"{name}.{part}", getattr(value, str(part)))
+            yield from _plain(f"{name}.{part}", getattr(value, part))
     elif isinstance(value, Tensor):
         if value.is_quantized:
             value = value.dequantize()
@@ -153,8 +153,8 @@ class ExitHeads:
             return
         head = module.get_submodule(self.path)
         parameters = dict(head.named_parameters())
-        every = dict(module.named_parameters(remove_duplicate=False)).values()
-        if sum(weight is parameters["weight"] for weight in every) > 1:
+        every = module.named_parameters(remove_duplicate=False)
+        if sum(weight is parameters["weight"] for _, weight in every) > 1:
             raise LayerscopeError(
                 f"layer {layer} has a head of its own, and this model's head is tied to its token embeddings: a "
                 "checkpoint that ends there cannot hold it"
