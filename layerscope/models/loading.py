@@ -46,7 +46,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         with without_bars():
             loaded = _from_source(str(model), options, processor)
     elif hasattr(model, "_first_module") and hasattr(model, "encode"):
-        loaded = _from_sentence_transformer(model, type(model).__name__)
+        loaded = _from_sentence_transformer(model, "")
     elif is_cross_encoder(model):
         loaded = _from_cross_encoder(model, "")
         loaded.processor = processor or loaded.processor
@@ -54,8 +54,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         module = model
         if hasattr(model, "peft_config"):
             module = _adapted(model)
-        name = setting(module, "_name_or_path", "")
-        loaded = Loaded(module, processor, Path(name).name or type(module).__name__)
+        loaded = Loaded(module, processor, _name_of(module, module))
     else:
         raise LayerscopeError(
             f"a model is a name, a folder or a torch.nn.Module, not of type {type(model).__name__}"
@@ -64,6 +63,12 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         loaded.processor = load_processor(str(processor), loaded.module, {})
     _check(loaded, options.chat)
     return loaded
+
+
+def _name_of(model: Any, module: nn.Module) -> str:
+    """Return the name that the module of a model was loaded by, of one that has none the model's class."""
+    path = Path(setting(module, "_name_or_path", ""))
+    return path.name or type(model).__name__
 
 
 def _check(loaded: Loaded, chat: bool) -> None:
@@ -269,12 +274,11 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
     module = eager(
         getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)
     )
+    name = name or _name_of(model, module)
     if module is None:
         raise LayerscopeError(
             f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers"
         )
-    if name == type(model).__name__:
-        name = Path(getattr(module.config, "_name_or_path", "")).name or name
     modes = [str(getattr(child, "pooling_mode", "")) for child in model]
     loaded = Loaded(
         module,
@@ -299,9 +303,7 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
 def _from_cross_encoder(model: Any, name: str) -> Loaded:
     """Return the classifier of a CrossEncoder, with the CrossEncoder where nothing else gives its scores."""
     module = eager(model.model)
-    config = getattr(module, "config", None)
-    path = Path(getattr(config, "_name_or_path", ""))
-    loaded = Loaded(module, model.tokenizer, name or path.name or type(model).__name__)
+    loaded = Loaded(module, model.tokenizer, name or _name_of(model, module))
     loaded.max_length = model.max_seq_length
     after = [type(child).__name__ for child in model][1:]
     if after:
