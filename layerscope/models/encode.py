@@ -69,18 +69,17 @@ class TextEncoder(Encoder):
         if isinstance(samples[0], Pair):
             return [list(pair.ids) for pair in encoded(samples, self, whole=whole)]
         texts = [self.prompt + sample for sample in samples]
-        tokenising: dict[str, Any] = {"truncation": True, "max_length": self.max_length}
-        if whole:
-            tokenising = {"verbose": False}
         with clear_inputs(self.tokenizer):
             if self.chat:
                 texts = [self._in_template(sample) for sample in samples]
-                tokenising["add_special_tokens"] = False  # the template has them
             encodings = self.tokenizer(
                 texts,
+                add_special_tokens=not self.chat,  # a chat template has them
+                truncation=not whole,
+                max_length=self.max_length,
                 return_attention_mask=False,
                 return_token_type_ids=False,
-                **tokenising,
+                verbose=False,
             )
             ids: list[list[int]] = encodings["input_ids"]
         return ids
