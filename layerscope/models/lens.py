@@ -113,7 +113,6 @@ def logits_of(output: object) -> Tensor | None:
 def bypassed(module: nn.Module, stack: Stack, state: Tensor) -> Iterator[None]:
     """Within, no block computes: each hands its input on, and the last one gives `state`."""
     calls = 0
-    forms = dict(zip(stack.blocks, stack.forms, strict=True))
 
     def instead(form: Form) -> Callable[..., object]:
         def skip(*args: object, **kwargs: object) -> object:
@@ -127,7 +126,7 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor) -> Iterator[None]:
         return skip
 
     skips = {}
-    for path, form in forms.items():
+    for path, form in zip(stack.blocks, stack.forms, strict=True):
         skips[module.get_submodule(path)] = instead(form)
     with replaced(skips):
         yield
