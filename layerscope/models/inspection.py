@@ -166,7 +166,7 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
     with evaluating(module):
         inside = Sublayers()
         # blocks that cannot be watched show nothing inside
-        with suppress(LayerscopeError, *FAILURES):
+        with suppress(*FAILURES):
             sample = probe_sample(model.encoder, samples)
             inputs = model.encoder.batch([sample]).to(model.device)
             inside = find_sublayers(module, stack, inputs)
