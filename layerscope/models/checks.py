@@ -31,8 +31,7 @@ FAULTS = {
     "deserializing header|SafetensorError": "has a damaged safetensors file: copy or download it again",
     "Unrecognized model": "has no model_type in its config: is this a transformers model?",
     "model type.*does not recognize": "is of a type unknown to this version of transformers: upgrade transformers, "
-    "or see "
-    "`trust_remote_code`",
+    "or see `trust_remote_code`",
 }
 """What is in the error of a loader, and the line that the user reads for it."""
 
