@@ -17,7 +17,7 @@ ROWS_PER_BATCH = {"cpu": 64, "cuda": 512}
 
 
 def batch_starts(
-    model: LayeredModel, lengths: Iterable[int], batch_size: int | None = None
+    model: LayeredModel, lengths: Iterable[int], batch_size: int | None
 ) -> npt.NDArray[np.bool_]:
     """Return where batches start among samples sorted by length, longest first: [N].
 

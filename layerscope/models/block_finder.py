@@ -28,7 +28,7 @@ first half of a list, or one of two towers of the same class, is refused, and th
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -58,7 +58,7 @@ class BlockFinder:
     entry: nn.Module
     prefix: str
     calls: Calls
-    refused: list[str] = field(default_factory=list)
+    refused: list[str]
 
     def find(self, blocks: str | None) -> tuple[str, list[Calls]]:
         """Return how blocks were found, the surest way, and each stack of them; `blocks` is what the user names."""

@@ -48,7 +48,7 @@ class Inspection(Shown):
     bytes_per_sample: int
     seconds_per_sample: float
     notes: tuple[str, ...]
-    sublayers: tuple[str, ...] = ()
+    sublayers: tuple[str, ...]
     """Sites inside the blocks that `profile` can measure."""
 
     def document(self) -> Document:
