@@ -152,8 +152,8 @@ class _Visitor:
             if site == ATTENTION:
                 weights = weights_in(value)
                 assert weights is not None
-                own = slice(None, self.length)
-                self.visit(self.entered, site, weights[..., own, own])
+                seen = slice(None, self.length)
+                self.visit(self.entered, site, weights[..., seen, seen])
                 continue
             state = as_state(state_of(value), self.shape)
             if state is None:
