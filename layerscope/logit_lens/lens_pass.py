@@ -103,11 +103,11 @@ def run_lens(options: LensOptions) -> Reading:
         reporter.say(note)
     names, texts, continuations = zip(*read, strict=True)
     reading = Reading(
-        model=model.loaded.name,
+        model=model.name,
         part=model.stack.part,
         data=None if options.data is None else corpus.name,
         kind=subjects.kind,
-        depth=model.stack.depth,
+        depth=model.depth,
         top=top,
         samples=names,
         texts=texts,
@@ -150,7 +150,7 @@ def _lens_of(model: LayeredModel) -> Lens:
     """
     if model.lens is not None:
         return model.lens
-    part = model.loaded.name
+    part = model.name
     other = ""
     if len(model.parts) > 1:
         part = f"the {model.stack.part} of {part}"

@@ -144,7 +144,7 @@ class Subjects:
         mask = getattr(self.tokenizer, "mask_token", None)
         if mask is None and MASK in texts[0]:
             raise LayerscopeError(
-                f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt"
+                f"{self.model.name} has no mask token: leave {MASK} out of the prompt"
             )
         if mask is None or not isinstance(texts[0], str):
             return texts

@@ -56,7 +56,7 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     originals = int((plan["view"] == 0).sum())
     vectors = rows * len(job.vectors.poolings) + originals * len(job.vectors.pairs)
     layers = len(model.layers) * len(model.sites) + len(model.sublayers.taps)
-    numbers = vectors * layers * model.stack.width
+    numbers = vectors * layers * model.width
     if model.projection is not None:
         numbers += rows * len(model.layers) * model.projection.width
     return numbers * (2 if job.options.store_dtype == "float16" else 4)
@@ -120,7 +120,7 @@ def _start(
     if len(plan) > originals:
         samples += f" and {count(len(plan) - originals, 'view')} of them"
     reporter.say(
-        f"{job.model.loaded.name}: {job.model.size} · {job.corpus.name}: {samples} · "
+        f"{job.model.name}: {job.model.size} · {job.corpus.name}: {samples} · "
         f"{size / 1e6:,.0f} MB of states in {path}"
     )
     left_out = _left_out(plan, job)
@@ -282,7 +282,7 @@ def assembled(job: Job, plan: pd.DataFrame, parts: list[Tensors]) -> Tensors:
     """Return the batches of a plan as one; raise for many samples that all give NaN or infinity."""
     tensors = joined(parts)
     if len(plan) >= HOPELESS:
-        refuse_hopeless(job.model.loaded.name, plan["name"], tensors["broken"])
+        refuse_hopeless(job.model.name, plan["name"], tensors["broken"])
     return tensors
 
 

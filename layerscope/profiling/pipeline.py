@@ -131,7 +131,7 @@ def _run_stream(
 
 def _folder_for(job: Job, data: Any, manifest: dict[str, Any]) -> Path:
     """Return the folder of a run that the user names none for."""
-    name = f"{job.model.loaded.name}-{job.corpus.name}"
+    name = f"{job.model.name}-{job.corpus.name}"
     if not isinstance(data, (str, Path)):  # data in memory all have one name
         name += f"-{manifest['data']['fingerprint'][:8]}"
     return Path("runs") / folder_name(name)
@@ -258,11 +258,11 @@ def _lack(
     if needs in ("tokens", "forward") and model.rank == 2:
         return "the states of this model have no tokens"
     if needs == "lens" and model.lens is None:
-        return f"{model.loaded.name} has no head over these layers"
+        return f"{model.name} has no head over these layers"
     of_tokens = isinstance(how, FromReadings) and how.language_model
     if of_tokens and not model.is_language_model:
-        return f"{model.loaded.name} does not predict the next token"
-    return how.lack(len(corpus), model.stack.width)
+        return f"{model.name} does not predict the next token"
+    return how.lack(len(corpus), model.width)
 
 
 def _lack_of_labels(how: How, corpus: Corpus, is_stream: bool) -> str | None:

@@ -121,7 +121,7 @@ def _line(job: Job, stream: Stream, path: Path, seen: int) -> str:
     if stream.length is not None:
         length = count(stream.length, "sample")
     return (
-        f"{job.model.loaded.name}: {job.model.size} · {stream.name}: {length}, chunk by chunk; sums and "
+        f"{job.model.name}: {job.model.size} · {stream.name}: {length}, chunk by chunk; sums and "
         f"{count(job.options.reservoir or 0, 'seeded sample')} are kept in {path}"
     )
 

@@ -95,7 +95,7 @@ class _Forward:
             mask = self.model.mask(self.inputs, tokens[:, 0])
             self.heads[layer] = first_token_attention(tokens, mask)
             return
-        is_final = site == "normed" and layer == self.model.stack.depth
+        is_final = site == "normed" and layer == self.model.depth
         if site != "raw" and not is_final:
             return
         mask = self.model.mask(self.inputs, tokens)
@@ -151,7 +151,7 @@ class _Forward:
         if not self.heads:
             return {}
         samples = len(self.chosen)
-        none = torch.full((self.model.stack.depth + 1, samples), torch.nan)
+        none = torch.full((self.model.depth + 1, samples), torch.nan)
         mean = none.to(self.chosen.device)
         largest = mean.clone()
         for layer, by_head in self.heads.items():
