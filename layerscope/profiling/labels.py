@@ -120,20 +120,15 @@ def hits_by_layer(
     yields; processes share them.
     """
     run = source.run
-    rows = source.probed
-    seed = source.options.seed
     name = "ridge probe"
     probe: Any = ridge_probe_values
     if not is_target(labels):
         name = "linear probe"
         probe = linear_probe_hits
-        usable, *_ = usable_classes(labels, len(rows), FOLDS)
-        rows = rows[usable]
-        labels = labels[usable]
 
     def judge(layer: int) -> Any:
-        states = run.states(pooling, (Column(run.final, layer),), rows)
-        return probe(states[:][:, 0], labels, FOLDS, seed)
+        states = run.states(pooling, (Column(run.final, layer),), source.probed)
+        return probe(states[:][:, 0], labels, FOLDS, source.options.seed)
 
     judgements = []
     bar = reporter.bar(f"{name} at every layer", len(run.layers), "layers")
