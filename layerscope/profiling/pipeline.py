@@ -58,7 +58,6 @@ DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 
 def run_profile(options: ProfileOptions) -> Run:
     """Measure every layer of a model, or states that were read, and return the run."""
-    measuring = options.measuring
     team = processes.team()
     reporter = reporting(options.progress and team.leads)
     _check(options)
@@ -90,7 +89,7 @@ def run_profile(options: ProfileOptions) -> Run:
         path = options.out or _folder_for(job, data, manifest)
         with locked(path) if team.leads else nullcontext():
             if stream is None:
-                return _run(path, job, manifest, measuring, reporter, team)
+                return _run(path, job, manifest, job.options, reporter, team)
             return _run_stream(
                 path, job, stream, manifest, describe_job, reporter, team
             )
@@ -139,10 +138,10 @@ def _folder_for(job: Job, data: Any, manifest: dict[str, Any]) -> Path:
 
 def _check(options: ProfileOptions) -> None:
     """Raise `LayerscopeError` for options that are wrong whatever the model and the data."""
-    if options.states is None and options.model is None:
-        lack = "name one, such as minilm, or states that another engine wrote with `states`"
-        raise LayerscopeError(f"no model is given: {lack}")
     if options.states is None:
+        if options.model is None:
+            lack = "name one, such as minilm, or states that another engine wrote with `states`"
+            raise LayerscopeError(f"no model is given: {lack}")
         options.refuse(("layers",), "applies only to `states`")
     options.measuring.check()
     if options.measuring.pooling != "auto":
@@ -188,9 +187,9 @@ def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
     )
     pairs = measuring.wants("pairs") or measuring.wants("path")
     vectors = vectors_for(model, measuring.pooling, pairs)
-    if stream is None and model.reads_pairs:
-        source = paired(source, data, options.text_column)
     if stream is None:
+        if model.reads_pairs:
+            source = paired(source, data, options.text_column)
         source = as_read(source, model, measuring)
     return Job(model, source, measuring, vectors), stream, data
 
