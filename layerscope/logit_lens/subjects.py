@@ -25,7 +25,7 @@ from layerscope.logit_lens.along_text import phases
 from layerscope.logit_lens.reading import Kind
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder
-from layerscope.models.forward import Inputs
+from layerscope.models.forward import Inputs, setting
 from layerscope.models.layered import class_numbers
 from layerscope.models.modality import positions
 from layerscope.models.texts import following
@@ -227,12 +227,11 @@ def _text_of(sample: Any, name: str) -> str:
 def class_names(model: LayeredModel) -> dict[int, str] | None:
     """Return the names of a head's classes, None where they are the vocabulary's tokens."""
     assert model.lens is not None
-    config = getattr(model.module, "config", None)
-    named = getattr(config, "id2label", None) or {}
+    named = setting(model.module, "id2label") or {}
     total = model.lens.classes
     if model.lens.kind == "pooled":
         return {number: str(named.get(number, number)) for number in range(total)}
-    if len(named) != total or getattr(config, "vocab_size", None) == total:
+    if len(named) != total or setting(model.module, "vocab_size") == total:
         return None
     return {int(number): str(name) for number, name in named.items()}
 
@@ -271,9 +270,7 @@ def continued(module: Any, inputs: Inputs, tokens: int) -> list[int]:
         pad_token_id=settings.pad_token_id or 0,  # one text: nothing is padded
     )
     try:
-        out = module.generate(
-            **{name: inputs.named[name] for name in ("input_ids", "attention_mask")}
-        )
+        out = module.generate(**inputs.named)
     finally:
         module.generation_config = settings
     return [int(token) for token in out[0, inputs.named["input_ids"].shape[1] :]]
