@@ -62,7 +62,7 @@ def translators_for(
         with evaluating(model.module):
             note = _trained(model, folder, options.train, options.steps, reporter)
         notes = [note]
-    return open_translators(folder, model.module, model.stack), notes
+    return open_translators(folder, model), notes
 
 
 def _trained(
@@ -84,7 +84,7 @@ def _trained(
         )
     own_folder(folder, KIND, ABOUT, "tuned")
     job = {"text": corpus.fingerprint(), "window": size, "steps": steps}
-    job = about_translators(model.module, model.stack) | job
+    job = about_translators(model) | job
     if (folder / WEIGHTS).is_file():
         refuse_other(folder, read_facts(folder / ABOUT, KIND, RETRAIN_HINT), job)
     else:
