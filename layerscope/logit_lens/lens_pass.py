@@ -163,7 +163,7 @@ def _lens_of(model: LayeredModel) -> Lens:
 
 def _as_read(corpus: Corpus, model: LayeredModel, options: LensOptions) -> Corpus:
     """Return the samples as `profile` reads them: pairs for a classifier, windows of running text."""
-    if _lens_of(model).kind == "pooled" and corpus.modality == "text":
+    if model.reads_pairs:
         return paired(corpus, options.data, options.text_column)
     window = window_of(None, "", corpus, model)
     if window is None or options.generate:

@@ -86,9 +86,9 @@ class Subjects:
         if self.encoder is not None:
             self.samples = self._read(self.encoder)
         self.texts = [*map(_text_of, corpus.samples, corpus.names)]
-        for sample in self.samples if self.kind == "itself" else ():
-            if self.mask in sample.ids:
-                self.kind = "masked"
+        may_be_masked = self.kind == "itself"
+        if may_be_masked and any(self.mask in sample.ids for sample in self.samples):
+            self.kind = "masked"
 
     def __iter__(self) -> Iterator[Subject]:
         """Yield a subject for each sample that has something to read; labels as the model names them, where it does."""
