@@ -24,11 +24,11 @@ from layerscope.core.options import Option, declared
 SHARED = ("evaluate", "exits", "extract", "profile", "select", "train")
 """The commands whose work several processes share."""
 OPTIONS = "Options"
-PRINTING = {
+SWITCHES = {
     "long": "Print every table and sentence, not only those that answer.",
     "json": "Print the result as JSON on standard output.",
+    "quiet": "Print nothing on standard error but errors.",
 }
-QUIET = "Print nothing on standard error but errors."
 Options = dict[str, Any]
 """What the command line says of a verb's options: those that are given, by name."""
 
@@ -43,21 +43,20 @@ def command(
     """
 
     def make(do: Callable[..., None]) -> App:
-        options = dict(declared(verb))
-        for name, option in declared(verb).items():
-            if isinstance(option.kind, InCode):
-                del options[name]
+        options = {
+            name: option
+            for name, option in declared(verb).items()
+            if not isinstance(option.kind, InCode)
+        }
         groups = _groups(options.values())
-        parameters = [_named(option, groups) for option in options.values()]
-        first = next(iter(inspect.signature(verb).parameters.values()))
-        if first.kind is Declared.POSITIONAL_OR_KEYWORD:
-            parameters[0] = _positional(options[first.name], argument)
+        first, *others = options.values()
+        parameters = [_positional(first, argument)]
+        parameters += [_named(option, groups) for option in others]
         # after the verb's options and how to print come those of the command itself
         parameters += list(inspect.signature(do, eval_str=True).parameters.values())[2:]
-        if prints:
-            parameters.append(_switch("long", PRINTING["long"]))
-        parameters.append(_switch("json", PRINTING["json"]))
-        parameters.append(_switch("quiet", QUIET))
+        for name, text in SWITCHES.items():
+            if prints or name != "long":
+                parameters.append(_switch(name, text))
         flags = [_flag(parameter.name) for parameter in parameters]
 
         def run(*positional: Any, **named: Any) -> None:
@@ -214,8 +213,12 @@ def _metavar(option: Option) -> str:
 
 def _switch(name: str, text: str) -> Declared:
     """Return an option that is on or off."""
-    about = Parameter(help=text, group=OUTPUT, show_default=False, negative=())
-    return _keyword(name, False, bool, about)
+    return _keyword(name, False, bool, on_or_off(text, OUTPUT))
+
+
+def on_or_off(text: str, group: str) -> Parameter:
+    """Return how the help shows an option that is on or off."""
+    return Parameter(help=text, group=group, show_default=False, negative=())
 
 
 def _sentence(text: str) -> str:

@@ -2,18 +2,14 @@
 
 from typing import Annotated
 
-from cyclopts import Parameter
-
 import layerscope_papers
 from layerscope.cli import output
-from layerscope.cli.making import OPTIONS, Options, command
+from layerscope.cli.making import OPTIONS, Options, command, on_or_off
 from layerscope.cli.output import Printing
 from layerscope.core import LayerscopeError
 
-
-def _flag(text: str) -> Parameter:
-    """Return an option that is on or off."""
-    return Parameter(help=text, group=OPTIONS, show_default=False, negative=())
+ALL = on_or_off("Run every recipe of the scale.", OPTIONS)
+LIST = on_or_off("List the recipes without running any.", OPTIONS)
 
 
 @command(layerscope_papers.reproduce, argument="NAME")
@@ -21,8 +17,8 @@ def reproduce(
     options: Options,
     printing: Printing,
     *,
-    all: Annotated[bool, _flag("Run every recipe of the scale.")] = False,
-    list: Annotated[bool, _flag("List the recipes without running any.")] = False,
+    all: Annotated[bool, ALL] = False,
+    list: Annotated[bool, LIST] = False,
 ) -> None:
     """Print the verdicts, and write results, figures and the page."""
     from layerscope_papers.catalogue import Listing

@@ -19,7 +19,7 @@ from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.pairs import paired
 from layerscope.logit_lens.along_text import thirds
 from layerscope.logit_lens.options import LensOptions
-from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading
+from layerscope.logit_lens.reading import STORE, Reading
 from layerscope.logit_lens.subjects import Subject, Subjects
 from layerscope.logit_lens.translator_training import translators_for
 from layerscope.logit_lens.translators import (
@@ -103,17 +103,17 @@ def run_lens(options: LensOptions) -> Reading:
         reporter.say(note)
     names, texts, continuations = zip(*read, strict=True)
     reading = Reading(
-        model=model.loaded.name,
+        model=model.name,
         part=model.stack.part,
         data=None if options.data is None else corpus.name,
         kind=subjects.kind,
-        depth=model.stack.depth,
+        depth=model.depth,
         top=top,
         samples=names,
         texts=texts,
         continuations=continuations if subjects.new else (),
-        grid=pd.concat(grids, ignore_index=True)[list(GRID)],
-        saturation=pd.concat(settled, ignore_index=True)[list(SATURATION)],
+        grid=pd.concat(grids, ignore_index=True),
+        saturation=pd.concat(settled, ignore_index=True),
         notes=(*notes, *subjects.notes),
         tuned=fidelity(apart),
     )
@@ -150,7 +150,7 @@ def _lens_of(model: LayeredModel) -> Lens:
     """
     if model.lens is not None:
         return model.lens
-    part = model.loaded.name
+    part = model.name
     other = ""
     if len(model.parts) > 1:
         part = f"the {model.stack.part} of {part}"
@@ -163,7 +163,7 @@ def _lens_of(model: LayeredModel) -> Lens:
 
 def _as_read(corpus: Corpus, model: LayeredModel, options: LensOptions) -> Corpus:
     """Return the samples as `profile` reads them: pairs for a classifier, windows of running text."""
-    if _lens_of(model).kind == "pooled" and corpus.modality == "text":
+    if model.reads_pairs:
         return paired(corpus, options.data, options.text_column)
     window = window_of(None, "", corpus, model)
     if window is None or options.generate:
@@ -256,8 +256,8 @@ def _grid(
         rank=rank + 1,
         prediction=[*map(name, ids.ravel().tolist())],
         id=ids.ravel(),
-        probability=tops.probabilities.ravel().astype(np.float64),
-        entropy=tops.entropy[layer, column].astype(np.float64),
+        probability=tops.probabilities.ravel(),
+        entropy=tops.entropy[layer, column],
     )
 
 
@@ -272,6 +272,6 @@ def _saturation(
         layer=saturation_layer(ids[1:, :, 0].T).numpy(),
         prediction=[*map(name, final.tolist())],
         id=final,
-        probability=tops.probabilities[-1, :, 0].astype(np.float64),
+        probability=tops.probabilities[-1, :, 0],
         truth=pd.Series(subject.truths, dtype=object),
     )

@@ -25,7 +25,7 @@ from layerscope.logit_lens.along_text import phases
 from layerscope.logit_lens.reading import Kind
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder
-from layerscope.models.forward import Inputs
+from layerscope.models.forward import Inputs, setting
 from layerscope.models.layered import class_numbers
 from layerscope.models.modality import positions
 from layerscope.models.texts import following
@@ -86,9 +86,9 @@ class Subjects:
         if self.encoder is not None:
             self.samples = self._read(self.encoder)
         self.texts = [*map(_text_of, corpus.samples, corpus.names)]
-        for sample in self.samples if self.kind == "itself" else ():
-            if self.mask in sample.ids:
-                self.kind = "masked"
+        may_be_masked = self.kind == "itself"
+        if may_be_masked and any(self.mask in sample.ids for sample in self.samples):
+            self.kind = "masked"
 
     def __iter__(self) -> Iterator[Subject]:
         """Yield a subject for each sample that has something to read; labels as the model names them, where it does."""
@@ -144,7 +144,7 @@ class Subjects:
         mask = getattr(self.tokenizer, "mask_token", None)
         if mask is None and MASK in texts[0]:
             raise LayerscopeError(
-                f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt"
+                f"{self.model.name} has no mask token: leave {MASK} out of the prompt"
             )
         if mask is None or not isinstance(texts[0], str):
             return texts
@@ -227,12 +227,11 @@ def _text_of(sample: Any, name: str) -> str:
 def class_names(model: LayeredModel) -> dict[int, str] | None:
     """Return the names of a head's classes, None where they are the vocabulary's tokens."""
     assert model.lens is not None
-    config = getattr(model.module, "config", None)
-    named = getattr(config, "id2label", None) or {}
+    named = setting(model.module, "id2label") or {}
     total = model.lens.classes
     if model.lens.kind == "pooled":
         return {number: str(named.get(number, number)) for number in range(total)}
-    if len(named) != total or getattr(config, "vocab_size", None) == total:
+    if len(named) != total or setting(model.module, "vocab_size") == total:
         return None
     return {int(number): str(name) for number, name in named.items()}
 
@@ -271,9 +270,7 @@ def continued(module: Any, inputs: Inputs, tokens: int) -> list[int]:
         pad_token_id=settings.pad_token_id or 0,  # one text: nothing is padded
     )
     try:
-        out = module.generate(
-            **{name: inputs.named[name] for name in ("input_ids", "attention_mask")}
-        )
+        out = module.generate(**inputs.named)
     finally:
         module.generation_config = settings
     return [int(token) for token in out[0, inputs.named["input_ids"].shape[1] :]]

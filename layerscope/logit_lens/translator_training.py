@@ -55,14 +55,14 @@ def translators_for(
         return None, []
     if model.lens is None or model.lens.kind == "pooled":
         raise LayerscopeError(
-            f"`tuned` needs a model that predicts tokens, and {model.loaded.name} classifies samples"
+            f"`tuned` needs a model that predicts tokens, and {model.name} classifies samples"
         )
     notes = []
     if options.train is not None:
         with evaluating(model.module):
             note = _trained(model, folder, options.train, options.steps, reporter)
         notes = [note]
-    return open_translators(folder, model.module, model.stack), notes
+    return open_translators(folder, model), notes
 
 
 def _trained(
@@ -84,12 +84,12 @@ def _trained(
         )
     own_folder(folder, KIND, ABOUT, "tuned")
     job = {"text": corpus.fingerprint(), "window": size, "steps": steps}
-    job = about_translators(model.module, model.stack) | job
+    job = about_translators(model) | job
     if (folder / WEIGHTS).is_file():
         refuse_other(folder, read_facts(folder / ABOUT, KIND, RETRAIN_HINT), job)
     else:
         with writing(folder):
-            write_facts(folder / ABOUT, KIND, {"model": model.loaded.name, **job})
+            write_facts(folder / ABOUT, KIND, {"model": model.name, **job})
     windows_per_step = math.ceil(LEAST_STEP_TOKENS / size)
     _train(model, folder, windows, steps, windows_per_step, reporter)
     passes = steps * windows_per_step / len(windows)
@@ -108,7 +108,7 @@ def _train(
     reporter: Reporter,
 ) -> None:
     """Train from the start or the last checkpoint, in float32 whatever the model's dtype."""
-    translators = Translators(model.stack.depth, model.stack.width).to(model.device)
+    translators = Translators(model.depth, model.width).to(model.device)
     descent = torch.optim.SGD(
         translators.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, nesterov=True
     )
@@ -198,6 +198,6 @@ def _backward(
     gradients = (weight.grad for weight in translators.parameters())
     if step == 0 and not any(each is not None and each.any() for each in gradients):
         raise LayerscopeError(
-            f"{model.loaded.name} passes no gradients, as with quantised weights: give the unquantised model"
+            f"{model.name} passes no gradients, as with quantised weights: give the unquantised model"
         )
     return float(sums.mean())

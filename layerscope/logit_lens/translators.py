@@ -35,7 +35,6 @@ from layerscope.models import LayeredModel
 from layerscope.models.forward import Inputs
 from layerscope.models.identity import weights_fingerprint
 from layerscope.models.lens import CHUNK
-from layerscope.models.stack import Stack
 
 KIND, STEP = "translators", "step"
 ABOUT, WEIGHTS = "translators.json", "translators.safetensors"
@@ -67,27 +66,27 @@ class Translators(nn.ModuleList):
         return torch.add(exact, self[layer](exact)).to(states.dtype)
 
 
-def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translators:
+def open_translators(folder: Path, model: LayeredModel) -> Translators:
     """Return the translators in a folder, in float32 on the model's device.
 
     Raises `LayerscopeError` where there are none, and for those of another model.
     """
     facts, tensors = read_weights(folder)
-    refuse_other(folder, facts, about_translators(module, stack))
+    refuse_other(folder, facts, about_translators(model))
     if STEP in tensors:
         raise LayerscopeError(
             f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it"
         )
-    translators = Translators(stack.depth, stack.width)
+    translators = Translators(model.depth, model.width)
     values = parameters_to_vector(tensors.values())
     size = sum(weight.numel() for weight in translators.parameters())
     if len(values) != size or not bool(torch.isfinite(values).all()):
-        layers = f"layers 0 to {len(translators) - 1} of width {stack.width}"
+        layers = f"layers 0 to {len(translators) - 1} of width {model.width}"
         raise LayerscopeError(
             f"{str(folder)!r} does not hold finite translators for {layers}: {RETRAIN_HINT}"
         )
     translators.load_state_dict(tensors)
-    return translators.to(next(module.parameters()).device)
+    return translators.to(model.device)
 
 
 def read_weights(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
@@ -105,10 +104,10 @@ def read_weights(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
     return read_facts(folder / ABOUT, KIND, RETRAIN_HINT), tensors
 
 
-def about_translators(module: nn.Module, stack: Stack) -> dict[str, Any]:
+def about_translators(model: LayeredModel) -> dict[str, Any]:
     """Return what translators must have been trained for to fit a model, whatever the dtype that it is loaded in."""
-    facts = {name: getattr(stack, name) for name in ("part", "depth", "width")}
-    return facts | {"weights": weights_fingerprint(module, torch.bfloat16)}
+    facts = {name: getattr(model.stack, name) for name in ("part", "depth", "width")}
+    return facts | {"weights": weights_fingerprint(model.module, torch.bfloat16)}
 
 
 def refuse_other(

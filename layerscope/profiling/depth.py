@@ -37,6 +37,8 @@ SAME, FUTURE = "same token", "future tokens"
 READ = 4
 """Predictions are read at this many tokens of a text, and of its future tokens."""
 BRANCHES = ("attn", "cross_attn", "mlp")
+Values = defaultdict[str, Tensor]
+"""Values `[layers, B]` by key, NaN until they are known."""
 
 
 class DepthMeasure:
@@ -56,8 +58,12 @@ class DepthMeasure:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the values `[L + 1, B]`, keyed as in a shard; NaN where a layer has none."""
-        depth = self.model.stack.depth
-        values = Values(depth + 1, self.real)
+        depth = self.model.depth
+        shape = depth + 1, len(self.real)
+        unknown = torch.full(
+            shape, torch.nan, dtype=torch.float64, device=self.real.device
+        )
+        values = Values(unknown.clone)
         branches = _Branches(self.real, values)
         recorded = record(self.model, self.inputs, self.taps, branches.see)
         recorded.check_length(self.real.shape[1])
@@ -66,27 +72,8 @@ class DepthMeasure:
         for block in range(1, depth + 1):
             skips.measure(block)
         changes = values[f"skip_prediction.{SAME}.raw"]
-        last = values["causal_depth.raw"][-1]
-        last.copy_(causal_depth(changes[1:].mT))
+        values["causal_depth.raw"][-1] = causal_depth(changes[1:].mT)
         return {key: by_layer.float() for key, by_layer in values.items()}
-
-
-class Values(dict[str, Tensor]):
-    """Values `[layers, B]` by key, NaN until they are known."""
-
-    def __init__(self, layers: int, real: Tensor) -> None:
-        super().__init__()
-        self.empty = torch.full(
-            (layers, len(real)),
-            torch.nan,
-            dtype=torch.float64,
-            device=real.device,
-        )
-
-    def __missing__(self, key: str) -> Tensor:
-        """Return values of which none is known yet."""
-        self[key] = self.empty.clone()
-        return self[key]
 
 
 def sides_of(model: LayeredModel, real: Tensor) -> dict[str, Tensor]:
@@ -177,12 +164,12 @@ class _Predictions:
     ) -> None:
         self.model = model
         self.real = real
+        self.inputs = inputs
         self.is_pooled = model.lens is not None and model.lens.kind == "pooled"
         if self.is_pooled:
             self.inputs = replace(inputs, mask=model.mask(inputs, last))
             self.sample = torch.arange(len(real), device=real.device)
         else:
-            self.inputs = replace(inputs, mask=None)
             self.sample, self.position = _spread(real)
         self.full = self._read(last)
 

@@ -56,7 +56,7 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     originals = int((plan["view"] == 0).sum())
     vectors = rows * len(job.vectors.poolings) + originals * len(job.vectors.pairs)
     layers = len(model.layers) * len(model.sites) + len(model.sublayers.taps)
-    numbers = vectors * layers * model.stack.width
+    numbers = vectors * layers * model.width
     if model.projection is not None:
         numbers += rows * len(model.layers) * model.projection.width
     return numbers * (2 if job.options.store_dtype == "float16" else 4)
@@ -120,7 +120,7 @@ def _start(
     if len(plan) > originals:
         samples += f" and {count(len(plan) - originals, 'view')} of them"
     reporter.say(
-        f"{job.model.loaded.name}: {job.model.size} · {job.corpus.name}: {samples} · "
+        f"{job.model.name}: {job.model.size} · {job.corpus.name}: {samples} · "
         f"{size / 1e6:,.0f} MB of states in {path}"
     )
     left_out = _left_out(plan, job)
@@ -215,13 +215,10 @@ def _run_pass(
     def write(shard: int) -> int:
         parts = []
         plan = folder.rows(shard)
-        for rows, inputs in ahead(partial(read, job), batches_in(plan)):
-            parts += list(compute(job, rows, halved, measure, inputs))
-            advance(len(rows))
-        tensors = joined(parts)
-        if len(plan) >= HOPELESS:
-            refuse_hopeless(job.model.loaded.name, plan["name"], tensors["broken"])
-        folder.write_shard(shard, tensors)
+        for part in compute(job, plan, halved, measure):
+            parts.append(part)
+            advance(len(part["broken"]))
+        folder.write_shard(shard, assembled(job, plan, parts))
         folder.log("shard", shard=shard, forwards=len(parts), rows=len(plan))
         return team.rank
 
@@ -233,11 +230,6 @@ def _run_pass(
         advance(len(folder.plan) - missing)
         for shard, rank in zip(todo, team.each(write, todo), strict=True):
             advance(0 if rank == team.rank else len(folder.rows(shard)))
-
-
-def batches_in(plan: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the rows of each batch of a plan."""
-    return (rows for _, rows in plan.groupby("batch", sort=True))
 
 
 def read(job: Job, rows: pd.DataFrame) -> Inputs:
@@ -252,24 +244,28 @@ def read(job: Job, rows: pd.DataFrame) -> Inputs:
 
 def compute(
     job: Job,
-    rows: pd.DataFrame,
+    plan: pd.DataFrame,
     halved: Callable[[pd.DataFrame], None],
     measure: Measures = BatchMeasure,
-    inputs: Inputs | None = None,
 ) -> Iterator[Tensors]:
-    """Yield the measurements of a batch, in one piece or, after a call of `halved`, in two where memory runs out."""
+    """Yield the measurements of each batch of a plan, while the next one is read.
+
+    They come in one piece or, after a call of `halved`, in two where memory runs out.
+    """
 
     def about(one: pd.DataFrame) -> str:
         return f"of {one['length'].iloc[0]} tokens ({one['name'].iloc[0]})"
 
-    def forward(part: pd.DataFrame) -> Tensors:
-        ready = inputs
-        if ready is None or part is not rows:
-            ready = read(job, part)
-        return _forward(job, part, measure, ready)
+    def forward(rows: pd.DataFrame, inputs: Inputs, part: pd.DataFrame) -> Tensors:
+        if part is not rows:
+            inputs = read(job, part)
+        return _forward(job, part, measure, inputs)
 
-    for _, tensors in in_halves(rows, forward, halved, about):
-        yield tensors
+    batches = (rows for _, rows in plan.groupby("batch", sort=True))
+    for rows, inputs in ahead(partial(read, job), batches):
+        run = partial(forward, rows, inputs)
+        for _, tensors in in_halves(rows, run, halved, about):
+            yield tensors
 
 
 @torch.inference_mode()
@@ -280,6 +276,14 @@ def _forward(
     measured = measure(job, inputs, rows)
     job.model.run(inputs, measured.visit)
     return measured.tensors()
+
+
+def assembled(job: Job, plan: pd.DataFrame, parts: list[Tensors]) -> Tensors:
+    """Return the batches of a plan as one; raise for many samples that all give NaN or infinity."""
+    tensors = joined(parts)
+    if len(plan) >= HOPELESS:
+        refuse_hopeless(job.model.name, plan["name"], tensors["broken"])
+    return tensors
 
 
 def joined(parts: list[Tensors]) -> Tensors:

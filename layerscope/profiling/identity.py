@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core import LayerscopeError, versions
+from layerscope.core import LayerscopeError, jsonable, versions
 from layerscope.core.state_store import first_difference
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
@@ -66,7 +66,6 @@ def describe(
     """Return a run's manifest, to repeat and recognise it; model, data and columns are named as the user did."""
     model = job.model
     corpus = job.corpus
-    options = job.options
     vectors = job.vectors
     described = about_model(model, source)
     fingerprint = None
@@ -92,7 +91,7 @@ def describe(
         },
         "pooling": list(vectors.poolings),
         "pair_pooling": list(vectors.pairs),
-        "options": options.identity(),
+        "options": jsonable(job.options),
     }
 
 

@@ -19,7 +19,12 @@ from layerscope.metrics.factors import BLOCK
 from layerscope.metrics.neural_collapse import ClassSums, FromCollapse
 from layerscope.probes.linear import linear_probe_hits
 from layerscope.probes.ridge import ridge_probe_values
-from layerscope.probes.scores import FromScore, usable_classes
+from layerscope.probes.scores import (
+    FromLabels,
+    FromScore,
+    FromTarget,
+    usable_classes,
+)
 from layerscope.profiling.source import FOLDS, Part, Row, Source, can_be_probed
 from layerscope.runs.probed import HITS
 from layerscope.runs.states import Column
@@ -81,7 +86,9 @@ def _probe_rows(
         judged = judged[usable]
     every = source.run.states(pooling, (column,), rows)
     states = every[:][:, 0]
-    for metric, how in source.probes(labels):
+    for metric, how in source.wanted(FromLabels):
+        if isinstance(how, FromTarget) != is_target(labels):
+            continue
         score = how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
         cells: Row = {"pooling": pooling, "n": score.n, "total": total}
         yield source.row(metric.name, column, score.mean, score.stderr, **cells)
@@ -120,20 +127,15 @@ def hits_by_layer(
     yields; processes share them.
     """
     run = source.run
-    rows = source.probed
-    seed = source.options.seed
     name = "ridge probe"
     probe: Any = ridge_probe_values
     if not is_target(labels):
         name = "linear probe"
         probe = linear_probe_hits
-        usable, *_ = usable_classes(labels, len(rows), FOLDS)
-        rows = rows[usable]
-        labels = labels[usable]
 
     def judge(layer: int) -> Any:
-        states = run.states(pooling, (Column(run.final, layer),), rows)
-        return probe(states[:][:, 0], labels, FOLDS, seed)
+        states = run.states(pooling, (Column(run.final, layer),), source.probed)
+        return probe(states[:][:, 0], labels, FOLDS, source.options.seed)
 
     judgements = []
     bar = reporter.bar(f"{name} at every layer", len(run.layers), "layers")

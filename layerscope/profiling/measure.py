@@ -55,12 +55,12 @@ class BatchMeasure:
         self.options = job.options
         self.inputs = inputs
         self.rows = rows
-        self.original = bool((rows["view"] == 0).all())
         self.poolings = job.vectors.poolings
         self.token_metrics = []
         self.observers = list[ValleyMeasure | DepthMeasure]()
         self.reads_head = False
-        if self.original:
+        is_original = rows["view"] == 0
+        if is_original.all():
             self.poolings = (*job.vectors.poolings, *job.vectors.pairs)
             for metric, how in measured(FromTokens):
                 if self.options.measures(metric):
@@ -117,7 +117,7 @@ class BatchMeasure:
 
     def _measure(self, layer: int, site: str, factors: Tokens) -> None:
         """Compute the metrics of tokens: of every layer, of the final one, and of all that is inside the blocks."""
-        is_final = site == "normed" and layer == self.model.stack.depth
+        is_final = site == "normed" and layer == self.model.depth
         is_inside = site not in self.model.sites
         if site == "raw" or is_final or is_inside:
             for metric, how in self.token_metrics:
@@ -193,10 +193,9 @@ class BatchMeasure:
         out = dict[str, Tensor]()
         target = None
         logits: Iterable[Tensor] = ()
-        inputs = replace(self.inputs, mask=None)
         if lens.kind == "pooled":
-            if states.ndim == 4:
-                inputs = replace(inputs, mask=self.model.mask(self.inputs, states[0]))
+            mask = self.model.mask(self.inputs, states[0])
+            inputs = replace(self.inputs, mask=mask)
             logits = (lens.sample_logits(layer, inputs) for layer in states)
             if "target" in self.rows:
                 targets = self.rows["target"].to_numpy()
@@ -205,7 +204,7 @@ class BatchMeasure:
             sample, position = self._read_tokens()
             out = {"lens.row": sample.int(), "lens.position": position.int()}
             if len(sample):
-                logits = lens.token_logits(states.flatten(0, 1), inputs)
+                logits = lens.token_logits(states.flatten(0, 1), self.inputs)
             if self.model.causal:
                 named = self.inputs.named
                 ids = named.get("decoder_input_ids", named["input_ids"])
@@ -230,8 +229,7 @@ class BatchMeasure:
 
     def _first_broken(self) -> Tensor:
         """Return for each sample the first layer with a NaN or an infinity, or −1."""
-        layers = self.model.layers
-        fine = torch.stack([self.finite[layer] for layer in layers])
-        numbers = torch.tensor(layers, device=fine.device)
-        first = numbers[(~fine).int().argmax(0)]
+        fine = torch.stack([*self.finite.values()])
+        layers = torch.tensor([*self.finite], device=fine.device)
+        first = layers[(~fine).int().argmax(0)]
         return torch.where(fine.all(0), -1, first).int()

@@ -116,18 +116,17 @@ def lens_rows(source: Source, _: None) -> Iterator[Row]:
     finite = source.fine[samples.index]
     if "lens" in samples:  # the positions of the tokens that are read
         finite = np.repeat(finite, samples["lens"].map(len))
-    tensors: dict[str, Tensor | None] = {}
-    for name in ("prediction", "target", "nll"):
-        key = f"lens.{name}"
-        tensors[name] = None
-        if key in folder.sample_keys():
-            tensors[name] = folder.sample_values(key)[..., finite]
-    predictions = tensors["prediction"]
+    keys = {"lens.prediction", "lens.target"}
+    if source.run.info["model"]["language_model"]:
+        keys.add("lens.nll")
+    tensors = {}
+    for key in keys & {*folder.sample_keys()}:
+        tensors[key] = folder.sample_values(key)[..., finite]
+    predictions = tensors.get("lens.prediction")
     if predictions is None or not predictions.shape[1]:
         return
-    if not source.run.info["model"]["language_model"]:
-        tensors["nll"] = None
-    readings = Readings(predictions, tensors["target"], tensors["nll"], layers)
+    answers = tensors.get("lens.target")
+    readings = Readings(predictions, answers, tensors.get("lens.nll"), layers)
     for metric, how in source.wanted(FromReadings):
         if how.compute is None:
             continue

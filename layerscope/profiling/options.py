@@ -134,15 +134,6 @@ class PassOptions:
         """Return whether some metric of this kind is named."""
         return needs in {metric.needs for metric in self.chosen}
 
-    def identity(self) -> dict[str, Any]:
-        """Return the options that must match for a run folder to be resumed."""
-        values = dict(vars(self))
-        values.pop("chosen", None)  # kept by the property
-        for name, value in values.items():
-            if isinstance(value, tuple):
-                values[name] = list(value)
-        return values
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions(Options):

@@ -58,7 +58,6 @@ DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 
 def run_profile(options: ProfileOptions) -> Run:
     """Measure every layer of a model, or states that were read, and return the run."""
-    measuring = options.measuring
     team = processes.team()
     reporter = reporting(options.progress and team.leads)
     _check(options)
@@ -90,7 +89,7 @@ def run_profile(options: ProfileOptions) -> Run:
         path = options.out or _folder_for(job, data, manifest)
         with locked(path) if team.leads else nullcontext():
             if stream is None:
-                return _run(path, job, manifest, measuring, reporter, team)
+                return _run(path, job, manifest, job.options, reporter, team)
             return _run_stream(
                 path, job, stream, manifest, describe_job, reporter, team
             )
@@ -131,7 +130,7 @@ def _run_stream(
 
 def _folder_for(job: Job, data: Any, manifest: dict[str, Any]) -> Path:
     """Return the folder of a run that the user names none for."""
-    name = f"{job.model.loaded.name}-{job.corpus.name}"
+    name = f"{job.model.name}-{job.corpus.name}"
     if not isinstance(data, (str, Path)):  # data in memory all have one name
         name += f"-{manifest['data']['fingerprint'][:8]}"
     return Path("runs") / folder_name(name)
@@ -139,10 +138,10 @@ def _folder_for(job: Job, data: Any, manifest: dict[str, Any]) -> Path:
 
 def _check(options: ProfileOptions) -> None:
     """Raise `LayerscopeError` for options that are wrong whatever the model and the data."""
-    if options.states is None and options.model is None:
-        lack = "name one, such as minilm, or states that another engine wrote with `states`"
-        raise LayerscopeError(f"no model is given: {lack}")
     if options.states is None:
+        if options.model is None:
+            lack = "name one, such as minilm, or states that another engine wrote with `states`"
+            raise LayerscopeError(f"no model is given: {lack}")
         options.refuse(("layers",), "applies only to `states`")
     options.measuring.check()
     if options.measuring.pooling != "auto":
@@ -188,9 +187,9 @@ def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
     )
     pairs = measuring.wants("pairs") or measuring.wants("path")
     vectors = vectors_for(model, measuring.pooling, pairs)
-    if stream is None and model.reads_pairs:
-        source = paired(source, data, options.text_column)
     if stream is None:
+        if model.reads_pairs:
+            source = paired(source, data, options.text_column)
         source = as_read(source, model, measuring)
     return Job(model, source, measuring, vectors), stream, data
 
@@ -258,11 +257,11 @@ def _lack(
     if needs in ("tokens", "forward") and model.rank == 2:
         return "the states of this model have no tokens"
     if needs == "lens" and model.lens is None:
-        return f"{model.loaded.name} has no head over these layers"
+        return f"{model.name} has no head over these layers"
     of_tokens = isinstance(how, FromReadings) and how.language_model
     if of_tokens and not model.is_language_model:
-        return f"{model.loaded.name} does not predict the next token"
-    return how.lack(len(corpus), model.stack.width)
+        return f"{model.name} does not predict the next token"
+    return how.lack(len(corpus), model.width)
 
 
 def _lack_of_labels(how: How, corpus: Corpus, is_stream: bool) -> str | None:

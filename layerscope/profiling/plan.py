@@ -196,7 +196,7 @@ def _number_read(job: Job, classes: int, total: int) -> int:
     if most is None:
         return total
     if most == "auto":
-        products = len(job.model.layers) * job.model.stack.width * classes * total
+        products = len(job.model.layers) * job.model.width * classes * total
         if products <= LENS_WHOLE:
             return total
         most = min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))

@@ -73,19 +73,19 @@ def _inner(job: Job, inputs: Inputs) -> Sublayers:
         inner = find_sublayers(model.module, model.stack, inputs)
     if options.ablate is not None and "mlp" not in inner.sites:
         raise LayerscopeError(
-            f"no MLP is found in the blocks of {model.loaded.name}, so no write can be removed: leave `ablate` out"
+            f"no MLP is found in the blocks of {model.name}, so no write can be removed: leave `ablate` out"
         )
     return inner
 
 
 def _without_weights(job: Job, layers: set[int]) -> list[str]:
     """Return a line on the blocks that give no attention weights."""
-    lacking = sorted({*range(1, job.model.stack.depth + 1)} - layers)
+    lacking = sorted({*range(1, job.model.depth + 1)} - layers)
     if not lacking:
         return []
     why = "such as a state-space layer, or one with attention of its own"
     return [
-        f"{spans(lacking, 'block')} of {job.model.loaded.name} give no attention weights ({why}): attention to the "
+        f"{spans(lacking, 'block')} of {job.model.name} give no attention weights ({why}): attention to the "
         "first token is not measured there"
     ]
 

@@ -27,7 +27,7 @@ def as_read(corpus: Corpus, model: LayeredModel, options: PassOptions) -> Corpus
     encoder = model.encoder
     if tokenizer is None or not isinstance(encoder, TextEncoder):
         raise LayerscopeError(
-            f"`{options.replaced}` needs a tokenizer, and {model.loaded.name} has none: leave it out"
+            f"`{options.replaced}` needs a tokenizer, and {model.name} has none: leave it out"
         )
     # counts what is cut, which the new ids no longer show
     encoder.lengths(corpus.samples)

@@ -8,7 +8,6 @@ import pandas as pd
 
 from layerscope.core.labels import is_target
 from layerscope.metrics.metric import How, Metric
-from layerscope.probes.scores import FromLabels, FromTarget
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.plan import seeded
 from layerscope.runs import Run
@@ -60,14 +59,6 @@ class Source:
         self.total = int(run.info["data"]["samples"])
         self.poolings: list[str] = run.info["pooling"]
         self.pair_poolings: list[str] = [*run.info["pair_pooling"], *self.poolings]
-
-    def probes(self, labels: Any) -> list[tuple[Metric, FromLabels]]:
-        """Return the probes of these labels that this run measures."""
-        return [
-            (metric, how)
-            for metric, how in self.wanted(FromLabels)
-            if isinstance(how, FromTarget) == is_target(labels)
-        ]
 
     def wanted(self, kind: type[H]) -> list[tuple[Metric, H]]:
         """Return the metrics of a kind that this run measures, each with how it is computed."""

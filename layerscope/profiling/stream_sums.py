@@ -28,7 +28,7 @@ from layerscope.profiling.one_layer import has_values, rows_by_layer, rows_of_st
 from layerscope.profiling.plan import Job
 from layerscope.profiling.source import Row, Source
 from layerscope.runs.registry import METRICS, is_scalar
-from layerscope.runs.states import OWN, PROJECTED, Column
+from layerscope.runs.states import OWN, Column
 
 FACTS = "facts"
 KINDS: dict[str, Any] = {"tokens": ValueSums, "rows": RowSums}
@@ -174,20 +174,17 @@ class StreamSums:
         """Return the kept samples in the order of the data, at most `most`, those of lowest priority."""
         chosen = sorted(self.kept[:most], key=itemgetter(1, 2))
         _, _, _, samples, names, labels = zip(*chosen, strict=True)
-        if stream.label_column is None and stream.head.labels is None:
-            return Corpus(stream.name, "text", samples, names, None, stream.notes)
-        # those of a chunk were classes or numbers by themselves
-        kept = labels_of(labels) or tuple(map(str, labels))
+        kept = None
+        if stream.head.labels is not None:
+            # those of a chunk were classes or numbers by themselves
+            kept = labels_of(labels) or tuple(map(str, labels))
         return Corpus(stream.name, "text", samples, names, kept, stream.notes)
 
 
 def _rows_of_states(source: Source, key: str, sums: RowSums) -> Iterator[Row]:
     """Yield the metrics of pooled states, by the sums of the rows of all layers of a site, such as `raw.mean`."""
     site, _, pooling = key.rpartition(".")
-    layers: Sequence[int] = source.run.layers_at(site)
-    if site == PROJECTED:
-        layers = range(source.run.depth + 1)
-    for i, layer in enumerate(layers):
+    for i, layer in enumerate(source.run.layers_at(site)):
         states = SummedRows(sums, i)
         yield from rows_of_states(source, states, pooling, Column(site, layer))
 

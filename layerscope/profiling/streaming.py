@@ -8,26 +8,17 @@ run, whose tables get the rows from sums over all samples.
 
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from layerscope.core import LayerscopeError, Reporter, Team, ahead, count
+from layerscope.core import LayerscopeError, Reporter, Team, count
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Chunk, Stream
 from layerscope.models.capture import evaluating
-from layerscope.profiling.forward_pass import (
-    HOPELESS,
-    Tensors,
-    batches_in,
-    compute,
-    joined,
-    read,
-    refuse_hopeless,
-)
+from layerscope.profiling.forward_pass import Tensors, assembled, compute
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.plan import Job, make_plan
 from layerscope.profiling.source import Source
@@ -130,7 +121,7 @@ def _line(job: Job, stream: Stream, path: Path, seen: int) -> str:
     if stream.length is not None:
         length = count(stream.length, "sample")
     return (
-        f"{job.model.loaded.name}: {job.model.size} · {stream.name}: {length}, chunk by chunk; sums and "
+        f"{job.model.name}: {job.model.size} · {stream.name}: {length}, chunk by chunk; sums and "
         f"{count(job.options.reservoir or 0, 'seeded sample')} are kept in {path}"
     )
 
@@ -183,13 +174,8 @@ def _measured(job: Job, name: str, chunk: Chunk) -> tuple[pd.DataFrame, Tensors]
         return None
     part = replace(job, corpus=Corpus(name, "text", chunk.samples, chunk.names))
     plan = make_plan(part)
-    batches = list[Tensors]()
-    for rows, inputs in ahead(partial(read, part), batches_in(plan)):
-        batches += compute(part, rows, lambda _: None, inputs=inputs)
-    tensors = joined(batches)
-    if len(plan) >= HOPELESS:
-        refuse_hopeless(job.model.loaded.name, plan["name"], tensors["broken"])
-    return plan, tensors
+    batches = [*compute(part, plan, lambda _: None)]
+    return plan, assembled(part, plan, batches)
 
 
 def _add(

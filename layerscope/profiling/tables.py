@@ -73,17 +73,13 @@ def write_tables(
     # the first process writes while others still look: its list holds for all
     kinds = team.meet(missing)[0]
 
-    jobs = []
-    numbers_of_items = []
-    for kind in kinds:
-        items = STEPS[kind].items(source)
-        jobs += [(kind, item) for item in items]
-        numbers_of_items.append(len(items))
-
+    items = {kind: STEPS[kind].items(source) for kind in kinds}
+    jobs = [(kind, item) for kind in kinds for item in items[kind]]
     results = team.each(partial(_parts, source), jobs)
     with reporter.bar("metrics", len(kinds)) as advance:
-        for kind, number in zip(kinds, numbers_of_items, strict=True):
-            parts = [*chain.from_iterable(islice(results, number))]
+        for kind in kinds:
+            of_kind = islice(results, len(items[kind]))
+            parts = [*chain.from_iterable(of_kind)]
             if team.leads:
                 _write(run, kind, parts)
             advance(1)

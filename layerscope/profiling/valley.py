@@ -31,6 +31,7 @@ from layerscope.models.attention import ATTENTION
 from layerscope.models.forward import Inputs
 from layerscope.models.sinks import without_sink_writes
 from layerscope.profiling.plan import Job
+from layerscope.runs.registry import parse_key
 
 ALL = "all tokens"
 WITHOUT = "without sinks"
@@ -95,7 +96,7 @@ class _Forward:
             mask = self.model.mask(self.inputs, tokens[:, 0])
             self.heads[layer] = first_token_attention(tokens, mask)
             return
-        is_final = site == "normed" and layer == self.model.stack.depth
+        is_final = site == "normed" and layer == self.model.depth
         if site != "raw" and not is_final:
             return
         mask = self.model.mask(self.inputs, tokens)
@@ -125,15 +126,13 @@ class _Forward:
     def ablated(self) -> dict[str, Tensor]:
         """Return the values by key as those of a forward without the writes that make sinks."""
         values = {}
-        for site in self.every:
-            every = self._by_layer(self.every[site])
-            for name, part in COMPRESSION.items():
-                values[f"{name}.{ABLATED}.{site}"] = every[part]
-            for name in NORMS:
-                values[f"{name}.{ABLATED}.{site}"] = every[name]
-        for key, by_layer in self._attention().items():
-            name, heads, site = key.split(".")
-            values[f"{name}.{heads},{ABLATED}.{site}"] = by_layer
+        for key, by_layer in self.values().items():
+            name, variant, site = parse_key(key)
+            changed = f"{variant},{ABLATED}"
+            if variant in (None, ALL):
+                changed = ABLATED
+            if variant != WITHOUT:
+                values[f"{name}.{changed}.{site}"] = by_layer
         return values
 
     def _by_layer(self, layers: list[Valley]) -> dict[str, Tensor]:
@@ -150,9 +149,8 @@ class _Forward:
         """Return mean and largest of the heads of each layer `[L + 1, B]`, NaN where a layer gives no weights."""
         if not self.heads:
             return {}
-        samples = len(self.chosen)
-        none = torch.full((self.model.stack.depth + 1, samples), torch.nan)
-        mean = none.to(self.chosen.device)
+        shape = self.model.depth + 1, len(self.chosen)
+        mean = torch.full(shape, torch.nan, device=self.chosen.device)
         largest = mean.clone()
         for layer, by_head in self.heads.items():
             mean[layer] = by_head.mean(-1)
