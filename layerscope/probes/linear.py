@@ -22,7 +22,7 @@ from layerscope.probes.scores import (
     usable_rows,
 )
 
-STRENGTHS: tuple[float, ...] = tuple(float(c) for c in np.logspace(-4, 1, 11).round(6))
+STRENGTHS: tuple[float, ...] = tuple(np.logspace(-4, 1, 11).round(6).tolist())
 """Values of C that are tried, from strong regularisation to weak."""
 SEARCHED = 1500
 """At most about this many samples choose C: its best value hardly depends on their number."""
