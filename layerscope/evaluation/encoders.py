@@ -104,8 +104,12 @@ def encoders_of(
     places = dict.fromkeys((site, pooling) for _, site, pooling in slots)
     mixed = fixed_mixes(layers, model.depth)
     for (site, pooling), (name, weights) in product(places, mixed.items()):
-        about = {"mix": name, "weights": as_text(weights)}
-        about |= {"site": site, "pooling": pooling}
+        about = {
+            "mix": name,
+            "weights": as_text(weights),
+            "site": site,
+            "pooling": pooling,
+        }
         views.append(view((max(weights), site, pooling), about, weights))
     return views
 

@@ -64,8 +64,12 @@ class ProbeScores:
         sample), and of a mix those of `OF_MIXES`.
         """
         name, site, pooling = slot
-        row: dict[str, Any] = {"kind": kind, "layer": name}
-        row |= {"site": site, "pooling": pooling}
+        row: dict[str, Any] = {
+            "kind": kind,
+            "layer": name,
+            "site": site,
+            "pooling": pooling,
+        }
         row |= {key: values[key] for key in VALUES}
         if values["strengths"]:
             row["strengths"] = list(values["strengths"])
