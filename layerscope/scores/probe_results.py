@@ -137,7 +137,7 @@ def refuse_other_data(folder: Path, task: str, data: str) -> None:
 
 def has_probes(folder: Path) -> bool:
     """Return whether a folder holds scores of probes."""
-    return next((folder / FOLDER).glob("*/*.json"), None) is not None
+    return any((folder / FOLDER).glob("*/*.json"))
 
 
 def read_probes(folder: Path) -> pd.DataFrame:
