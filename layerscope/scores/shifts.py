@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.margin import error_of
-from layerscope.scores.grids import Grid
+from layerscope.scores.grids import Grid, error_of_mean
 from layerscope.scores.naming import Unit
 from layerscope.scores.probe_results import unpacked
 
@@ -100,7 +100,7 @@ def hits_of(
     hits_by_task = list[Floats]()
     for task in tasks:
         of_task = right.get(task, {})
-        if not all(column in of_task for column in columns):
+        if not {*columns} <= of_task.keys():
             return []
         hits = np.stack([of_task[column] for column in columns], 1)
         errors = np.array([grid.at(column, task).error for column in columns])
@@ -117,7 +117,7 @@ def error_of_gain(grid: Grid, layer: int | None, rival: int | None) -> float:
     Of three tasks or more it is paired over tasks, else over the samples of each where these are
     known; else it is that of independent scores, NaN where no error is known.
     """
-    tasks = [str(task) for task in grid.complete]
+    tasks = list(grid.complete)
     if len(tasks) > 2:
         gains = [
             grid.at(layer, task).value - grid.at(rival, task).value for task in tasks
@@ -127,7 +127,7 @@ def error_of_gain(grid: Grid, layer: int | None, rival: int | None) -> float:
     if not hits:
         return math.hypot(grid.error(layer), grid.error(rival))
     errors = [error_of(of_task[:, 0] - of_task[:, 1]) for of_task in hits]
-    return math.hypot(*errors) / len(tasks)
+    return error_of_mean(errors)
 
 
 def shifts_of(grid: Grid) -> Iterator[Shift]:

@@ -138,7 +138,7 @@ def _of_evaluation(
         "site": grid.about["site"],
         "pooling": pooling,
         "pooled": origin.modality == "text" and is_pooled_by_us(pooling, source),
-        "sites": tuple(map(str, sites)),
+        "sites": tuple(sites),
         "notes": (*notes, *no_costs),
         "part": origin.part,
     }

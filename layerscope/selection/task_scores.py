@@ -67,7 +67,7 @@ def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
         notes.append(
             f"left out with too few scores: layers {', '.join(map(str, grid.left_out))}"
         )
-    names = list(map(str, complete.columns))
+    names = list(complete.columns)
     for task in tasks or ():
         if task not in names:
             raise LayerscopeError(
@@ -86,7 +86,7 @@ def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
         notes.append(
             f"the model as shipped was not scored: its last layer, {baseline}, stands in for it"
         )
-    columns = (*map(int, complete.index), baseline)
+    columns = (*complete.index, baseline)
     scored = None
     if len(names) < 3:
         scored = _by_samples(grid, names, columns)
@@ -108,7 +108,7 @@ def _by_tasks(
     if len(tasks) > 2:
         blocks = np.arange(len(tasks))
     return Scored(
-        tuple(map(int, grid.complete.index)),
+        tuple(grid.complete.index),
         values,
         np.sqrt(np.square(errors).sum(0)) / len(tasks),
         "task",
@@ -155,7 +155,7 @@ def _by_samples(
         lacking = (
             f"only {fewest} samples: {LEAST} judged samples are needed, label more"
         )
-    layers = tuple(map(int, grid.complete.index))
+    layers = tuple(grid.complete.index)
     return replace(
         of_samples(np.concatenate(values), _averaged(tasks), layers),
         blocks=np.concatenate(blocks),
