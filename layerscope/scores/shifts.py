@@ -51,8 +51,8 @@ class Shift:
             return f"Layer {self.layers[one]} is best on source and target of {self.target}: {here} and {there}"
         target = self.on_target
         source = self.on_source
-        gain = unit.difference(*paired(target[:, two], target[:, one]))
-        loss = unit.difference(*paired(source[:, two], source[:, one]))
+        gain = unit.difference(*mean_of(target[:, two] - target[:, one]))
+        loss = unit.difference(*mean_of(source[:, two] - source[:, one]))
         return (
             f"Layer {self.layers[two]} is best on the target of {self.target}: {there}; against layer "
             f"{self.layers[one]}, the best on the source, {gain} there and {loss} on the source"
@@ -65,13 +65,13 @@ class Shift:
         return max(candidates, key=means.__getitem__)
 
 
-def paired(one: Floats, two: Floats) -> tuple[float, float]:
-    """Return the mean difference of two layers on the same samples, and its standard error.
+def mean_of(values: Floats) -> tuple[float, float]:
+    """Return the mean of values of samples, such as differences of two layers on the same ones, and its standard error.
 
-    >>> paired(np.array([1.0, 1.0, 0.0, 1.0]), np.array([1.0, 0.0, 0.0, 1.0]))
+    >>> mean_of(np.array([1.0, 1.0, 0.0, 1.0]) - np.array([1.0, 0.0, 0.0, 1.0]))
     (0.25, 0.25)
     """
-    return float((one - two).mean()), error_of(one - two)
+    return float(values.mean()), error_of(values)
 
 
 def rights_of(grid: Grid) -> dict[str, dict[int | None, Floats]]:

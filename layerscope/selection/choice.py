@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from layerscope.core import LayerscopeError
+from layerscope.scores.shifts import mean_of
 from layerscope.selection.scored import (
     BY_SCORE,
     SHIPPED,
     Scored,
     best_of,
     in_points,
-    mean_of,
     within_loss,
 )
 from layerscope.selection.selection import Apart, Candidate, Selection
