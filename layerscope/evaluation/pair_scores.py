@@ -116,7 +116,7 @@ class PairScores(Shared):
         return self.values[slot[0]], self.truth
 
 
-def pair_score(values: Floats, truth: NDArray[Any], seed: int = 0) -> ProbeScore:
+def pair_score(values: Floats, truth: NDArray[Any], seed: int) -> ProbeScore:
     """Return Spearman's correlation of one score a pair with the true one, or of several classes the accuracy."""
     fold = np.arange(len(values)) % 5
     if values.shape[1] > 1:

@@ -71,7 +71,7 @@ class Study:
     folder: Path
     seed: int
     mixes: bool
-    run: Run | None = None
+    run: Run | None
     shift: "Study | None" = None
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ def is_csv(path: Path) -> bool:
 
 
 def read_csv(
-    path: Path, needed: Sequence[str], optional: Sequence[str] = ()
+    path: Path, needed: Sequence[str], optional: Sequence[str]
 ) -> pd.DataFrame:
     """Return columns of a CSV (also `.csv.gz`): the last of `needed` holds numbers, `layer` layers, the others names.
 
