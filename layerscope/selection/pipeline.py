@@ -14,6 +14,7 @@ from layerscope.scores.opening import holds_scores, open_run_or_scores
 from layerscope.selection.block_drop import remove
 from layerscope.selection.choice import Case, choose_layer
 from layerscope.selection.cost_model import (
+    UNKNOWN,
     costs_of,
     found_by_name,
     is_pooled_by_us,
@@ -126,7 +127,7 @@ def _of_evaluation(
         )
     name = str(grid.about["model"])
     pooling = grid.about["pooling"]
-    origin = evaluation.origins.get(name, ModelOrigin(None, 0))
+    origin = evaluation.origins.get(name, UNKNOWN)
     given = found_by_name(name, origin)
     source, costs, no_costs = _costs(given, scored.layers, options, reporter, origin)
     sites = evaluation.scores["site"].dropna().unique()
@@ -210,7 +211,7 @@ def _costs(
     layers: Sequence[int],
     options: SelectOptions,
     reporter: Reporter,
-    origin: ModelOrigin | None = None,
+    origin: ModelOrigin = UNKNOWN,
 ) -> tuple[Source | None, Costs | None, list[str]]:
     """Return the model and what every depth costs, or None and the line that says why not.
 
