@@ -90,9 +90,8 @@ class TextStates:
         Raises `LayerscopeError` for states that are not finite, and a disk without room for them.
         """
         keys = [key_of(text) for text in texts]
-        missing = dict(zip(keys, texts, strict=True))
-        for key in missing.keys() & self._rows.keys():
-            del missing[key]
+        pairs = zip(keys, texts, strict=True)
+        missing = {key: text for key, text in pairs if key not in self._rows}
         if missing:
             self._embed(missing)
         return keys
