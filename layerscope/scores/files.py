@@ -44,11 +44,11 @@ def read_csv(
     for name in needed:
         if name not in ("layer", number):
             refuse_rows(texts[name] == "", texts[name], path, "fill it in")
-    layers = pd.to_numeric(texts["layer"], errors="coerce").astype("float64")
+    layers = as_numbers(texts["layer"])
     whole = np.isfinite(layers) & (layers >= 0) & (layers == np.floor(layers))
     mend = "give a whole number: 0 is the embedding output, 1 the first block's"
     refuse_rows(~whole, texts["layer"], path, mend)
-    numbers = pd.to_numeric(texts[number], errors="coerce").astype("float64")
+    numbers = as_numbers(texts[number])
     wrong = (texts[number] != "") & ~np.isfinite(numbers)
     mend = "give a number, or leave it empty where it is missing"
     refuse_rows(wrong, texts[number], path, mend)
@@ -61,6 +61,11 @@ def read_csv(
     for name in optional:
         texts[name] = texts[name].where(texts[name] != "", None)
     return texts
+
+
+def as_numbers(column: pd.Series) -> pd.Series:
+    """Return a column as floats, NaN where a value is no number."""
+    return pd.to_numeric(column, errors="coerce").astype("float64")
 
 
 def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -> None:
