@@ -81,9 +81,6 @@ class TextStates:
             if self.store.is_intact(number):
                 self._index(number)
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def keys(self, texts: Sequence[str]) -> list[bytes]:
         """Return the keys of texts, prompts included, after embedding those not there yet.
 
