@@ -64,7 +64,7 @@ def slots_of(model: LayeredModel, positions: Positions) -> list[Slot]:
             raise LayerscopeError(
                 f"site {site!r} is not one of this model{choices(site, there, 'it has')}"
             )
-    layers = list(range(depth + 1))
+    layers = list(model.layers)
     if positions.layers != "all":
         layers = sorted({int(layer) for layer in positions.layers})
     if layers[-1] > depth:
