@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from layerscope.core import LayerscopeError, existing, require
 from layerscope.inputs.columns import missing
+from layerscope.inputs.drawing import drawn_rows
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
 from layerscope.scores.files import refuse_columns, refuse_rows
 
@@ -120,10 +120,8 @@ def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> An
     splits = {}
     for split, table in tables.items():
         rows = _read(table, kind)
-        if samples is not None and len(rows) > samples:
-            rng = np.random.default_rng(seed)
-            drawn = rng.choice(len(rows), samples, replace=False)
-            rows = rows.iloc[np.sort(drawn)]
+        drawn, _ = drawn_rows(len(rows), None, samples or len(rows), seed)
+        rows = rows.iloc[drawn]
         for column in kind.texts:
             refuse_empty(rows[column], source)
         rows = kind.check(rows.astype(dict.fromkeys(kind.texts, str)), source)
