@@ -6,6 +6,7 @@ from typing import Any
 
 from layerscope.core import LayerscopeError, Reporter, processes, reporting
 from layerscope.profiling import profile
+from layerscope.runs.lookup import need
 from layerscope.runs.opening import run_of
 from layerscope.runs.run import Run
 from layerscope.scores import Evaluation
@@ -199,10 +200,7 @@ def _pooling(run: Run, options: SelectOptions) -> str:
     )
     poolings = run.info["pooling"]
     pooling = str(options.variant.pooling or poolings[0])
-    if pooling not in poolings:
-        raise LayerscopeError(
-            f"pooling {pooling!r} is not in this run: it has {', '.join(poolings)}"
-        )
+    need("pooling", pooling, poolings)
     return pooling
 
 
