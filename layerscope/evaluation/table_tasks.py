@@ -164,7 +164,7 @@ def _read(data: Any, kind: TableKind) -> pd.DataFrame:
         raise LayerscopeError(
             f"task file {data} has an unknown format: give CSV, TSV, JSONL or Parquet"
         )
-    frame = frame.rename(columns=lambda name: str(name).strip())
+    frame = frame.rename(columns=str.strip)
     is_optional = kind.default is not None and kind.label not in frame
     needed = list(kind.texts) if is_optional else kind.columns
     refuse_columns(frame, needed, "the data frame" if is_frame(data) else data)

@@ -37,7 +37,7 @@ def read_csv(
     a missing column and wrong values.
     """
     rows = file_rows([path], ".csv").frame()
-    rows = rows.rename(columns=lambda name: str(name).strip())
+    rows = rows.rename(columns=str.strip)
     refuse_columns(rows, needed, path)
     number = needed[-1]
     texts = rows.reindex(columns=[*needed, *optional], fill_value="").map(str.strip)
@@ -70,7 +70,7 @@ def as_numbers(column: pd.Series) -> pd.Series:
 
 def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -> None:
     """Raise `LayerscopeError` where a needed column is missing, or there twice."""
-    header = list(map(str, frame))
+    header = list(frame)
     for name in needed:
         if header.count(name) > 1:
             raise LayerscopeError(
