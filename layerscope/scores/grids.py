@@ -332,7 +332,7 @@ def summary_row(grid: Grid) -> dict[str, Any]:
     return row | {
         "first": average.iloc[0],
         "mean_over_layers": average.mean(),
-        "last": float(average.get(grid.depth, math.nan)),
+        "last": average.get(grid.depth, math.nan),
         "oracle": grid.oracle,
         "best": math.nan if best is None else average[best],
         "best_layer": best,
