@@ -126,9 +126,10 @@ def linear_mixes(
         return against(data.probe(weights), weights)
 
     def scalar() -> MixScore:
-        by_fold = [data.learned(data.fold != number) for number in range(FOLDS)]
-        score = data.judged(lambda number: data.mixed(by_fold[number]))
-        return against(score, data.learned(data.fold >= 0))
+        by_fold = (data.learned(data.fold != number) for number in range(FOLDS))
+        states = map(data.mixed, by_fold)
+        right = judged_by_fold(states, data.classes, data.fold, seed)
+        return against(data.score(right), data.learned(data.fold >= 0))
 
     best = list(alone)[int(losses.mean(1).argmin())]
     ways: dict[str, Callable[[], MixScore]] = {
@@ -178,10 +179,6 @@ class _Data:
         """Return the score of a mix that nothing is learned for, as of a layer."""
         states, labels = self.read(weights, True)
         return linear_probe(states, labels, folds=FOLDS, seed=self.seed)
-
-    def judged(self, rows: Callable[[int], Tensor]) -> ProbeScore:
-        """Return the score of states `[n, D]` that differ from fold to fold."""
-        return self.score(judged_by_fold(rows, self.classes, self.fold, self.seed))
 
     def score(self, right: Bools) -> ProbeScore:
         """Return the score of items, each `right` or not in its fold."""
