@@ -20,7 +20,6 @@ from layerscope.show.document import (
     MARK,
     Cell,
     Column,
-    Row,
     Table,
     columns,
     row,
@@ -100,12 +99,12 @@ def by_layer(grid: Grid) -> Table:
         for task in tasks:
             cell = unit.cell(*grid.at(layer, task))
             cells.append(replace(cell, marked=layer == best_on[task]))
-        rows.append(Row((Cell(str(layer), value=layer), *cells)))
+        rows.append(row(Cell(str(layer), value=layer), *cells))
     if len(grid.baseline):
         cells = [unit.cell(grid.shipped)] if has_average else []
         cells += [unit.cell(*grid.at(None, task)) for task in tasks]
         name = Cell(SHIPPED, value=grid.layers[-1] + 1)
-        rows.append(Row((name, *cells), quiet=True))
+        rows.append(row(name, *cells, quiet=True))
     heads = [AVERAGE, *tasks] if has_average else tasks
     title = "Layers by task"
     if grid.place:
