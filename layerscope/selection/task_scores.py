@@ -11,7 +11,7 @@ from layerscope.core import LayerscopeError, choices, count
 from layerscope.core.labels import LEAST
 from layerscope.profiling.source import FOLDS
 from layerscope.scores import Evaluation
-from layerscope.scores.grids import Grid, grids, where
+from layerscope.scores.grids import Grid, grids, groups, where
 from layerscope.scores.naming import VARIANT
 from layerscope.scores.shifts import hits_of
 from layerscope.selection.options import Variant
@@ -183,5 +183,5 @@ def _one(variants: pd.DataFrame, wanted: Variant) -> dict[str, Any]:
                 f"{column} {name!r} is not in this evaluation{choices(name, names, 'it has')}"
             )
         variants = variants[values == name]
-    row: dict[str, Any] = variants.iloc[0].to_dict()
-    return {key: None if pd.isna(value) else value for key, value in row.items()}
+    about, _ = next(groups(variants, list(VARIANT)))
+    return about
