@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
-from layerscope.core.rank_correlation import spearman_by_sample
+from layerscope.core.rank_correlation import Floats, spearman_by_sample
 from layerscope.evaluation.probe_states import Pass, Shared
 from layerscope.inputs import Corpus, draw, open_corpus
 from layerscope.inputs.pairs import Pair, paired
@@ -21,7 +21,6 @@ from layerscope.scores.probe_results import Slot
 
 HEAD = "head"
 """Stands for the pooling of layers that the model's own head reads."""
-Floats = NDArray[np.float64]
 
 
 def scored_pairs(data: Any, samples: int | None, seed: int) -> Corpus:

@@ -23,9 +23,8 @@ import numpy.typing as npt
 
 from layerscope.core import LayerscopeError
 from layerscope.core.margin import differs
-from layerscope.scores.shifts import mean_of
+from layerscope.scores.shifts import Floats, mean_of
 
-Floats = npt.NDArray[np.float64]
 SHIPPED = "the model as shipped"
 LAST = "the last layer"
 """What stands in for a model as shipped that was not scored."""
