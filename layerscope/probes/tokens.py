@@ -1,6 +1,7 @@
 """The token probe: labels of words, read from the states of their tokens."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from layerscope.probes.scores import (
     Bools,
     Numbers,
     ProbeScore,
-    by_fold,
+    score_of,
     stratified,
     usable_rows,
 )
@@ -46,21 +47,10 @@ def token_probe(
     )
     fold = stratified(classes, folds, seed, groups)
     right, strengths, losses = linearly_judged(rows, classes, fold, seed)
-    mean = float(right.mean())
+    score = score_of(right, fold, int((~kept).sum()), strengths, losses)
     stderr = error_of(right, groups)
-    low, high = _interval(mean, stderr, len(right), int(groups.max()) + 1)
-    return ProbeScore(
-        mean,
-        stderr,
-        low,
-        high,
-        len(right),
-        int((~kept).sum()),
-        by_fold(right, fold),
-        strengths,
-        right,
-        losses,
-    )
+    low, high = _interval(score.mean, stderr, score.n, int(groups.max()) + 1)
+    return replace(score, stderr=stderr, low=low, high=high)
 
 
 def _kept(
