@@ -96,7 +96,8 @@ def gains(
     """Return the gain over the last layer that is stated, and those realised by probes of four folds and of all."""
     inside = fold >= 0
     values = np.hstack([hits, hits[:, -1:]])
-    scored = replace(of_samples(values[inside], ""), blocks=fold[inside])
+    layers = range(hits.shape[1])
+    scored = replace(of_samples(values[inside], "", layers), blocks=fold[inside])
     about = {"model": "", "site": None, "pooling": None, "notes": ()}
     choice = choose_layer(
         Case(about, scored.layers, hits.shape[1] - 1, scored, None), rule

@@ -21,7 +21,7 @@ from layerscope.models import (
     vectors_for,
 )
 from layerscope.models.identity import revision_of
-from layerscope.probes.mixes import Weights, as_text, fixed_mixes
+from layerscope.probes.mixes import as_text, fixed_mixes
 from layerscope.scores.opening import LOCAL
 from layerscope.scores.probe_results import Slot
 
@@ -64,7 +64,7 @@ def slots_of(model: LayeredModel, positions: Positions) -> list[Slot]:
             raise LayerscopeError(
                 f"site {site!r} is not one of this model{choices(site, there, 'it has')}"
             )
-    layers = list(range(depth + 1))
+    layers = list(model.layers)
     if positions.layers != "all":
         layers = sorted({int(layer) for layer in positions.layers})
     if layers[-1] > depth:
@@ -89,24 +89,27 @@ def encoders_of(
     serving = Serving(model.loaded)
     revision = revision_of(model.loaded)
 
-    def view(
-        slot: Slot, about: dict[str, Any], weights: Weights | None = None
-    ) -> LayerEncoder:
+    def view(weights: dict[Slot, float], about: dict[str, Any]) -> LayerEncoder:
         described = _description(model, revision, about)
-        return LayerEncoder(states, serving, *slot, described, weights)
+        return LayerEncoder(states, serving, weights, described)
 
-    views = [view(last_of(model), {})]
+    views = [view({last_of(model): 1.0}, {})]
     names = ("layer", "site", "pooling")
-    views += [view(slot, dict(zip(names, slot, strict=True))) for slot in slots]
+    views += [view({slot: 1.0}, dict(zip(names, slot, strict=True))) for slot in slots]
     if not mixes:
         return views
     layers = sorted({layer for layer, *_ in slots})
     places = dict.fromkeys((site, pooling) for _, site, pooling in slots)
     mixed = fixed_mixes(layers, model.depth)
     for (site, pooling), (name, weights) in product(places, mixed.items()):
-        about = {"mix": name, "weights": as_text(weights)}
-        about |= {"site": site, "pooling": pooling}
-        views.append(view((max(weights), site, pooling), about, weights))
+        about = {
+            "mix": name,
+            "weights": as_text(weights),
+            "site": site,
+            "pooling": pooling,
+        }
+        of_slots = {(layer, site, pooling): weights[layer] for layer in weights}
+        views.append(view(of_slots, about))
     return views
 
 

@@ -57,8 +57,8 @@ class Judge:
 
     def _missing(self, task: Any) -> list[int]:
         """Return the numbers of the encoders that a task has no result of."""
-        is_done = [self._is_done(task, encoder) for encoder in self.encoders]
-        return [number for number, done in enumerate(is_done) if not done]
+        numbered = enumerate(self.encoders)
+        return [i for i, encoder in numbered if not self._is_done(task, encoder)]
 
     def _load(self, task: Any) -> str:
         """Load the data of a task, and return why that cannot be, or an empty text."""
@@ -113,7 +113,7 @@ class Judge:
         except UndefinedError as error:
             # before the first block the vectors of all texts may be one, as those of a leading CLS
             # token are
-            if getattr(encoder, "layer", None) != 0:
+            if max(encoder.weights)[0] > 0:
                 return str(error)
             self.reporter.say(
                 f"{title}: layer 0 has no score, because all its vectors are equal"

@@ -13,7 +13,7 @@ from torch import nn
 from layerscope.core import LayerscopeError
 from layerscope.evaluation.stored_texts import Floats, TextStates
 from layerscope.models import Loaded
-from layerscope.probes.mixes import Weights
+from layerscope.scores.probe_results import Slot
 
 
 class Serving:
@@ -93,16 +93,12 @@ def wrapped(served: Any) -> Any:
 
 @dataclass(frozen=True)
 class LayerEncoder:
-    """What mteb's `EncoderProtocol` asks for, of one layer, site and pooling."""
+    """What mteb's `EncoderProtocol` asks for, of one layer at a site and of a pooling, or of a mix of some."""
 
     states: TextStates
     serving: Serving
-    layer: int
-    site: str
-    pooling: str
+    weights: dict[Slot, float]
     mteb_model_meta: Any
-    weights: Weights | None = None
-    """Of a mix of layers, whose deepest one is `layer`."""
 
     def encode(
         self,
@@ -118,10 +114,9 @@ class LayerEncoder:
         prompt = self.serving.prompt(task_metadata, prompt_type)
         texts = [prompt + text for batch in inputs for text in batch["text"]]
         keys = self.states.keys(texts)
-        weights = self.weights or {self.layer: 1.0}
         parts = []
-        for layer, weight in weights.items():
-            vectors = self.states.vectors(keys, (layer, self.site, self.pooling))
+        for slot, weight in self.weights.items():
+            vectors = self.states.vectors(keys, slot)
             parts.append(np.float32(weight) * vectors)
         return self.serving.finish(sum(parts[1:], parts[0]))
 

@@ -59,8 +59,9 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         if not self.answers:
             self.answers = super().loglikelihood(requests, disable_tqdm=disable_tqdm)
         column = self.layers.index(self.layer)
-        at_layer = [(logs[column], greedy[column]) for logs, greedy in self.answers]
-        return [(float(log), bool(greedy)) for log, greedy in at_layer]
+        return [
+            (float(logs[column]), bool(greedy[column])) for logs, greedy in self.answers
+        ]
 
     def _loglikelihood_tokens(
         self,

@@ -9,8 +9,6 @@ from functools import cache, partial
 from io import StringIO
 from typing import Any
 
-import numpy as np
-
 from layerscope.core import (
     LayerscopeError,
     choices,
@@ -23,6 +21,7 @@ from layerscope.evaluation.layer_lm import LayerLM
 from layerscope.evaluation.probe_states import TOKENS, Pass, Shared
 from layerscope.evaluation.probe_tasks import ProbeKind, ProbeTask
 from layerscope.inputs import Corpus
+from layerscope.inputs.drawing import drawn_rows
 from layerscope.models import LayeredModel
 from layerscope.probes import ProbeScore
 from layerscope.scores.probe_results import Slot
@@ -131,8 +130,7 @@ def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     total = len(task.eval_docs)
     chosen = None
     if samples is not None and total > samples:
-        drawn = np.random.default_rng(seed).choice(total, samples, replace=False)
-        chosen = np.sort(drawn).tolist()
+        chosen = drawn_rows(total, None, samples, seed)[0]
     task.build_all_requests(samples=chosen)
 
     # the harness would build the same again for every layer

@@ -13,10 +13,10 @@ from layerscope.models import LoadOptions, Override
 class Positions:
     """Where states are taken: at which sites and layers, pooled how, and whether layers are mixed too."""
 
-    sites: Sequence[str] | None = None
-    layers: str | Sequence[int] = "all"
-    pooling: str = "auto"
-    mixes: bool = False
+    sites: Sequence[str] | None
+    layers: str | Sequence[int]
+    pooling: str
+    mixes: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
-from layerscope.core.rank_correlation import spearman_by_sample
+from layerscope.core.rank_correlation import Floats, spearman_by_sample
 from layerscope.evaluation.probe_states import Pass, Shared
 from layerscope.inputs import Corpus, draw, open_corpus
 from layerscope.inputs.pairs import Pair, paired
@@ -21,7 +21,6 @@ from layerscope.scores.probe_results import Slot
 
 HEAD = "head"
 """Stands for the pooling of layers that the model's own head reads."""
-Floats = NDArray[np.float64]
 
 
 def scored_pairs(data: Any, samples: int | None, seed: int) -> Corpus:
@@ -116,7 +115,7 @@ class PairScores(Shared):
         return self.values[slot[0]], self.truth
 
 
-def pair_score(values: Floats, truth: NDArray[Any], seed: int = 0) -> ProbeScore:
+def pair_score(values: Floats, truth: NDArray[Any], seed: int) -> ProbeScore:
     """Return Spearman's correlation of one score a pair with the true one, or of several classes the accuracy."""
     fold = np.arange(len(values)) % 5
     if values.shape[1] > 1:

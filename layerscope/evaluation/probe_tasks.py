@@ -22,9 +22,9 @@ class Draw:
     A linear probe is also judged on the data `shift`, as a task of its own.
     """
 
-    samples: int | None = None
-    seed: int = 0
-    shift: Any = None
+    samples: int | None
+    seed: int
+    shift: Any
     opened: dict[Any, Any] = field(default_factory=dict)
     """Data by how they are read: the probes of the same data share them, and their states."""
 

@@ -11,7 +11,7 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
@@ -71,7 +71,7 @@ class Study:
     folder: Path
     seed: int
     mixes: bool
-    run: Run | None = None
+    run: Run | None
     shift: "Study | None" = None
 
     def __post_init__(self) -> None:
@@ -213,7 +213,7 @@ class Study:
                     self.both[slot] = next(fits)
                     by_slot[slot] = self.both[slot][task.shift is not None]
                 score = by_slot[slot]
-                scores.add(kind, slot, asdict(score) | {"score": score.mean})
+                scores.add(kind, slot, vars(score) | {"score": score.mean})
                 advance(1)
             for place in places:
                 self._mix(scores, place, by_slot)
@@ -252,12 +252,10 @@ class Study:
             # it was killed between two of them
             slot = (name, *place)
             if not scores.has("mix", slot):
-                row = asdict(mix.score)
-                row["score"] = mix.score.mean
-                row["gain"] = mix.gain
-                row["gain_error"] = mix.gain_error
-                row["weights"] = as_text(mix.weights)
-                scores.add("mix", slot, row)
+                values = vars(mix.score) | vars(mix)
+                values["score"] = mix.score.mean
+                values["weights"] = as_text(mix.weights)
+                scores.add("mix", slot, values)
 
 
 @contextmanager

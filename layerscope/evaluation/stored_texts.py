@@ -81,18 +81,14 @@ class TextStates:
             if self.store.is_intact(number):
                 self._index(number)
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def keys(self, texts: Sequence[str]) -> list[bytes]:
         """Return the keys of texts, prompts included, after embedding those not there yet.
 
         Raises `LayerscopeError` for states that are not finite, and a disk without room for them.
         """
         keys = [key_of(text) for text in texts]
-        missing = dict(zip(keys, texts, strict=True))
-        for key in missing.keys() & self._rows.keys():
-            del missing[key]
+        pairs = zip(keys, texts, strict=True)
+        missing = {key: text for key, text in pairs if key not in self._rows}
         if missing:
             self._embed(missing)
         return keys

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from layerscope.core import LayerscopeError, existing, require
+from layerscope.inputs.columns import missing
+from layerscope.inputs.drawing import drawn_rows
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
 from layerscope.scores.files import refuse_columns, refuse_rows
 
@@ -29,11 +30,16 @@ def as_data_sets(splits: Splits) -> Any:
     return data
 
 
+def refuse_empty(column: pd.Series, source: str) -> None:
+    """Raise for the first row of a column that holds nothing."""
+    empty = pd.Series(missing(column.tolist()))
+    refuse_rows(empty, column, source, "fill it in, or leave the row out")
+
+
 def class_labels(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return rows with their labels as texts, which must be two classes or more."""
+    refuse_empty(rows["label"], source)
     labels = rows["label"].astype(str).str.strip()
-    empty = rows["label"].isna() | (labels == "")
-    refuse_rows(empty, rows["label"], source, "fill it in, or leave the row out")
     if labels.nunique() < 2:
         raise LayerscopeError(
             f"{source}: every row has the label {labels.iloc[0]!r}: give two classes or more"
@@ -114,14 +120,10 @@ def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> An
     splits = {}
     for split, table in tables.items():
         rows = _read(table, kind)
-        if samples is not None and len(rows) > samples:
-            rng = np.random.default_rng(seed)
-            drawn = rng.choice(len(rows), samples, replace=False)
-            rows = rows.iloc[np.sort(drawn)]
+        drawn, _ = drawn_rows(len(rows), None, samples or len(rows), seed)
+        rows = rows.iloc[drawn]
         for column in kind.texts:
-            cells = rows[column]
-            empty = cells.isna() | (cells.astype(str).str.strip() == "")
-            refuse_rows(empty, cells, source, "fill it in, or leave the row out")
+            refuse_empty(rows[column], source)
         rows = kind.check(rows.astype(dict.fromkeys(kind.texts, str)), source)
         splits[split] = rows.reset_index(drop=True)
     splits = kind.arrange(splits, samples, seed, source)
@@ -162,7 +164,7 @@ def _read(data: Any, kind: TableKind) -> pd.DataFrame:
         raise LayerscopeError(
             f"task file {data} has an unknown format: give CSV, TSV, JSONL or Parquet"
         )
-    frame = frame.rename(columns=lambda name: str(name).strip())
+    frame = frame.rename(columns=str.strip)
     is_optional = kind.default is not None and kind.label not in frame
     needed = list(kind.texts) if is_optional else kind.columns
     refuse_columns(frame, needed, "the data frame" if is_frame(data) else data)

@@ -1,6 +1,6 @@
 """The linear probe: logistic regression judged on folds, its regularisation chosen inside every training fold."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from layerscope.probes.scores import (
     usable_rows,
 )
 
-STRENGTHS: tuple[float, ...] = tuple(float(c) for c in np.logspace(-4, 1, 11).round(6))
+STRENGTHS: tuple[float, ...] = tuple(np.logspace(-4, 1, 11).round(6).tolist())
 """Values of C that are tried, from strong regularisation to weak."""
 SEARCHED = 1500
 """At most about this many samples choose C: its best value hardly depends on their number."""
@@ -178,13 +178,13 @@ def _strongest(losses: Numbers) -> Numbers:
 
 
 def judged_by_fold(
-    rows: Callable[[int], Tensor], classes: Numbers, fold: Numbers, seed: int
+    states: Iterable[Tensor], classes: Numbers, fold: Numbers, seed: int
 ) -> Bools:
     """Return which samples are classified rightly, `[n]`, by states `[n, D]` that differ from fold to fold."""
     right = np.zeros(len(fold), dtype=bool)
-    for number in range(int(fold.max()) + 1):
-        unit = unit_rows(rows(number).double()).numpy()
-        right |= linearly_judged(unit, classes, fold, seed, only=(number,))[0]
+    for number, of_fold in enumerate(states):
+        rows = unit_rows(of_fold.double()).numpy()
+        right |= linearly_judged(rows, classes, fold, seed, only=(number,))[0]
     return right
 
 

@@ -21,6 +21,7 @@ from layerscope.probes.scores import (
     usable_classes,
 )
 
+FOLDS = 5
 LAST = (2, 4)
 """How many last layers each mean is taken over."""
 ONE_LAYER, SCALAR = "one layer", "scalar mix"
@@ -81,7 +82,6 @@ def linear_mixes(
     layers: Sequence[int],
     depth: int,
     scored: Mapping[int, ProbeScore],
-    folds: int = 5,
     seed: int = 0,
     share: Callable[..., Iterator[Any]] = map,
 ) -> Iterator[tuple[str, MixScore]]:
@@ -106,7 +106,7 @@ def linear_mixes(
     >>> dict(linear_mixes(read, [1, 2], 2, {}))["scalar mix"].score.mean  # each layer knows one of two bits
     1.0
     """
-    data = _Data(read, layers, folds, seed)
+    data = _Data(read, layers, seed)
     alone = {}
     for layer in sorted({*layers} - {0}):
         score = scored.get(layer)
@@ -126,9 +126,10 @@ def linear_mixes(
         return against(data.probe(weights), weights)
 
     def scalar() -> MixScore:
-        by_fold = [data.learned(data.fold != number) for number in range(folds)]
-        score = data.judged(lambda number: data.mixed(by_fold[number]))
-        return against(score, data.learned(data.fold >= 0))
+        by_fold = (data.learned(data.fold != number) for number in range(FOLDS))
+        states = map(data.mixed, by_fold)
+        right = judged_by_fold(states, data.classes, data.fold, seed)
+        return against(data.score(right), data.learned(data.fold >= 0))
 
     best = list(alone)[int(losses.mean(1).argmin())]
     ways: dict[str, Callable[[], MixScore]] = {
@@ -148,18 +149,15 @@ class _Data:
     `sample` is `[layers, few, D]`.
     """
 
-    def __init__(
-        self, read: Read, layers: Sequence[int], folds: int, seed: int
-    ) -> None:
+    def __init__(self, read: Read, layers: Sequence[int], seed: int) -> None:
         self.read = read
         self.layers = tuple(layers)
-        self.folds = folds
         self.seed = seed
         _, labels = read({self.layers[0]: 1.0}, False)
         self.kept, self.classes, self.skipped = usable_classes(
-            labels, len(labels), folds, least=3
+            labels, len(labels), FOLDS, least=3
         )
-        self.fold = stratified(self.classes, folds, seed)
+        self.fold = stratified(self.classes, FOLDS, seed)
         self.few = thinned(self.classes, self.fold, seed, SAMPLES)
         sample = list[Tensor]()
         for layer in self.layers:
@@ -180,11 +178,7 @@ class _Data:
     def probe(self, weights: Weights) -> ProbeScore:
         """Return the score of a mix that nothing is learned for, as of a layer."""
         states, labels = self.read(weights, True)
-        return linear_probe(states, labels, folds=self.folds, seed=self.seed)
-
-    def judged(self, rows: Callable[[int], Tensor]) -> ProbeScore:
-        """Return the score of states `[n, D]` that differ from fold to fold."""
-        return self.score(judged_by_fold(rows, self.classes, self.fold, self.seed))
+        return linear_probe(states, labels, folds=FOLDS, seed=self.seed)
 
     def score(self, right: Bools) -> ProbeScore:
         """Return the score of items, each `right` or not in its fold."""

@@ -10,7 +10,7 @@ from layerscope.metrics.metric import Metric
 from layerscope.probes.linear import APART, LARGE, thinned
 from layerscope.probes.scores import FromTarget, Numbers, ProbeScore, score_of_values
 
-STRENGTHS: tuple[float, ...] = tuple(float(c) for c in np.logspace(-5, 1, 13).round(6))
+STRENGTHS: tuple[float, ...] = tuple(np.logspace(-5, 1, 13).round(6).tolist())
 """Values of C, the inverse of the penalty on the squared weights, from strong regularisation to weak."""
 
 

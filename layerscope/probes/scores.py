@@ -146,7 +146,7 @@ def usable_classes(
         raise LayerscopeError(f"folds is {folds}: give at least {least}")
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     kept = sizes[classes] >= folds
-    if int((sizes >= folds).sum()) < 2:
+    if (sizes >= folds).sum() < 2:
         raise LayerscopeError(
             f"fewer than 2 classes have {folds} members: label more samples, or give fewer `folds`"
         )

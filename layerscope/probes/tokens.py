@@ -1,9 +1,11 @@
 """The token probe: labels of words, read from the states of their tokens."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.margin import error_of
@@ -13,9 +15,8 @@ from layerscope.probes.scores import (
     Bools,
     Numbers,
     ProbeScore,
-    by_fold,
+    score_of,
     stratified,
-    usable_classes,
     usable_rows,
 )
 
@@ -40,51 +41,35 @@ def token_probe(
     >>> token_probe(states, labels, sentences=np.arange(30) // 3).mean  # ten sentences of three words
     1.0
     """
-    kept, classes, fold, groups = _split(labels, sentences, folds, seed)
-    rows = usable_rows(
+    kept, groups = _kept(labels, sentences, folds)
+    rows, classes, _ = usable_rows(
         states[np.flatnonzero(kept)], np.asarray(labels)[kept], folds, least=3
-    )[0]
-    right, strengths, losses = linearly_judged(rows, classes, fold, seed)
-    mean = float(right.mean())
-    stderr = error_of(right, groups)
-    low, high = _interval(mean, stderr, len(right), int(groups.max()) + 1)
-    return ProbeScore(
-        mean,
-        stderr,
-        low,
-        high,
-        len(right),
-        int((~kept).sum()),
-        by_fold(right, fold),
-        strengths,
-        right,
-        losses,
     )
+    fold = stratified(classes, folds, seed, groups)
+    right, strengths, losses = linearly_judged(rows, classes, fold, seed)
+    score = score_of(right, fold, int((~kept).sum()), strengths, losses)
+    stderr = error_of(right, groups)
+    low, high = _interval(score.mean, stderr, score.n, int(groups.max()) + 1)
+    return replace(score, stderr=stderr, low=low, high=high)
 
 
-def _split(
-    labels: npt.ArrayLike, sentences: npt.ArrayLike, folds: int, seed: int
-) -> tuple[Bools, Numbers, Numbers, Numbers]:
-    """Return which words are judged `[N]`, and of these `[n]` their classes, folds and sentences, each from 0 on."""
+def _kept(
+    labels: npt.ArrayLike, sentences: npt.ArrayLike, folds: int
+) -> tuple[Bools, Numbers]:
+    """Return which words are judged `[N]`, and the sentences of these from 0 on `[n]`."""
     names = np.asarray(labels)
     groups = np.asarray(sentences)
     if names.ndim != 1 or groups.shape != names.shape:
         raise LayerscopeError(
             f"labels has shape {names.shape} and sentences {groups.shape}: give both for each word"
         )
-    kinds, classes = np.unique(names, return_inverse=True)
-    spread = []
-    for number in range(len(kinds)):
-        of_class = groups[classes == number]
-        spread.append(len(np.unique(of_class)))
-    kept = np.array(spread)[classes] >= folds
-    if len(np.unique(classes[kept])) < 2:
+    by_label = pd.Series(groups).groupby(names, dropna=False)
+    kept = (by_label.transform("nunique") >= folds).to_numpy()
+    if len(np.unique(names[kept])) < 2:
         raise LayerscopeError(
             f"fewer than 2 labels occur in {folds} sentences: give more sentences, or fewer `folds`"
         )
-    classes = usable_classes(names[kept], int(kept.sum()), folds, least=3)[1]
-    groups = np.unique(groups[kept], return_inverse=True)[1]
-    return kept, classes, stratified(classes, folds, seed, groups), groups
+    return kept, np.unique(groups[kept], return_inverse=True)[1]
 
 
 def _interval(

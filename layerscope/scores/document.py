@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.core import jsonable
+from layerscope.core import count, jsonable
 from layerscope.core.margin import differs
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import VARIANT
@@ -70,9 +70,8 @@ def document(
     models = [str(grid.about["model"]) for grid in grids]
     tasks = [*chain.from_iterable(grid.tasks for grid in grids)]
     missing = f"{evaluation.missing:,}" if evaluation.missing else "none"
-    warnings = []
-    for task, reason in evaluation.failed.items():
-        warnings.append(f"{task} was not judged: {reason}")
+    failed = evaluation.failed.items()
+    warnings = [f"{task} was not judged: {reason}" for task, reason in failed]
     return Document(
         _answer(grids),
         title=(_one_or_many(models, "model"), _one_or_many(tasks, "task")),
@@ -129,7 +128,7 @@ def _one_or_many(names: list[str], noun: str) -> str:
     distinct = set(names)
     if len(distinct) == 1:
         return names[0]
-    return f"{len(distinct):,} {noun}s"
+    return count(len(distinct), noun)
 
 
 def as_dict(

@@ -28,7 +28,7 @@ def is_csv(path: Path) -> bool:
 
 
 def read_csv(
-    path: Path, needed: Sequence[str], optional: Sequence[str] = ()
+    path: Path, needed: Sequence[str], optional: Sequence[str]
 ) -> pd.DataFrame:
     """Return columns of a CSV (also `.csv.gz`): the last of `needed` holds numbers, `layer` layers, the others names.
 
@@ -37,18 +37,18 @@ def read_csv(
     a missing column and wrong values.
     """
     rows = file_rows([path], ".csv").frame()
-    rows = rows.rename(columns=lambda name: str(name).strip())
+    rows = rows.rename(columns=str.strip)
     refuse_columns(rows, needed, path)
     number = needed[-1]
     texts = rows.reindex(columns=[*needed, *optional], fill_value="").map(str.strip)
     for name in needed:
         if name not in ("layer", number):
             refuse_rows(texts[name] == "", texts[name], path, "fill it in")
-    layers = pd.to_numeric(texts["layer"], errors="coerce").astype("float64")
+    layers = as_numbers(texts["layer"])
     whole = np.isfinite(layers) & (layers >= 0) & (layers == np.floor(layers))
     mend = "give a whole number: 0 is the embedding output, 1 the first block's"
     refuse_rows(~whole, texts["layer"], path, mend)
-    numbers = pd.to_numeric(texts[number], errors="coerce").astype("float64")
+    numbers = as_numbers(texts[number])
     wrong = (texts[number] != "") & ~np.isfinite(numbers)
     mend = "give a number, or leave it empty where it is missing"
     refuse_rows(wrong, texts[number], path, mend)
@@ -63,9 +63,14 @@ def read_csv(
     return texts
 
 
+def as_numbers(column: pd.Series) -> pd.Series:
+    """Return a column as floats, NaN where a value is no number."""
+    return pd.to_numeric(column, errors="coerce").astype("float64")
+
+
 def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -> None:
     """Raise `LayerscopeError` where a needed column is missing, or there twice."""
-    header = list(map(str, frame))
+    header = list(frame)
     for name in needed:
         if header.count(name) > 1:
             raise LayerscopeError(

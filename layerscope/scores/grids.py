@@ -12,7 +12,7 @@ a layer must have 4 · 25 / 32 of them, which is all:
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -77,12 +77,12 @@ class Grid:
     @property
     def layers(self) -> list[int]:
         """Every layer there is a row of."""
-        return [int(layer) for layer in self.scores.index]
+        return list(self.scores.index)
 
     @property
     def tasks(self) -> list[str]:
         """Every task, those with gaps too."""
-        return [str(task) for task in self.scores.columns]
+        return list(self.scores.columns)
 
     @cached_property
     def baseline(self) -> pd.Series:
@@ -103,7 +103,7 @@ class Grid:
         """Return the mean score of a mix, or of the model as shipped, over the tasks of the averages."""
         if self.complete.empty:
             return math.nan
-        values = [self.at(name, str(task)).value for task in self.complete]
+        values = [self.at(name, task).value for task in self.complete]
         return float(np.mean(values))
 
     @cached_property
@@ -112,7 +112,7 @@ class Grid:
         learned = self.mixes[self.mixes["gain"].notna()].groupby("mix", sort=False)
         means = {
             "gain": learned["gain"].mean(),
-            "error": learned["gain_error"].agg(_error_of_mean),
+            "error": learned["gain_error"].agg(error_of_mean),
         }
         return pd.DataFrame(means).astype("float64")
 
@@ -160,7 +160,7 @@ class Grid:
 
         It is NaN where one of theirs is unknown.
         """
-        return _error_of_mean([self.at(layer, str(t)).error for t in self.complete])
+        return error_of_mean([self.at(layer, task).error for task in self.complete])
 
     def best_on(self, task: str) -> int | None:
         """Return the layer of the highest score on a task: see `best_layer`."""
@@ -174,14 +174,13 @@ class Grid:
         return (self.scores - reference).T
 
 
-def _error_of_mean(errors: Iterable[float]) -> float:
+def error_of_mean(errors: Sequence[float]) -> float:
     """Return the standard error of the mean of values that are drawn apart, by those of the values.
 
-    >>> _error_of_mean([0.03, 0.04])
+    >>> error_of_mean([0.03, 0.04])
     0.025
     """
-    apart = list(errors)
-    return math.hypot(*apart) / len(apart)
+    return math.hypot(*errors) / len(errors)
 
 
 def candidates(scores: Scores) -> Scores:
@@ -239,7 +238,7 @@ def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return table[tasks].sort_index()
 
 
-def grids(scores: pd.DataFrame, depths: Mapping[str, int] | None = None) -> list[Grid]:
+def grids(scores: pd.DataFrame, depths: Mapping[str, int]) -> list[Grid]:
     """Return a grid for every model, revision, site and pooling of the long frame of an evaluation.
 
     `MIN_SHARE` is of the most tasks that any of them has, so that averages over one task and over
@@ -259,7 +258,7 @@ def grids(scores: pd.DataFrame, depths: Mapping[str, int] | None = None) -> list
         by_layer = wide(rows.astype({"layer": "int64"}), ["layer"])
         needed = math.ceil(MIN_SHARE * max(most, rows["task"].nunique()) - 1e-9)
         enough = _has_enough(by_layer, needed)
-        last = (depths or {}).get(about["model"], 0)
+        last = depths.get(about["model"], 0)
         grid = Grid(
             about,
             *_names(about, layers),
@@ -267,7 +266,7 @@ def grids(scores: pd.DataFrame, depths: Mapping[str, int] | None = None) -> list
             rows=pd.concat([rows, *beside]),
             scores=by_layer,
             complete=by_layer[enough].dropna(axis=1),
-            left_out=tuple(map(int, by_layer.index[~enough])),
+            left_out=tuple(by_layer.index[~enough]),
             depth=max(last, int(by_layer.index.max())),
             needed=needed,
         )
@@ -333,7 +332,7 @@ def summary_row(grid: Grid) -> dict[str, Any]:
     return row | {
         "first": average.iloc[0],
         "mean_over_layers": average.mean(),
-        "last": float(average.get(grid.depth, math.nan)),
+        "last": average.get(grid.depth, math.nan),
         "oracle": grid.oracle,
         "best": math.nan if best is None else average[best],
         "best_layer": best,

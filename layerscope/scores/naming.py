@@ -36,7 +36,7 @@ class Unit:
         """Return a score as it stands in a table."""
         return decimal(self.scale * value, self.decimals, sign)
 
-    def text(self, value: float, error: float = math.nan) -> str:
+    def text(self, value: float, error: float | None = None) -> str:
         """Return a score, and its standard error where it is known, as a sentence has it.
 
         >>> Unit(percent=True).text(0.5, 0.01), Unit(percent=False).text(0.5)
@@ -44,13 +44,15 @@ class Unit:
         """
         return f"{self.number(value)}{self._error(error)}{' %' if self.percent else ''}"
 
-    def difference(self, value: float, error: float = math.nan) -> str:
+    def difference(self, value: float, error: float | None = None) -> str:
         """Return a difference of two scores, and its standard error, as a sentence has it: of two shares in points."""
         unit = " points" if self.percent else ""
         return f"{self.number(value, sign=True)}{self._error(error)}{unit}"
 
-    def _error(self, error: float) -> str:
-        return f" ±{self.number(error)}" if math.isfinite(error) else ""
+    def _error(self, error: float | None) -> str:
+        if error is None or not math.isfinite(error):
+            return ""
+        return f" ±{self.number(error)}"
 
     def cell(
         self,

@@ -35,11 +35,7 @@ def holds_scores(path: Path) -> bool:
     """Return whether a path is a CSV file, or a folder of scores that `open_evaluation` reads."""
     if not path.is_dir():
         return path.is_file() and is_csv(path)
-    return (
-        STORE.is_in(path)
-        or has_probes(path)
-        or next(path.rglob(META), None) is not None
-    )
+    return STORE.is_in(path) or has_probes(path) or any(path.rglob(META))
 
 
 def open_evaluation(path: str | Path) -> Evaluation:
@@ -67,7 +63,7 @@ def open_evaluation(path: str | Path) -> Evaluation:
         rows = read_csv(file, PUBLISHED, ("revision", "site", "pooling"))
         return Evaluation(rows.rename(columns={"main_score": "score"}), str(file))
     parts = []
-    if next(file.rglob(META), None) is not None:
+    if any(file.rglob(META)):
         parts.append(read_mteb(file))
     if has_probes(file):
         parts.append(read_probes(file))

@@ -60,7 +60,7 @@ def task_map(grid: Grid) -> HeatMap:
     rings = list[int | None]()
     texts = []
     for task, line in gains.iterrows():
-        best = grid.best_on(str(task))
+        best = grid.best_on(task)
         rings.append(None if best is None else grid.layers.index(best))
         texts.append(tuple(decimal(gain, 1, sign=True) for gain in line))
     return HeatMap.of(

@@ -64,8 +64,12 @@ class ProbeScores:
         sample), and of a mix those of `OF_MIXES`.
         """
         name, site, pooling = slot
-        row: dict[str, Any] = {"kind": kind, "layer": name}
-        row |= {"site": site, "pooling": pooling}
+        row: dict[str, Any] = {
+            "kind": kind,
+            "layer": name,
+            "site": site,
+            "pooling": pooling,
+        }
         row |= {key: values[key] for key in VALUES}
         if values["strengths"]:
             row["strengths"] = list(values["strengths"])
@@ -133,7 +137,7 @@ def refuse_other_data(folder: Path, task: str, data: str) -> None:
 
 def has_probes(folder: Path) -> bool:
     """Return whether a folder holds scores of probes."""
-    return next((folder / FOLDER).glob("*/*.json"), None) is not None
+    return any((folder / FOLDER).glob("*/*.json"))
 
 
 def read_probes(folder: Path) -> pd.DataFrame:

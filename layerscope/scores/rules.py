@@ -126,7 +126,7 @@ def _extrema(
     for extremum, layer in extrema.items():
         source = PUBLISHED.get((extremum, about["metric"]), "")
         rule = {"rule": f"{extremum} {name}{source}", "extremum": extremum, **measured}
-        yield rule | _outcome(grid, averages, int(layer))
+        yield rule | _outcome(grid, averages, layer)
 
 
 def _shares(grid: Grid) -> Iterator[dict[str, Any]]:
@@ -136,19 +136,19 @@ def _shares(grid: Grid) -> Iterator[dict[str, Any]]:
     for share in SHARES:
         layer = (depths - share).abs().round(9).idxmin()
         rule = {"rule": f"{100 * share:.0f} % of the depth", "share": share}
-        yield rule | _outcome(grid, averages, int(layer))
+        yield rule | _outcome(grid, averages, layer)
 
 
 def _outcome(grid: Grid, averages: pd.Series, layer: int) -> dict[str, Any]:
     """Return a layer that was chosen, its score, gain and regret."""
     model = str(grid.about["model"])
-    score = float(averages[layer])
+    score = averages[layer]
     return {
         "family": family_of(model),
         "model": model,
         "revision": grid.about["revision"],
         "layer": layer,
         "score": score,
-        "gain": score - float(averages.iloc[-1]),
-        "regret": float(averages.max()) - score,
+        "gain": score - averages.iloc[-1],
+        "regret": averages.max() - score,
     }

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.margin import error_of
-from layerscope.scores.grids import Grid
+from layerscope.scores.grids import Grid, error_of_mean
 from layerscope.scores.naming import Unit
 from layerscope.scores.probe_results import unpacked
 
@@ -51,8 +51,8 @@ class Shift:
             return f"Layer {self.layers[one]} is best on source and target of {self.target}: {here} and {there}"
         target = self.on_target
         source = self.on_source
-        gain = unit.difference(*paired(target[:, two], target[:, one]))
-        loss = unit.difference(*paired(source[:, two], source[:, one]))
+        gain = unit.difference(*mean_of(target[:, two] - target[:, one]))
+        loss = unit.difference(*mean_of(source[:, two] - source[:, one]))
         return (
             f"Layer {self.layers[two]} is best on the target of {self.target}: {there}; against layer "
             f"{self.layers[one]}, the best on the source, {gain} there and {loss} on the source"
@@ -65,13 +65,13 @@ class Shift:
         return max(candidates, key=means.__getitem__)
 
 
-def paired(one: Floats, two: Floats) -> tuple[float, float]:
-    """Return the mean difference of two layers on the same samples, and its standard error.
+def mean_of(values: Floats) -> tuple[float, float]:
+    """Return the mean of values of samples, such as differences of two layers on the same ones, and its standard error.
 
-    >>> paired(np.array([1.0, 1.0, 0.0, 1.0]), np.array([1.0, 0.0, 0.0, 1.0]))
+    >>> mean_of(np.array([1.0, 1.0, 0.0, 1.0]) - np.array([1.0, 0.0, 0.0, 1.0]))
     (0.25, 0.25)
     """
-    return float((one - two).mean()), error_of(one - two)
+    return float(values.mean()), error_of(values)
 
 
 def rights_of(grid: Grid) -> dict[str, dict[int | None, Floats]]:
@@ -100,7 +100,7 @@ def hits_of(
     hits_by_task = list[Floats]()
     for task in tasks:
         of_task = right.get(task, {})
-        if not all(column in of_task for column in columns):
+        if not {*columns} <= of_task.keys():
             return []
         hits = np.stack([of_task[column] for column in columns], 1)
         errors = np.array([grid.at(column, task).error for column in columns])
@@ -117,7 +117,7 @@ def error_of_gain(grid: Grid, layer: int | None, rival: int | None) -> float:
     Of three tasks or more it is paired over tasks, else over the samples of each where these are
     known; else it is that of independent scores, NaN where no error is known.
     """
-    tasks = [str(task) for task in grid.complete]
+    tasks = list(grid.complete)
     if len(tasks) > 2:
         gains = [
             grid.at(layer, task).value - grid.at(rival, task).value for task in tasks
@@ -127,7 +127,7 @@ def error_of_gain(grid: Grid, layer: int | None, rival: int | None) -> float:
     if not hits:
         return math.hypot(grid.error(layer), grid.error(rival))
     errors = [error_of(of_task[:, 0] - of_task[:, 1]) for of_task in hits]
-    return math.hypot(*errors) / len(tasks)
+    return error_of_mean(errors)
 
 
 def shifts_of(grid: Grid) -> Iterator[Shift]:

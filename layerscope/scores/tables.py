@@ -20,7 +20,6 @@ from layerscope.show.document import (
     MARK,
     Cell,
     Column,
-    Row,
     Table,
     columns,
     row,
@@ -100,12 +99,12 @@ def by_layer(grid: Grid) -> Table:
         for task in tasks:
             cell = unit.cell(*grid.at(layer, task))
             cells.append(replace(cell, marked=layer == best_on[task]))
-        rows.append(Row((Cell(str(layer), value=layer), *cells)))
+        rows.append(row(Cell(str(layer), value=layer), *cells))
     if len(grid.baseline):
         cells = [unit.cell(grid.shipped)] if has_average else []
         cells += [unit.cell(*grid.at(None, task)) for task in tasks]
         name = Cell(SHIPPED, value=grid.layers[-1] + 1)
-        rows.append(Row((name, *cells), quiet=True))
+        rows.append(row(name, *cells, quiet=True))
     heads = [AVERAGE, *tasks] if has_average else tasks
     title = "Layers by task"
     if grid.place:
@@ -149,7 +148,7 @@ def correlation_table(correlations: pd.DataFrame) -> Table:
     lines = []
     for (name, corpus), of_metric in means.groupby(keys[:2], sort=False):
         cells = map(_correlation_cell, *of_metric.to_numpy().T)
-        lines.append(row(words(str(name)), words(str(corpus)), *cells))
+        lines.append(row(words(name), words(corpus), *cells))
     letters = [LETTERS[name] for name in rows["statistic"].unique()]
     heads = *columns(("metric", "on"), "left"), *columns(letters)
     tasks, layers = rows[["tasks", "layers"]].max()
@@ -179,7 +178,7 @@ def rule_table(table: pd.DataFrame, unit: Unit) -> Table:
     rows = []
     for rule, (gain, regret) in means.iterrows():
         cells = unit.cell(gain, sign=True), unit.cell(regret)
-        rows.append(row(words(str(rule)), *cells))
+        rows.append(row(words(rule), *cells))
     legend = (
         "Gain: over the last layer. Regret: how much more the best layer scores. Means over the checkpoints of each "
         f"model, over the models of each family, then over families ({listed(list(table['family'].unique()))}). "

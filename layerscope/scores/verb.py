@@ -29,12 +29,12 @@ def read_scores(
     from layerscope.scores import (
         corpus_averages,
         correlate,
+        line_on_impossible,
         one_variant,
         open_evaluation,
         open_metrics,
         rules_table,
     )
-    from layerscope.scores.metric_values import line_on_impossible
 
     evaluation = open_evaluation(options.results)
     evaluation.summary()  # where nothing is left it is refused before the long part

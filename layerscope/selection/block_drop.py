@@ -9,10 +9,7 @@ import numpy as np
 from layerscope.core import LayerscopeError, Reporter
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.built_in import BUILT_IN
-from layerscope.models import (
-    TextEncoder,
-    evaluating,
-)
+from layerscope.models import TextEncoder, evaluating
 from layerscope.models.texts import distinct
 from layerscope.runs.run import Run
 from layerscope.selection.removal import Choice, Removal
@@ -42,7 +39,7 @@ def remove(
 ) -> Removal:
     """Return the n blocks of a run's model that matter least on the run's samples, or on other data."""
     model = source.model
-    depth = source.model.depth
+    depth = model.depth
     if n >= depth:
         raise LayerscopeError(
             f"drop {n} leaves none of the {depth} blocks of {source.name}: give 1 to {depth - 1}"

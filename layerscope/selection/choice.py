@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from layerscope.core import LayerscopeError
+from layerscope.scores.shifts import mean_of
 from layerscope.selection.scored import (
     BY_SCORE,
     SHIPPED,
     Scored,
     best_of,
     in_points,
-    mean_of,
     within_loss,
 )
 from layerscope.selection.selection import Apart, Candidate, Selection
@@ -96,7 +96,7 @@ class Case:
         return Candidate(layer, **facts)
 
 
-def choose_layer(case: Case, rule: str | None = None) -> Selection:
+def choose_layer(case: Case, rule: str | None) -> Selection:
     """Return the choice by scores where there are any: the shallowest within a loss allowed, else the rule's.
 
     Where too little was judged it is the model as shipped.
@@ -223,10 +223,11 @@ def _why(
         columns = within_loss(scored, columns, most / scored.points)
     best = best_of(scored, columns)
     baseline = scored.name(scored.baseline)
-    if name == MAX_LOSS and chosen == scored.baseline:
-        return f"no shallower layer loses at most {in_points(most or 0)}{within}; {baseline} loses nothing"
     if name == MAX_LOSS:
-        return f"the shallowest layer that loses at most {in_points(most or 0)}{within}"
+        loses = f"loses at most {in_points(most or 0)}{within}"
+        if chosen == scored.baseline:
+            return f"no shallower layer {loses}; {baseline} loses nothing"
+        return f"the shallowest layer that {loses}"
     if name == DEFAULT and chosen == scored.baseline:
         return f"no layer is measurably better than {baseline}"
     if name != DEFAULT or scored.baseline not in columns:

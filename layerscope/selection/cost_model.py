@@ -17,15 +17,16 @@ from layerscope.truncation.source import Source, open_source
 
 POOLINGS = ("mean", "cls", "last")
 """Poolings that `truncate` can record in a checkpoint."""
+UNKNOWN = ModelOrigin(None, 0)
+"""Stands for the origin of a model that `evaluate` did not load."""
 
 
-def open_model(given: Any, device: str, origin: ModelOrigin | None = None) -> Source:
+def open_model(given: Any, device: str, origin: ModelOrigin = UNKNOWN) -> Source:
     """Return a model, by name or a run's, with its layers found; None is a model that is not here."""
     if given is None:
         raise LayerscopeError(
             "the model itself is not on this machine: download it first"
         )
-    origin = origin or ModelOrigin(None, 0)
     options = LoadOptions(device=device)
     source = open_source(given, None, Override(origin.part), options)
     return replace(source, tokens=origin.tokens or source.tokens)

@@ -1,6 +1,5 @@
 """A choice of a layer as a document: the answer in one line, why, every alternative, and the command that ships it."""
 
-import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -223,17 +222,16 @@ def _unit(selection: "Selection") -> Unit:
 
 def _score(candidate: "Candidate", selection: "Selection") -> str:
     """Return a score with its standard error."""
-    error = math.nan if candidate.stderr is None else candidate.stderr
-    return _unit(selection).text(candidate.score or 0.0, error)
+    return _unit(selection).text(candidate.score or 0.0, candidate.stderr)
 
 
 def _gain(selection: "Selection") -> str:
     """Return the gain to expect, with its standard error."""
-    error = math.nan if selection.gain_error is None else selection.gain_error
-    return _unit(selection).difference(selection.gain or 0.0, error)
+    unit = _unit(selection)
+    return unit.difference(selection.gain or 0.0, selection.gain_error)
 
 
 def _difference(judged: "Candidate | Apart", selection: "Selection") -> str:
     """Return a difference with its standard error."""
-    error = math.nan if judged.difference_error is None else judged.difference_error
-    return _unit(selection).difference(judged.difference or 0.0, error)
+    unit = _unit(selection)
+    return unit.difference(judged.difference or 0.0, judged.difference_error)

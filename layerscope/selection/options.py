@@ -15,10 +15,10 @@ RULES = ("best-if-clear", "best")
 class Variant:
     """The model, its revision, site and pooling that are meant where there are several; None is the only one."""
 
-    model: str | None = None
-    revision: str | None = None
-    site: str | None = None
-    pooling: str | None = None
+    model: str | None
+    revision: str | None
+    site: str | None
+    pooling: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from layerscope.core import LayerscopeError, Reporter, processes, reporting
 from layerscope.profiling import profile
+from layerscope.runs.lookup import need
 from layerscope.runs.opening import run_of
 from layerscope.runs.run import Run
 from layerscope.scores import Evaluation
@@ -14,6 +15,7 @@ from layerscope.scores.opening import holds_scores, open_run_or_scores
 from layerscope.selection.block_drop import remove
 from layerscope.selection.choice import Case, choose_layer
 from layerscope.selection.cost_model import (
+    UNKNOWN,
     costs_of,
     found_by_name,
     is_pooled_by_us,
@@ -126,7 +128,7 @@ def _of_evaluation(
         )
     name = str(grid.about["model"])
     pooling = grid.about["pooling"]
-    origin = evaluation.origins.get(name, ModelOrigin(None, 0))
+    origin = evaluation.origins.get(name, UNKNOWN)
     given = found_by_name(name, origin)
     source, costs, no_costs = _costs(given, scored.layers, options, reporter, origin)
     sites = evaluation.scores["site"].dropna().unique()
@@ -138,7 +140,7 @@ def _of_evaluation(
         "site": grid.about["site"],
         "pooling": pooling,
         "pooled": origin.modality == "text" and is_pooled_by_us(pooling, source),
-        "sites": tuple(map(str, sites)),
+        "sites": tuple(sites),
         "notes": (*notes, *no_costs),
         "part": origin.part,
     }
@@ -198,10 +200,7 @@ def _pooling(run: Run, options: SelectOptions) -> str:
     )
     poolings = run.info["pooling"]
     pooling = str(options.variant.pooling or poolings[0])
-    if pooling not in poolings:
-        raise LayerscopeError(
-            f"pooling {pooling!r} is not in this run: it has {', '.join(poolings)}"
-        )
+    need("pooling", pooling, poolings)
     return pooling
 
 
@@ -210,7 +209,7 @@ def _costs(
     layers: Sequence[int],
     options: SelectOptions,
     reporter: Reporter,
-    origin: ModelOrigin | None = None,
+    origin: ModelOrigin = UNKNOWN,
 ) -> tuple[Source | None, Costs | None, list[str]]:
     """Return the model and what every depth costs, or None and the line that says why not.
 

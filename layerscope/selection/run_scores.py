@@ -47,7 +47,7 @@ def probed(
     values = np.hstack([hits.values, hits.values[:, -1:]])
     title = f"{what}, {FOLDS}-fold, {judged.n:,} samples of {run.info['data']['name']}"
     return replace(
-        of_samples(values, title, layers=run.layers),
+        of_samples(values, title, run.layers),
         blocks=hits.fold,
         baseline_name=SHIPPED if run.has_model else LAST,
         basis=judged.text,

@@ -22,10 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from layerscope.core import LayerscopeError
-from layerscope.core.margin import differs, error_of
+from layerscope.core.margin import differs
+from layerscope.scores.shifts import Floats, mean_of
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 SHIPPED = "the model as shipped"
 LAST = "the last layer"
 """What stands in for a model as shipped that was not scored."""
@@ -121,11 +120,6 @@ class Scored:
         return len(self.values) >= fewest[self.unit]
 
 
-def mean_of(values: Floats) -> tuple[float, float]:
-    """Return the mean of two values or more, and its standard error."""
-    return float(values.mean()), error_of(values)
-
-
 def best_of(scored: Scored, columns: Sequence[int]) -> int:
     """Return the column of the highest mean score; of a tie the shallowest."""
     return columns[int(np.argmax(scored.means[list(columns)]))]
@@ -165,8 +159,7 @@ def within_loss(scored: Scored, columns: Sequence[int], most: float) -> list[int
     )
 
 
-def of_samples(values: Floats, title: str, layers: Sequence[int] = ()) -> Scored:
-    """Return the scores of samples, such as 1 for a right one, at each layer (0, 1 … L) and at the baseline."""
+def of_samples(values: Floats, title: str, layers: Sequence[int]) -> Scored:
+    """Return the scores of samples, such as 1 for a right one, at each of the layers and at the baseline."""
     errors = values.std(0) / math.sqrt(len(values))
-    numbers = tuple(layers) or tuple(range(values.shape[1] - 1))
-    return Scored(numbers, values, errors, "sample", title)
+    return Scored(tuple(layers), values, errors, "sample", title)

@@ -11,7 +11,7 @@ from layerscope.core import LayerscopeError, choices, count
 from layerscope.core.labels import LEAST
 from layerscope.profiling.source import FOLDS
 from layerscope.scores import Evaluation
-from layerscope.scores.grids import Grid, grids, where
+from layerscope.scores.grids import Grid, grids, groups, where
 from layerscope.scores.naming import VARIANT
 from layerscope.scores.shifts import hits_of
 from layerscope.selection.options import Variant
@@ -67,7 +67,7 @@ def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
         notes.append(
             f"left out with too few scores: layers {', '.join(map(str, grid.left_out))}"
         )
-    names = list(map(str, complete.columns))
+    names = list(complete.columns)
     for task in tasks or ():
         if task not in names:
             raise LayerscopeError(
@@ -86,7 +86,7 @@ def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
         notes.append(
             f"the model as shipped was not scored: its last layer, {baseline}, stands in for it"
         )
-    columns = (*map(int, complete.index), baseline)
+    columns = (*complete.index, baseline)
     scored = None
     if len(names) < 3:
         scored = _by_samples(grid, names, columns)
@@ -108,7 +108,7 @@ def _by_tasks(
     if len(tasks) > 2:
         blocks = np.arange(len(tasks))
     return Scored(
-        tuple(map(int, grid.complete.index)),
+        tuple(grid.complete.index),
         values,
         np.sqrt(np.square(errors).sum(0)) / len(tasks),
         "task",
@@ -155,7 +155,7 @@ def _by_samples(
         lacking = (
             f"only {fewest} samples: {LEAST} judged samples are needed, label more"
         )
-    layers = tuple(map(int, grid.complete.index))
+    layers = tuple(grid.complete.index)
     return replace(
         of_samples(np.concatenate(values), _averaged(tasks), layers),
         blocks=np.concatenate(blocks),
@@ -183,5 +183,5 @@ def _one(variants: pd.DataFrame, wanted: Variant) -> dict[str, Any]:
                 f"{column} {name!r} is not in this evaluation{choices(name, names, 'it has')}"
             )
         variants = variants[values == name]
-    row: dict[str, Any] = variants.iloc[0].to_dict()
-    return {key: None if pd.isna(value) else value for key, value in row.items()}
+    about, _ = next(groups(variants, list(VARIANT)))
+    return about

@@ -76,14 +76,14 @@ def test_noise_gains_nothing():
 
 def test_nothing_that_is_learned_sees_the_fold_that_judges_it():
     states, labels = layers_of(200)
-    data = _Data(reader(states, labels), list(states), 5, 0)
+    data = _Data(reader(states, labels), list(states), 0)
     out = data.fold == 2
     rng = np.random.default_rng(5)
     other = {
         layer: np.where(out[:, None], rng.normal(size=rows.shape) * 50, rows)
         for layer, rows in states.items()
     }
-    changed = _Data(reader(other, labels), list(states), 5, 0)
+    changed = _Data(reader(other, labels), list(states), 0)
     assert data.learned(~out) == changed.learned(~out)
     assert data.learned(data.fold >= 0) != changed.learned(data.fold >= 0)
 
@@ -111,7 +111,7 @@ def test_the_left_out_predictions_are_those_of_refitting():
 def test_a_fixed_mix_scores_as_its_states_do_and_one_layer_as_the_folds_choose(planted):
     states, labels, alone, found = planted
     assert found["last 2"].score == linear_probe((states[3] + states[4]) / 2, labels)
-    data = _Data(reader(states, labels), list(states), 5, 0)
+    data = _Data(reader(states, labels), list(states), 0)
     wanted = np.zeros(300, dtype=bool)
     for number in range(5):
         best = min(range(1, 5), key=lambda layer: alone[layer].losses[number])

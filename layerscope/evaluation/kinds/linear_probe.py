@@ -11,7 +11,7 @@ from layerscope.evaluation.probe_tasks import ProbeKind
 from layerscope.probes import ProbeScore, linear_probe, ridge_probe
 
 
-def linear(states: Any, labels: Any, seed: int = 0) -> ProbeScore:
+def linear(states: Any, labels: Any, seed: int) -> ProbeScore:
     """Return the score of the probe that the labels are for."""
     if is_target(labels):
         return ridge_probe(states, labels, seed=seed)

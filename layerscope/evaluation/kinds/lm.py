@@ -1,19 +1,17 @@
 """Tasks of lm-evaluation-harness, by name or YAML file."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from layerscope.core import require
 from layerscope.evaluation.probe_tasks import Draw, ProbeTask
 
 
-@dataclass(frozen=True)
 class LmKind:
     """The kind whose data are the names and files of lm-evaluation-harness."""
 
-    name: str = "lm"
-    reads: str = "a task of lm-evaluation-harness, by name or YAML file, whose answers are judged by their likelihood"
-    score: str = (
+    name = "lm"
+    reads = "a task of lm-evaluation-harness, by name or YAML file, whose answers are judged by their likelihood"
+    score = (
         "its first metric for which higher is better, or another such after `@`; at the last layer "
         "equal to its backend `hf`"
     )

@@ -7,12 +7,12 @@ import pandas as pd
 
 from layerscope.core import LayerscopeError
 from layerscope.evaluation.table_tasks import Splits, TableKind
-from layerscope.scores.files import refuse_rows
+from layerscope.scores.files import as_numbers, refuse_rows
 
 
 def relevance(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return rows with their relevance as a whole number: 0 is a document that is searched and does not answer."""
-    scores = pd.to_numeric(rows["score"], errors="coerce").astype("float64")
+    scores = as_numbers(rows["score"])
     wrong = ~np.isfinite(scores) | (scores < 0) | (scores % 1 != 0)
     refuse_rows(
         wrong, rows["score"], source, "a relevance is a whole number of at least 0"

@@ -7,14 +7,14 @@ import pandas as pd
 
 from layerscope.core import LayerscopeError
 from layerscope.evaluation.table_tasks import TWO_TEXTS, TableKind
-from layerscope.scores.files import refuse_rows
+from layerscope.scores.files import as_numbers, refuse_rows
 
 FEWEST_PAIRS = 3
 
 
 def similarity_scores(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return rows with their scores as numbers, which must differ."""
-    scores = pd.to_numeric(rows["score"], errors="coerce").astype("float64")
+    scores = as_numbers(rows["score"])
     refuse_rows(
         ~np.isfinite(scores),
         rows["score"],
