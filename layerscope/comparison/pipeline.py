@@ -40,7 +40,7 @@ def compare_runs(options: CompareOptions) -> Comparison:
     forms = [
         (name, similarity)
         for name in chosen_similarities(sides, options.similarity, options.paired)
-        for similarity in SIMILARITIES[name].forms(options.forms)
+        for similarity in SIMILARITIES[name].forms(options)
     ]
     reporter = reporting(options.progress)
     rows = [
