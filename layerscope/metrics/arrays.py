@@ -34,10 +34,11 @@ def mean(values: Tensor) -> Estimate:
     """
     finite = values[~torch.isnan(values)]
     n = len(finite)
-    if n < 2:
-        return Estimate(float(finite.mean()), math.nan, n)
-    error = float(finite.std()) / math.sqrt(n)
-    return Estimate(float(finite.mean()), error, n)
+    value = float(finite.mean())
+    error = math.nan
+    if n > 1:
+        error = float(finite.std()) / math.sqrt(n)
+    return Estimate(value, error, n)
 
 
 def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
@@ -50,7 +51,7 @@ def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def as_finite(values: Array, name: str, dims: int = 2) -> Tensor:
+def as_finite(values: Array, name: str, dims: int) -> Tensor:
     """Return `values`, not empty and finite, in float32 or float64, whichever holds them."""
     tensor = _read(values)
     if not tensor.is_floating_point():

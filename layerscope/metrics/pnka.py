@@ -49,8 +49,8 @@ def _prepared(rows: Tensor) -> Prepared:
 
 
 def _cosines(first: Prepared, second: Prepared) -> Tensor:
-    (a, unit_a) = first
-    (b, unit_b) = second
+    a, unit_a = first
+    b, unit_b = second
     cosines: Tensor = torch.linalg.vecdot(unit_a @ (a.mT @ b), unit_b)
     return cosines.clamp(-1.0, 1.0)
 

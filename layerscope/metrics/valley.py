@@ -128,7 +128,7 @@ def first_token_attention(weights: Array, mask: Array | None = None) -> Tensor:
     weights = as_tensor(weights, "weights", 3)
     real = real_mask(weights[..., 0, :, :], mask)
     first = real.int().argmax(-1, keepdim=True)
-    after = real.scatter(-1, first, torch.zeros_like(first, dtype=torch.bool))
+    after = real.scatter(-1, first, False)
     columns = first[..., None, None, :].expand(*weights.shape[:-1], 1)
     to_first = weights.gather(-1, columns).squeeze(-1).double()
     to_first = to_first.masked_fill(~after[..., None, :], 0.0)
