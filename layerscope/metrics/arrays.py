@@ -167,6 +167,16 @@ def centred(rows: Tensor) -> Tensor:
     return moved - moved.mean(dim=-2, keepdim=True)
 
 
+def slices(count: int, step: int) -> list[slice]:
+    """Return slices that take `count` rows `step` at a time, the last one what is left.
+
+    >>> slices(10, 4)
+    [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
+    """
+    starts = range(0, count, step)
+    return [slice(start, min(start + step, count)) for start in starts]
+
+
 def real_mask(tokens: Tensor, mask: Array | None) -> Tensor:
     """Return which of tokens `[..., T, D]` are real as booleans `[..., T]`; `mask` (None: all) broadcasts to them."""
     real = torch.as_tensor(True if mask is None else mask).to(tokens.device) != 0

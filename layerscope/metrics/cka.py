@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
-from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
+from layerscope.metrics.arrays import (
+    Array,
+    as_pair64,
+    as_result,
+    centred,
+    check_choice,
+    slices,
+)
 from layerscope.metrics.blocks import States, opened
 from layerscope.metrics.layer_products import inner_products
 from layerscope.metrics.metric import Metric
@@ -83,8 +90,7 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
             f"batch_size={batch_size} leaves a batch of {smallest} out of {count} rows: it takes 4"
         )
     hsic_xy = hsic_xx = hsic_yy = first.new_zeros(())
-    for start in range(0, count, batch_size):
-        batch = slice(start, start + batch_size)
+    for batch in slices(count, batch_size):
         x = centred(first[..., batch, :])
         y = centred(second[..., batch, :])
         hsic_xy = hsic_xy + _linear_hsic(x, y, debiased=True)

@@ -25,6 +25,7 @@ from layerscope.metrics.arrays import (
     as_tensor,
     centred,
     real_mask,
+    slices,
     unit_rows,
 )
 from layerscope.metrics.blocks import RowBlocks
@@ -234,8 +235,8 @@ class StoredRows(Rows):
         return first, total / self.count
 
     def _blocks(self) -> Iterator[Tensor]:
-        for start in range(0, self.count, BLOCK):
-            yield self._read(slice(start, start + BLOCK))
+        for span in slices(self.count, BLOCK):
+            yield self._read(span)
 
     def _read(self, span: slice) -> Tensor:
         return torch.as_tensor(self._states[span])[:, 0].double()
