@@ -59,8 +59,6 @@ def _angles(states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     The first `lengths` `[B]` tokens of each sample are real: n of them make n − 1 steps and n − 2
     angles, of which only those between two steps that lead somewhere are counted.
     """
-    if states.shape[-2] < 2:
-        return states.new_full(lengths.shape, torch.nan), torch.zeros_like(lengths)
     steps = states[..., 1:, :] - states[..., :-1, :]
     norms = torch.linalg.vector_norm(steps, dim=-1)
     dots = torch.linalg.vecdot(steps[..., 1:, :], steps[..., :-1, :])
