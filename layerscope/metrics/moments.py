@@ -44,7 +44,7 @@ class ValueSums(Sums):
 
     @classmethod
     def of(cls, values: Tensor) -> "ValueSums":
-        """Return those of `[..., n]` values.
+        """Return those of `[..., n]` values, at least one.
 
         >>> from layerscope.metrics.moments import ValueSums
         >>> (ValueSums.of(torch.tensor([1.0, 2.0])) + ValueSums.of(torch.tensor([6.0]))).mean.item()
@@ -53,9 +53,8 @@ class ValueSums(Sums):
         valid = ~values.isnan()
         count = valid.sum(-1).double()
         filled = values.double().masked_fill(~valid, 0.0)
-        first = filled.sum(-1, keepdim=True)
-        if values.shape[-1]:  # around the first value equal ones have no deviation
-            first = filled.gather(-1, valid.int().argmax(-1, keepdim=True))
+        # around the first value equal ones have no deviation
+        first = filled.gather(-1, valid.int().argmax(-1, keepdim=True))
         deviations = (filled - first) * valid
         mean = deviations.sum(-1, keepdim=True) / count.clamp(min=1)[..., None]
         squares = ((deviations - mean) * valid).square().sum(-1)
