@@ -91,8 +91,7 @@ def _shares(tokens: Tokens, used: Tensor) -> Tensor:
         gram = gram.masked_fill(~among_used, 0.0)
     elif not bool(used.all()):
         gram = small_gram(_kept(tokens, used).double())
-    (values,) = eigenvalues([gram.reshape(-1, *gram.shape[-2:])])
-    values = values.view(gram.shape[:-1])
+    (values,) = eigenvalues([gram])
     return values / values.sum(-1, keepdim=True)
 
 
