@@ -88,11 +88,12 @@ def as_pair64(
     return first, second.to(first.device)
 
 
-SAME_SAMPLES = "give both the same samples in the same order"
-
-
 def check_equal(
-    what: str, first: int, second: int, names: tuple[str, str], mend: str = SAME_SAMPLES
+    what: str,
+    first: int,
+    second: int,
+    names: tuple[str, str],
+    mend: str = "give both the same samples in the same order",
 ) -> None:
     """Raise `LayerscopeError` where two arrays differ in a size; `mend` says what to do."""
     if first != second:

@@ -12,7 +12,7 @@ Each has the record of how a run takes a metric of its kind.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -140,8 +140,8 @@ class FromTokens(How):
     needs: ClassVar[Needs] = "tokens"
     compute: Callable[[Tokens], Any]
     """Returns the value of each sample, or what `finish` makes it of."""
-    finish: Callable[[Sequence[Any], Sequence[float], Any], dict[str, Tensor]] = field(
-        default=by_layer
+    finish: Callable[[Sequence[Any], Sequence[float], Any], dict[str, Tensor]] = (
+        by_layer
     )
     """Takes what all layers gave, the orders of the Rényi entropy and an index of the samples whose eigenvalues are
     computed; returns values `[L, B]` by variant."""
