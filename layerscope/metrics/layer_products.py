@@ -88,11 +88,8 @@ def _groups(side: Blocks) -> list[slice]:
 
 def _squares(side: Blocks) -> Tensor:
     """Return |X_a^T X_a|_F^2 of each layer."""
-    squares = []
-    for layer in range(side.layers):
-        alone = slice(layer, layer + 1)
-        squares.append(_features(side, side, alone, alone)[0])
-    return torch.cat(squares)
+    layers = slices(side.layers, 1)
+    return torch.cat([_features(side, side, layer, layer)[0] for layer in layers])
 
 
 def _features(left: Blocks, right: Blocks, a: slice, b: slice) -> Tensor:
