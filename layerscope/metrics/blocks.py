@@ -62,8 +62,8 @@ class Blocks:
         self._origin = torch.zeros(self.layers, 1, self.width, dtype=torch.float64)
         mean, self.scale = self._survey()
         is_bad = ~torch.isfinite(mean).all(-1).flatten()
-        if bool(is_bad.any()):
-            layers = is_bad.nonzero().flatten().tolist()
+        layers = is_bad.nonzero().flatten().tolist()
+        if layers:
             raise LayerscopeError(
                 f"{name} holds NaN or infinite values at layers {layers}: drop those samples first"
             )
