@@ -125,9 +125,9 @@ class Comparison(Stored):
         straight = rows[(rows["run"] == first) & (rows["run_b"] == second)]
         turned = rows[(rows["run"] == second) & (rows["run_b"] == first)]
         if len(straight):
-            return _square(straight)
+            return layer_map(straight, "b", "value")
         if len(turned):
-            return _square(turned).T
+            return layer_map(turned, "b", "value").T
         raise LayerscopeError(
             f"every run is compared with the first, {self.runs[0].name!r}: name it and another"
         )
@@ -164,9 +164,10 @@ class Comparison(Stored):
         return super()._made(facts | {"runs": runs}, frames, folder)
 
 
-def _square(rows: pd.DataFrame) -> pd.DataFrame:
-    square = rows.pivot(index="a", columns="b", values="value")
-    return square.loc[rows["a"].unique(), rows["b"].unique()]
+def layer_map(rows: pd.DataFrame, columns: str, values: str) -> pd.DataFrame:
+    """Return values by layer `a` and one of the columns, as `b` or `run_b`, both in order of appearance."""
+    table = rows.pivot(index="a", columns=columns, values=values)
+    return table.loc[rows["a"].unique(), rows[columns].unique()]
 
 
 def open_comparison(folder: str | Path) -> Comparison:

@@ -93,11 +93,12 @@ def curves_of(side: Side) -> Curves:
         pooled = rows[rows["pooling"].isna() | (rows["pooling"] == side.pooling)]
         if pooled.empty:
             pooled = rows[rows["pooling"] == rows["pooling"].iloc[0]]
-        entry = about(str(metric))
-        sites = set(pooled["site"])
-        if entry.setting or sites.isdisjoint(("raw", run.final, PROJECTED)):
+        entry = about(metric)
+        measured = set(pooled["site"])
+        sites = [s for s in ("raw", run.final, PROJECTED) if s in measured]
+        if entry.setting or not sites:
             continue
-        site = next(s for s in ("raw", run.final, PROJECTED) if s in sites)
+        site = sites[0]
         is_final = (pooled["site"] == run.final) & (pooled["layer"] == run.depth)
         is_final &= pooled["site"] != site
         place = pooled["layer"].astype(object).mask(is_final, FINAL)
@@ -106,9 +107,7 @@ def curves_of(side: Side) -> Curves:
         curve = curve.loc[is_final | (curve["site"] == site)]
         # one number for all layers is no curve, and of another depth no number to subtract
         if entry.curve or len(curve) > 1:
-            curves[str(metric), text_or_none(variant)] = curve[
-                [*PLACE, *NUMBERS, "place"]
-            ]
+            curves[metric, text_or_none(variant)] = curve[[*PLACE, *NUMBERS, "place"]]
     return curves
 
 
@@ -215,5 +214,5 @@ def per_sample(side: Side) -> dict[Cell, Values]:
         for (metric, variant, pooling, site, layer), rows in cells:
             values = rows.set_index("sample")["value"].reindex(order)
             form = metric, text_or_none(variant), text_or_none(pooling)
-            kept[*form, site, int(layer)] = values.to_numpy(dtype=np.float64)
+            kept[*form, site, layer] = values.to_numpy(dtype=np.float64)
     return kept

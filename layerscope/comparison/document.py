@@ -6,11 +6,11 @@ for checkpoints of one model, before them, one for their course.
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from layerscope.comparison.comparison import Comparison, Member
 from layerscope.comparison.findings import (
     SURE,
     Pair,
@@ -39,9 +39,6 @@ from layerscope.show.document import (
 )
 from layerscope.show.numbers import error
 
-if TYPE_CHECKING:
-    from layerscope.comparison.comparison import Comparison, Member
-
 BESIDE = "Layers of the first run down, those of the other across."
 APART = "How much each metric differs by depth. Nothing here says which run is the better one."
 COURSE = (
@@ -49,7 +46,7 @@ COURSE = (
 )
 
 
-def document(comparison: "Comparison") -> Document:
+def document(comparison: Comparison) -> Document:
     """Return a comparison as it is shown; of several pairs a page has a document for each."""
     members = [_of_pair(pair) for pair in pairs(comparison)]
     if comparison.series:
@@ -75,7 +72,7 @@ def document(comparison: "Comparison") -> Document:
     )
 
 
-def _name(comparison: "Comparison") -> str:
+def _name(comparison: Comparison) -> str:
     """Return the names of two runs, or how many there are."""
     first, second, *more = comparison.runs
     if not more:
@@ -86,7 +83,7 @@ def _name(comparison: "Comparison") -> str:
     return f"{len(comparison.runs)} {kind}"
 
 
-def _of_series(comparison: "Comparison") -> Document:
+def _of_series(comparison: Comparison) -> Document:
     """Return the course of a series of checkpoints, and which layer changes most."""
     courses = [*by_checkpoint(comparison)]
     metric, _, to_first = courses[0]
@@ -128,7 +125,7 @@ def _of_pair(pair: Pair) -> Document:
     )
 
 
-def _size(member: "Member") -> str:
+def _size(member: Member) -> str:
     return f"{member.depth} layers, {member.width:,} wide, {member.pooling} pooling"
 
 

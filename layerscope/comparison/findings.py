@@ -8,11 +8,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from layerscope.comparison.comparison import Comparison, Member, layer_map
 from layerscope.comparison.steps import NUMBER
 from layerscope.core import capital
 from layerscope.core.margin import differs
@@ -20,9 +21,6 @@ from layerscope.runs.curves import Values
 from layerscope.runs.registry import about, named, rank, titled
 from layerscope.show.numbers import error, number
 from layerscope.show.plain import plain
-
-if TYPE_CHECKING:
-    from layerscope.comparison.comparison import Comparison, Member
 
 SURE = 2.0
 """A difference of more standard errors than this counts as one."""
@@ -32,9 +30,9 @@ SURE = 2.0
 class Pair:
     """The first run beside another: A and B."""
 
-    comparison: "Comparison"
-    a: "Member"
-    b: "Member"
+    comparison: Comparison
+    a: Member
+    b: Member
 
     @property
     def name(self) -> str:
@@ -52,7 +50,7 @@ class Pair:
         return self.comparison.similarity(self.a.name, self.b.name, metric, variant)
 
 
-def pairs(comparison: "Comparison") -> list[Pair]:
+def pairs(comparison: Comparison) -> list[Pair]:
     """Return every run beside the first."""
     first, *others = comparison.runs
     return [Pair(comparison, first, other) for other in others]
@@ -137,7 +135,7 @@ def steps(pair: Pair) -> Iterator[str]:
     )
 
 
-def _depths(layers: pd.Index, member: "Member") -> Values:
+def _depths(layers: pd.Index, member: Member) -> Values:
     """Return each layer's share of the depth; that of the final one is 1."""
     numbers = pd.Series(layers, dtype=object).mask(layers == "final", member.depth)
     depths: Values = numbers.to_numpy(dtype=np.float64)
@@ -197,7 +195,7 @@ def shown(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}"
 
 
-def by_checkpoint(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataFrame]]:
+def by_checkpoint(comparison: Comparison) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Yield metric, title and map of layers by checkpoints.
 
     First come the similarities of each layer to itself in the first checkpoint, then the values of
@@ -210,20 +208,11 @@ def by_checkpoint(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataF
         same_layer = (rows["kind"] == "similarity") & (rows["a"] == rows["b"])
         same_form = (rows["metric"] == metric) & (rows["variant"] == variant)
         title = f"{capital(named(metric, variant))} to the first checkpoint"
-        yield (
-            metric,
-            title,
-            _by_run(rows[same_layer & same_form], "value").rename(columns=heads),
-        )
+        values = layer_map(rows[same_layer & same_form], "run_b", "value")
+        yield metric, title, values.rename(columns=heads)
     for metric, title, metric_rows in by_metric(rows[rows["kind"] == "difference"]):
-        values = _by_run(metric_rows, "value_b")
+        values = layer_map(metric_rows, "run_b", "value_b")
         in_second = metric_rows[metric_rows["run_b"] == second]
         values.insert(0, first, in_second.set_index("a")["value_a"])
         values = about(metric).scale * values.rename(columns=heads)
         yield metric, f"{title} by checkpoint", values
-
-
-def _by_run(rows: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Return rows as layers by checkpoints, both in order of appearance."""
-    table = rows.pivot(index="a", columns="run_b", values=value)
-    return table.loc[rows["a"].unique(), rows["run_b"].unique()]

@@ -75,7 +75,7 @@ class Side:
         return self.run.states(self.pooling, self.columns, self.rows)
 
 
-def opened(entries: Sequence[Run | str | Path], paired: bool = False) -> list[Run]:
+def opened(entries: Sequence[Run | str | Path], paired: bool) -> list[Run]:
     """Return the runs to compare, all of the same samples, or two of `paired` ones.
 
     Anything else is an error.
@@ -85,9 +85,7 @@ def opened(entries: Sequence[Run | str | Path], paired: bool = False) -> list[Ru
     runs = []
     paths = set()
     for entry in entries:
-        run = entry
-        if not isinstance(run, Run):
-            run = open_run(run)
+        run = entry if isinstance(entry, Run) else open_run(entry)
         run.need_states()
         path = run.path.resolve()
         if path in paths:
@@ -117,7 +115,7 @@ def is_series(runs: Sequence[Run]) -> bool:
 
 
 def sides_of(
-    runs: Sequence[Run], pooling: str | None = None, site: str | None = None
+    runs: Sequence[Run], pooling: str | None, site: str | None
 ) -> tuple[list[Side], list[str]]:
     """Return runs with their pooling, layers and rows of the samples that are whole in all of them, and notes.
 

@@ -8,14 +8,6 @@ from typing import Any
 from layerscope.core import Options
 
 
-@dataclass(frozen=True)
-class Forms:
-    """The estimators of CKA and the centrings of cosines that are computed."""
-
-    cka: Sequence[str] = ("debiased",)
-    cosine: Sequence[str] = ("centered",)
-
-
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(Options):
     """The options of `compare`."""
@@ -23,7 +15,8 @@ class CompareOptions(Options):
     runs: Sequence[Any]
     similarity: Sequence[str] | None
     metrics: Sequence[str] | None
-    forms: Forms
+    cka: Sequence[str]
+    cosine: Sequence[str]
     pooling: str | None
     site: str | None
     paired: bool

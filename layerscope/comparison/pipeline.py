@@ -40,7 +40,7 @@ def compare_runs(options: CompareOptions) -> Comparison:
     forms = [
         (name, similarity)
         for name in chosen_similarities(sides, options.similarity, options.paired)
-        for similarity in SIMILARITIES[name].forms(options.forms)
+        for similarity in SIMILARITIES[name].forms(options)
     ]
     reporter = reporting(options.progress)
     rows = [
@@ -98,7 +98,7 @@ def chosen_similarities(
                 f"similarity {name!r} does not exist{choices(name, tuple(SIMILARITIES))}"
             )
         if SIMILARITIES[name].one_width and len(widths) > 1:
-            listed = " and ".join(str(width) for width in sorted(widths))
+            listed = " and ".join(map(str, sorted(widths)))
             raise LayerscopeError(
                 f"{name} needs states of one width, and these are {listed} wide: take cka"
             )

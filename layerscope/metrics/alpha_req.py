@@ -35,13 +35,12 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
         raise LayerscopeError(
             f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {full_rank}: give more"
         )
-    size = max(rows.count, values.shape[-1])
-    rounding = torch.finfo(values.dtype).eps * size * values[..., :1]
+    rounding = torch.finfo(values.dtype).eps * rows.count * values[..., :1]
     chosen = values[..., first - 1 : last]
     above = chosen > rounding
     ranks = torch.arange(first, last + 1, dtype=values.dtype, device=values.device)
     weights = above / ranks
-    x = ranks.log().expand_as(chosen)
+    x = ranks.log()
     y = 2.0 * chosen.masked_fill(~above, 1.0).log()
     total = weights.sum(-1, keepdim=True)
     dx = x - (weights * x).sum(-1, keepdim=True) / total

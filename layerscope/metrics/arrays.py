@@ -34,10 +34,11 @@ def mean(values: Tensor) -> Estimate:
     """
     finite = values[~torch.isnan(values)]
     n = len(finite)
-    if n < 2:
-        return Estimate(float(finite.mean()), math.nan, n)
-    error = float(finite.std()) / math.sqrt(n)
-    return Estimate(float(finite.mean()), error, n)
+    value = float(finite.mean())
+    error = math.nan
+    if n > 1:
+        error = float(finite.std()) / math.sqrt(n)
+    return Estimate(value, error, n)
 
 
 def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
@@ -50,7 +51,7 @@ def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def as_finite(values: Array, name: str, dims: int = 2) -> Tensor:
+def as_finite(values: Array, name: str, dims: int) -> Tensor:
     """Return `values`, not empty and finite, in float32 or float64, whichever holds them."""
     tensor = _read(values)
     if not tensor.is_floating_point():
@@ -87,11 +88,12 @@ def as_pair64(
     return first, second.to(first.device)
 
 
-SAME_SAMPLES = "give both the same samples in the same order"
-
-
 def check_equal(
-    what: str, first: int, second: int, names: tuple[str, str], mend: str = SAME_SAMPLES
+    what: str,
+    first: int,
+    second: int,
+    names: tuple[str, str],
+    mend: str = "give both the same samples in the same order",
 ) -> None:
     """Raise `LayerscopeError` where two arrays differ in a size; `mend` says what to do."""
     if first != second:
@@ -164,6 +166,16 @@ def centred(rows: Tensor) -> Tensor:
     # Around zero, equal rows would leave rounding noise, which unit norms blow up into data.
     moved = rows - rows[..., :1, :]
     return moved - moved.mean(dim=-2, keepdim=True)
+
+
+def slices(count: int, step: int) -> list[slice]:
+    """Return slices that take `count` rows `step` at a time, the last one what is left.
+
+    >>> slices(10, 4)
+    [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
+    """
+    starts = range(0, count, step)
+    return [slice(start, min(start + step, count)) for start in starts]
 
 
 def real_mask(tokens: Tensor, mask: Array | None) -> Tensor:

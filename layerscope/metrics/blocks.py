@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
-from layerscope.metrics.arrays import Array, check_equal, directions
+from layerscope.metrics.arrays import Array, check_equal, directions, slices
 
 BLOCK_BYTES = 192 * 2**20
 TILE_BYTES = 256 * 2**20
@@ -57,14 +57,13 @@ class Blocks:
         self, states: States, center: bool, step: int, name: str = "states"
     ) -> None:
         self.count, self.layers, self.width = sizes(states, name)
-        starts = range(0, self.count, step)
-        self.spans = [slice(start, min(start + step, self.count)) for start in starts]
+        self.spans = slices(self.count, step)
         self._states = states
         self._origin = torch.zeros(self.layers, 1, self.width, dtype=torch.float64)
         mean, self.scale = self._survey()
         is_bad = ~torch.isfinite(mean).all(-1).flatten()
-        if bool(is_bad.any()):
-            layers = is_bad.nonzero().flatten().tolist()
+        layers = is_bad.nonzero().flatten().tolist()
+        if layers:
             raise LayerscopeError(
                 f"{name} holds NaN or infinite values at layers {layers}: drop those samples first"
             )

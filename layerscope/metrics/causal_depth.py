@@ -38,10 +38,10 @@ def contribution_change(
     >>> contribution_change(np.array([[3.0, 4.0]]), np.array([[3.0, 3.0]])).item()
     0.2
     """
-    before = as_tensor(contributions, "contributions", 2)
-    after = as_tensor(changed, "changed", 2)
-    size = before.double().norm(dim=-1)
-    moved = (before.double() - after.double()).norm(dim=-1)
+    before = as_tensor(contributions, "contributions", 2).double()
+    after = as_tensor(changed, "changed", 2).double()
+    size = before.norm(dim=-1)
+    moved = (before - after).norm(dim=-1)
     counted = real_mask(before, mask) & (size > 0)
     return _mean_where(moved / size, counted)
 

@@ -49,15 +49,11 @@ class Principal(NamedTuple):
             basis, self.values[..., :most] * within_rank, self.axes[..., :most, :], rank
         )
 
-    def correlations(self, other: "Principal") -> tuple[Tensor, Tensor]:
-        """Return the canonical correlations `[..., r]` with another, and how many there are `[...]`."""
-        values = torch.linalg.svdvals(self.basis.mT @ other.basis).clamp(max=1.0)
-        return values, self.rank.minimum(other.rank)
-
     def mean_correlation(self, other: "Principal") -> Tensor:
-        """Return their mean `[...]` over the smaller rank."""
-        correlations, rank = self.correlations(other)
-        return correlations.sum(-1) / rank
+        """Return the mean `[...]` of the canonical correlations with another, over the smaller rank."""
+        correlations: Tensor = torch.linalg.svdvals(self.basis.mT @ other.basis)
+        rank = self.rank.minimum(other.rank)
+        return correlations.clamp(max=1.0).sum(-1) / rank
 
 
 def principal(rows: Tensor) -> Principal:

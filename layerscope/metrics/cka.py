@@ -16,12 +16,26 @@ import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
-from layerscope.metrics import pairs
-from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
+from layerscope.metrics.arrays import (
+    Array,
+    as_pair64,
+    as_result,
+    centred,
+    check_choice,
+    slices,
+)
 from layerscope.metrics.blocks import States, opened
 from layerscope.metrics.layer_products import inner_products
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import DEBIASING, FromPairs, Measure, Prepared, of_pair
+from layerscope.metrics.pairs import (
+    DEBIASING,
+    FromPairs,
+    Measure,
+    Prepared,
+    check_count,
+    every_two,
+    of_pair,
+)
 
 BANDWIDTHS = ("median_sq_offdiag", "median_sq_all", "median_distance")
 
@@ -76,8 +90,7 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
             f"batch_size={batch_size} leaves a batch of {smallest} out of {count} rows: it takes 4"
         )
     hsic_xy = hsic_xx = hsic_yy = first.new_zeros(())
-    for start in range(0, count, batch_size):
-        batch = slice(start, start + batch_size)
+    for batch in slices(count, batch_size):
         x = centred(first[..., batch, :])
         y = centred(second[..., batch, :])
         hsic_xy = hsic_xy + _linear_hsic(x, y, debiased=True)
@@ -186,13 +199,13 @@ def _matrix(
     measure = _measure(kernel, debiased, bandwidth)
     if kernel == "linear":
         return _linear_cka(states, others, debiased)
-    return pairs.every_two(measure, states, others)
+    return every_two(measure, states, others)
 
 
 def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor:
     """Return linear `cka` of every two layers."""
     left, right = opened(states, others, center=True)
-    pairs.check_count("CKA", left.count, 4)
+    check_count("CKA", left.count, 4)
     hsic_xy, hsic_xx, hsic_yy = inner_products(left, right)
     if debiased:
         # the diagonals of the Grams

@@ -93,8 +93,8 @@ def moments(
     squares = total.clone()
     counts = total.clone()
     for rows, columns in in_pairs(left, right):
-        (a, has_a) = left.directions(rows)
-        (b, has_b) = right.directions(columns)
+        a, has_a = left.directions(rows)
+        b, has_b = right.directions(columns)
         # A sample without a direction must not add what its zeros give.
         has_both = has_a.mT[:, :, None] * has_b.mT[:, None, :]
         values = seen(a.transpose(0, 1) @ b.permute(1, 2, 0)) * has_both

@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_result, as_tensor, real_first
+from layerscope.metrics.arrays import Array, as_result, as_tensor, real_first, slices
 from layerscope.metrics.factors import FromTokens, Tokens
 from layerscope.metrics.metric import Metric
 
@@ -46,8 +46,7 @@ def _angles_and_zeros(tokens: Tokens) -> tuple[Tensor, Tensor]:
     size = max(1, _CACHED // max(1, samples[:1].numel()))
     means = []
     zeros = []
-    for start in range(0, len(samples), size):
-        part = slice(start, start + size)
+    for part in slices(len(samples), size):
         mean, zero = _angles(samples[part], lengths.reshape(-1)[part])
         means.append(mean)
         zeros.append(zero)
@@ -60,8 +59,6 @@ def _angles(states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     The first `lengths` `[B]` tokens of each sample are real: n of them make n − 1 steps and n − 2
     angles, of which only those between two steps that lead somewhere are counted.
     """
-    if states.shape[-2] < 2:
-        return states.new_full(lengths.shape, torch.nan), torch.zeros_like(lengths)
     steps = states[..., 1:, :] - states[..., :-1, :]
     norms = torch.linalg.vector_norm(steps, dim=-1)
     dots = torch.linalg.vecdot(steps[..., 1:, :], steps[..., :-1, :])
@@ -72,8 +69,8 @@ def _angles(states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     scale = (norms[..., 1:] * norms[..., :-1]).masked_fill(~counted, 1.0)
     cosines = (dots / scale).clamp(-1.0, 1.0)
     angles = cosines.acos().masked_fill(~counted, 0.0)
-    # 0 / 0 is the NaN of a sample without angles.
     zero_steps = (real & (norms == 0)).sum(-1)
+    # 0 / 0 is the NaN of a sample without angles.
     return angles.sum(-1) / counted.sum(-1), zero_steps
 
 

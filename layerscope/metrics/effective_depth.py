@@ -40,11 +40,9 @@ def effective_depth(
         "last": accuracy[..., -1:],
         "best": accuracy.amax(-1, keepdim=True),
     }
-    enough = within(aims[relative_to] - accuracy, epsilon)
-    depth = (
-        torch.where(enough.any(-1), enough.double().argmax(-1), accuracy.shape[-1] - 1)
-        + 1
-    )
+    enough: Tensor = within(aims[relative_to] - accuracy, epsilon)
+    enough[..., -1] = True  # where no layer is accurate enough, the last one is taken
+    depth = enough.int().argmax(-1) + 1
     return int(depth) if depth.ndim == 0 else depth
 
 

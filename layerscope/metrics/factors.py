@@ -12,7 +12,7 @@ Each has the record of how a run takes a metric of its kind.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -25,6 +25,7 @@ from layerscope.metrics.arrays import (
     as_tensor,
     centred,
     real_mask,
+    slices,
     unit_rows,
 )
 from layerscope.metrics.blocks import RowBlocks
@@ -139,8 +140,8 @@ class FromTokens(How):
     needs: ClassVar[Needs] = "tokens"
     compute: Callable[[Tokens], Any]
     """Returns the value of each sample, or what `finish` makes it of."""
-    finish: Callable[[Sequence[Any], Sequence[float], Any], dict[str, Tensor]] = field(
-        default=by_layer
+    finish: Callable[[Sequence[Any], Sequence[float], Any], dict[str, Tensor]] = (
+        by_layer
     )
     """Takes what all layers gave, the orders of the Rényi entropy and an index of the samples whose eigenvalues are
     computed; returns values `[L, B]` by variant."""
@@ -234,8 +235,8 @@ class StoredRows(Rows):
         return first, total / self.count
 
     def _blocks(self) -> Iterator[Tensor]:
-        for start in range(0, self.count, BLOCK):
-            yield self._read(slice(start, start + BLOCK))
+        for span in slices(self.count, BLOCK):
+            yield self._read(span)
 
     def _read(self, span: slice) -> Tensor:
         return torch.as_tensor(self._states[span])[:, 0].double()

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
-from layerscope.metrics.arrays import Array, as_finite64, as_result
+from layerscope.metrics.arrays import Array, as_finite64, as_result, slices
 from layerscope.metrics.factors import FromRows, Rows
 from layerscope.metrics.metric import Metric
 
@@ -65,10 +65,10 @@ def _ratios(states: Tensor) -> Tensor:
     rows = rows - rows.mean(0)
     norms = rows.square().sum(1)
     ratios = []
-    for start in range(0, len(rows), TILE):
-        part = rows[start : start + TILE]
+    for tile in slices(len(rows), TILE):
+        part = rows[tile]
         squared = norms - 2.0 * (part @ rows.mT)  # the row's own norm changes no order
-        squared.diagonal(start).fill_(torch.inf)
+        squared.diagonal(tile.start).fill_(torch.inf)
         nearest = squared.topk(2, 1, largest=False).indices
         # The products find the nearest; the distances to them are taken without their rounding.
         offsets = part[:, None] - rows[nearest]

@@ -2,7 +2,7 @@ import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
-from layerscope.metrics.arrays import Array
+from layerscope.metrics.arrays import Array, as_tensor
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.readings import FromReadings
 
@@ -18,7 +18,7 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
     >>> label_probability(np.log([[[0.5, 0.5], [0.9, 0.1]]]), np.array([0]))  # one sample, two layers, two classes
     tensor([[0.5000, 0.9000]], dtype=torch.float64)
     """
-    scores = torch.as_tensor(logits)
+    scores = as_tensor(logits, "logits")
     truth = torch.as_tensor(labels).to(scores.device)
     if scores.ndim < 2 or scores.shape[:-2] != truth.shape:
         shapes = (
@@ -27,18 +27,14 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
         raise LayerscopeError(
             f"{shapes}: give [..., layers, classes] logits and one label for each sample"
         )
-    if (
-        truth.numel()
-        and not 0 <= int(truth.min()) <= int(truth.max()) < scores.shape[-1]
-    ):
+    classes = scores.shape[-1]
+    if bool(((truth < 0) | (truth >= classes)).any()):
         span = f"{int(truth.min())} to {int(truth.max())}"
-        classes = scores.shape[-1]
         raise LayerscopeError(
             f"labels are {span}: logits of {classes} classes need 0 to {classes - 1}"
         )
-    at_least_float32 = scores if scores.dtype == torch.float64 else scores.float()
     chosen = truth.long()[..., None, None].expand(*scores.shape[:-1], 1)
-    return at_least_float32.softmax(-1).gather(-1, chosen)[..., 0]
+    return scores.softmax(-1).gather(-1, chosen)[..., 0]
 
 
 LABEL_PROBABILITY = Metric(

@@ -1,8 +1,10 @@
+import torch
 from torch import Tensor
 
+from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, mean
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.readings import ByLayer, FromReadings, Readings, as_predictions
+from layerscope.metrics.readings import ByLayer, FromReadings, Readings
 
 
 def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
@@ -15,7 +17,15 @@ def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
     >>> layer_accuracy(np.array([[0, 1, 1], [1, 1, 0]]), np.array([1, 0]))  # two samples, three layers
     tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
-    tops, truth = as_predictions(predictions, labels)
+    tops = torch.as_tensor(predictions)
+    truth = torch.as_tensor(labels).to(tops.device)
+    if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:
+        shapes = (
+            f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}"
+        )
+        raise LayerscopeError(
+            f"{shapes}: give [..., layers] predictions and one label for each row"
+        )
     return (tops == truth[..., None]).double().reshape(-1, tops.shape[-1]).mean(0)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics import blocks
+from layerscope.metrics.arrays import slices
 from layerscope.metrics.blocks import Blocks, in_pairs
 from layerscope.metrics.spectrum import symmetric_product
 
@@ -82,17 +83,13 @@ def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tens
 def _groups(side: Blocks) -> list[slice]:
     """Return the layers of a side in groups whose products of features fit in a tile."""
     size = max(1, math.isqrt(blocks.TILE_BYTES // 8) // side.width)
-    starts = range(0, side.layers, size)
-    return [slice(start, min(start + size, side.layers)) for start in starts]
+    return slices(side.layers, size)
 
 
 def _squares(side: Blocks) -> Tensor:
     """Return |X_a^T X_a|_F^2 of each layer."""
-    squares = []
-    for layer in range(side.layers):
-        alone = slice(layer, layer + 1)
-        squares.append(_features(side, side, alone, alone)[0])
-    return torch.cat(squares)
+    layers = slices(side.layers, 1)
+    return torch.cat([_features(side, side, layer, layer)[0] for layer in layers])
 
 
 def _features(left: Blocks, right: Blocks, a: slice, b: slice) -> Tensor:

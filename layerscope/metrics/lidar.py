@@ -2,7 +2,7 @@ import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
-from layerscope.metrics.arrays import Array, as_finite, as_result, centred
+from layerscope.metrics.arrays import Array, as_finite, as_result, centred, slices
 from layerscope.metrics.factors import FromAllViews
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import (
@@ -57,8 +57,7 @@ def _discriminant_eigenvalues(states: Tensor, delta: float) -> Tensor:
     means = torch.empty(samples, width, dtype=torch.float64, device=states.device)
     within = torch.zeros(width, width, dtype=torch.float64, device=states.device)
     step = max(1, _ROWS // n_views)
-    for low in range(0, samples, step):
-        part = slice(low, low + step)
+    for part in slices(samples, step):
         block = states[part].double()
         means[part] = block.mean(1)
         within += symmetric_product((block - means[part, None]).flatten(0, 1))

@@ -77,7 +77,6 @@ def _shrinkage(first: Principal, along: Tensor, total: Tensor) -> Tensor:
 LINEAR_MAP = Metric(
     linear_map,
     FromPairs(by_layer(measure), "ridge", least=3),
-    title="linear map",
     reading="held-out R² of reading one layer from the other; 0: no better than the mean",
     formula="1 − Σ ‖yᵢ − ŷᵢ‖² / Σ ‖yᵢ − ȳᵢ‖², ŷᵢ by a ridge regression and ȳᵢ the mean, both without sample i",
     meaning="Share of a layer's variance that a linear map of another layer predicts, each sample by a map fitted to "

@@ -44,7 +44,7 @@ class ValueSums(Sums):
 
     @classmethod
     def of(cls, values: Tensor) -> "ValueSums":
-        """Return those of `[..., n]` values.
+        """Return those of `[..., n]` values, at least one.
 
         >>> from layerscope.metrics.moments import ValueSums
         >>> (ValueSums.of(torch.tensor([1.0, 2.0])) + ValueSums.of(torch.tensor([6.0]))).mean.item()
@@ -53,9 +53,8 @@ class ValueSums(Sums):
         valid = ~values.isnan()
         count = valid.sum(-1).double()
         filled = values.double().masked_fill(~valid, 0.0)
-        first = filled.sum(-1, keepdim=True)
-        if values.shape[-1]:  # around the first value equal ones have no deviation
-            first = filled.gather(-1, valid.int().argmax(-1, keepdim=True))
+        # around the first value equal ones have no deviation
+        first = filled.gather(-1, valid.int().argmax(-1, keepdim=True))
         deviations = (filled - first) * valid
         mean = deviations.sum(-1, keepdim=True) / count.clamp(min=1)[..., None]
         squares = ((deviations - mean) * valid).square().sum(-1)
@@ -70,16 +69,11 @@ class ValueSums(Sums):
         squares = self.squares + other.squares + between
         return ValueSums(count, start + gap * share, squares)
 
-    @property
-    def stderr(self) -> Tensor:
-        """The standard error of the mean, NaN of fewer than two values."""
-        variance = self.squares / (self.count - 1) / self.count
-        return variance.sqrt().where(self.count > 1, math.nan)
-
     def estimates(self) -> list[Estimate]:
-        """Return mean, standard error and number of every value, flat."""
+        """Return mean, standard error and number of every value, flat; NaN where one is not defined."""
+        variance = self.squares / (self.count - 1) / self.count
         means = self.mean.where(self.count > 0, math.nan).flatten().tolist()
-        errors = self.stderr.flatten().tolist()
+        errors = variance.sqrt().where(self.count > 1, math.nan).flatten().tolist()
         counts = self.count.int().flatten().tolist()
         return [*map(Estimate, means, errors, counts)]
 
@@ -104,8 +98,8 @@ class RowSums(Sums):
         >>> from layerscope.metrics import effective_rank
         >>> from layerscope.metrics.moments import RowSums, SummedRows
         >>> states = torch.arange(12.0).view(4, 3).sin()
-        >>> both = RowSums.of(states[:2]) + RowSums.of(states[2:])
-        >>> abs(effective_rank(SummedRows(both)) - effective_rank(states)) < 1e-12
+        >>> both = RowSums.of(states[None, :2]) + RowSums.of(states[None, 2:])
+        >>> abs(effective_rank(SummedRows(both, 0)) - effective_rank(states)) < 1e-12
         True
         """
         rows = as_finite64(rows, "rows")
@@ -127,23 +121,19 @@ class RowSums(Sums):
 
 
 class SummedRows(Rows):
-    """What metrics share of one layer's rows, from their sums: all but the rows themselves."""
+    """What metrics share of one layer's rows, from the sums of all layers: all but the rows themselves."""
 
-    def __init__(self, sums: RowSums, layer: int | None = None) -> None:
-        mean = sums.mean
-        spread = sums.spread
-        units = sums.units
-        if layer is not None:
-            mean = mean[layer]
-            spread = spread[layer]
-            units = units[layer]
-        self._sums = RowSums(sums.count, mean, spread, units)
+    def __init__(self, sums: RowSums, layer: int) -> None:
+        self._sums = sums
+        self._layer = layer
         self.count = int(sums.count)
-        self.width = mean.shape[-1]
+        self.width = sums.mean.shape[-1]
 
     def factor(self, rows: str) -> Tensor:
         """Return a matrix with the singular values of the rows "raw", at "unit" norm, or "around" their mean."""
         sums = self._sums
+        spread = sums.spread[self._layer]
         if rows == "raw":
-            return row_factor(sums.spread, sums.mean[..., None, :] * sums.count.sqrt())
-        return {"unit": sums.units, "around": sums.spread}[rows]
+            mean = sums.mean[self._layer]
+            return row_factor(spread, mean[None] * sums.count.sqrt())
+        return {"unit": sums.units[self._layer], "around": spread}[rows]

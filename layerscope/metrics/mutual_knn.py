@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
-from layerscope.metrics.arrays import Array, as_result, check_choice, unit_rows
+from layerscope.metrics.arrays import Array, as_result, check_choice, slices, unit_rows
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
@@ -53,7 +53,7 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
             )
         points = unit_rows(rows) if distance == "cosine" else rows
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
-        parts = [slice(low, low + step) for low in range(0, count, step)]
+        parts = slices(count, step)
         neighbours = [_nearest(points, part, k, distance) for part in parts]
         equal = (rows == rows[..., :1, :]).all((-2, -1))
         every = torch.cat(neighbours, -2)

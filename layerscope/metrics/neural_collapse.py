@@ -72,15 +72,13 @@ def neural_collapse(
         raise LayerscopeError(
             f"{rows.shape[-2]} states and labels of shape {tuple(classes.shape)}: give one for each"
         )
-    count = len(names)
-    if count < 2:
+    sums = ClassSums.empty(len(names), *rows.shape[:-2], rows.shape[-1])
+    sums.update(rows, classes)
+    collapse = sums.collapse(classifier, global_mean)
+    if collapse is None:
         raise LayerscopeError(
             "all states have one label: neural collapse needs two classes or more"
         )
-    sums = ClassSums.empty(count, *rows.shape[:-2], rows.shape[-1])
-    sums.update(rows, classes)
-    collapse = sums.collapse(classifier, global_mean)
-    assert collapse is not None
     return collapse
 
 

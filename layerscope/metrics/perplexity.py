@@ -23,9 +23,9 @@ def perplexity(nll: Array) -> float | Tensor:
 
 
 def _perplexities(readings: Readings) -> ByLayer:
-    for layer, losses in enumerate(
-        () if readings.nll is None else readings.nll.double()
-    ):
+    if readings.nll is None:
+        return
+    for layer, losses in enumerate(readings.nll.double()):
         finite = losses[torch.isfinite(losses)]
         value = float(perplexity(finite)) if len(finite) else math.nan
         yield layer, Estimate(value, value * mean(finite).stderr, len(finite))

@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, centred, typical_norm
+from layerscope.metrics.arrays import Array, centred, directions, typical_norm
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import (
     FromPairs,
@@ -37,8 +37,7 @@ def _measure() -> Measure:
 def _prepared(rows: Tensor) -> Prepared:
     """Return rows centred, and the same divided by the norms of their Gram's rows: no Gram is needed."""
     around = centred(rows)
-    least = torch.finfo(torch.float32).eps * typical_norm(rows)[..., 0]
-    still = torch.linalg.vector_norm(around, dim=-1) <= least
+    still = directions(around, typical_norm(rows))[..., 0].isnan()
     around = narrow(around)
     # |X x_i| = |R x_i| for X = Q R, which loses nothing to squaring.
     factor = torch.linalg.qr(around, mode="r").R
@@ -49,8 +48,8 @@ def _prepared(rows: Tensor) -> Prepared:
 
 
 def _cosines(first: Prepared, second: Prepared) -> Tensor:
-    (a, unit_a) = first
-    (b, unit_b) = second
+    a, unit_a = first
+    b, unit_b = second
     cosines: Tensor = torch.linalg.vecdot(unit_a @ (a.mT @ b), unit_b)
     return cosines.clamp(-1.0, 1.0)
 

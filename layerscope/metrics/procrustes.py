@@ -34,8 +34,8 @@ def _measure(kind: str = "similarity") -> Measure:
     check_choice(kind, "kind", ("similarity", "distance"))
 
     def between(first: Prepared, second: Prepared) -> Tensor:
-        (a, known_a) = first
-        (b, known_b) = second
+        a, known_a = first
+        b, known_b = second
         overlap: Tensor = (
             torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
         )

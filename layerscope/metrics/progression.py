@@ -57,8 +57,9 @@ def monotone_triples(states: Array) -> Tensor:
         later = cosines[..., second, layer]
         rises = (earlier <= later + _TIE).double()
         # neither where one is NaN
-        by_layer.append(rises.masked_fill((earlier + later).isnan(), torch.nan))
-    return torch.stack([rises.nanmean(-1) for rises in by_layer], -1)
+        rises = rises.masked_fill((earlier + later).isnan(), torch.nan)
+        by_layer.append(rises.nanmean(-1))
+    return torch.stack(by_layer, -1)
 
 
 def _layers(states: Array, least: int = 2) -> Tensor:

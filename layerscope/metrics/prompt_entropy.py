@@ -146,7 +146,7 @@ def token_gram(
 
 
 def entropy_of_grams(
-    grams: Tensor, lengths: Tensor, alpha: float = 1.0, of_tokens: bool = True
+    grams: Tensor, lengths: Tensor, alpha: float, of_tokens: bool
 ) -> Tensor:
     """Return S_alpha `[...]` of Grams `[..., n, n]` of samples with `lengths` `[...]` real tokens; see `Grams`.
 

@@ -40,12 +40,12 @@ def _measure(weights_from: str = "first") -> Measure:
         rotation, correlations, _ = torch.linalg.svd(products, full_matrices=False)
         # The variates' products with the columns, without the variates: basis^T X = values * axes.
         columns = weighing.values[..., None] * weighing.axes
-        weights = (rotation.mT @ columns).abs().sum(-1)
+        weights: Tensor = (rotation.mT @ columns).abs().sum(-1)
         dimensions = torch.arange(weights.shape[-1], device=weights.device)
         within_rank = dimensions < weighing.rank.minimum(other.rank)[..., None]
         weights = weights * within_rank
-        weighted = weights * correlations.clamp(max=1.0)
-        return torch.as_tensor(weighted.sum(-1) / weights.sum(-1))
+        weighted: Tensor = weights * correlations.clamp(max=1.0)
+        return weighted.sum(-1) / weights.sum(-1)
 
     return Measure("PWCCA", 3, principal, between, symmetric=False)
 

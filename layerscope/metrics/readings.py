@@ -9,43 +9,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-import torch
 from torch import Tensor
 
-from layerscope.core import LayerscopeError
-from layerscope.metrics.arrays import Array, Estimate
+from layerscope.metrics.arrays import Estimate
 from layerscope.metrics.metric import How, Needs
 
 
 @dataclass(frozen=True)
 class Readings:
-    """The top predictions `[L+1, n]` of layers 0..L, and what is known of the right ones.
+    """The top predictions `[len(layers), n]` of some layers, and what is known of the right ones.
 
-    `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's
-    next tokens. Where some layers are missing, `layers` are the numbers of those that are there.
+    `target` is `[n]`, where the answers are known; `nll` has the shape of the predictions, nats of
+    a language model's next tokens.
     """
 
     prediction: Tensor
-    target: Tensor | None = None
-    nll: Tensor | None = None
-    layers: Sequence[int] = ()
-
-
-def as_predictions(predictions: Array, labels: Array) -> tuple[Tensor, Tensor]:
-    """Return predicted ids `[..., L]` and the right ones `[...]` as tensors.
-
-    Raises `LayerscopeError` where they do not fit.
-    """
-    tops = torch.as_tensor(predictions)
-    truth = torch.as_tensor(labels).to(tops.device)
-    if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:
-        shapes = (
-            f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}"
-        )
-        raise LayerscopeError(
-            f"{shapes}: give [..., layers] predictions and one label for each row"
-        )
-    return tops, truth
+    target: Tensor | None
+    nll: Tensor | None
+    layers: Sequence[int]
 
 
 ByLayer: TypeAlias = Iterator[tuple[int, Estimate]]

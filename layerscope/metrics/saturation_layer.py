@@ -33,20 +33,14 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
 
 def _first(readings: Readings) -> tuple[int, Tensor]:
     """Return the position of the first layer after layer 0, and that from which each prediction stays."""
-    start = int(not readings.layers or readings.layers[0] == 0)
+    start = int(readings.layers[0] == 0)
     return start, saturation_layer(readings.prediction[start:].T, start)
 
 
 def _at_the_last(readings: Readings) -> ByLayer:
-    first = _first(readings)[1]
-    yield (
-        len(readings.prediction) - 1,
-        mean(
-            (
-                torch.tensor(readings.layers)[first] if readings.layers else first
-            ).double()
-        ),
-    )
+    _, first = _first(readings)
+    layers = torch.tensor(readings.layers)[first]
+    yield len(readings.prediction) - 1, mean(layers.double())
 
 
 def _shares(readings: Readings) -> ByLayer:

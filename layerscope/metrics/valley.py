@@ -91,8 +91,7 @@ def _shares(tokens: Tokens, used: Tensor) -> Tensor:
         gram = gram.masked_fill(~among_used, 0.0)
     elif not bool(used.all()):
         gram = small_gram(_kept(tokens, used).double())
-    (values,) = eigenvalues([gram.reshape(-1, *gram.shape[-2:])])
-    values = values.view(gram.shape[:-1])
+    (values,) = eigenvalues([gram])
     return values / values.sum(-1, keepdim=True)
 
 
@@ -128,7 +127,7 @@ def first_token_attention(weights: Array, mask: Array | None = None) -> Tensor:
     weights = as_tensor(weights, "weights", 3)
     real = real_mask(weights[..., 0, :, :], mask)
     first = real.int().argmax(-1, keepdim=True)
-    after = real.scatter(-1, first, torch.zeros_like(first, dtype=torch.bool))
+    after = real.scatter(-1, first, False)
     columns = first[..., None, None, :].expand(*weights.shape[:-1], 1)
     to_first = weights.gather(-1, columns).squeeze(-1).double()
     to_first = to_first.masked_fill(~after[..., None, :], 0.0)

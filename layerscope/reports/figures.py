@@ -1,6 +1,5 @@
 """The figures of results, ready for a paper: PNG, PDF and SVG, in one style."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ from layerscope.runs.details import run_names
 from layerscope.show.drawing import draw as drawn, figures
 
 
-def draw(
-    shown: Any, folder: str | Path, names: Sequence[str] | None = None
-) -> list[Path]:
+def draw(shown: Any, folder: str | Path) -> list[Path]:
     """Draw the figures of what `report` takes into a folder and return the paths of the files.
 
     Every figure is there as PNG, PDF and SVG: `NAME`, 5.5 inches wide as the text of ICLR's style,
@@ -22,8 +19,8 @@ def draw(
     one run that has them.
 
     Several runs lie over each other, models of several depths by depth in percent, each in its own
-    colour, dash and marker; they are called `names`, or what they differ by; maps have a panel for
-    each run. An evaluation adds `scores` (the average by depth) and `scores_by_task`; exits add
+    colour, dash and marker; they are called what they differ by; maps have a panel for each run. An
+    evaluation adds `scores` (the average by depth) and `scores_by_task`; exits add
     `exits_accuracy_against_speed` (truncated models beside it); comparisons add `compared_METRIC`
     for each similarity of layers across runs, `differences`, and for a series of checkpoints
     `checkpoints`; a reading of the lens a grid for each sample; generated texts that were measured,
@@ -34,14 +31,8 @@ def draw(
     """
     require("charts", "figures")
     runs, evaluations, others = opened(shown)
-    called = run_names(runs)
-    if names is not None:
-        called = list(names)
-    if len(called) != len(runs):
-        raise LayerscopeError(
-            f"{len(runs)} runs have {len(called)} names: give as many names as runs"
-        )
-    named = [(name, run.document()) for name, run in zip(called, runs, strict=True)]
+    pairs = zip(run_names(runs), runs, strict=True)
+    named = [(name, run.document()) for name, run in pairs]
     for entry in (*others, *evaluations):
         document = entry.document()
         members = document.members or (document,)

@@ -97,7 +97,7 @@ REFUSED = [
 
 
 def grams(alpha):
-    return entropy_of_grams(torch.eye(3)[None], torch.tensor([3]), alpha=alpha)
+    return entropy_of_grams(torch.eye(3)[None], torch.tensor([3]), alpha, True)
 
 
 @pytest.mark.parametrize("sentence, call", REFUSED)
