@@ -18,7 +18,6 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from layerscope.core.rank_correlation import spearman_by_sample
 from layerscope.healing.outputs import (
     Outputs,
-    Read,
     outputs_by_layer,
     outputs_of,
     reads_logits,
@@ -72,16 +71,6 @@ def _gathered(
             for number, row in enumerate(rows):
                 values[row] = values_of_batch[:, number]
     return np.stack(values, axis=1)
-
-
-def read(model: LayeredModel, samples: Sequence[Any], pooling: str, of: Read) -> Floats:
-    """Return what is read of a model's outputs for each sample, `[n, …]`."""
-
-    def give(inputs: Inputs) -> Tensor:
-        return of(outputs_of(model, inputs, pooling), inputs)[None]
-
-    values: Floats = _gathered(model, samples, give)[0]
-    return values
 
 
 @dataclass(frozen=True)
@@ -149,13 +138,20 @@ class Task(ABC):
         """Return the samples of a part that a model can learn from, without labels."""
         return [self.samples[row] for row in self.rows(part)]
 
-    def read(self, model: LayeredModel, part: int) -> Floats:
-        """Return what is read of a model on the samples of a part."""
-        return read(model, self.texts(part), self.pooling, self.of)
+    def read(
+        self, model: LayeredModel, part: int, most: int | None = None
+    ) -> Floats:
+        """Return what is read of a model on the samples of a part, the first `most` of them, `[n, …]`."""
+
+        def give(inputs: Inputs) -> Tensor:
+            return self.of(outputs_of(model, inputs, self.pooling), inputs)[None]
+
+        values: Floats = _gathered(model, self.texts(part)[:most], give)[0]
+        return values
 
     def indexed(self, model: LayeredModel, part: int) -> Floats:
         """Return what is read of a model on those samples of a part that an index has."""
-        return read(model, self.texts(part)[:INDEXED], self.pooling, self.of)
+        return self.read(model, part, INDEXED)
 
     def by_full(self, part: int) -> Floats:
         """Return what an index of the full model has of a part; the first call is made while that model is whole."""
