@@ -6,7 +6,7 @@ Differences of these values are paired: each sample is its own control.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -112,19 +112,19 @@ class Task(ABC):
 
     def by_layer(self) -> list[Reader]:
         """Return what reads the full model's first 1, 2, … L blocks; a part is embedded once for all of them."""
-        parts: dict[int, Floats] = {}
 
         def give(inputs: Inputs) -> Tensor:
             return outputs_by_layer(self.full, inputs, self.pooling, self.of)
 
+        @cache
+        def embedded(part: int) -> Floats:
+            return _gathered(self.full, self.texts(part), give)
+
         def layer_of(layer: int, part: int) -> Floats:
-            if part not in parts:
-                parts[part] = _gathered(self.full, self.texts(part), give)
-            values: Floats = parts[part][layer]
+            values: Floats = embedded(part)[layer]
             return values
 
-        layers = range(self.full.stack.depth)
-        return [partial(layer_of, layer) for layer in layers]
+        return [partial(layer_of, layer) for layer in range(self.full.depth)]
 
     def rows(self, part: int) -> Rows:
         """Return the rows of a part."""
