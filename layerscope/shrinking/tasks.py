@@ -138,9 +138,7 @@ class Task(ABC):
         """Return the samples of a part that a model can learn from, without labels."""
         return [self.samples[row] for row in self.rows(part)]
 
-    def read(
-        self, model: LayeredModel, part: int, most: int | None = None
-    ) -> Floats:
+    def read(self, model: LayeredModel, part: int, most: int | None = None) -> Floats:
         """Return what is read of a model on the samples of a part, the first `most` of them, `[n, …]`."""
 
         def give(inputs: Inputs) -> Tensor:
@@ -175,6 +173,15 @@ class Task(ABC):
 
 def _unit(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+def _learned_and_judged(
+    task: Task, reader: Reader, part: int
+) -> tuple[Floats, NDArray[Any], int]:
+    """Return vectors and truths of what a probe learns from, then of a part, and how many of them are learned from."""
+    vectors = [reader(each) for each in (LEARN, part)]
+    truths = [task.truths(each) for each in (LEARN, part)]
+    return _unit(np.concatenate(vectors)), np.concatenate(truths), len(truths[0])
 
 
 class NextToken(Task):
@@ -244,14 +251,11 @@ class Probe(Task):
 
     def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values: which predictions of the probe are right."""
-        vectors = [reader(each) for each in (LEARN, part)]
-        rows = _unit(np.concatenate(vectors))
-        learned, judged = (self.truths(each) for each in (LEARN, part))
+        rows, classes, learned = _learned_and_judged(self, reader, part)
         fold = np.full(len(rows), APART)
-        fold[: len(learned)] = stratified(learned, FOLDS, 0)
-        classes = np.concatenate([learned, judged])
+        fold[:learned] = stratified(classes[:learned], FOLDS, 0)
         right, _, _ = linearly_judged(rows, classes, fold, 0)
-        return np.asarray(100.0 * right[len(learned) :])
+        return np.asarray(100.0 * right[learned:])
 
 
 class Regression(Task):
@@ -261,14 +265,11 @@ class Regression(Task):
 
     def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values: what each sample contributes to R²."""
-        vectors = [reader(each) for each in (LEARN, part)]
-        learned, judged = (self.truths(each) for each in (LEARN, part))
-        fold = np.full(len(learned) + len(judged), APART)
-        fold[: len(learned)] = np.arange(len(learned)) % FOLDS
-        rows = _unit(np.concatenate(vectors))
-        targets = np.append(learned, judged)
+        rows, targets, learned = _learned_and_judged(self, reader, part)
+        fold = np.full(len(rows), APART)
+        fold[:learned] = np.arange(learned) % FOLDS
         predictions, _ = ridge_predictions(rows, targets, fold, 0)
-        return 100 * explained(judged, predictions[len(learned) :])
+        return 100 * explained(targets[learned:], predictions[learned:])
 
 
 class Pairs(Task):
