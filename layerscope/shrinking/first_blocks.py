@@ -40,7 +40,7 @@ class FirstBlocks:
     @property
     def full(self) -> Floats:
         """The values of all blocks, in points."""
-        return self.values(self.source.model.stack.depth)
+        return self.values(self.source.model.depth)
 
     def values(self, blocks: int) -> Floats:
         """Return the value of each validation sample in points, with only the first `blocks` blocks."""
