@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from layerscope.healing.healing import Plan
-from layerscope.healing.lessons import Lessons, window_for
+from layerscope.healing.lessons import Lessons, learnable
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.pairs import Pair
-from layerscope.models.texts import distinct
 from layerscope.shrinking.job import WORK, Job, paired
 from layerscope.shrinking.same_space import write_mapped
 from layerscope.shrinking.shrunk import Offer
@@ -175,8 +174,8 @@ def _lessons(job: Job) -> Lessons:
 def _new(corpus: Corpus, job: Job, there: Sequence[Any]) -> list[Any]:
     """Return the samples of a corpus, without texts that are there already."""
     model = job.source.model
-    samples = distinct(corpus, model, job.options.seed, window_for(model)).samples
+    samples = learnable(corpus, model, job.options.seed)
     if model.encoder.modality != "text":
-        return [*samples]
+        return samples
     seen = {*there}
     return [text for text in samples if text not in seen]
