@@ -18,7 +18,7 @@ from torch.nn.functional import cosine_similarity, kl_div
 from layerscope.models import LayeredModel
 from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, hidden_of, run
+from layerscope.models.forward import Inputs, hooked, run, state_of
 from layerscope.models.lens import logits_of
 from layerscope.models.pooling import pool, served
 
@@ -60,16 +60,11 @@ def outputs_of(model: LayeredModel, inputs: Inputs, pooling: str) -> Outputs:
     block = module.get_submodule(stack.blocks[-1])
     states: list[Tensor] = []
 
-    def keep(_: nn.Module, __: object, output: object) -> None:
-        hidden = hidden_of(output)
-        assert hidden is not None
-        states.append(hidden)
+    def keep(_: nn.Module, __: object, ___: object, output: object) -> None:
+        states.append(state_of(output))
 
-    hook = block.register_forward_hook(keep)
-    try:
+    with hooked([(block, None, keep)]):
         output = run(module.get_submodule(stack.entry), inputs)
-    finally:
-        hook.remove()
     tokens = states[-1]
     if stack.norm:
         norm: Any = module.get_submodule(stack.norm)
