@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from layerscope.training.loss import IGNORED, aligned_loss, check_classes
 from layerscope.training.objectives import Objective
 
 Head = Callable[[Tensor], Tensor]
-Score = Callable[[Callable[[int], Tensor], list[Head], Tensor], None]
+Score = Callable[[Callable[[int], Tensor], Sequence[Head], Tensor], None]
 
 HEADS = "exit_heads"
 
@@ -41,7 +41,7 @@ class ExitLoss:
         self.module: Any = exits.module
         self.classes = exits.classes
         self.every = exits
-        if len(exits.layers) < exits.stack.depth:
+        if len(exits.layers) < exits.model.depth:
             self.every = Exits(exits.model, inputs)
         self.shift = _shifts(self.module, inputs)
         if objective.name == "classifiers":
@@ -73,8 +73,8 @@ class ExitLoss:
         return dict(zip(self.exits.layers, heads, strict=False))
 
     def exit_heads(self) -> ExitHeads | None:
-        """Return the weights of these heads as they are now."""
-        if self.exits.head_path is None or not self.heads:
+        """Return the weights of these heads, of none where all layers read one, as they are now."""
+        if self.exits.head_path is None:
             return None
         return heads_of(self.exits.head_path, self.heads)
 
@@ -103,9 +103,8 @@ class ExitLoss:
         # before the model's own loss, which fails in its own way
         check_classes(labels[labels != IGNORED], self.classes)
         output, read = self.every.reading(call, bare)
-        head = self.every.head or nn.Identity()
-        heads = [self.heads.get(layer, head) for layer in self.every.layers]
-        self.score(read, [*heads], labels)
+        heads = [self.heads.get(layer, self.head) for layer in self.every.layers]
+        self.score(read, heads, labels)
         return output
 
     def _loss(self, call: Callable[[], Any], labels: Tensor, items: Any) -> Tensor:

@@ -138,7 +138,7 @@ class AlignedLoss(nn.Module):
         self, call: Callable[[], Features]
     ) -> tuple[Features, tuple[Tensor, ...]]:
         """Return the transformer's output, and the token states of every exit, of one run."""
-        with recorded(self.layered.module, self.layered.stack.blocks, self.layers):
+        with recorded(self.layered, self.layers):
             output = call()
         return output, output[TOKENS].chunk(len(self.layers))
 
