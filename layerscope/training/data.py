@@ -200,8 +200,9 @@ def encode(
     is_read_again = settings.epochs > 1 and settings.max_steps is None
     is_image = train.modality == held.modality == "image"
     if is_image and is_read_again and not settings.augment:
-        parts, encoder = made_once((train.samples, held.samples), encoder)
-        train, held = map(_with_samples, (train, held), parts)
+        pixels, encoder = made_once((train.samples, held.samples), encoder)
+        train = replace(train, samples=pixels[0])
+        held = replace(held, samples=pixels[1])
     examples = []
     labels: Sequence[Any] | None
     for corpus in (train, held):
@@ -221,18 +222,14 @@ def encode(
     )
 
 
-def _with_samples(corpus: Corpus, samples: Sequence[Any]) -> Corpus:
-    return replace(corpus, samples=samples)
-
-
 def _windows(
     train: Corpus, held: Corpus, encoder: Any, seed: int
 ) -> tuple[Corpus, Corpus, tuple[str, ...]]:
     """Return windows of running text, of the same length in tokens, and notes."""
 
     def packed(corpus: Corpus) -> Corpus:
-        windows = pack(replace(corpus, notes=()), encoder.tokenizer, encoder.max_length)
-        return replace(windows, labels=None)
+        plain = replace(corpus, notes=())
+        return pack(plain, encoder.tokenizer, encoder.max_length)
 
     windows = packed(train)
     if held is not train:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from layerscope.inputs.drawing import drawn_rows
 from layerscope.inputs.samples import pick
 from layerscope.models.encode import padded
 from layerscope.models.forward import Inputs
@@ -63,10 +64,7 @@ class Examples(Dataset[Example]):
 
     def drawn(self, n: int | None, seed: int) -> "Examples":
         """Return `n` of these at most, drawn with a seed and never augmented, to evaluate on."""
-        rows = list(range(len(self)))
-        if n is not None and n < len(self):
-            rng = np.random.default_rng(seed)
-            rows = sorted(rng.choice(len(self), n, replace=False).tolist())
+        rows, _ = drawn_rows(len(self), None, n or len(self), seed)
         labels = self.labels and pick(self.labels, rows)
         return Examples(self.name, pick(self.samples, rows), labels)
 
