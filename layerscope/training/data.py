@@ -31,10 +31,7 @@ LANGUAGE = "causal-lm"
 
 
 def read(
-    data: Any,
-    task: str,
-    text_column: str | None = None,
-    label_column: str | None = None,
+    data: Any, task: str, text_column: str | None, label_column: str | None
 ) -> Corpus:
     """Return data as the task reads them; raises `LayerscopeError` for what is not there or of another kind."""
     if task == SENTENCES:

@@ -140,8 +140,9 @@ def _refuse_padding(model: LayeredModel, mask: Tensor | None) -> None:
 @torch.no_grad()
 def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     """Return whether the model's own loss compares position t with label t + 1, as labels of position 0 alone show."""
-    names = [name for name in inputs.named if accepts(module, name)]
-    named = {name: inputs.named[name] for name in names}
+    named = {
+        name: value for name, value in inputs.named.items() if accepts(module, name)
+    }
     kind = type(module).__name__
     with evaluating(module):
         logits: Tensor = module(**named).logits
