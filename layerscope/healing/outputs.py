@@ -69,11 +69,7 @@ def outputs_of(model: LayeredModel, inputs: Inputs, pooling: str) -> Outputs:
     if stack.norm:
         norm: Any = module.get_submodule(stack.norm)
         tokens = norm(tokens)
-    mask = model.mask(inputs, tokens)
-    logits = logits_of(output)
-    if logits is not None and reads_logits(model):
-        return Outputs(tokens, mask, logits.float(), are_logits=True)
-    return _with_vectors(model, tokens, mask, pooling, logits)
+    return _outputs(model, inputs, tokens, logits_of(output), pooling)
 
 
 def outputs_by_layer(
@@ -91,26 +87,27 @@ def outputs_by_layer(
             raw[:] = [tokens]
         if layer == 0 or site != model.final:
             return
-        mask, logits = model.mask(inputs, tokens), None
+        logits = None
         if model.head is not None and (reads_logits(model) or model.is_sparse):
             logits = model.head.logits(raw[0], inputs)
-        if logits is None or model.is_sparse:
-            outputs = _with_vectors(model, tokens, mask, pooling, logits)
-        else:
-            outputs = Outputs(tokens, mask, logits, are_logits=True)
+        outputs = _outputs(model, inputs, tokens, logits, pooling)
         values.append(read(outputs, inputs))
 
     model.run(inputs, visit)
     return torch.stack(values)
 
 
-def _with_vectors(
+def _outputs(
     model: LayeredModel,
+    inputs: Inputs,
     tokens: Tensor,
-    mask: Tensor | None,
-    pooling: str,
     logits: Tensor | None,
+    pooling: str,
 ) -> Outputs:
+    """Return a batch's outputs from its last states, and from what the model's head makes of them."""
+    mask = model.mask(inputs, tokens)
+    if logits is not None and reads_logits(model):
+        return Outputs(tokens, mask, logits.float(), are_logits=True)
     if model.loaded.served is None:
         vectors = pool(tokens, mask, pooling)
     else:
