@@ -44,8 +44,7 @@ class FirstBlocks:
 
     def values(self, blocks: int) -> Floats:
         """Return the value of each validation sample in points, with only the first `blocks` blocks."""
-        model = self.source.model
-        slot: Slot = (blocks, model.final, self.source.pooled_by)
+        slot: Slot = (blocks, self.source.model.final, self.source.pooled_by)
         if not self.scores.has("layer", slot):
             self._judge(blocks, slot)
         row = next(row for row in self.scores.rows if row["layer"] == blocks)
