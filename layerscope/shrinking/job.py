@@ -1,7 +1,7 @@
 """One shrinking: what is shrunk, what judges it, its folder and budget, and the results that its phases keep."""
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,7 +60,7 @@ class Job:
     def first(self) -> FirstBlocks:
         """The values of the model's first blocks, and of all, on the validation part."""
         folder = self.folder / EVALUATION
-        return FirstBlocks(self.source, self.task, self.data, self.digest, folder)
+        return FirstBlocks(self.task, self.data, self.digest, folder)
 
     @cached_property
     def digest(self) -> str:
@@ -70,11 +70,6 @@ class Job:
         for index in range(len(samples)):
             digest.update(content(samples, index))
         return digest.hexdigest()[:16]
-
-    def with_only(self, kept: Collection[int], part: int) -> Floats:
-        """Return the values of the full model with these blocks alone, counted from 1."""
-        every = range(1, self.source.model.depth + 1)
-        return self.task.without({*every}.difference(kept), part)
 
     def phase(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """Return the result of a phase: the one that is kept, or one that is made now and kept."""

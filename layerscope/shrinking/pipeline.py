@@ -225,7 +225,7 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     loss, error = paired(full, job.task.values(small, HELD))
     cut_loss = loss
     if trial.healed or trial.mapped:
-        cut_loss, _ = paired(full, job.with_only(offer.kept, HELD))
+        cut_loss, _ = paired(full, job.task.with_only(offer.kept, HELD))
     recall = None
     if not (reads_logits(source.model) or source.model.is_sparse):
         recall = job.task.recall(job.task.read(small, HELD), HELD)

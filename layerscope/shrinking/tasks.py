@@ -110,6 +110,11 @@ class Task(ABC):
 
         return self.judged(reader, part)
 
+    def with_only(self, blocks: Collection[int], part: int) -> Floats:
+        """Return the values of the full model with these blocks alone, counted from 1."""
+        every = range(1, self.full.depth + 1)
+        return self.without({*every}.difference(blocks), part)
+
     def by_layer(self) -> list[Reader]:
         """Return what reads the full model's first 1, 2, … L blocks; a part is embedded once for all of them."""
 

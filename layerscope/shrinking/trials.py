@@ -44,7 +44,7 @@ def cut_offer(job: Job, offer: Offer) -> Offer:
     def measured() -> dict[str, Any]:
         ways = {first: job.first.values(blocks)}
         if offer.kept != first:
-            ways[offer.kept] = job.with_only(offer.kept, VALIDATION)
+            ways[offer.kept] = job.task.with_only(offer.kept, VALIDATION)
         losses = {kept: paired(job.first.full, values) for kept, values in ways.items()}
         kept = min(losses, key=lambda way: losses[way][0])
         loss, error = losses[kept]
