@@ -51,7 +51,7 @@ def cut_offer(job: Job, offer: Offer) -> Offer:
         job.reporter.say(replace(offer, kept=kept, cut_loss=loss, error=error).text)
         return {"kept": kept, "cut_loss": loss, "error": error}
 
-    facts = job.phase(f"cut-{len(offer.kept)}", measured)
+    facts = job.phase(f"cut-{blocks}", measured)
     return replace(offer, **facts | {"kept": tuple(facts["kept"])})
 
 
