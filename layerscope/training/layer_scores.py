@@ -202,9 +202,18 @@ def row_of(
     metric: str, layer: int, value: float, stderr: float, n: int, **more: Any
 ) -> Row:
     """Return a row of the long frame of a run."""
-    row: Row = {"metric": metric, "variant": None, "pooling": None, "layer": layer}
-    values = {"site": SITE, "value": value, "stderr": stderr, "n": n, "n_skipped": 0}
-    return row | values | more
+    row: Row = {
+        "metric": metric,
+        "variant": None,
+        "pooling": None,
+        "layer": layer,
+        "site": SITE,
+        "value": value,
+        "stderr": stderr,
+        "n": n,
+        "n_skipped": 0,
+    }
+    return row | more
 
 
 def score_options(model: LayeredModel, exit_loss: ExitLoss) -> dict[str, Any]:
