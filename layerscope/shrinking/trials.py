@@ -160,12 +160,13 @@ def _lessons(job: Job) -> Lessons:
     learn = task.texts(LEARN)
     more = job.heal
     apart = [task.texts(part) for part in (VALIDATION, HELD)]
+    there = [*learn, *chain(*apart)]
     reads_texts = encoder.modality == "text" and not isinstance(learn[0], Pair)
     if more is not None:
-        learn += _new(more, job, [*learn, *chain(*apart)])
+        learn += _new(more, job, there)
     elif reads_texts and len(learn) < FEW:
         longest = int(np.quantile([*map(len, learn)], ORDINARY))
-        built_in = _new(open_corpus("stdlib-docs"), job, [*learn, *chain(*apart)])
+        built_in = _new(open_corpus("stdlib-docs"), job, there)
         most = max(ENOUGH, len(learn))
         learn += [text[:longest] for text in built_in[:most]]
     return Lessons(learn, *apart)
