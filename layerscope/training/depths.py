@@ -173,7 +173,7 @@ def compare_depths(folder: TrainingFolder, reporter: Reporter) -> Trained:
     measured = ""
     try:
         part = Override(folder.about["settings"]["part"])
-        source = open_source(str(folder.path), None, part, LoadOptions())
+        source = open_source(folder.path, None, part, LoadOptions())
         costs = costs_by_depth(source, [line.layer for line in lines])
         measured = costs.measured
         lines = [

@@ -131,7 +131,7 @@ def _refuse_padding(model: LayeredModel, mask: Tensor | None) -> None:
     if mask is None or mask.ndim != 2 or model.padding:
         return
     shortest = int(mask.sum(1).min())
-    if not model.joins(shortest, mask.shape[1]):
+    if shortest < mask.shape[1]:
         raise LayerscopeError(
             "padding changes this model's states: give batches of one length, as with `batch_size=1` and "
             "`gradient_accumulation`"
