@@ -61,7 +61,7 @@ def read(
 
 def choose_task(data: Corpus) -> str:
     """Return the task that data suggest."""
-    if data.modality == "text" and data.labels is None and data.running:
+    if data.running and data.labels is None:
         return LANGUAGE
     by_modality = {modality: task for task, modality in MODALITIES.items()}
     return by_modality.get(data.modality, "classification")
