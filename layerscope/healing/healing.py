@@ -84,14 +84,16 @@ def heal(
     another healing lies there.
     """
     pupil = replace(pupil, teacher=_shortened(pupil.teacher))
-    student: nn.Module = pupil.student.module
+    student = pupil.student.module
     student.float()
     weights = _trained(student)
-    optimizer = torch.optim.AdamW(weights.values(), lr=plan.learning_rate)
-    state = _opened(folder / STATE, plan, len(samples))
+    parameters = list(weights.values())
+    optimizer = torch.optim.AdamW(parameters, lr=plan.learning_rate)
+    about = {**asdict(plan), "samples": len(samples)}
+    state = _opened(folder / STATE, about)
     with evaluating(student), evaluating(pupil.teacher.module):
         if state is None:
-            steps = _steps(pupil, samples, plan, list(weights.values()))
+            steps = _steps(pupil, samples, plan, parameters)
             progress = Progress(steps, 0, [_apart(validation, pupil)])
             best = _copied(weights)
         else:
@@ -110,7 +112,7 @@ def heal(
                 if not bool(torch.isfinite(loss)):
                     progress.stopped = f"the loss of step {progress.step + 1} is NaN"
                     break
-                _step(loss, optimizer, list(weights.values()))
+                _step(loss, optimizer, parameters)
                 progress.step += 1
                 advance(1, f"loss {loss.item():.3f}")
                 if progress.step % every and progress.step < progress.steps:
@@ -120,7 +122,7 @@ def heal(
                     best = _copied(weights)
                 progress.measured.append(measured)
                 content = {
-                    "about": _about(plan, len(samples)),
+                    "about": about,
                     "progress": asdict(progress),
                     "weights": _copied(weights),
                     "best": best,
@@ -219,23 +221,19 @@ def _batches(
         epoch += 1
 
 
-def _about(plan: Plan, samples: int) -> dict[str, Any]:
-    return {**asdict(plan), "samples": samples}
-
-
-def _opened(path: Path, plan: Plan, samples: int) -> Any:
-    """Return the state of a healing that was begun, None where there is none."""
+def _opened(path: Path, about: dict[str, Any]) -> Any:
+    """Return the state of a healing that was begun, None where there is none; `about` says of which."""
     if not path.is_file():
         return None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        about = state["about"]
+        there = state["about"]
     # torch and zip raise many kinds for a damaged file
     except Exception as error:
         raise LayerscopeError(
             f"{str(path)!r} is damaged: delete it to heal from the start"
         ) from error
-    if about != _about(plan, samples):
+    if there != about:
         raise LayerscopeError(
             f"{str(path)!r} is of another healing: delete it, or give the same options"
         )

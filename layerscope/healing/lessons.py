@@ -25,11 +25,12 @@ class Lessons:
     held: Sequence[Any]
 
 
-def window_for(model: LayeredModel) -> int | None:
-    """Return how many tokens of running text a model learns from at once, None where that is not packed."""
+def learnable(data: Any, model: LayeredModel, seed: int) -> list[Any]:
+    """Return each sample of any data, once, in a seeded order; a language model reads running text in windows."""
+    window = None
     if model.is_language_model:
-        return WINDOW
-    return None
+        window = WINDOW
+    return [*distinct(data, model, seed, window).samples]
 
 
 def check_enough(n: int, name: str, verb: str, fewest: int) -> None:
@@ -43,8 +44,7 @@ def check_enough(n: int, name: str, verb: str, fewest: int) -> None:
 def lessons_of(data: Any, model: LayeredModel, seed: int) -> Lessons:
     """Return the samples of any data in three parts; raises `LayerscopeError` for too few."""
     corpus = readable_corpus(data, model)
-    corpus = distinct(corpus, model, seed, window_for(model))
-    samples = [*corpus.samples]
+    samples = learnable(corpus, model, seed)
     check_enough(len(samples), corpus.name, "healing", FEWEST)
     part = min(MOST, len(samples) // SHARE)
     return Lessons(samples[2 * part :], samples[:part], samples[part : 2 * part])

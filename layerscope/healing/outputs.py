@@ -18,7 +18,7 @@ from torch.nn.functional import cosine_similarity, kl_div
 from layerscope.models import LayeredModel
 from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, hidden_of, run
+from layerscope.models.forward import Inputs, hooked, run, state_of
 from layerscope.models.lens import logits_of
 from layerscope.models.pooling import pool, served
 
@@ -60,25 +60,16 @@ def outputs_of(model: LayeredModel, inputs: Inputs, pooling: str) -> Outputs:
     block = module.get_submodule(stack.blocks[-1])
     states: list[Tensor] = []
 
-    def keep(_: nn.Module, __: object, output: object) -> None:
-        hidden = hidden_of(output)
-        assert hidden is not None
-        states.append(hidden)
+    def keep(_: nn.Module, __: object, ___: object, output: object) -> None:
+        states.append(state_of(output))
 
-    hook = block.register_forward_hook(keep)
-    try:
+    with hooked([(block, None, keep)]):
         output = run(module.get_submodule(stack.entry), inputs)
-    finally:
-        hook.remove()
     tokens = states[-1]
     if stack.norm:
         norm: Any = module.get_submodule(stack.norm)
         tokens = norm(tokens)
-    mask = model.mask(inputs, tokens)
-    logits = logits_of(output)
-    if logits is not None and reads_logits(model):
-        return Outputs(tokens, mask, logits.float(), are_logits=True)
-    return _with_vectors(model, tokens, mask, pooling, logits)
+    return _outputs(model, inputs, tokens, logits_of(output), pooling)
 
 
 def outputs_by_layer(
@@ -96,26 +87,27 @@ def outputs_by_layer(
             raw[:] = [tokens]
         if layer == 0 or site != model.final:
             return
-        mask, logits = model.mask(inputs, tokens), None
+        logits = None
         if model.head is not None and (reads_logits(model) or model.is_sparse):
             logits = model.head.logits(raw[0], inputs)
-        if logits is None or model.is_sparse:
-            outputs = _with_vectors(model, tokens, mask, pooling, logits)
-        else:
-            outputs = Outputs(tokens, mask, logits, are_logits=True)
+        outputs = _outputs(model, inputs, tokens, logits, pooling)
         values.append(read(outputs, inputs))
 
     model.run(inputs, visit)
     return torch.stack(values)
 
 
-def _with_vectors(
+def _outputs(
     model: LayeredModel,
+    inputs: Inputs,
     tokens: Tensor,
-    mask: Tensor | None,
-    pooling: str,
     logits: Tensor | None,
+    pooling: str,
 ) -> Outputs:
+    """Return a batch's outputs from its last states, and from what the model's head makes of them."""
+    mask = model.mask(inputs, tokens)
+    if logits is not None and reads_logits(model):
+        return Outputs(tokens, mask, logits.float(), are_logits=True)
     if model.loaded.served is None:
         vectors = pool(tokens, mask, pooling)
     else:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 from layerscope.core.errors import count, spans
 from layerscope.show.document import (
     Cell,
-    Column,
     Document,
     Facts,
     Row,
     Section,
     Table,
+    columns,
     words,
 )
 from layerscope.show.plots import Axis, Chart, Meaning, Series
@@ -95,12 +95,11 @@ def _notes(shrunk: "Shrunk") -> tuple[str, ...]:
 def _trade(shrunk: "Shrunk") -> Chart:
     cut = [offer for offer in shrunk.offers if not math.isnan(offer.cut_loss)]
     healed = [offer for offer in cut if offer.healed]
-    points: dict[str, Any] = {"mark": "points", "tone": "own"}
-    kept = [number for number, one in enumerate(healed) if one.kept == shrunk.kept]
+    kept = tuple(number for number, one in enumerate(healed) if one.kept == shrunk.kept)
     series = (
         Series("full model", (1.0,), (0.0,), mark="points", tone="ink"),
         _series("cut", cut, "cut_loss", tone="rival"),
-        _series("healed", healed, "loss", marked=tuple(kept), **points),
+        _series("healed", healed, "loss", marked=kept, mark="points", tone="own"),
     )
     return Chart(
         title="Loss against speed",
@@ -145,7 +144,7 @@ def _table(shrunk: "Shrunk") -> Table:
     titles = ("blocks", "kept", "faster", "MB", "cut", "healed", "±")
     return Table(
         "By number of blocks",
-        tuple(Column(title) for title in titles),
+        columns(titles),
         tuple(
             Row(cells(offer), marked=offer.kept == shrunk.kept)
             for offer in shrunk.offers

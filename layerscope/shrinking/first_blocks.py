@@ -8,7 +8,6 @@ from layerscope.core.margin import error_of
 from layerscope.models.identity import revision_of
 from layerscope.scores.probe_results import ProbeScores, Slot, unpacked
 from layerscope.shrinking.tasks import VALIDATION, Floats, Reader, Task
-from layerscope.truncation.source import Source
 
 
 class FirstBlocks:
@@ -17,15 +16,12 @@ class FirstBlocks:
     What is computed lies in a folder as `evaluate` keeps its scores, and is not computed again.
     """
 
-    def __init__(
-        self, source: Source, task: Task, data: str, digest: str, folder: Path
-    ) -> None:
+    def __init__(self, task: Task, data: str, digest: str, folder: Path) -> None:
         self.task = task
-        self.source = source
         about = repr((task.measure, digest, task.part.tolist()))
         facts = {
-            "model": source.name,
-            "revision": revision_of(source.model.loaded),
+            "model": task.full.name,
+            "revision": revision_of(task.full.loaded),
             "task": data,
             "data": digest,
             "digest": hashlib.sha256(about.encode()).hexdigest(),
@@ -40,12 +36,11 @@ class FirstBlocks:
     @property
     def full(self) -> Floats:
         """The values of all blocks, in points."""
-        return self.values(self.source.model.stack.depth)
+        return self.values(self.task.full.depth)
 
     def values(self, blocks: int) -> Floats:
         """Return the value of each validation sample in points, with only the first `blocks` blocks."""
-        model = self.source.model
-        slot: Slot = (blocks, model.final, self.source.pooled_by)
+        slot: Slot = (blocks, self.task.full.final, self.task.pooling)
         if not self.scores.has("layer", slot):
             self._judge(blocks, slot)
         row = next(row for row in self.scores.rows if row["layer"] == blocks)

@@ -16,6 +16,7 @@ from layerscope.shrinking.first_blocks import FirstBlocks
 from layerscope.shrinking.options import ShrinkOptions
 from layerscope.shrinking.tasks import LEARN, Floats, Task
 from layerscope.truncation.budget import Budget
+from layerscope.truncation.format import chosen_format
 from layerscope.truncation.source import Source
 
 WORK, EVALUATION = "work", "evaluation"
@@ -36,11 +37,8 @@ class Job:
 
     @property
     def format(self) -> str:
-        """The format of the checkpoint."""
-        loaded = self.source.model.loaded
-        if loaded.served is None and loaded.reranker is None:
-            return "transformers"
-        return "sentence-transformers"
+        """The format of the checkpoint, the model's own."""
+        return chosen_format("auto", self.source, None)
 
     @property
     def max_loss(self) -> float:
@@ -60,7 +58,7 @@ class Job:
     def first(self) -> FirstBlocks:
         """The values of the model's first blocks, and of all, on the validation part."""
         folder = self.folder / EVALUATION
-        return FirstBlocks(self.source, self.task, self.data, self.digest, folder)
+        return FirstBlocks(self.task, self.data, self.digest, folder)
 
     @cached_property
     def digest(self) -> str:

@@ -7,13 +7,13 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.labels import Judged, is_target
-from layerscope.healing.lessons import check_enough, window_for
+from layerscope.healing.lessons import check_enough, learnable
 from layerscope.healing.outputs import reads_logits
 from layerscope.inputs import Corpus
 from layerscope.inputs.tables import table_of
 from layerscope.models import LayeredModel, TextEncoder
 from layerscope.models.layered import truth_of
-from layerscope.models.texts import distinct, readable_corpus
+from layerscope.models.texts import readable_corpus
 from layerscope.shrinking.tasks import (
     FOLDS,
     HELD,
@@ -56,8 +56,7 @@ def task_of(
         return _pairs(frame, most, full, pooling, seed)
     corpus = readable_corpus(data, full, text_column, label_column)
     if corpus.labels is None or full.is_language_model:
-        every = distinct(corpus, full, seed, window_for(full))
-        samples = [*every.samples][:most]
+        samples = learnable(corpus, full, seed)[:most]
         check_enough(len(samples), corpus.name, VERB, FEWEST)
         part = split(len(samples), seed)
         if full.is_language_model:

@@ -56,7 +56,7 @@ def run_shrink(options: ShrinkOptions) -> Shrunk:
     reporter = reporting(options.progress)
     with without_bars():
         source = open_source(options.model, None, options.override, options.load)
-        if source.model.stack.depth == 1:
+        if source.model.depth == 1:
             raise LayerscopeError(f"{source.name} has one block: none can be left out")
         if options.same_space and (
             reads_logits(source.model) or source.model.is_sparse
@@ -124,17 +124,18 @@ def _add_origin(job: Job) -> None:
     path = None
     if isinstance(job.options.model, (str, Path)):
         path = str(job.options.model)
-    stack = source.model.stack
-    encoder = source.model.encoder
-    add_origin(folder, source.name, ModelOrigin(path, stack.depth, encoder.modality))
+    model = source.model
+    origin = ModelOrigin(path, model.depth, model.encoder.modality)
+    add_origin(folder, source.name, origin)
 
 
 def _shrunk(job: Job) -> Shrunk:
     """Try depths, the likely smallest within the budget first, and judge the first that is within it."""
-    depth = job.source.model.stack.depth
     offers = _priced(job)
     allowed = [
-        blocks for blocks in range(1, depth) if _within(job.budget, offers[blocks])
+        blocks
+        for blocks, offer in offers.items()
+        if job.budget.fits(offer.speedup, offer.megabytes)
     ]
     for blocks in _order(job, offers, allowed):
         offers[blocks] = offer = tried_offer(job, offers[blocks])
@@ -155,14 +156,10 @@ def loses_at_most(points: float, offer: Offer) -> bool:
     return offer.loss + CAUTION * offer.error <= points
 
 
-def _within(budget: Budget, offer: Offer) -> bool:
-    return budget.fits(offer.speedup, offer.megabytes)
-
-
 def _priced(job: Job) -> dict[int, Offer]:
-    """Return for each number of blocks those to keep, chosen by measurement, with their speed and size."""
+    """Return for each number of blocks, 1 … L − 1, those to keep, chosen by measurement, with their speed and size."""
     source = job.source
-    depth = job.source.model.stack.depth
+    depth = source.model.depth
 
     def chosen() -> dict[str, Any]:
         samples = job.task.texts(LEARN)[:CHOOSING]
@@ -212,7 +209,7 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     """Put the model into its folder, and judge what lies there on the samples held out."""
     source = job.source
     path = job.folder / MODEL
-    kept = [block - 1 for block in offer.kept]
+    kept = offer.indices
     trial = Trial(**read_json(job.folder / WORK / f"trial-{len(kept)}.json"))
     shutil.rmtree(path, ignore_errors=True)
     with folder_aside(path) as aside:
@@ -228,14 +225,13 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     loss, error = paired(full, job.task.values(small, HELD))
     cut_loss = loss
     if trial.healed or trial.mapped:
-        dropped = set(range(1, source.model.stack.depth + 1)) - set(offer.kept)
-        cut_loss, _ = paired(full, job.task.without(dropped, HELD))
+        cut_loss, _ = paired(full, job.task.with_only(offer.kept, HELD))
     recall = None
     if not (reads_logits(source.model) or source.model.is_sparse):
         recall = job.task.recall(job.task.read(small, HELD), HELD)
-    loader = f"{source.model.loaded.wrapper}({{}})"
+    loader = source.model.loaded.wrapper
     if job.format == "transformers":
-        loader = f"{entry.auto}.from_pretrained({{}})"
+        loader = f"{entry.auto}.from_pretrained"
     return replace(
         _answer(job, offers),
         kept=offer.kept,
@@ -252,7 +248,7 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
         same_space=job.options.same_space,
         mapped=trial.mapped,
         recall=recall,
-        load=loader.format(repr(str(path))),
+        load=f"{loader}({str(path)!r})",
     )
 
 
@@ -262,7 +258,7 @@ def _answer(job: Job, offers: tuple[Offer, ...]) -> Shrunk:
         budget += f",{job.budget.within}"
     return Shrunk(
         job.source.name,
-        job.source.model.stack.depth,
+        job.source.model.depth,
         True,
         budget,
         job.task.measure,

@@ -57,9 +57,10 @@ def write_mapped(small: Source, task: Task, folder: Path) -> None:
         init_weight=torch.from_numpy(weights).to(small.dtype),
         init_bias=torch.from_numpy(bias).to(small.dtype),
     )
-    after = [linear.to(small.model.device)]
-    if type(modules[-1]).__name__ == "Normalize":
-        after.append(Normalize())
+    normalises = type(modules[-1]).__name__ == "Normalize"
+    modules.append(linear.to(small.model.device))
+    if normalises:
+        modules.append(Normalize())
     SentenceTransformer(
-        modules=[*modules, *after], device=str(small.model.device)
+        modules=modules, device=str(small.model.device)
     ).save_pretrained(str(folder))

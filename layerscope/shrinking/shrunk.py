@@ -29,6 +29,11 @@ class Offer:
     healed: bool = False
 
     @property
+    def indices(self) -> list[int]:
+        """The blocks that are kept, counted from 0, as `write_cut` takes them."""
+        return [block - 1 for block in self.kept]
+
+    @property
     def text(self) -> str:
         """The offer in a line."""
         blocks = f"{count(len(self.kept), 'block')} ({spans(self.kept)})"

@@ -6,7 +6,7 @@ Differences of these values are paired: each sample is its own control.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,6 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from layerscope.core.rank_correlation import spearman_by_sample
 from layerscope.healing.outputs import (
     Outputs,
-    Read,
     outputs_by_layer,
     outputs_of,
     reads_logits,
@@ -74,16 +73,6 @@ def _gathered(
     return np.stack(values, axis=1)
 
 
-def read(model: LayeredModel, samples: Sequence[Any], pooling: str, of: Read) -> Floats:
-    """Return what is read of a model's outputs for each sample, `[n, …]`."""
-
-    def give(inputs: Inputs) -> Tensor:
-        return of(outputs_of(model, inputs, pooling), inputs)[None]
-
-    values: Floats = _gathered(model, samples, give)[0]
-    return values
-
-
 @dataclass(frozen=True)
 class Task(ABC):
     """Samples in three parts, and how a model is judged on them; `full` is the model that is to be smaller.
@@ -121,21 +110,26 @@ class Task(ABC):
 
         return self.judged(reader, part)
 
+    def with_only(self, blocks: Collection[int], part: int) -> Floats:
+        """Return the values of the full model with these blocks alone, counted from 1."""
+        every = range(1, self.full.depth + 1)
+        return self.without({*every}.difference(blocks), part)
+
     def by_layer(self) -> list[Reader]:
         """Return what reads the full model's first 1, 2, … L blocks; a part is embedded once for all of them."""
-        parts: dict[int, Floats] = {}
 
         def give(inputs: Inputs) -> Tensor:
             return outputs_by_layer(self.full, inputs, self.pooling, self.of)
 
+        @cache
+        def embedded(part: int) -> Floats:
+            return _gathered(self.full, self.texts(part), give)
+
         def layer_of(layer: int, part: int) -> Floats:
-            if part not in parts:
-                parts[part] = _gathered(self.full, self.texts(part), give)
-            values: Floats = parts[part][layer]
+            values: Floats = embedded(part)[layer]
             return values
 
-        layers = range(self.full.stack.depth)
-        return [partial(layer_of, layer) for layer in layers]
+        return [partial(layer_of, layer) for layer in range(self.full.depth)]
 
     def rows(self, part: int) -> Rows:
         """Return the rows of a part."""
@@ -149,13 +143,18 @@ class Task(ABC):
         """Return the samples of a part that a model can learn from, without labels."""
         return [self.samples[row] for row in self.rows(part)]
 
-    def read(self, model: LayeredModel, part: int) -> Floats:
-        """Return what is read of a model on the samples of a part."""
-        return read(model, self.texts(part), self.pooling, self.of)
+    def read(self, model: LayeredModel, part: int, most: int | None = None) -> Floats:
+        """Return what is read of a model on the samples of a part, the first `most` of them, `[n, …]`."""
+
+        def give(inputs: Inputs) -> Tensor:
+            return self.of(outputs_of(model, inputs, self.pooling), inputs)[None]
+
+        values: Floats = _gathered(model, self.texts(part)[:most], give)[0]
+        return values
 
     def indexed(self, model: LayeredModel, part: int) -> Floats:
         """Return what is read of a model on those samples of a part that an index has."""
-        return read(model, self.texts(part)[:INDEXED], self.pooling, self.of)
+        return self.read(model, part, INDEXED)
 
     def by_full(self, part: int) -> Floats:
         """Return what an index of the full model has of a part; the first call is made while that model is whole."""
@@ -179,6 +178,15 @@ class Task(ABC):
 
 def _unit(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+def _learned_and_judged(
+    task: Task, reader: Reader, part: int
+) -> tuple[Floats, NDArray[Any], int]:
+    """Return vectors and truths of what a probe learns from, then of a part, and how many of them are learned from."""
+    vectors = [reader(each) for each in (LEARN, part)]
+    truths = [task.truths(each) for each in (LEARN, part)]
+    return _unit(np.concatenate(vectors)), np.concatenate(truths), len(truths[0])
 
 
 class NextToken(Task):
@@ -248,14 +256,11 @@ class Probe(Task):
 
     def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values: which predictions of the probe are right."""
-        vectors = [reader(each) for each in (LEARN, part)]
-        rows = _unit(np.concatenate(vectors))
-        learned, judged = (self.truths(each) for each in (LEARN, part))
+        rows, classes, learned = _learned_and_judged(self, reader, part)
         fold = np.full(len(rows), APART)
-        fold[: len(learned)] = stratified(learned, FOLDS, 0)
-        classes = np.concatenate([learned, judged])
+        fold[:learned] = stratified(classes[:learned], FOLDS, 0)
         right, _, _ = linearly_judged(rows, classes, fold, 0)
-        return np.asarray(100.0 * right[len(learned) :])
+        return np.asarray(100.0 * right[learned:])
 
 
 class Regression(Task):
@@ -265,14 +270,11 @@ class Regression(Task):
 
     def judged(self, reader: Reader, part: int) -> Floats:
         """Return the values: what each sample contributes to R²."""
-        vectors = [reader(each) for each in (LEARN, part)]
-        learned, judged = (self.truths(each) for each in (LEARN, part))
-        fold = np.full(len(learned) + len(judged), APART)
-        fold[: len(learned)] = np.arange(len(learned)) % FOLDS
-        rows = _unit(np.concatenate(vectors))
-        targets = np.append(learned, judged)
+        rows, targets, learned = _learned_and_judged(self, reader, part)
+        fold = np.full(len(rows), APART)
+        fold[:learned] = np.arange(learned) % FOLDS
         predictions, _ = ridge_predictions(rows, targets, fold, 0)
-        return 100 * explained(judged, predictions[len(learned) :])
+        return 100 * explained(targets[learned:], predictions[learned:])
 
 
 class Pairs(Task):

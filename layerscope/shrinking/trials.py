@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from layerscope.healing.healing import Plan
-from layerscope.healing.lessons import Lessons, window_for
+from layerscope.healing.lessons import Lessons, learnable
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.pairs import Pair
-from layerscope.models.texts import distinct
 from layerscope.shrinking.job import WORK, Job, paired
 from layerscope.shrinking.same_space import write_mapped
 from layerscope.shrinking.shrunk import Offer
@@ -39,22 +38,20 @@ def cut_offer(job: Job, offer: Offer) -> Offer:
 
     Blocks are chosen by agreement with the full model, whose last blocks may know less of the task.
     """
-    depth = job.source.model.stack.depth
     blocks = len(offer.kept)
     first = tuple(range(1, blocks + 1))
 
     def measured() -> dict[str, Any]:
         ways = {first: job.first.values(blocks)}
         if offer.kept != first:
-            dropped = set(range(1, depth + 1)) - set(offer.kept)
-            ways[offer.kept] = job.task.without(dropped, VALIDATION)
+            ways[offer.kept] = job.task.with_only(offer.kept, VALIDATION)
         losses = {kept: paired(job.first.full, values) for kept, values in ways.items()}
         kept = min(losses, key=lambda way: losses[way][0])
         loss, error = losses[kept]
         job.reporter.say(replace(offer, kept=kept, cut_loss=loss, error=error).text)
         return {"kept": kept, "cut_loss": loss, "error": error}
 
-    facts = job.phase(f"cut-{len(offer.kept)}", measured)
+    facts = job.phase(f"cut-{blocks}", measured)
     return replace(offer, **facts | {"kept": tuple(facts["kept"])})
 
 
@@ -77,6 +74,13 @@ class Trial:
 def room_of(job: Job, offer: Offer) -> Path:
     """Return the folder of the models with as many blocks as the offer."""
     return job.folder / WORK / f"blocks-{len(offer.kept)}"
+
+
+def _emptied(job: Job, offer: Offer, name: str) -> Path:
+    """Return the folder for one of these models, without what a killed call left there."""
+    folder = room_of(job, offer) / name
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
 def tried_offer(job: Job, offer: Offer) -> Offer:
@@ -112,31 +116,26 @@ def _best_trial(job: Job, offer: Offer) -> Trial:
 
 
 def _plain(job: Job, offer: Offer) -> Trial:
-    folder = room_of(job, offer) / CUT
-    shutil.rmtree(folder, ignore_errors=True)
-    kept = [block - 1 for block in offer.kept]
-    made = write_cut(job.source, kept, folder, job.format)
+    folder = _emptied(job, offer, CUT)
+    made = write_cut(job.source, offer.indices, folder, job.format)
     return _tried(job, folder, made.difference)
 
 
 def _healed(job: Job, offer: Offer) -> Trial:
-    room = room_of(job, offer)
-    shutil.rmtree(room / MODEL, ignore_errors=True)
-    kept = [block - 1 for block in offer.kept]
+    folder = _emptied(job, offer, MODEL)
     plan = Plan(job.options.minutes, seed=job.options.seed)
-    healing = Healing(_lessons(job), plan, room)
+    healing = Healing(_lessons(job), plan, folder.parent)
     made, change = write_healed(
-        job.source, kept, room / MODEL, job.format, healing, job.reporter
+        job.source, offer.indices, folder, job.format, healing, job.reporter
     )
-    return _tried(job, room / MODEL, made.difference, change.text)
+    return _tried(job, folder, made.difference, change.text)
 
 
 def _mapped(job: Job, offer: Offer, trial: Trial) -> Trial:
-    room = room_of(job, offer)
-    shutil.rmtree(room / MAPPED, ignore_errors=True)
-    small = open_cut(room / trial.path, job.source)
-    write_mapped(small, job.task, room / MAPPED)
-    mapped = _tried(job, room / MAPPED, trial.difference, trial.healed)
+    folder = _emptied(job, offer, MAPPED)
+    small = open_cut(folder.with_name(trial.path), job.source)
+    write_mapped(small, job.task, folder)
+    mapped = _tried(job, folder, trial.difference, trial.healed)
     job.reporter.say(
         f"a linear map takes the recall in the old index from {trial.recall:.1%} to {mapped.recall:.1%}"
     )
@@ -161,12 +160,13 @@ def _lessons(job: Job) -> Lessons:
     learn = task.texts(LEARN)
     more = job.heal
     apart = [task.texts(part) for part in (VALIDATION, HELD)]
+    there = [*learn, *chain(*apart)]
     reads_texts = encoder.modality == "text" and not isinstance(learn[0], Pair)
     if more is not None:
-        learn += _new(more, job, [*learn, *chain(*apart)])
+        learn += _new(more, job, there)
     elif reads_texts and len(learn) < FEW:
         longest = int(np.quantile([*map(len, learn)], ORDINARY))
-        built_in = _new(open_corpus("stdlib-docs"), job, [*learn, *chain(*apart)])
+        built_in = _new(open_corpus("stdlib-docs"), job, there)
         most = max(ENOUGH, len(learn))
         learn += [text[:longest] for text in built_in[:most]]
     return Lessons(learn, *apart)
@@ -175,8 +175,8 @@ def _lessons(job: Job) -> Lessons:
 def _new(corpus: Corpus, job: Job, there: Sequence[Any]) -> list[Any]:
     """Return the samples of a corpus, without texts that are there already."""
     model = job.source.model
-    samples = distinct(corpus, model, job.options.seed, window_for(model)).samples
+    samples = learnable(corpus, model, job.options.seed)
     if model.encoder.modality != "text":
-        return [*samples]
+        return samples
     seen = {*there}
     return [text for text in samples if text not in seen]

@@ -161,8 +161,9 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         if state.is_world_process_zero and RunFolder.exists(self.path):
             folder = RunFolder(self.path)
             rows = _rows(folder)
-            if len(rows) and rows["step"].max() > state.global_step:
-                folder.write_table(KIND, rows[rows["step"] <= state.global_step])
+            kept = rows[rows["step"] <= state.global_step]
+            if len(kept) < len(rows):
+                folder.write_table(KIND, kept)
 
     def add(self, step: int, rows: list[Row], data: Any, samples: int) -> None:
         """Add the rows of an evaluation on a data set; those of the same step are replaced."""

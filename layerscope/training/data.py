@@ -31,10 +31,7 @@ LANGUAGE = "causal-lm"
 
 
 def read(
-    data: Any,
-    task: str,
-    text_column: str | None = None,
-    label_column: str | None = None,
+    data: Any, task: str, text_column: str | None, label_column: str | None
 ) -> Corpus:
     """Return data as the task reads them; raises `LayerscopeError` for what is not there or of another kind."""
     if task == SENTENCES:
@@ -64,7 +61,7 @@ def read(
 
 def choose_task(data: Corpus) -> str:
     """Return the task that data suggest."""
-    if data.modality == "text" and data.labels is None and data.running:
+    if data.running and data.labels is None:
         return LANGUAGE
     by_modality = {modality: task for task, modality in MODALITIES.items()}
     return by_modality.get(data.modality, "classification")
@@ -200,8 +197,9 @@ def encode(
     is_read_again = settings.epochs > 1 and settings.max_steps is None
     is_image = train.modality == held.modality == "image"
     if is_image and is_read_again and not settings.augment:
-        parts, encoder = made_once((train.samples, held.samples), encoder)
-        train, held = map(_with_samples, (train, held), parts)
+        pixels, encoder = made_once((train.samples, held.samples), encoder)
+        train = replace(train, samples=pixels[0])
+        held = replace(held, samples=pixels[1])
     examples = []
     labels: Sequence[Any] | None
     for corpus in (train, held):
@@ -221,18 +219,14 @@ def encode(
     )
 
 
-def _with_samples(corpus: Corpus, samples: Sequence[Any]) -> Corpus:
-    return replace(corpus, samples=samples)
-
-
 def _windows(
     train: Corpus, held: Corpus, encoder: Any, seed: int
 ) -> tuple[Corpus, Corpus, tuple[str, ...]]:
     """Return windows of running text, of the same length in tokens, and notes."""
 
     def packed(corpus: Corpus) -> Corpus:
-        windows = pack(replace(corpus, notes=()), encoder.tokenizer, encoder.max_length)
-        return replace(windows, labels=None)
+        plain = replace(corpus, notes=())
+        return pack(plain, encoder.tokenizer, encoder.max_length)
 
     windows = packed(train)
     if held is not train:

@@ -23,7 +23,6 @@ SCORES = ("perplexity", "pair_spearman", "pair_accuracy", "layer_accuracy")
 """The scores of a training; the first that was measured counts."""
 DIMS = "dims="
 """What the variant of a score begins with that reads the first dimensions of an embedding alone."""
-NAMES = {"layer_accuracy": "accuracy", "cosine_similarity": "cosine to last"}
 LOSS = 0.01
 """Largest loss at which a shallower layer is chosen over the last; of perplexity a share."""
 FEWEST = 50
@@ -46,7 +45,9 @@ class Line:
     @property
     def title(self) -> str:
         """What its score is called."""
-        return NAMES.get(self.metric, about(self.metric).title)
+        if self.metric == "layer_accuracy":
+            return "accuracy"
+        return about(self.metric).title
 
     def shown(self, value: float, stderr: float = math.nan) -> str:
         """Return a value of its score, with the error if there is one."""
@@ -172,7 +173,7 @@ def compare_depths(folder: TrainingFolder, reporter: Reporter) -> Trained:
     measured = ""
     try:
         part = Override(folder.about["settings"]["part"])
-        source = open_source(str(folder.path), None, part, LoadOptions())
+        source = open_source(folder.path, None, part, LoadOptions())
         costs = costs_by_depth(source, [line.layer for line in lines])
         measured = costs.measured
         lines = [

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from layerscope.inputs.drawing import drawn_rows
 from layerscope.inputs.samples import pick
 from layerscope.models.encode import padded
 from layerscope.models.forward import Inputs
@@ -63,10 +64,7 @@ class Examples(Dataset[Example]):
 
     def drawn(self, n: int | None, seed: int) -> "Examples":
         """Return `n` of these at most, drawn with a seed and never augmented, to evaluate on."""
-        rows = list(range(len(self)))
-        if n is not None and n < len(self):
-            rng = np.random.default_rng(seed)
-            rows = sorted(rng.choice(len(self), n, replace=False).tolist())
+        rows, _ = drawn_rows(len(self), None, n or len(self), seed)
         labels = self.labels and pick(self.labels, rows)
         return Examples(self.name, pick(self.samples, rows), labels)
 
@@ -128,16 +126,13 @@ class ByLength(Sampler[int]):
 
 @dataclass(eq=False)
 class PixelEncoder:
-    """Batches of images whose pixel values were made before; `named` is what the model calls them, if by name."""
+    """Batches of images whose pixel values were made before; `name` is what the model calls them."""
 
-    named: str | None
+    name: str
 
     def batch(self, samples: Sequence[Tensor]) -> Inputs:
         """Return pixel values [B, C, H, W]."""
-        pixels = torch.stack(list(samples))
-        if self.named is None:
-            return Inputs({}, pixels)
-        return Inputs({self.named: pixels})
+        return Inputs({self.name: torch.stack(list(samples))})
 
 
 def made_once(
@@ -148,21 +143,24 @@ def made_once(
     A processor works longer on a small image than a small model does, and once is enough. Images
     that take more than `IN_MEMORY` are returned as they are.
     """
-    inputs = encoder.batch([parts[0][0]])
-    name, pixels = next(iter(inputs.named.items()), (None, inputs.positional))
+    (name, pixels), *others = by_name(encoder.batch([parts[0][0]])).items()
     room = IN_MEMORY // max(pixels.nbytes, 1)
-    if len(inputs.named) > 1 or sum(map(len, parts)) > room:
+    if others or sum(map(len, parts)) > room:
         return parts, encoder
 
     def made(images: Sequence[Any]) -> list[Tensor]:
         rows = list[Tensor]()
         unread = iter(images)
         while some := [*islice(unread, AT_ONCE)]:
-            inputs = encoder.batch(some)
-            rows += inputs.positional if name is None else inputs.named[name]
+            rows += by_name(encoder.batch(some))[name]
         return rows
 
     return [*map(made, parts)], PixelEncoder(name)
+
+
+def by_name(inputs: Any) -> dict[str, Tensor]:
+    """Return a batch as keyword arguments; the one tensor of a plain module is called `inputs`."""
+    return dict(inputs.named) or {"inputs": inputs.positional}
 
 
 def batched(
@@ -170,8 +168,7 @@ def batched(
 ) -> dict[str, Tensor]:
     """Return a batch as a model's encoder makes it, with the `labels` [B] or [B, T] that a function gives it."""
     samples, labels = zip(*examples, strict=True)
-    inputs = encoder.batch(list(samples))
-    batch = dict(inputs.named) or {"inputs": inputs.positional}
+    batch = by_name(encoder.batch(list(samples)))
     return batch | {"labels": label(batch, list(labels))}
 
 

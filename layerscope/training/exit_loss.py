@@ -2,7 +2,8 @@
 
 import copy
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from layerscope.training.loss import IGNORED, aligned_loss, check_classes
 from layerscope.training.objectives import Objective
 
 Head = Callable[[Tensor], Tensor]
-Score = Callable[[Callable[[int], Tensor], list[Head], Tensor], None]
+Score = Callable[[Callable[[int], Tensor], Sequence[Head], Tensor], None]
 
 HEADS = "exit_heads"
 
@@ -41,7 +42,7 @@ class ExitLoss:
         self.module: Any = exits.module
         self.classes = exits.classes
         self.every = exits
-        if len(exits.layers) < exits.stack.depth:
+        if len(exits.layers) < exits.model.depth:
             self.every = Exits(exits.model, inputs)
         self.shift = _shifts(self.module, inputs)
         if objective.name == "classifiers":
@@ -73,8 +74,8 @@ class ExitLoss:
         return dict(zip(self.exits.layers, heads, strict=False))
 
     def exit_heads(self) -> ExitHeads | None:
-        """Return the weights of these heads as they are now."""
-        if self.exits.head_path is None or not self.heads:
+        """Return the weights of these heads, of none where all layers read one, as they are now."""
+        if self.exits.head_path is None:
             return None
         return heads_of(self.exits.head_path, self.heads)
 
@@ -103,9 +104,8 @@ class ExitLoss:
         # before the model's own loss, which fails in its own way
         check_classes(labels[labels != IGNORED], self.classes)
         output, read = self.every.reading(call, bare)
-        head = self.every.head or nn.Identity()
-        heads = [self.heads.get(layer, head) for layer in self.every.layers]
-        self.score(read, [*heads], labels)
+        heads = [self.heads.get(layer, self.head) for layer in self.every.layers]
+        self.score(read, heads, labels)
         return output
 
     def _loss(self, call: Callable[[], Any], labels: Tensor, items: Any) -> Tensor:
@@ -131,7 +131,7 @@ def _refuse_padding(model: LayeredModel, mask: Tensor | None) -> None:
     if mask is None or mask.ndim != 2 or model.padding:
         return
     shortest = int(mask.sum(1).min())
-    if not model.joins(shortest, mask.shape[1]):
+    if shortest < mask.shape[1]:
         raise LayerscopeError(
             "padding changes this model's states: give batches of one length, as with `batch_size=1` and "
             "`gradient_accumulation`"
@@ -141,8 +141,9 @@ def _refuse_padding(model: LayeredModel, mask: Tensor | None) -> None:
 @torch.no_grad()
 def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     """Return whether the model's own loss compares position t with label t + 1, as labels of position 0 alone show."""
-    names = [name for name in inputs.named if accepts(module, name)]
-    named = {name: inputs.named[name] for name in names}
+    named = {
+        name: value for name, value in inputs.named.items() if accepts(module, name)
+    }
     kind = type(module).__name__
     with evaluating(module):
         logits: Tensor = module(**named).logits
@@ -160,8 +161,9 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
         if len(shape) > 1 and shape[1] > 1:
             first = torch.full_like(labels, IGNORED)
             first[:, 0] = labels[:, 0]
-            first_loss = module(**named, labels=first).loss
-            shift = not (bool(torch.isfinite(first_loss)) and bool(first_loss > 0))
+            first_loss = float(module(**named, labels=first).loss)
+            # of no label at all it is 0 or NaN
+            shift = not 0 < first_loss < math.inf
     expected = aligned_loss([logits], labels, nn.Identity(), shift=shift)
     rtol = 1e-3 if loss.dtype.itemsize > 2 else 2e-2
     if not torch.isclose(loss.to(expected.dtype), expected, rtol=rtol):

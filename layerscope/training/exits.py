@@ -34,7 +34,6 @@ class Exits:
         """Find the head by a probe on `inputs`, a small batch; `layers` are the exits, None is 1 … L."""
         self.model = model
         self.module = model.module
-        self.stack = model.stack
         self.layers = exit_layers(model, layers)
         self.head_path: str | None = None
         name = model.name
@@ -46,7 +45,7 @@ class Exits:
                 )
             if logits is None or model.lens is None:
                 raise LayerscopeError(
-                    f"{name} has no head over its {self.stack.part}: give a model with one"
+                    f"{name} has no head over its {model.stack.part}: give a model with one"
                 )
             self.classes = model.lens.classes
             calls = trace(self.module, "", inputs)
@@ -66,10 +65,10 @@ class Exits:
     def __call__(self, call: Call) -> list[Tensor]:
         """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model."""
         if self._at_once:
-            with recorded(self.module, self.stack.blocks, self.layers):
+            with recorded(self.model, self.layers):
                 reads = self.last(call)
             return list(reads.chunk(len(self.layers)))
-        with self._headless(), recorded(self.module, self.stack.blocks) as states:
+        with self._headless(), recorded(self.model) as states:
             call()
         return [self._alone(call, states[layer - 1]) for layer in self.layers]
 
@@ -83,22 +82,21 @@ class Exits:
 
     def reading(self, call: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
         """Return what the model gives in a call, and what the exit at an index gives in `bare`, without labels."""
-        blocks = self.stack.blocks
         layers = self.layers
         if self.head is not None and self._at_once:
             with (
                 self._headless(len(layers)) as reads,
-                recorded(self.module, blocks, layers),
+                recorded(self.model, layers),
             ):
                 output = call()
             return output, reads[-1].chunk(len(layers)).__getitem__
-        with recorded(self.module, blocks) as states:
+        with recorded(self.model) as states:
             output = call()
         return output, lambda index: self._alone(bare, states[layers[index] - 1])
 
     def _alone(self, call: Call, state: Tensor) -> Tensor:
         """Return what one exit gives the head, the blocks bypassed."""
-        with bypassed(self.module, self.stack, state):
+        with bypassed(self.module, self.model.stack, state):
             return self.last(call)
 
     @contextmanager
@@ -129,14 +127,13 @@ class Exits:
         # the code after the blocks fails in its own way on another batch size
         with suppress(Exception):
             stacked = self(call)
-            expected = [*alone]
-            if self.layers[-1] == self.stack.depth:
+            if self.layers[-1] == self.model.depth:
                 last = stacked[-1]
                 if self.head is not None:
                     last = self.head(last)
                 stacked.append(last)
-                expected.append(logits.to(last.dtype))
-            return all(map(_near, stacked, expected))
+                alone.append(logits.to(last.dtype))
+            return all(map(_near, stacked, alone))
         return False
 
 
@@ -147,9 +144,10 @@ def _near(one: Tensor, two: Tensor) -> bool:
 
 @contextmanager
 def recorded(
-    module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = ()
+    model: LayeredModel, stacked: Sequence[int] = ()
 ) -> Iterator[list[Tensor]]:
-    """Within, keep the states of the blocks at these paths; the last one hands on the `stacked` layers, if any."""
+    """Within, keep the states of every block; the last one hands on the `stacked` layers, if any."""
+    blocks = model.stack.blocks
     states: list[Tensor] = []
 
     def after(_: nn.Module, __: object, ___: object, output: Any) -> Any:
@@ -159,7 +157,7 @@ def recorded(
         return with_state(output, torch.cat([states[layer - 1] for layer in stacked]))
 
     paths = dict.fromkeys(blocks)
-    with hooked((module.get_submodule(path), None, after) for path in paths):
+    with hooked((model.module.get_submodule(path), None, after) for path in paths):
         yield states
 
 

@@ -58,7 +58,7 @@ class TrainingFolder:
 
 @contextmanager
 def open_training(
-    out: str | Path, about: Mapping[str, Any], *, main: bool
+    path: Path, about: Mapping[str, Any], *, main: bool
 ) -> Iterator[TrainingFolder]:
     """Hold the folder of a training, new or begun before; `main` is the one process that writes.
 
@@ -66,8 +66,7 @@ def open_training(
     folder that cannot be written, that another job writes to, or that holds another training: what
     differs is named.
     """
-    folder = TrainingFolder(Path(out).expanduser(), about)
-    path = folder.path
+    folder = TrainingFolder(path, about)
     if not main:
         yield folder
         return

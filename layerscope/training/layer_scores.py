@@ -93,10 +93,10 @@ class LayerScores:
             tops.append(top)
             losses.append(loss)
             states.append(at_least_float32(rows[chosen]))
-        finite = torch.isfinite(torch.stack(losses)).all(0)
+        by_layer = torch.stack(losses)
+        finite = torch.isfinite(by_layer).all(0)
         self.some.add(torch.stack(states, 1)[finite[chosen]])
-        finite_losses = torch.stack(losses)[:, finite]
-        self._add(torch.stack(tops)[:, finite], finite_losses, labels[finite])
+        self._add(torch.stack(tops)[:, finite], by_layer[:, finite], labels[finite])
         self.total += len(labels)
         self.skipped += int((~finite).sum())
 
@@ -176,7 +176,7 @@ class LayerScores:
     def _collapses(self) -> Iterator[Row]:
         """Yield the neural collapse of each layer that has one."""
         for layer, sums in enumerate(self.classes, start=1):
-            collapse = sums.collapse(None)
+            collapse = sums.collapse()
             if collapse is not None:
                 yield self._row("nc1", layer, float(collapse.nc1))
 
@@ -202,9 +202,18 @@ def row_of(
     metric: str, layer: int, value: float, stderr: float, n: int, **more: Any
 ) -> Row:
     """Return a row of the long frame of a run."""
-    row: Row = {"metric": metric, "variant": None, "pooling": None, "layer": layer}
-    values = {"site": SITE, "value": value, "stderr": stderr, "n": n, "n_skipped": 0}
-    return row | values | more
+    row: Row = {
+        "metric": metric,
+        "variant": None,
+        "pooling": None,
+        "layer": layer,
+        "site": SITE,
+        "value": value,
+        "stderr": stderr,
+        "n": n,
+        "n_skipped": 0,
+    }
+    return row | more
 
 
 def score_options(model: LayeredModel, exit_loss: ExitLoss) -> dict[str, Any]:
@@ -297,9 +306,9 @@ def _predicted(rows: Tensor, head: Head, labels: Tensor) -> tuple[Tensor, Tensor
     tops = []
     losses = []
     size = max(1, CHUNK // classes)
-    for start in range(0, len(rows), size):
-        chunk = slice(start, start + size)
-        logits = at_least_float32(head(rows[chunk]))
+    chunks = torch.split(rows, size), torch.split(labels, size)
+    for chunk, targets in zip(*chunks, strict=True):
+        logits = at_least_float32(head(chunk))
         tops.append(logits.argmax(-1))
-        losses.append(cross_entropy(logits, labels[chunk], reduction="none"))
+        losses.append(cross_entropy(logits, targets, reduction="none"))
     return torch.cat(tops), torch.cat(losses)

@@ -110,7 +110,7 @@ def exit_weights(
         raise LayerscopeError(
             f"exits {exits}: give increasing layers from 1 to {last or 'L'}, at least one"
         )
-    unnormalised = unnormalised_weights(exits, weights)
+    unnormalised = _unnormalised(exits, weights)
     total = math.fsum(unnormalised)
     if len(unnormalised) != len(exits):
         raise LayerscopeError(
@@ -126,7 +126,7 @@ def exit_weights(
     return tuple(weight / total for weight in unnormalised)
 
 
-def unnormalised_weights(layers: Sequence[int], weights: ExitWeights) -> list[float]:
+def _unnormalised(layers: Sequence[int], weights: ExitWeights) -> list[float]:
     """Return the weights of exits at these depths before they are made to sum to 1."""
     if not isinstance(weights, str):
         return [float(weight) for weight in weights]

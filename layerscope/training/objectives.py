@@ -15,7 +15,6 @@ from layerscope.training.loss import (
     at_least_float32,
     labelled_states,
     logits_of,
-    unnormalised_weights,
 )
 from layerscope.training.options import Name, Schedule
 
@@ -71,15 +70,12 @@ class Objective:
 
         `heads` are those of all exits but the last, for the objective "classifiers".
         """
-        weights = unnormalised_weights(layers, self.weights)
-        options |= {"weights": weights, "layers": layers}
+        options |= {"weights": self.weights, "layers": layers}
         if self.name == "aligned" and not self.distillation:
             return aligned_loss(states, labels, head, **options)
         if self.name in ("aligned", "classifiers"):
             every = [*(heads or [head] * (len(states) - 1)), head]
-            return classifiers_loss(
-                states, labels, every, distillation=self.distillation, **options
-            )
+            return classifiers_loss(states, labels, every, self.distillation, **options)
         similarity = linear_cka
         if self.name == "cosine":
             similarity = mean_cosine
@@ -110,10 +106,10 @@ def similarity_loss(
     states: ExitStates,
     labels: Tensor,
     head: nn.Linear | Callable[[Tensor], Tensor],
-    similarity: Callable[[Tensor, Tensor], Tensor] = mean_cosine,
-    beta: float = 1.0,
-    weights: ExitWeights = "linear",
-    layers: Sequence[int] | None = None,
+    similarity: Callable[[Tensor, Tensor], Tensor],
+    beta: float,
+    weights: ExitWeights,
+    layers: Sequence[int],
     **counting: Any,
 ) -> Tensor:
     """Return CE of the last exit + β Σ λ_ℓ (1 − similarity(h_ℓ, h_L)) over the exits before it, a scalar.
@@ -145,9 +141,9 @@ def classifiers_loss(
     states: ExitStates,
     labels: Tensor,
     heads: Sequence[Callable[[Tensor], Tensor]],
-    weights: ExitWeights = "linear",
-    layers: Sequence[int] | None = None,
-    distillation: float = 0.0,
+    distillation: float,
+    weights: ExitWeights,
+    layers: Sequence[int],
     **counting: Any,
 ) -> Tensor:
     """Return Σ λ_ℓ CE(head_ℓ(h_ℓ)) with a head for each exit, a scalar.

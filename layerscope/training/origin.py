@@ -23,9 +23,8 @@ from layerscope.models.whereabouts import Whence, whereabouts
 
 @dataclass(frozen=True)
 class Origin:
-    """A model to start from: what the user gave, and its name, source and config; `module` where it is an object."""
+    """A model to start from: its name, source and config; `module` where it is an object."""
 
-    given: Any
     name: str
     source: str = ""
     config: Any = None
@@ -64,9 +63,9 @@ def find(model: Any, *, from_config: bool) -> Origin:
     if model == EMBEDDED:
         name = EMBEDDED
     if from_config:
-        return Origin(model, name, source, config, from_config=True)
+        return Origin(name, source, config, from_config=True)
     whence = whereabouts(str(model), None)
-    return Origin(model, name, source, config, whence=whence)
+    return Origin(name, source, config, whence=whence)
 
 
 def _of_object(model: Any, *, from_config: bool) -> Origin:
@@ -81,11 +80,11 @@ def _of_object(model: Any, *, from_config: bool) -> Origin:
         )
     config = getattr(model, "config", None)
     if config is None:
-        return Origin(model, kind, module=model)
+        return Origin(kind, module=model)
     if is_quantised(model) or is_offloaded(model):
         raise LayerscopeError(
             f"this {kind} is quantised or offloaded: give a whole model in floats"
         )
     source = getattr(config, "_name_or_path", "")
     name = Path(source).name or kind
-    return Origin(model, name, source, config, model, whence=whereabouts(source, None))
+    return Origin(name, source, config, model, whence=whereabouts(source, None))

@@ -59,12 +59,9 @@ def run_training(options: TrainOptions) -> Trained:
         },
         "settings": asdict(settings),
     }
-    modality = MODALITIES.get(task, "text")
-    if train.modality == "tensor":
-        modality = "tensor"
     with open_training(options.out, about, main=main) as folder:
         encoder = encoder_for(
-            modality,
+            train.modality,
             begin.processor,
             layered.module,
             max_length=settings.max_length,

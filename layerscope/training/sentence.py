@@ -63,7 +63,6 @@ class AlignedLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = _model_of(loss)
-        self.name = type(loss).__name__
         # what is wrapped is named before what wraps it
         for part in reversed(list(loss.modules())):
             _check_kind(part)
@@ -115,20 +114,20 @@ class AlignedLoss(nn.Module):
         transformer = model[0]
         run = transformer.forward
         kept: list[tuple[Features, tuple[Tensor, ...]]] = []
-        calls: Iterator[Any] = iter(())
         chosen = 0
-        first = True
+        calls = 0
 
         def choose(index: int) -> None:
-            nonlocal chosen, calls, first
+            nonlocal chosen, calls
             chosen = index
-            calls = iter(kept)
-            first = not kept
+            calls = 0
 
         def forward(features: Features, **options: Any) -> Features:
-            if first:
+            nonlocal calls
+            if calls == len(kept):
                 kept.append(self._stacked(lambda: run(features, **options)))
-            output, states = kept[-1] if first else next(calls)
+            output, states = kept[calls]
+            calls += 1
             return {**output, TOKENS: states[chosen]}
 
         with replaced({transformer: forward}):
@@ -138,7 +137,7 @@ class AlignedLoss(nn.Module):
         self, call: Callable[[], Features]
     ) -> tuple[Features, tuple[Tensor, ...]]:
         """Return the transformer's output, and the token states of every exit, of one run."""
-        with recorded(self.layered.module, self.layered.stack.blocks, self.layers):
+        with recorded(self.layered, self.layers):
             output = call()
         return output, output[TOKENS].chunk(len(self.layers))
 

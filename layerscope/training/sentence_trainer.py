@@ -144,14 +144,20 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
             sides = [normalize(side[..., :dims], dim=-1) for side in embeddings]
             variant = None if dims == width else f"dims={dims}"
             for layer, (value, error) in zip(layers, score(*sides), strict=True):
-                row = row_of(metric, layer, value, error, n, site=SITE)
-                yield row | {"variant": variant}
+                yield row_of(metric, layer, value, error, n, site=SITE, variant=variant)
                 if variant is None:
                     scores.append(value)
         curve = torch.tensor(scores).nan_to_num().clamp(0, 1)
         depth = float(effective_depth(curve, EPSILON, "last"))
-        row = row_of("effective_depth", layers[-1], depth, math.nan, n, site=SITE)
-        yield row | {"variant": depth_variant("last")}
+        yield row_of(
+            "effective_depth",
+            layers[-1],
+            depth,
+            math.nan,
+            n,
+            site=SITE,
+            variant=depth_variant("last"),
+        )
 
     def _embedded(self, texts: Sequence[str]) -> Tensor:
         """Return what every layer makes of texts, `[L, N, D]`, in batches of like lengths."""

@@ -10,10 +10,7 @@ from transformers.utils import ModelOutput
 
 from layerscope.core import LayerscopeError, listed
 from layerscope.models import LoadOptions, is_mean_head, without_bars
-from layerscope.models.checks import (
-    clear_errors,
-    embedded,
-)
+from layerscope.models.checks import clear_errors
 from layerscope.models.loading import sentence_transformer
 from layerscope.models.mean_head import as_configured, mean_headed
 from layerscope.models.processors import load_processor
@@ -80,14 +77,12 @@ def open_encoder(origin: Origin, settings: Settings) -> Any:
     """Return a SentenceTransformer, made with mean pooling where a model is none."""
     from sentence_transformers import SentenceTransformer
 
-    encoder = origin.given
-    if isinstance(encoder, (str, Path)):
-        source = str(Path(embedded(str(encoder))).expanduser())
+    encoder = origin.module
+    if encoder is None:
+        options = LoadOptions(dtype="float32", device=settings.device)
         try:
             with without_bars():
-                encoder = sentence_transformer(
-                    source, LoadOptions(dtype="float32", device=settings.device)
-                )
+                encoder = sentence_transformer(origin.source, options)
         except LayerscopeError as error:
             raise LayerscopeError(
                 f"{origin.name} is not a sentence encoder: {error}"

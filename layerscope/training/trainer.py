@@ -241,8 +241,7 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
 def probe(model: LayeredModel) -> Any:
     """Return a small batch of made-up samples, on the model's device."""
     _, samples = made_up_samples(model.loaded)
-    batch = model.encoder.batch(list(samples)[:2])
-    batch = batch.to(model.device)
+    batch = model.encoder.batch(samples[:2]).to(model.device)
     if batch.positional is None:
         return batch
     return Inputs({"inputs": batch.positional})

@@ -11,7 +11,7 @@ import torch
 from layerscope import LayerscopeError
 from layerscope.healing import healing
 from layerscope.healing.healing import Plan, Progress, _batches, _share, _steps
-from layerscope.healing.lessons import FEWEST, lessons_of, window_for
+from layerscope.healing.lessons import FEWEST, learnable, lessons_of
 from layerscope.healing.outputs import (
     Outputs,
     Pupil,
@@ -24,7 +24,6 @@ from layerscope.healing.outputs import (
 from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override
 from layerscope.models.lens import skipping
-from layerscope.models.texts import distinct
 from layerscope.truncation.source import open_source
 
 one_thread = tiny.one_thread
@@ -193,10 +192,9 @@ def test_lessons_are_distinct_and_apart(tmp_path):
 def test_a_language_model_reads_running_text_in_windows(tmp_path):
     model = opened(tiny.gpt2, tmp_path, special=False).model
     (tmp_path / "text.txt").write_text("\n".join(tiny.texts(60)))
-    window = window_for(model)
-    windows = distinct(tmp_path / "text.txt", model, 0, window).samples
+    windows = learnable(tmp_path / "text.txt", model, 0)
     lengths = model.encoder.lengths(windows)
     assert len(windows) > 3 and min(lengths) >= 2 and max(lengths) == 64
     # one token has no next one, two have
-    lines = distinct(["w1", "w1 w2", "w3 w4 w5"], model, 0, window).samples
+    lines = learnable(["w1", "w1 w2", "w3 w4 w5"], model, 0)
     assert sorted(lines) == ["w1 w2", "w3 w4 w5"]

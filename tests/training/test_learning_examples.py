@@ -10,7 +10,13 @@ from PIL import Image
 
 from layerscope.models.encode import ImageEncoder
 from layerscope.training import examples as learnt
-from layerscope.training.examples import ByLength, Examples, augmented, made_once
+from layerscope.training.examples import (
+    ByLength,
+    Examples,
+    augmented,
+    by_name,
+    made_once,
+)
 
 exactly = partial(torch.testing.assert_close, rtol=0, atol=0)
 
@@ -73,8 +79,6 @@ def test_small_images_are_read_once_and_large_ones_batch_by_batch(module, monkey
     parts, made = made_once(halves, encoder)
     assert [*map(len, parts)] == [66, 4]
     for rows, read in ((parts[0][60:66], images[60:66]), (parts[1], images[66:])):
-        got, expected = made.batch(rows), encoder.batch(read)
-        exactly(dict(got.named), dict(expected.named))
-        exactly(got.args, expected.args)
+        exactly(by_name(made.batch(rows)), by_name(encoder.batch(read)))
     monkeypatch.setattr(learnt, "IN_MEMORY", 69 * 3 * 8 * 8 * 4)
     assert made_once(halves, encoder)[1] is encoder

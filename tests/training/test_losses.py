@@ -21,6 +21,7 @@ from layerscope.training.objectives import (
 
 E, N, D, K = 3, 37, 8, 11
 SHARES = [1 / 6, 2 / 6, 3 / 6]
+EVERY = {"weights": "linear", "layers": (1, 2, 3)}
 
 
 class Case:
@@ -94,7 +95,8 @@ def test_a_regulariser_pulls_every_layer_to_the_last(similarity):
                 (one.T @ two).norm() ** 2 / (one.T @ one).norm() / (two.T @ two).norm()
             )
         wanted = wanted + 0.7 * share * (1 - alike)
-    found = similarity_loss(case.states, case.labels, case.head, similarity, beta=0.7)
+    how = {"similarity": similarity, "beta": 0.7} | EVERY
+    found = similarity_loss(case.states, case.labels, case.head, **how)
     same(found, wanted, [*case.states, *case.head.parameters()])
 
 
@@ -110,19 +112,20 @@ def test_a_head_for_each_layer_with_and_without_distillation(distillation):
         wanted = wanted + share * (case.loss(one) + distillation * apart)
     inputs, how = (case.states, case.labels), {"distillation": distillation}
     weights = nn.ModuleList(case.heads).parameters()
-    found = classifiers_loss(*inputs, case.heads, **how)
+    found = classifiers_loss(*inputs, case.heads, **how, **EVERY)
     same(found, wanted, [*case.states, *weights])
-    shared = classifiers_loss(*inputs, [case.head] * 3, **how)
+    shared = classifiers_loss(*inputs, [case.head] * 3, **how, **EVERY)
     found = Objective(**how).loss(*inputs, case.head, (1, 2, 3))
     same(found, shared, [*case.states, *case.head.parameters()])
     with refused("3 exits and 2 heads"):
-        classifiers_loss(*inputs, case.heads[:2])
+        classifiers_loss(*inputs, case.heads[:2], **how, **EVERY)
 
 
 def test_one_row_alone_has_finite_gradients():
     case = Case()
     states, leaves = [state[1:2] for state in case.states], [*case.states]
-    loss = similarity_loss(states, case.labels[1:2], case.head, linear_cka)
+    how = {"similarity": linear_cka, "beta": 1.0} | EVERY
+    loss = similarity_loss(states, case.labels[1:2], case.head, **how)
     assert all(torch.isfinite(slope).all() for slope in gradients(loss, leaves))
 
 

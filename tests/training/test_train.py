@@ -114,5 +114,6 @@ def test_pairs_are_read_together(tmp_path):
     data = tmp_path / "pairs.csv"
     data.write_text("text_a,text_b,label\nw1 w3,w1,no\nw4,w9,yes\n")
     frame = pd.read_csv(data)
-    assert read(frame, "auto").samples == read(data, "classification").samples
-    assert read(data, "auto").samples == (("w1 w3", "w1"), ("w4", "w9"))
+    pairs = (("w1 w3", "w1"), ("w4", "w9"))
+    for source, task in ((frame, "auto"), (data, "auto"), (data, "classification")):
+        assert read(source, task, None, None).samples == pairs
