@@ -70,7 +70,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
             for layer, read in self.readings(others["model"], batch):
                 if not bool(torch.isfinite(read).all()):
                     first = min(first, layer)
-        first = -_largest(torch.tensor(-first, device=bad.device))
+        first = -_largest(torch.tensor(-float(first), device=bad.device))
         where = f"layer {first:.0f} is the first whose exit is not finite"
         if math.isinf(first):
             where = "every exit is finite"
