@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from layerscope.models.identity import (
     tokens_fingerprint,
     weights_fingerprint,
 )
+from layerscope.models.probe import PROBED
 from layerscope.probes import ProbeScore
 from layerscope.probes.linear import shifted_probe
 from layerscope.probes.mixes import as_text, linear_mixes, mix_names
@@ -41,8 +42,6 @@ from layerscope.scores.probe_results import ProbeScores, Slot
 
 FORMAT = 6
 """Raised when the same weights, data and options would give another score, or more is kept of one."""
-PROBED = 8
-"""Samples by which the layers of a model are found."""
 
 
 def states_of(
@@ -53,7 +52,8 @@ def states_of(
     Raises `LayerscopeError` for what cannot be done with this model.
     """
     data = task.data
-    first = [getattr(sample, "first", sample) for sample in data.samples[:PROBED]]
+    samples = islice(data.samples, PROBED)
+    first = [getattr(sample, "first", sample) for sample in samples]
     model = find_layers(loaded, data.modality, first, override)
     return task.kind.states(data, model, slots_of(model, positions))
 

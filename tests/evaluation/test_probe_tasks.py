@@ -1,5 +1,6 @@
 """Probes as tasks of `evaluate`: equal to plain scikit-learn, joined with mteb's tasks."""
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +13,19 @@ import layerscope
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.inputs import draw, open_corpus
 from layerscope.probes import knn_probe, linear_probe
+
+
+def test_probes_read_images_of_a_whole_data_set_of_the_hub(vit, tmp_path):
+    digits = draw(open_corpus("digits"), 60, seed=0)
+    columns = {"image": list(digits.samples), "label": list(digits.labels)}
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.Value("int64")}
+    )
+    saved = datasets.Dataset.from_dict(columns, features=features)
+    saved.save_to_disk(tmp_path / "data")
+    tasks = [f"linear-probe:hf:{tmp_path / 'data'}"]
+    found = layerscope.evaluate(vit, tasks, tmp_path / "out", pooling="mean")
+    assert len(found.table(site="normed", pooling="mean")) == 4
 
 
 def test_linear_and_nearest_neighbour_probes_read_every_layer(vit, tmp_path, forwards):
