@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.core import LayerscopeError, Reading, Reporter, count, reporting
-from layerscope.core.saved import typed
-from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
+from layerscope.generation.generation import MEASURED, STORE, Generation
 from layerscope.generation.language_model import (
     at_depth,
     check_room,
@@ -112,7 +111,7 @@ def run_generate(options: GenerateOptions) -> Generation:
         layers=tuple(layers),
         sampling=asdict(sampling),
         prefix=prefix,
-        texts=typed(texts.reset_index(drop=True), TEXTS),
+        texts=texts,
         measures=_measures(texts, scores),
         notes=notes,
     )
@@ -323,4 +322,4 @@ def _measures(texts: pd.DataFrame, scores: Scores | None) -> pd.DataFrame:
             for name in ("coherence", "diversity"):
                 values = torch.tensor(at_layer[name].to_numpy())
                 rows.append((layer, name, *mean(values)))
-    return typed(pd.DataFrame(rows, columns=[*MEASURED]), MEASURED)
+    return pd.DataFrame(rows, columns=[*MEASURED])
