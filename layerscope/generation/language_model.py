@@ -8,10 +8,8 @@ from layerscope.core import LayerscopeError
 from layerscope.models import (
     LayeredModel,
     Loaded,
-    LoadOptions,
     Override,
     find_layers,
-    load,
     made_up_samples,
     setting,
 )
@@ -43,13 +41,6 @@ def at_depth(model: LayeredModel, layer: int) -> Any:
     if layer == model.depth:
         return model.module
     return depth_of(model, kept=range(layer)).build(model.module, range(layer))
-
-
-def open_language_model(
-    model: Any, processor: Any, options: LoadOptions, override: Override
-) -> LayeredModel:
-    """Load a model and find its layers; raises `LayerscopeError` for one that does not continue a text."""
-    return language_model(load(model, options, processor), override)
 
 
 def language_model(loaded: Loaded, override: Override) -> LayeredModel:

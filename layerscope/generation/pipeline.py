@@ -16,8 +16,8 @@ from layerscope.generation.generation import MEASURED, STORE, Generation
 from layerscope.generation.language_model import (
     at_depth,
     check_room,
+    language_model,
     layers_of,
-    open_language_model,
     token_ids,
 )
 from layerscope.generation.options import Drafting, GenerateOptions, Sampling
@@ -65,9 +65,8 @@ def run_generate(options: GenerateOptions) -> Generation:
     served = None
     if options.measure:
         served = load("minilm", LoadOptions(device=options.load.device)).served
-    model = open_language_model(
-        options.model, options.processor, options.load, options.override
-    )
+    loaded = load(options.model, options.load, options.processor)
+    model = language_model(loaded, options.override)
     layers = layers_of(model, options.layers)
     data = None
     prefix = None
