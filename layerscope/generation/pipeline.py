@@ -79,7 +79,7 @@ def run_generate(options: GenerateOptions) -> Generation:
         subjects = from_data(
             model, corpus, options.samples, sampling.seed, prefix, longest
         )
-    check_room(model, subjects.prompts, "prompt", sampling.max_new_tokens)
+    check_room(model, subjects.prompts, sampling.max_new_tokens)
     for note in subjects.notes:
         reporter.say(note)
     scores = None
@@ -159,7 +159,7 @@ def _from_prompts(model: LayeredModel, prompt: str | Sequence[str]) -> Texts:
     texts = prompt
     if isinstance(prompt, str):
         texts = [prompt]
-    rows = token_ids(model, texts, "prompt")
+    rows = token_ids(model, texts)
     names = [str(number) for number in range(len(rows))]
     return Texts(names, rows, rows, texts)
 

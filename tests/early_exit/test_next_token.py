@@ -120,7 +120,7 @@ def test_a_model_that_cannot_be_split_is_refused():
 def test_one_token_of_each_text_is_recorded_as_a_plain_loop_has_it():
     module = loud(zoo.gpt2())
     model = language_model(load(module, LoadOptions(), TOKENIZER), Override())
-    rows = token_ids(model, words_of((9, 14, 30, 10, 8, 21), seed=4), "text")
+    rows = token_ids(model, words_of((9, 14, 30, 10, 8, 21), seed=4))
     prefix, new = 6, 5
     made = record_tokens(model, rows, prefix, new, 3, Reporter())
     draws = np.random.default_rng(3)

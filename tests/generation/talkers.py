@@ -78,7 +78,7 @@ def of_transformers(model, ids, **options):
 
 def score(model, texts, layers=(1, 2, 3)):
     opened = language_model(load(model, LoadOptions(), TOKENIZER), Override())
-    return scores_of(opened, token_ids(opened, texts, "text"), layers, Reporter())
+    return scores_of(opened, token_ids(opened, texts), layers, Reporter())
 
 
 def told(model, texts, layer=None, **options):
