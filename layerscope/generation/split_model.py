@@ -213,7 +213,6 @@ class SplitModel:
         even = len({*counts}) == 1
         columns = torch.arange(most, device=kept.device)[None] < kept[:, None]
         self.real = torch.cat([self.real, columns], 1)
-        self.whole = self.whole and even
         if not even:
             self._close_up()
         elif most < new:
