@@ -45,7 +45,6 @@ DARK = dict(
     )
 )
 """Each colour on dark paper."""
-TONES = {"ink": INK, "muted": MUTED}
 FONT = "DejaVu Sans, Verdana, Arial, sans-serif"
 SIZE = 8
 """Points: as large as a caption's text."""
@@ -147,8 +146,8 @@ def look(owned: Owned, series: Series, names: list[str]) -> Look:
         return numbered(series.tone)
     if series.tone == "rival":
         return replace(numbered(owned.number + 1), dash=DASHES[1], shape=SHAPES[1])
-    if series.tone in TONES:
-        return Look(TONES[series.tone], DASHES[0], SHAPES[3])
+    if series.tone == "ink":
+        return Look(INK, DASHES[0], SHAPES[3])
     alone = owned.alone and series.mark == "line"
     return replace(
         numbered(kind if alone else owned.number), dash=DASHES[kind % len(DASHES)]
