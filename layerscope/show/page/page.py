@@ -10,7 +10,6 @@ from importlib.metadata import version
 from importlib.resources import files
 from itertools import count
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from layerscope.core.saved import jsonable
@@ -29,6 +28,7 @@ from layerscope.show.page.content import (
 )
 from layerscope.show.plain import plain
 from layerscope.show.plots import Chart, Plot
+from layerscope.show.templates import templates
 
 SCRIPTS = ("values.js", "table.js", "charts.js", "grid.js", "page.js", "anchors.js")
 FOLDED = 12
@@ -79,8 +79,9 @@ def render(
         percent = len(depths - {None}) > 1
     scripts = [_own("theme.js"), "\n".join(map(_own, SCRIPTS))]
     vega = bundle()
-    page = _environment().get_template("page.html")
-    return page.render(
+    environment = templates("layerscope.show.page")
+    environment.filters |= {"sentence": _sentence, "chance": chance}
+    return environment.get_template("page.html").render(
         title=title,
         members=members,
         kinds=kinds,
@@ -221,22 +222,6 @@ def _differences(shown: Sequence[Named]) -> list[tuple[str, list[str]]] | None:
         if len(set(values)) > 1:
             differing.append((name, values))
     return differing
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("layerscope.show.page", "files"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "plain": plain,
-        "sentence": _sentence,
-        "chance": chance,
-    }
-    return environment
 
 
 def _sentence(text: str) -> Markup:
