@@ -44,8 +44,16 @@ COLUMNS = {
 }  # fmt: skip
 """The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
 
-OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part"}
-OWN |= {"shards", "tables", "stream"}
+OWN = {
+    ".lock",
+    "log.jsonl",
+    "plan.parquet",
+    ".plan.parquet.part",
+    ".run.json.part",
+    "shards",
+    "tables",
+    "stream",
+}
 """What may lie in a folder where a run is started: what a run that was killed early leaves."""
 
 FILES = (
@@ -266,13 +274,16 @@ def refuse_other_files(path: Path) -> None:
         )
 
 
-def need_room(path: Path, size: int, mend: str = "") -> None:
+def need_room(
+    path: Path,
+    size: int,
+    mend: str = "take fewer `samples`, `store_dtype='float16'`, or another `out`",
+) -> None:
     """Refuse states of `size` bytes that do not fit on the disk of their folder."""
     above = (path, *path.absolute().parents)
     there = next(folder for folder in above if folder.exists())
     free = shutil.disk_usage(there).free
     if size > free:
-        mend = mend or "take fewer `samples`, `store_dtype='float16'`, or another `out`"
         raise LayerscopeError(
             f"the states take {amount(size)} and {str(path)!r} has {amount(free)} free: {mend}"
         )
@@ -283,9 +294,9 @@ def packed(key: str, vectors: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
 
     A massive activation overflows half precision; its direction times √D does not.
     """
-    if dtype == torch.float32:
-        return {key: vectors.float()}
     vectors = vectors.float()
+    if dtype == torch.float32:
+        return {key: vectors}
     norm = vectors.norm(dim=-1, keepdim=True)
     norm = norm.clamp_min(torch.finfo(torch.float32).tiny)
     scale = vectors.shape[-1] ** 0.5
