@@ -48,7 +48,7 @@ class RoundCosts:
     """
 
     depth: int
-    head: float = 1.0
+    head: float
     seen: dict[tuple[str, int, float], deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=RECENT))
     )

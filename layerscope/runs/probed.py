@@ -37,7 +37,7 @@ class Finding:
     name: str
     text: str
     numbers: Numbers
-    answer: str = ""
+    answer: str
 
 
 def is_within(a: Point, b: Point) -> bool | None:

@@ -47,11 +47,8 @@ class Printed:
     justify: Literal["left", "right"] = "left"
 
 
-def show(
-    document: doc.Document, console: Console | None = None, *, long: bool = True
-) -> None:
+def show(document: doc.Document, console: Console, *, long: bool = True) -> None:
     """Print a document, the answer first, and unless it is `long` only its leading parts; no text is read as markup."""
-    console = console or Console()
     _print_opening(document, console)
     parts = document.parts
     if document.lead and not long:
