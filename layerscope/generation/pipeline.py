@@ -276,8 +276,6 @@ def _table(
         "text": [read(prompt, ids) for prompt, ids in pairs],
         "prompt_ids": [*map(tuple, texts.prompts)],
         "ids": new_ids,
-        "coherence": np.nan,
-        "diversity": np.nan,
     }
     return pd.DataFrame(columns)
 
