@@ -58,7 +58,7 @@ def hits_of(run: "Run", curve: Curve) -> dict[int, Values]:
 
     There is nothing where a run does not know.
     """
-    if run.is_history or not run.folder.has_table(HITS):
+    if not run.folder.has_table(HITS):
         return {}
     rows = run.folder.read_table(HITS)
     is_curve = (rows["metric"] == curve.metric) & (rows["pooling"] == curve.pooling)
