@@ -115,16 +115,12 @@ def nothing(text: str) -> Json:
 
 @dataclass(frozen=True)
 class Owned:
-    """A plot of a result: what the result is called, the number of its colour, and whether it is alone.
-
-    `run` is the result's number on a page.
-    """
+    """A plot of a result: what the result is called, its number, which is that of its colour, and if it is alone."""
 
     plot: Any
     name: str
     number: int
     alone: bool
-    run: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
-from itertools import count
 
 from markupsafe import Markup, escape
 
@@ -56,10 +55,9 @@ def render(
     for entry in named:
         parts = entry.document.members
         if parts:
-            # a result of several is shown by these, the first in its colour
+            # a result of several is shown by these
             warnings += entry.document.warnings
-            members.append(Named(parts[0], look=entry.look))
-            members += map(Named, parts[1:])
+            members += map(Named, parts)
         else:
             members.append(entry)
     members = _numbered(members)
@@ -136,20 +134,15 @@ def _name(entry: Named) -> str:
 
 
 def _numbered(named: Sequence[Named]) -> list[Named]:
-    """Return documents with a number, a colour and a name each, the names numbered where two are the same."""
+    """Return documents with a number and a name each, the names numbered where two are the same."""
     names = [_name(entry) for entry in named]
     kinds = [entry.document.kind for entry in named]
-    looks = {entry.look for entry in named}
-    free = (number for number in count() if number not in looks)
     result = []
     for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         if names.count(name) > 1:
             name = f"{name} ({names[: i + 1].count(name)})"
-        look = named[i].look
-        if look is None:
-            look = next(free)
         alone = kinds.count(kind) == 1
-        result.append(Named(named[i].document, name, look, i, alone))
+        result.append(Named(named[i].document, name, i, alone))
     return result
 
 
