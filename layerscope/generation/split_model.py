@@ -1,8 +1,8 @@
 """A language model whose early and late blocks run apart, over one cache that can be cut back."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from functools import cached_property, partial
 from typing import Any
@@ -59,14 +59,12 @@ class SplitModel:
         self.recorded_states: dict[int, list[Tensor]] = {}
         """States of these layers at the last tokens of each forward."""
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self) -> AbstractContextManager[None]:
         """Within, the model runs those of its blocks that `run` asks for, and all of them by default."""
         forwards = {}
         for i, block in enumerate(self.blocks):
             forwards[block] = partial(self._block, i, block.forward)
-        with replaced(forwards):
-            yield
+        return replaced(forwards)
 
     @torch.no_grad()
     def check(self, layer: int) -> None:
