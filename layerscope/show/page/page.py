@@ -110,10 +110,7 @@ def _title(named: Sequence[Named]) -> str:
 
 def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> Json:
     """Return what the scripts read."""
-    results = []
-    for member in members:
-        depth = member.document.depth or 0
-        results.append({"name": member.name, "depth": depth, "alone": member.alone})
+    results = [{"name": member.name, "alone": member.alone} for member in members]
     drawn: list[Json] = []
     tabled: list[Json] = []
     for section in sections:
