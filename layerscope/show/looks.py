@@ -13,37 +13,20 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#B8578E", "#8A6D00", "#5A5A5A", "#33
 DASHES = ((1, 0), (6, 3), (2, 2), (6, 2, 2, 2), (9, 3))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 """There are seven colours and five dashes and shapes, so 35 lines look different."""
-INK, MUTED, PALE, GRID, PAPER, MARK = (
-    "#1b1b1b",
-    "#5b5b5b",
-    "#c8c8c8",
-    "#e8e8e4",
-    "#ffffff",
-    "#9a5b00",
-)
+INK, MUTED, GRID, PAPER, MARK = "#1b1b1b", "#5b5b5b", "#e8e8e4", "#ffffff", "#9a5b00"
 AROUND = ("#b35806", "#f4f4f1", "#2166ac")
 """Orange below, blue above: distinct to the colour-blind."""
 RING = "#ff3d7f"
 """Seen on both ends of a map's scale, in both themes."""
-DARK = dict(
-    zip(
-        (*COLORS, INK, MUTED, PALE, GRID, PAPER, MARK, *AROUND),
-        (
-            *(
-                "#56B4E9",
-                "#E69F00",
-                "#2FC49A",
-                "#E79CC6",
-                "#F0E442",
-                "#BDBDBD",
-                "#B39DFF",
-            ),
-            *("#ececec", "#a9adb3", "#555b62", "#2c3036", "#1e2125", "#f0b24a"),
-            *("#f1a340", "#2c3036", "#67a9e6"),
-        ),
-        strict=True,
-    )
-)
+DARK = dict(zip(
+    (*COLORS, INK, MUTED, GRID, PAPER, MARK, *AROUND),
+    (
+        "#56B4E9", "#E69F00", "#2FC49A", "#E79CC6", "#F0E442", "#BDBDBD", "#B39DFF",
+        "#ececec", "#a9adb3", "#2c3036", "#1e2125", "#f0b24a",
+        "#f1a340", "#2c3036", "#67a9e6",
+    ),
+    strict=True,
+))  # fmt: skip
 """Each colour on dark paper."""
 FONT = "DejaVu Sans, Verdana, Arial, sans-serif"
 SIZE = 8
