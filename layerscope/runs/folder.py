@@ -171,6 +171,11 @@ class RunFolder:
         return self.plan[self.plan["shard"] == shard]
 
     @property
+    def originals(self) -> pd.DataFrame:
+        """The rows of the plan that are samples as they are, and no views of them."""
+        return self.plan[self.plan["view"] == 0]
+
+    @property
     def copies(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which rows of the plan are exact copies of an earlier sample."""
         if "copy" not in self.plan:
@@ -217,8 +222,7 @@ class RunFolder:
     def sample_values(self, key: str) -> Tensor:
         """Return the values `[…, n]` of all samples, or of those of their tokens, in the order of the plan."""
         shards = []
-        is_original = self.plan["view"] == 0
-        for shard in self.plan.loc[is_original, "shard"].unique():
+        for shard in self.originals["shard"].unique():
             with self.shard(shard) as file:
                 shards.append(file.get_tensor(key))
         return torch.cat(shards, -1)

@@ -258,8 +258,7 @@ class Run(Saved):
         if site in sites:
             poolings = [*poolings, *self.info["pair_pooling"]]
         need("pooling", pooling, poolings)
-        plan = self.folder.plan
-        order = plan.loc[plan["view"] == 0, "sample"].sort_values().index
+        order = self.folder.originals["sample"].sort_values().index
         states = gather(self.folder, pooling, [Column(site, layer)], order)
         return states[:, 0].numpy()
 
@@ -300,7 +299,7 @@ class Run(Saved):
 
         Columns: sample, name, label (where known), length, metric, variant, layer, site, value.
         """
-        plan = self.folder.plan[self.folder.plan["view"] == 0]
+        plan = self.folder.originals
         facts = pd.Index(["sample", "name", "label", "length"])
         alone = plan[facts.intersection(plan.columns, sort=False)]
         frames = []
