@@ -93,7 +93,7 @@ def run_names(runs: "Sequence[Run]") -> list[str]:
     objectives = {info["options"].get("objective") or "" for info in infos}
     short = []
     for info in infos:
-        name = str(info["model"]["name"])
+        name = info["model"]["name"]
         objective = info["options"].get("objective")
         if len(data) > 1:
             name += f" on {info['data']['name']}"
