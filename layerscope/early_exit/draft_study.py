@@ -106,7 +106,7 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
     samples = options.samples or PROMPTS
     longest = options.reading.get("max_length")
     texts = from_data(model, corpus, samples, options.seed, options.prefix, longest)
-    check_room(model, texts.prompts, "prompt", options.max_new_tokens)
+    check_room(model, texts.prompts, options.max_new_tokens)
     size = options.batch_size or BATCH
     starts = range(0, len(texts.prompts), size)
     batches = [texts.prompts[start : start + size] for start in starts]

@@ -131,7 +131,7 @@ class DraftReport(Stored):
             same += f": in {self.dtype} a near tie may fall either way"
         layers = self.ways[self.ways["draft_layer"].str.isdigit()]
         chart = Chart.of(
-            layers.assign(draft_layer=layers["draft_layer"].astype(float)),
+            layers,
             ("draft_layer", Axis("layer", whole=True, depth=self.depth)),
             ("measured", Axis("times plain decoding (×)")),
             error="error",

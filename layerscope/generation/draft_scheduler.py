@@ -3,7 +3,7 @@
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -48,7 +48,7 @@ class RoundCosts:
     """
 
     depth: int
-    head: float = 1.0
+    head: float
     seen: dict[tuple[str, int, float], deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=RECENT))
     )
@@ -134,12 +134,11 @@ class DraftScheduler:
         self.length = math.inf
         self.lost = 0.0
 
-    def observe(self, layer: int, accepted: Iterable[float]) -> None:
+    def observe(self, layer: int, accepted: Sequence[float]) -> None:
         """Count draft tokens of a layer that the model agreed with."""
         tally = self.hits[layer]
-        seen = [*accepted]
-        tally[0] += sum(seen)
-        tally[1] += len(seen)
+        tally[0] += sum(accepted)
+        tally[1] += len(accepted)
 
     def fade(self, tokens: float) -> None:
         """Let all that was observed count less, as the texts have grown by some tokens."""

@@ -229,7 +229,7 @@ def _by_layer(generation: Generation) -> Table:
 def _chart(generation: Generation, name: str) -> Chart:
     """Return one measure by layer."""
     measured = generation.measures[generation.measures["measure"] == name]
-    values = zip(measured["layer"], measured["value"], strict=True)
+    values = generation.measure(name).items()
     title = name
     unit = ""
     if name == "accuracy":

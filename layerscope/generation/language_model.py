@@ -8,10 +8,8 @@ from layerscope.core import LayerscopeError
 from layerscope.models import (
     LayeredModel,
     Loaded,
-    LoadOptions,
     Override,
     find_layers,
-    load,
     made_up_samples,
     setting,
 )
@@ -45,13 +43,6 @@ def at_depth(model: LayeredModel, layer: int) -> Any:
     return depth_of(model, kept=range(layer)).build(model.module, range(layer))
 
 
-def open_language_model(
-    model: Any, processor: Any, options: LoadOptions, override: Override
-) -> LayeredModel:
-    """Load a model and find its layers; raises `LayerscopeError` for one that does not continue a text."""
-    return language_model(load(model, options, processor), override)
-
-
 def language_model(loaded: Loaded, override: Override) -> LayeredModel:
     """Find the layers of a loaded model; raises `LayerscopeError` for one that does not continue a text."""
     module: Any = loaded.module
@@ -77,43 +68,39 @@ def layers_of(
     return checked_layers(layers or [depth], depth)
 
 
-def token_ids(model: LayeredModel, texts: Sequence[str], what: str) -> list[list[int]]:
-    """Return the token ids of texts, uncut, a text without any as the tokenizer's token that begins one.
+def token_ids(model: LayeredModel, prompts: Sequence[str]) -> list[list[int]]:
+    """Return the token ids of prompts, uncut, a prompt without any as the tokenizer's token that begins a text.
 
-    Raises `LayerscopeError` for anything but a list of texts, and for a text without a token.
+    Raises `LayerscopeError` for anything but texts, and for one without a token.
     """
-    are_texts = all(isinstance(text, str) for text in texts)
-    if isinstance(texts, str) or not len(texts) or not are_texts:
+    are_texts = all(isinstance(prompt, str) for prompt in prompts)
+    if not len(prompts) or not are_texts:
         raise LayerscopeError(
-            f"{what}s are a list of texts: give one or more strings in a list"
+            "prompts are a list of texts: give one or more strings in a list"
         )
     encoder: Any = model.encoder
     begin: Any = getattr(encoder.tokenizer, "bos_token_id", None)
-    rows: list[list[int]] = encoder.ids(texts, whole=True)
+    rows: list[list[int]] = encoder.ids(prompts, whole=True)
     for i, row in enumerate(rows):
         if not row and begin is None:
             raise LayerscopeError(
-                f"{what} {i} ({texts[i]!r}) has no token, and the tokenizer has none that begins a text: give at "
+                f"prompt {i} ({prompts[i]!r}) has no token, and the tokenizer has none that begins a text: give at "
                 "least one word"
             )
     return [row or [begin] for row in rows]
 
 
-def check_room(
-    model: LayeredModel, rows: Iterable[Sequence[int]], what: str, new: int = 0
-) -> None:
-    """Raise for a text that leaves no room for `new` tokens: one cut short would look as if the model had ended it."""
+def check_room(model: LayeredModel, prompts: Iterable[Sequence[int]], new: int) -> None:
+    """Raise for a prompt without room for `new` tokens: a text cut short would look as if the model had ended it."""
     assert model.max_length is not None
-    for i, row in enumerate(rows):
-        room = model.max_length - len(row)
+    for i, ids in enumerate(prompts):
+        room = model.max_length - len(ids)
         if room >= new:
             continue
-        long = f"{what} {i} has {len(row)} tokens"
-        if new:
-            long += f", and {new} new ones follow"
         mend = "shorten it"
         if room > 0:
             mend += f", or try `max_new_tokens={room}`"
         raise LayerscopeError(
-            f"{long}: the model has {model.max_length} positions, {mend}"
+            f"prompt {i} has {len(ids)} tokens, and {new} new ones follow: the model has {model.max_length} positions, "
+            f"{mend}"
         )

@@ -28,8 +28,8 @@ class Sampling:
 class Drafting:
     """Which layer drafts, and how many tokens."""
 
-    draft_layer: int | Literal["auto"] | None = None
-    draft_tokens: int | Literal["auto"] = "auto"
+    draft_layer: int | Literal["auto"] | None
+    draft_tokens: int | Literal["auto"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.core import LayerscopeError, Reading, Reporter, count, reporting
-from layerscope.core.saved import typed
-from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
+from layerscope.generation.generation import MEASURED, STORE, Generation
 from layerscope.generation.language_model import (
     at_depth,
     check_room,
+    language_model,
     layers_of,
-    open_language_model,
     token_ids,
 )
 from layerscope.generation.options import Drafting, GenerateOptions, Sampling
@@ -66,9 +65,8 @@ def run_generate(options: GenerateOptions) -> Generation:
     served = None
     if options.measure:
         served = load("minilm", LoadOptions(device=options.load.device)).served
-    model = open_language_model(
-        options.model, options.processor, options.load, options.override
-    )
+    loaded = load(options.model, options.load, options.processor)
+    model = language_model(loaded, options.override)
     layers = layers_of(model, options.layers)
     data = None
     prefix = None
@@ -81,7 +79,7 @@ def run_generate(options: GenerateOptions) -> Generation:
         subjects = from_data(
             model, corpus, options.samples, sampling.seed, prefix, longest
         )
-    check_room(model, subjects.prompts, "prompt", sampling.max_new_tokens)
+    check_room(model, subjects.prompts, sampling.max_new_tokens)
     for note in subjects.notes:
         reporter.say(note)
     scores = None
@@ -112,7 +110,7 @@ def run_generate(options: GenerateOptions) -> Generation:
         layers=tuple(layers),
         sampling=asdict(sampling),
         prefix=prefix,
-        texts=typed(texts.reset_index(drop=True), TEXTS),
+        texts=texts,
         measures=_measures(texts, scores),
         notes=notes,
     )
@@ -161,7 +159,7 @@ def _from_prompts(model: LayeredModel, prompt: str | Sequence[str]) -> Texts:
     texts = prompt
     if isinstance(prompt, str):
         texts = [prompt]
-    rows = token_ids(model, texts, "prompt")
+    rows = token_ids(model, texts)
     names = [str(number) for number in range(len(rows))]
     return Texts(names, rows, rows, texts)
 
@@ -278,8 +276,6 @@ def _table(
         "text": [read(prompt, ids) for prompt, ids in pairs],
         "prompt_ids": [*map(tuple, texts.prompts)],
         "ids": new_ids,
-        "coherence": np.nan,
-        "diversity": np.nan,
     }
     return pd.DataFrame(columns)
 
@@ -323,4 +319,4 @@ def _measures(texts: pd.DataFrame, scores: Scores | None) -> pd.DataFrame:
             for name in ("coherence", "diversity"):
                 values = torch.tensor(at_layer[name].to_numpy())
                 rows.append((layer, name, *mean(values)))
-    return typed(pd.DataFrame(rows, columns=[*MEASURED]), MEASURED)
+    return pd.DataFrame(rows, columns=[*MEASURED])

@@ -124,7 +124,7 @@ def drawing(sampling: Sampling, prompts: list[int], length: int) -> Processor:
     return draw
 
 
-def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
+def nucleus(log_p: Tensor, top_p: float, temperature: float) -> Tensor:
     """Return the probabilities [B, V] that are drawn from, float64: those outside the nucleus 0, the rest summing to 1.
 
     The nucleus is the fewest tokens, most probable first, whose probabilities at this temperature

@@ -136,7 +136,6 @@ class SelfSpeculation:
         started = time.perf_counter()
         self.report = Speculated()
         self.scheduler = self._new_scheduler()
-        self.scheduler.length = 0
         mask = model_kwargs.get("attention_mask")
         if mask is None:
             mask = torch.ones_like(input_ids)

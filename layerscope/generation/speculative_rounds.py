@@ -128,7 +128,7 @@ class SpeculativeTexts:
         self.texts = [*padded_ids]
         scheduler.progress = np.zeros(len(ids), PROGRESS)
         # the pass over the prompts writes the first new token
-        scheduler.length += self.longest - ids.shape[1] - 1
+        scheduler.length = self.longest - ids.shape[1] - 1
         with split.open():
             # layers are compared at the prompts first, where there is something to choose
             split.recorded_states = {}

@@ -1,8 +1,8 @@
 """A language model whose early and late blocks run apart, over one cache that can be cut back."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from functools import cached_property, partial
 from typing import Any
@@ -44,6 +44,7 @@ class SplitModel:
     def __init__(self, module: Any) -> None:
         self.stack = stack_of(module)
         self.module = module
+        self.config = module.config.get_text_config(decoder=True)
         self.blocks = [module.get_submodule(path) for path in self.stack.blocks]
         self.depth = len(self.blocks)
         if len({*self.blocks}) < self.depth:
@@ -58,14 +59,12 @@ class SplitModel:
         self.recorded_states: dict[int, list[Tensor]] = {}
         """States of these layers at the last tokens of each forward."""
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self) -> AbstractContextManager[None]:
         """Within, the model runs those of its blocks that `run` asks for, and all of them by default."""
         forwards = {}
         for i, block in enumerate(self.blocks):
             forwards[block] = partial(self._block, i, block.forward)
-        with replaced(forwards):
-            yield
+        return replaced(forwards)
 
     @torch.no_grad()
     def check(self, layer: int) -> None:
@@ -122,7 +121,7 @@ class SplitModel:
             DynamicSlidingWindowLayer,
         )
 
-        cache = DynamicCache(config=self.module.config.get_text_config(decoder=True))
+        cache = DynamicCache(config=self.config)
         # what has left a window could not come back; the masks keep to the window without that
         for i, layer in enumerate(cache.layers):
             if type(layer) is DynamicSlidingWindowLayer:
@@ -185,8 +184,7 @@ class SplitModel:
         the cost.
         """
         every = torch.cat([*states.values()])
-        classes = self.module.config.get_text_config(decoder=True).vocab_size
-        lens = Lens(self.module, self.stack, "tokens", classes)
+        lens = Lens(self.module, self.stack, "tokens", self.config.vocab_size)
         ids = torch.zeros(1, 1, dtype=torch.long, device=every.device)
         chunks = lens.token_logits(every, Inputs({"input_ids": ids}))
         logits = torch.cat([*chunks])
@@ -203,9 +201,8 @@ class SplitModel:
     @cached_property
     def head_work(self) -> float:
         """Work of the model's head, in blocks, by the number of weights that each multiplies."""
-        config = self.module.config.get_text_config(decoder=True)
         block = parameters(self.blocks[0])
-        return float(config.vocab_size * self.stack.width / max(1, block))
+        return float(self.config.vocab_size * self.stack.width / max(1, block))
 
     def cut(self, kept: Tensor, new: int) -> None:
         """Keep of the last `new` columns the first `kept` [B] of each text."""
@@ -214,7 +211,6 @@ class SplitModel:
         even = len({*counts}) == 1
         columns = torch.arange(most, device=kept.device)[None] < kept[:, None]
         self.real = torch.cat([self.real, columns], 1)
-        self.whole = self.whole and even
         if not even:
             self._close_up()
         elif most < new:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from layerscope.core.labels import is_target
-from layerscope.runs.registry import METRICS, about
+from layerscope.runs.registry import METRICS
 from layerscope.show.document import Facts, Sentences
 
 if TYPE_CHECKING:
@@ -70,8 +70,10 @@ def unfinished(run: "Run") -> tuple[str, ...]:
         names -= {"linear_probe", "knn_probe"}
     else:
         names -= {"ridge_probe"}
-    metrics = [about(name) for name in sorted(names, key=list(METRICS).index)]
-    lacking = [m.title for m in metrics if not folder.has_table(m.needs)]
+    lacking = []
+    for name, metric in METRICS.items():
+        if name in names and not folder.has_table(metric.needs):
+            lacking.append(metric.title)
     if lacking:
         lines.append(
             f"unfinished: {', '.join(lacking)} not computed yet; run the same command to resume"
@@ -91,7 +93,7 @@ def run_names(runs: "Sequence[Run]") -> list[str]:
     objectives = {info["options"].get("objective") or "" for info in infos}
     short = []
     for info in infos:
-        name = str(info["model"]["name"])
+        name = info["model"]["name"]
         objective = info["options"].get("objective")
         if len(data) > 1:
             name += f" on {info['data']['name']}"

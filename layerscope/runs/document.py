@@ -74,7 +74,7 @@ def document(run: "Run") -> Document:
         notes.append(ERROR)
     return Document(
         answer(run, measured, sentences),
-        title=(str(run.info["model"]["name"]), str(run.info["data"]["name"])),
+        title=(run.info["model"]["name"], run.info["data"]["name"]),
         facts=_facts(run),
         parts=(
             Sentences("What stands out", tuple(finding.text for finding in sentences)),

@@ -50,7 +50,7 @@ def answer(run: "Run", measured: list[Curve], sentences: list[Finding]) -> str:
     causes = [finding.answer for finding in sentences if finding.name in CAUSES]
     if causes:  # who measures these asks why, and not which layer to take
         return capital("; ".join(causes))
-    observed = "; ".join(finding.answer for finding in sentences if finding.answer)
+    observed = "; ".join(finding.answer for finding in sentences)
     if run.is_history:
         return capital(observed)
     metrics = f"{count(len(measured), 'metric')} at {spans(run.layers, 'layer')}"

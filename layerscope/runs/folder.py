@@ -44,8 +44,16 @@ COLUMNS = {
 }  # fmt: skip
 """The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
 
-OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part"}
-OWN |= {"shards", "tables", "stream"}
+OWN = {
+    ".lock",
+    "log.jsonl",
+    "plan.parquet",
+    ".plan.parquet.part",
+    ".run.json.part",
+    "shards",
+    "tables",
+    "stream",
+}
 """What may lie in a folder where a run is started: what a run that was killed early leaves."""
 
 FILES = (
@@ -163,6 +171,11 @@ class RunFolder:
         return self.plan[self.plan["shard"] == shard]
 
     @property
+    def originals(self) -> pd.DataFrame:
+        """The rows of the plan that are samples as they are, and no views of them."""
+        return self.plan[self.plan["view"] == 0]
+
+    @property
     def copies(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which rows of the plan are exact copies of an earlier sample."""
         if "copy" not in self.plan:
@@ -209,8 +222,7 @@ class RunFolder:
     def sample_values(self, key: str) -> Tensor:
         """Return the values `[…, n]` of all samples, or of those of their tokens, in the order of the plan."""
         shards = []
-        is_original = self.plan["view"] == 0
-        for shard in self.plan.loc[is_original, "shard"].unique():
+        for shard in self.originals["shard"].unique():
             with self.shard(shard) as file:
                 shards.append(file.get_tensor(key))
         return torch.cat(shards, -1)
@@ -266,13 +278,16 @@ def refuse_other_files(path: Path) -> None:
         )
 
 
-def need_room(path: Path, size: int, mend: str = "") -> None:
+def need_room(
+    path: Path,
+    size: int,
+    mend: str = "take fewer `samples`, `store_dtype='float16'`, or another `out`",
+) -> None:
     """Refuse states of `size` bytes that do not fit on the disk of their folder."""
     above = (path, *path.absolute().parents)
     there = next(folder for folder in above if folder.exists())
     free = shutil.disk_usage(there).free
     if size > free:
-        mend = mend or "take fewer `samples`, `store_dtype='float16'`, or another `out`"
         raise LayerscopeError(
             f"the states take {amount(size)} and {str(path)!r} has {amount(free)} free: {mend}"
         )
@@ -283,9 +298,9 @@ def packed(key: str, vectors: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
 
     A massive activation overflows half precision; its direction times √D does not.
     """
-    if dtype == torch.float32:
-        return {key: vectors.float()}
     vectors = vectors.float()
+    if dtype == torch.float32:
+        return {key: vectors}
     norm = vectors.norm(dim=-1, keepdim=True)
     norm = norm.clamp_min(torch.finfo(torch.float32).tiny)
     scale = vectors.shape[-1] ** 0.5

@@ -29,6 +29,7 @@ from layerscope.runs.registry import (
     Needs,
     file_name,
     meaning_of,
+    spaced,
     titled,
 )
 from layerscope.runs.why import repeats
@@ -125,15 +126,6 @@ def by_layer(measured: Sequence[Curve], run: "Run") -> Iterator[Chart]:
             overlaid=True,
             marked="stands out",
         )
-
-
-def spaced(variant: str | None) -> str:
-    """Return a variant as a person reads it.
-
-    >>> spaced("linear,debiased"), spaced(None)
-    ('linear, debiased', '')
-    """
-    return (variant or "").replace(",", ", ")
 
 
 def axis_of(curves: Sequence[Curve]) -> Axis:

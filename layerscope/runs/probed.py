@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core import capital, count
 from layerscope.core.labels import WHOLE, Judged, is_target
 from layerscope.core.margin import INTERVAL, differs, error_of, named, tied
-from layerscope.runs.curves import Curve, value_text
+from layerscope.runs.curves import Curve, Values, value_text
 from layerscope.show.plain import pooling_name
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 HITS = "samples.probes"
 """The table that says which samples each probe gets right at each layer."""
-Floats = npt.NDArray[np.float64]
 Numbers = dict[str, float | int | str | bool | None]
 Point = tuple[float, float]
 """Value and standard error."""
@@ -39,7 +37,7 @@ class Finding:
     name: str
     text: str
     numbers: Numbers
-    answer: str = ""
+    answer: str
 
 
 def is_within(a: Point, b: Point) -> bool | None:
@@ -55,12 +53,12 @@ def is_within(a: Point, b: Point) -> bool | None:
     return None if apart is None else not apart
 
 
-def hits_of(run: "Run", curve: Curve) -> dict[int, Floats]:
+def hits_of(run: "Run", curve: Curve) -> dict[int, Values]:
     """Return by layer which samples a probe gets right, 1, or wrong, 0.
 
     There is nothing where a run does not know.
     """
-    if run.is_history or not run.folder.has_table(HITS):
+    if not run.folder.has_table(HITS):
         return {}
     rows = run.folder.read_table(HITS)
     is_curve = (rows["metric"] == curve.metric) & (rows["pooling"] == curve.pooling)

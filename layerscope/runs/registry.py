@@ -124,7 +124,7 @@ def named(metric: str, variant: str | None = None) -> str:
     return " ".join((*_chosen(variant), about(metric).title))
 
 
-def file_name(metric: str, variant: str | None = None) -> str:
+def file_name(metric: str, variant: str | None) -> str:
     """Return what a file of a metric is called, of another choice than the default by another name.
 
     >>> file_name("cka", "linear,debiased"), file_name("cka", "linear,biased")
@@ -137,7 +137,7 @@ def _chosen(variant: str | None) -> list[str]:
     return [CHOICES[part] for part in (variant or "").split(",") if part in CHOICES]
 
 
-def titled(metric: str, variant: str | None = None, whole: bool = False) -> str:
+def titled(metric: str, variant: str | None, whole: bool = False) -> str:
     """Return what `named` does as one number for each layer, with the whole variant where it has several.
 
     >>> titled("cka", "linear,biased")
@@ -147,8 +147,17 @@ def titled(metric: str, variant: str | None = None, whole: bool = False) -> str:
     if about(metric).needs == "pairs":
         title += " to the last layer"
     if variant and whole:
-        title += f" ({variant.replace(',', ', ')})"
+        title += f" ({spaced(variant)})"
     return title
+
+
+def spaced(variant: str | None) -> str:
+    """Return a variant as a person reads it.
+
+    >>> spaced("linear,debiased"), spaced(None)
+    ('linear, debiased', '')
+    """
+    return (variant or "").replace(",", ", ")
 
 
 def meaning_of(metric: str, table: pd.DataFrame | None = None) -> Meaning:
@@ -160,7 +169,7 @@ def meaning_of(metric: str, table: pd.DataFrame | None = None) -> Meaning:
     if table is not None:
         variants = table.loc[table["metric"] == metric, "variant"].dropna().unique()
         if len(variants):
-            more.append(("Options", "; ".join(variants).replace(",", ", ")))
+            more.append(("Options", "; ".join(map(spaced, variants))))
     return Meaning(record.meaning, record.direction, record.source, tuple(more))
 
 

@@ -6,7 +6,6 @@ the states only what is looked at, layer by layer. Nothing here needs the model.
 
 import shutil
 from functools import cached_property, partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -188,9 +187,9 @@ class Run(Saved):
     def at(self, step: int | None = None) -> pd.DataFrame:
         """Return the long frame at one step of a training, by default the last; of a run without steps, all of it."""
         steps = self.steps
-        if step is None and not steps:
-            return self.table()
         if step is None:
+            if not steps:
+                return self.table()
             step = steps[-1]
         need("step", step, steps)
         return self._long[self._long["step"] == step]
@@ -259,8 +258,7 @@ class Run(Saved):
         if site in sites:
             poolings = [*poolings, *self.info["pair_pooling"]]
         need("pooling", pooling, poolings)
-        plan = self.folder.plan
-        order = plan.loc[plan["view"] == 0, "sample"].sort_values().index
+        order = self.folder.originals["sample"].sort_values().index
         states = gather(self.folder, pooling, [Column(site, layer)], order)
         return states[:, 0].numpy()
 
@@ -269,18 +267,15 @@ class Run(Saved):
 
         No number is null.
         """
-        entries: dict[str, Any] = import_module(self.DOCUMENT).as_dict(self)
+        entries: dict[str, Any] = self._shown_by().as_dict(self)
         return entries
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
+        from layerscope.show.page.page import render
 
-        def text() -> str:
-            from layerscope.show.page.page import render
-
-            return render([self.document()])
-
-        return write_page(path or page_folder(self.path) / "report.html", text)
+        target = path or page_folder(self.path) / "report.html"
+        return write_page(target, lambda: render([self.document()]))
 
     def save(self, path: str | Path) -> Path:
         """Copy the run's folder to another, new or empty, and return that."""
@@ -304,7 +299,7 @@ class Run(Saved):
 
         Columns: sample, name, label (where known), length, metric, variant, layer, site, value.
         """
-        plan = self.folder.plan[self.folder.plan["view"] == 0]
+        plan = self.folder.originals
         facts = pd.Index(["sample", "name", "label", "length"])
         alone = plan[facts.intersection(plan.columns, sort=False)]
         frames = []

@@ -85,7 +85,7 @@ def gather(
     for shard in np.unique(shards):
         here = np.flatnonzero(shards == shard)
         take = torch.from_numpy(offset[here])
-        with folder.shard(int(shard)) as file:
+        with folder.shard(shard) as file:
             keys = set(file.keys())
             parts = [unpacked(file, key, row, keys)[take] for key, row in at]
         block = torch.stack(parts, 1)

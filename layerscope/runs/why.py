@@ -157,7 +157,7 @@ def _depth(run: "Run", curves: Curves) -> Finding:
     ].iloc[0]
     counted = " ".join(filter(None, (number(value), error(stderr))))
     answer = f"causal depth {counted} of {run.depth} blocks"
-    numbers: Numbers = {"value": float(value), "stderr": float(stderr)}
+    numbers: Numbers = {"value": value, "stderr": stderr}
     top = max(changes, key=lambda block: changes[block])
     text = f"{answer}; without block {top} the prediction changes most"
     if idle:

@@ -1,7 +1,7 @@
 """What a result says of itself: the answer, sentences, tables and charts, without a word on how they are drawn."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from layerscope.show.plots import Bars, Chart, HeatMap
@@ -169,7 +169,7 @@ class Frame:
     lead: str
     name: str
     frame: "pd.DataFrame"
-    choose: tuple[str, ...] = ()
+    choose: tuple[str, ...]
 
 
 Part = Table | Facts | Sentences | Chart | HeatMap | Bars | TokenGrid
@@ -204,7 +204,7 @@ class Document:
     title: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = field(default=())
+    parts: tuple[Part, ...] = ()
     notes: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()

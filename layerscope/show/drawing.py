@@ -60,9 +60,7 @@ def draw(named: Named, folder: str | Path) -> list[Path]:
     ]
 
 
-def figure(
-    document: Document, name: str | None = None, width: float | None = None
-) -> Figure:
+def figure(document: Document, name: str | None, width: float | None) -> Figure:
     """Return the figure of a document that has this name, or of a metric; by default the first there is."""
     named = []
     for member in document.members or (document,):

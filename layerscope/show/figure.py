@@ -38,7 +38,7 @@ class Panel:
     title: str
     view: Json
     tall: float
-    square: bool = False
+    square: bool
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import pandas as pd
 
 from layerscope.show.looks import (
     MARK,
-    MUTED,
     PAPER,
     Json,
     Look,
@@ -30,15 +29,11 @@ MANY = 5
 """Results from which on bands are fainter, as they lie on each other."""
 DIGIT = 4.6
 """Points that a character of a printed value takes."""
-LINE: Json = {"type": "line"}
-GUIDE: Json = {"strokeWidth": 0.8, "strokeDash": [2, 2], "color": MUTED}
 DOT: Json = {"type": "point"}
 DIAMOND: Json = {"size": 40, "shape": "diamond", "fill": PAPER, "filled": False}
 RING: Json = {"size": 60, "filled": False, "color": MARK, "strokeWidth": 1.6}
 UNSEEN: Json = {"size": 140, "opacity": 0}
 """Larger than a dot, for a pointer to find."""
-POINTED = "datum.mark != 'guide'"
-"""The rows that a pointer finds by such a dot."""
 DEPTH = "percent && datum.depth ? 100 * datum.x / datum.depth : datum.x"
 
 
@@ -52,7 +47,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A layer of a chart: the mark and the column that its rows have, and how these are drawn."""
+    """A layer of a chart: the mark or the column that its rows have, or both, and how these are drawn."""
 
     mark: Json
     encoding: Json
@@ -72,7 +67,7 @@ class Drawn:
             tests.append(f"datum.mark == '{self.kind}'")
         if self.column:
             tests.append(f"isValid(datum.{self.column})")
-        return layer(self.mark, " && ".join(tests) or POINTED, self.encoding)
+        return layer(self.mark, " && ".join(tests), self.encoding)
 
 
 def chart(
@@ -81,8 +76,7 @@ def chart(
     """Return charts over each other; `rivals` are those that share the legend."""
     first: Chart = owned[0].plot
     shown = [row for one in owned for row in rows(one)]
-    points = [row for row in shown if row["mark"] != "guide"]
-    values = [row for row in points if row["y"] is not None]
+    values = [row for row in shown if row["y"] is not None]
     if not values:
         return nothing("no value")
     x = _across(owned)
@@ -107,15 +101,14 @@ def _layers(x: Json, y: Json, owned: Sequence[Owned], hues: Json) -> list[Drawn]
     opacity = BAND / (1 + (len(owned) >= MANY))
     area = {"type": "area", "opacity": opacity}
     return [
-        Drawn(LINE | GUIDE, at, "guide"),
         Drawn(area, band, "line", "error"),
-        Drawn({**LINE}, line, "line"),
+        Drawn({"type": "line"}, line, "line"),
         Drawn({**DOT}, dot, "line", "dot"),
         Drawn({"type": "rule"}, band, "points", "error"),
         Drawn(DOT | {"size": 40}, dot, "points"),
         Drawn(DOT | DIAMOND, color, "after"),
         Drawn(DOT | RING, at, "", "marked"),
-        Drawn(DOT | UNSEEN, at | {"tooltip": _hover(owned)}),
+        Drawn(DOT | UNSEEN, at | {"tooltip": _hover(owned)}, column="y"),
     ]
 
 
@@ -126,8 +119,7 @@ def _hues(owned: Sequence[Owned], names: list[str], width: float) -> Json:
     series: dict[str, Look] = {}
     for one in owned:
         for each in one.plot.series:
-            if each.mark != "guide":
-                series.setdefault(plain(each.name), look(one, each, names))
+            series.setdefault(plain(each.name), look(one, each, names))
     field = "series"
     looks = series
     if by_run:

@@ -13,39 +13,21 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#B8578E", "#8A6D00", "#5A5A5A", "#33
 DASHES = ((1, 0), (6, 3), (2, 2), (6, 2, 2, 2), (9, 3))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 """There are seven colours and five dashes and shapes, so 35 lines look different."""
-INK, MUTED, PALE, GRID, PAPER, MARK = (
-    "#1b1b1b",
-    "#5b5b5b",
-    "#c8c8c8",
-    "#e8e8e4",
-    "#ffffff",
-    "#9a5b00",
-)
+INK, MUTED, GRID, PAPER, MARK = "#1b1b1b", "#5b5b5b", "#e8e8e4", "#ffffff", "#9a5b00"
 AROUND = ("#b35806", "#f4f4f1", "#2166ac")
 """Orange below, blue above: distinct to the colour-blind."""
 RING = "#ff3d7f"
 """Seen on both ends of a map's scale, in both themes."""
-DARK = dict(
-    zip(
-        (*COLORS, INK, MUTED, PALE, GRID, PAPER, MARK, *AROUND),
-        (
-            *(
-                "#56B4E9",
-                "#E69F00",
-                "#2FC49A",
-                "#E79CC6",
-                "#F0E442",
-                "#BDBDBD",
-                "#B39DFF",
-            ),
-            *("#ececec", "#a9adb3", "#555b62", "#2c3036", "#1e2125", "#f0b24a"),
-            *("#f1a340", "#2c3036", "#67a9e6"),
-        ),
-        strict=True,
-    )
-)
+DARK = dict(zip(
+    (*COLORS, INK, MUTED, GRID, PAPER, MARK, *AROUND),
+    (
+        "#56B4E9", "#E69F00", "#2FC49A", "#E79CC6", "#F0E442", "#BDBDBD", "#B39DFF",
+        "#ececec", "#a9adb3", "#2c3036", "#1e2125", "#f0b24a",
+        "#f1a340", "#2c3036", "#67a9e6",
+    ),
+    strict=True,
+))  # fmt: skip
 """Each colour on dark paper."""
-TONES = {"ink": INK, "muted": MUTED}
 FONT = "DejaVu Sans, Verdana, Arial, sans-serif"
 SIZE = 8
 """Points: as large as a caption's text."""
@@ -116,16 +98,12 @@ def nothing(text: str) -> Json:
 
 @dataclass(frozen=True)
 class Owned:
-    """A plot of a result: what the result is called, the number of its colour, and whether it is alone.
-
-    `run` is the result's number on a page.
-    """
+    """A plot of a result: what the result is called, its number, which is that of its colour, and if it is alone."""
 
     plot: Any
     name: str
     number: int
     alone: bool
-    run: int = 0
 
 
 @dataclass(frozen=True)
@@ -147,8 +125,8 @@ def look(owned: Owned, series: Series, names: list[str]) -> Look:
         return numbered(series.tone)
     if series.tone == "rival":
         return replace(numbered(owned.number + 1), dash=DASHES[1], shape=SHAPES[1])
-    if series.tone in TONES:
-        return Look(TONES[series.tone], DASHES[0], SHAPES[3])
+    if series.tone == "ink":
+        return Look(INK, DASHES[0], SHAPES[3])
     alone = owned.alone and series.mark == "line"
     return replace(
         numbered(kind if alone else owned.number), dash=DASHES[kind % len(DASHES)]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from layerscope.core.extras import require
 from layerscope.show.document import MARK, Document
-from layerscope.show.plain import plain
 
 if TYPE_CHECKING:
     from layerscope.show.figure import Figure
@@ -65,15 +64,7 @@ class Shown:
 def html(document: Document) -> str:
     """Return a document as HTML without scripts and styles of its own, for the cell of a notebook."""
     # which takes a while to import
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from layerscope.show.templates import templates
 
-    loader = PackageLoader("layerscope.show", "files")
-    room = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    room.filters["plain"] = plain
-    return room.get_template("notebook.html").render(document=document, MARK=MARK)
+    template = templates("layerscope.show").get_template("notebook.html")
+    return template.render(document=document, MARK=MARK)

@@ -29,8 +29,8 @@ class Axis:
     least: float = 0.0
 
 
-Mark = Literal["line", "points", "guide"]
-Tone = Literal["own", "rival", "ink", "muted"] | int
+Mark = Literal["line", "points"]
+Tone = Literal["own", "rival", "ink"] | int
 """The result's own colour, that of its rival, none, or a colour by its number."""
 
 
@@ -39,8 +39,7 @@ class Series:
     """Points of a chart that belong together; `note` says how many samples they rest on.
 
     `errors` are drawn as a band, of `points` as bars. Points in `marked` stand out; those in
-    `after` follow the line, as what comes after the final norm does. A `guide` is no value: it is
-    drawn faintly, to compare with.
+    `after` follow the line, as what comes after the final norm does.
     """
 
     name: str

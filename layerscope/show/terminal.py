@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rich import box
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as Grid
@@ -47,11 +47,8 @@ class Printed:
     justify: Literal["left", "right"] = "left"
 
 
-def show(
-    document: doc.Document, console: Console | None = None, *, long: bool = True
-) -> None:
+def show(document: doc.Document, console: Console, *, long: bool = True) -> None:
     """Print a document, the answer first, and unless it is `long` only its leading parts; no text is read as markup."""
-    console = console or Console()
     _print_opening(document, console)
     parts = document.parts
     if document.lead and not long:
@@ -282,6 +279,6 @@ def _shortened(text: str) -> str:
 
 def _cut(text: str, size: int, style: str = "") -> Text:
     """Return a text that takes this many columns of the terminal at most, a wide character counting two."""
-    if cell_len(text) > size:
-        text = set_cell_size(text, size - 1) + "…"
-    return Text(text, style)
+    shown = Text(text, style)
+    shown.truncate(size, overflow="ellipsis")
+    return shown

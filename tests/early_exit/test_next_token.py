@@ -14,8 +14,8 @@ from layerscope.core.progress import Reporter
 from layerscope.early_exit import NextTokenExits
 from layerscope.early_exit.next_token import record_tokens
 from layerscope.generation.draft_report import open_draft_report
-from layerscope.generation.language_model import open_language_model, token_ids
-from layerscope.models import LoadOptions, Override
+from layerscope.generation.language_model import language_model, token_ids
+from layerscope.models import LoadOptions, Override, load
 
 NEW = 20
 LAYER = 2
@@ -119,8 +119,8 @@ def test_a_model_that_cannot_be_split_is_refused():
 
 def test_one_token_of_each_text_is_recorded_as_a_plain_loop_has_it():
     module = loud(zoo.gpt2())
-    model = open_language_model(module, TOKENIZER, LoadOptions(), Override())
-    rows = token_ids(model, words_of((9, 14, 30, 10, 8, 21), seed=4), "text")
+    model = language_model(load(module, LoadOptions(), TOKENIZER), Override())
+    rows = token_ids(model, words_of((9, 14, 30, 10, 8, 21), seed=4))
     prefix, new = 6, 5
     made = record_tokens(model, rows, prefix, new, 3, Reporter())
     draws = np.random.default_rng(3)

@@ -9,9 +9,9 @@ from models.tokenizer import word_tokenizer, words
 
 from layerscope.core.progress import Reporter
 from layerscope.generation import generate
-from layerscope.generation.language_model import open_language_model, token_ids
+from layerscope.generation.language_model import language_model, token_ids
 from layerscope.generation.scoring import scores_of
-from layerscope.models import LoadOptions, Override
+from layerscope.models import LoadOptions, Override, load
 
 NEW = 24
 GREEDY = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
@@ -77,8 +77,8 @@ def of_transformers(model, ids, **options):
 
 
 def score(model, texts, layers=(1, 2, 3)):
-    opened = open_language_model(model, TOKENIZER, LoadOptions(), Override())
-    return scores_of(opened, token_ids(opened, texts, "text"), layers, Reporter())
+    opened = language_model(load(model, LoadOptions(), TOKENIZER), Override())
+    return scores_of(opened, token_ids(opened, texts), layers, Reporter())
 
 
 def told(model, texts, layer=None, **options):

@@ -42,11 +42,10 @@ SHORT = 5
 
 @dataclass(frozen=True)
 class Named:
-    """A document, its name among the others (by default what it is of), its number and that of its colour."""
+    """A document, its name among the others (by default what it is of), and its number, which is that of its colour."""
 
     document: Document
     name: str = ""
-    look: int | None = None
     number: int = 0
     alone: bool = True
     """Whether there is no other of its kind."""
@@ -54,12 +53,12 @@ class Named:
     @property
     def color(self) -> str:
         """What the result is drawn in."""
-        return numbered(self.look or 0).color
+        return numbered(self.number).color
 
     @property
     def sign(self) -> str:
         """The shape of the dots of its lines, as a character."""
-        return SIGNS[numbered(self.look or 0).shape]
+        return SIGNS[numbered(self.number).shape]
 
     @property
     def findings(self) -> list[str]:
@@ -72,7 +71,7 @@ class Named:
 
     def owned(self, plot: Plot) -> Owned:
         """Return a plot of the document as this result's."""
-        return Owned(plot, self.name, self.look or 0, self.alone, self.number)
+        return Owned(plot, self.name, self.number, self.alone)
 
 
 def in_order(lists: Iterable[Iterable[T]]) -> list[T]:
@@ -136,7 +135,7 @@ def _figure(
 
 def _part(one: Owned) -> Json:
     """Return the rows of a plot by columns, which is shorter."""
-    return {"run": one.run, "columns": pd.DataFrame(rows(one)).to_dict("list")}
+    return {"run": one.number, "columns": pd.DataFrame(rows(one)).to_dict("list")}
 
 
 def _key_of(one: Owned) -> tuple[str, str]:

@@ -8,9 +8,7 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
-from itertools import count
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from layerscope.core.saved import jsonable
@@ -29,6 +27,7 @@ from layerscope.show.page.content import (
 )
 from layerscope.show.plain import plain
 from layerscope.show.plots import Chart, Plot
+from layerscope.show.templates import templates
 
 SCRIPTS = ("values.js", "table.js", "charts.js", "grid.js", "page.js", "anchors.js")
 FOLDED = 12
@@ -56,10 +55,9 @@ def render(
     for entry in named:
         parts = entry.document.members
         if parts:
-            # a result of several is shown by these, the first in its colour
+            # a result of several is shown by these
             warnings += entry.document.warnings
-            members.append(Named(parts[0], look=entry.look))
-            members += map(Named, parts[1:])
+            members += map(Named, parts)
         else:
             members.append(entry)
     members = _numbered(members)
@@ -79,8 +77,9 @@ def render(
         percent = len(depths - {None}) > 1
     scripts = [_own("theme.js"), "\n".join(map(_own, SCRIPTS))]
     vega = bundle()
-    page = _environment().get_template("page.html")
-    return page.render(
+    environment = templates("layerscope.show.page")
+    environment.filters |= {"sentence": _sentence, "chance": chance}
+    return environment.get_template("page.html").render(
         title=title,
         members=members,
         kinds=kinds,
@@ -111,10 +110,7 @@ def _title(named: Sequence[Named]) -> str:
 
 def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> Json:
     """Return what the scripts read."""
-    results = []
-    for member in members:
-        depth = member.document.depth or 0
-        results.append({"name": member.name, "depth": depth, "alone": member.alone})
+    results = [{"name": member.name, "alone": member.alone} for member in members]
     drawn: list[Json] = []
     tabled: list[Json] = []
     for section in sections:
@@ -135,20 +131,15 @@ def _name(entry: Named) -> str:
 
 
 def _numbered(named: Sequence[Named]) -> list[Named]:
-    """Return documents with a number, a colour and a name each, the names numbered where two are the same."""
+    """Return documents with a number and a name each, the names numbered where two are the same."""
     names = [_name(entry) for entry in named]
     kinds = [entry.document.kind for entry in named]
-    looks = {entry.look for entry in named}
-    free = (number for number in count() if number not in looks)
     result = []
     for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         if names.count(name) > 1:
             name = f"{name} ({names[: i + 1].count(name)})"
-        look = named[i].look
-        if look is None:
-            look = next(free)
         alone = kinds.count(kind) == 1
-        result.append(Named(named[i].document, name, look, i, alone))
+        result.append(Named(named[i].document, name, i, alone))
     return result
 
 
@@ -221,22 +212,6 @@ def _differences(shown: Sequence[Named]) -> list[tuple[str, list[str]]] | None:
         if len(set(values)) > 1:
             differing.append((name, values))
     return differing
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("layerscope.show.page", "files"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "plain": plain,
-        "sentence": _sentence,
-        "chance": chance,
-    }
-    return environment
 
 
 def _sentence(text: str) -> Markup:

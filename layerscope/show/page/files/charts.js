@@ -112,8 +112,9 @@ for (const { card, figure, plot } of cards) {
 // The rows behind a figure, as its CSV holds them.
 function listOf(figure) {
   const names = Object.keys(figure.names);
-  const rows = shownOf(figure).flatMap((part) => rowsOf(part).filter(({ mark }) => mark !== "guide")
-    .map((row) => [runName(part.run), ...names.map((name) => row[name])]));
+  const rows = shownOf(figure).flatMap((part) => (
+    rowsOf(part).map((row) => [runName(part.run), ...names.map((name) => row[name])])
+  ));
   return [["run", ...Object.values(figure.names)], rows];
 }
 
