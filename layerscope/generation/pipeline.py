@@ -71,7 +71,8 @@ def run_generate(options: GenerateOptions) -> Generation:
     data = None
     prefix = None
     if corpus is None:
-        subjects = _from_prompts(model, options.prompt or [])
+        assert options.prompt is not None
+        subjects = _from_prompts(model, options.prompt)
     else:
         data = corpus.name
         prefix = options.prefix

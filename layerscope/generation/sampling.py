@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from layerscope.core import LayerscopeError
 from layerscope.core.progress import Advance
 from layerscope.generation.language_model import ends_of, until_end
 from layerscope.generation.options import Sampling
+from layerscope.models import dtype_of
 
 Processor = Callable[[Tensor, Tensor], Tensor]
 """Gives scores [B, V] for the ids so far [B, T] and scores [B, V]."""
 STEPS = 4
 EXACT = 1e-3
-"""How far, relative to their norm, logits by the cache may be from those of the whole text."""
+"""How far, relative to their norm, what is read by the cache may be from what is read of the whole text."""
 HALF = 1e-1
 """The same for weights in half precision."""
 
@@ -141,11 +142,16 @@ def nucleus(log_p: Tensor, top_p: float, temperature: float) -> Tensor:
 
 
 @torch.inference_mode()
+def tolerance_of(module: nn.Module) -> float:
+    """Return how far what a model reads by its cache may be from what it reads of the whole text."""
+    if dtype_of(module) in ("float32", "float64"):
+        return EXACT
+    return HALF
+
+
 def follows_its_cache(module: Any, ids: Tensor) -> bool:
     """Return whether steps by the cache, in a batch [B, T], give the logits of each text read alone and whole."""
-    tolerance = HALF
-    if module.dtype in (torch.float32, torch.float64):
-        tolerance = EXACT
+    tolerance = tolerance_of(module)
     try:
         with plain_settings(module):
             generated = module.generate(

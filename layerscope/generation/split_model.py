@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
+from layerscope.generation.sampling import tolerance_of
 from layerscope.models import (
     Inputs,
     Lens,
     Stack,
     accepts,
-    dtype_of,
     evaluating,
     parameters,
     replaced,
@@ -106,9 +106,7 @@ class SplitModel:
             if is_out_of_memory(error):
                 raise
             return False
-        tolerance = 0.1
-        if dtype_of(self.module) == "float32":
-            tolerance = 1e-3
+        tolerance = tolerance_of(self.module)
         expected = torch.cat(plain)
         difference = (after_drafts - expected).norm(dim=-1)
         return not bool((difference > tolerance * expected.norm(dim=-1)).any())

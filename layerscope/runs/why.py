@@ -97,7 +97,7 @@ def _valley(curves: Curves) -> Finding:
     fall = fall_of(curves["valley", "all tokens"])
     numbers: Numbers = {"layer": fall.layer, "fall": fall.depth}
     about_sink = _sink(curves, numbers)
-    if not numbers["massive_from"]:
+    if numbers["massive_from"] is None:
         answer = "no first-token sink"
         text = f"no first-token sink: {about_sink}"
         if fall.depth >= LEAST_FALL:

@@ -144,5 +144,6 @@ def test_nan_is_told_with_its_layer_and_place():
 def test_an_empty_prompt_begins_a_text_where_the_tokenizer_can():
     tokenizer = word_tokenizer()
     tokenizer.bos_token = "[CLS]"
-    (one,) = told(zoo.gpt2(), [""], processor=tokenizer)
-    assert one.prompt_ids == (1,) and len(one.ids) == NEW
+    for prompt in ("", [""]):
+        (one,) = told(zoo.gpt2(), prompt, processor=tokenizer)
+        assert one.prompt_ids == (1,) and len(one.ids) == NEW

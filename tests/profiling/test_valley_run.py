@@ -89,6 +89,15 @@ def test_a_model_without_a_sink_is_told_so(make, tmp_path):
     assert len(set(run.table()["variant"]) & {"all tokens", "without sinks"}) == 2
 
 
+def test_a_sink_that_is_there_before_the_first_block_is_found(tmp_path):
+    model = tiny.gpt2()
+    with torch.no_grad():
+        model.transformer.wpe.weight[0] *= 1000
+    said = finding(measured(model, tmp_path / "run", "valley"), "valley")
+    assert said["massive_from"] == 0 and "from layer 0 on" in said["text"]
+    assert not said["text"].startswith("No first-token sink")
+
+
 def valley_by_hand(text):
     stream = text.stream.numpy()
     shares = np.linalg.svd(stream, compute_uv=False) ** 2
