@@ -46,11 +46,7 @@ class Number(Kind):
     def read(self, text: str) -> Any:
         """Return the number in a text, a fraction too."""
         try:
-            return (
-                text
-                if text in self.words
-                else float(Fraction(text) if SHARE.fullmatch(text) else text)
-            )
+            return float(Fraction(text) if SHARE.fullmatch(text) else text)
         except (ValueError, ZeroDivisionError):
             return text
 
@@ -100,7 +96,7 @@ class Whole(Number):
     def read(self, text: str) -> Any:
         """Return the whole number in a text."""
         try:
-            return text if text in self.words else int(text)
+            return int(text)
         except ValueError:
             return text
 
@@ -172,7 +168,7 @@ class OneOrSome(Kind):
 
     words: tuple[str, ...]
     counted: str
-    least: int = 1
+    least: int
 
     metavar: ClassVar[str] = "NAME"
 
@@ -195,21 +191,19 @@ class Names(Kind):
 
     def take(self, name: str, value: Any) -> Any:
         """Return a list of names."""
-        taken = [
-            str(each).strip()
-            for each in (value.split(",") if isinstance(value, str) else value)
-        ]
-        if not any(taken):
+        parts = value.split(",") if isinstance(value, str) else value
+        stripped = [str(part).strip() for part in parts]
+        taken = [part for part in stripped if part]
+        if not taken:
             raise LayerscopeError(
                 f"{name} is {shown(value)}: give one name or several, or leave it out"
             )
-        for unknown in [
-            each for each in taken if each and self.known and each not in self.known
-        ]:
-            raise LayerscopeError(
-                f"{name} {unknown!r} does not exist{choices(unknown, self.known)}"
-            )
-        return [each for each in taken if each]
+        for each in taken:
+            if self.known and each not in self.known:
+                raise LayerscopeError(
+                    f"{name} {each!r} does not exist{choices(each, self.known)}"
+                )
+        return taken
 
 
 @dataclass(frozen=True)
@@ -228,21 +222,21 @@ class Weights(Kind):
             return value
         taken = {}
         parts = Names().take(name, value)
-        if self.together and 0 < sum("=" in str(part) for part in parts) < len(parts):
+        if self.together and 0 < sum("=" in part for part in parts) < len(parts):
             raise LayerscopeError(
                 f"{name} gives some a weight and others none: give all of them one, or none"
             )
         for part in parts:
             weighted, sign, weight = part.rpartition("=")
+            if not sign:
+                taken[part] = 1.0
+                continue
             try:
-                taken[weighted.strip() if sign else part] = (
-                    float(weight) if sign else 1.0
-                )
+                taken[weighted.strip()] = float(weight)
             except ValueError:
-                line = (
+                raise LayerscopeError(
                     f"{name}: the weight of {weighted!r} is {weight!r}: give a number"
-                )
-                raise LayerscopeError(line) from None
+                ) from None
         return taken
 
 
