@@ -67,15 +67,7 @@ class StateStore:
     def facts(self, number: int) -> dict[str, Any] | None:
         """Return what is known of a file; None where it is not finished, or was cut since."""
         with suppress(OSError):
-            # first: without a file its mark says nothing
-            size = self.path(number).stat().st_size
-            facts = json_object(self.mark(number))
-            if (
-                facts is not None
-                and unchanged(facts)
-                and facts.get("bytes") in (None, size)
-            ):
-                return facts
+            return _facts(self.path(number), self.mark(number))
         return None
 
     def is_finished(self, number: int) -> bool:
@@ -167,6 +159,16 @@ class StateStore:
         return sorted(int(path.stem) for path in self.marks.glob("[0-9]*.json"))
 
 
+def _facts(path: Path, mark: Path) -> dict[str, Any] | None:
+    """Return what the mark of a file says; None where the mark is damaged, or the file was cut since."""
+    # first: without a file its mark says nothing
+    size = path.stat().st_size
+    facts = json_object(mark)
+    if facts is None or not unchanged(facts):
+        return None
+    return facts if facts.get("bytes") in (None, size) else None
+
+
 def _version(*paths: Path) -> tuple[tuple[int, ...], ...]:
     """Return what stays the same of files as long as nobody writes to them."""
     states = map(os.stat, paths)
@@ -176,12 +178,8 @@ def _version(*paths: Path) -> tuple[tuple[int, ...], ...]:
 @cache
 def _matches(path: Path, mark: Path, version: tuple[tuple[int, ...], ...]) -> bool:
     """Return whether a file has the checksums of its mark; read once a process for each version of the two."""
-    facts = json_object(mark)
-    if facts is None or not unchanged(facts):
-        return False
-    if facts.get("bytes") not in (None, path.stat().st_size):
-        return False
-    return all(
+    facts = _facts(path, mark)
+    return facts is not None and all(
         facts[name] == sum_of(path)
         for name, sum_of in CHECKSUMS.items()
         if name in facts
