@@ -14,7 +14,7 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.columns import Columns, frame_corpus, needed_labels, text_corpus
-from layerscope.inputs.corpus import Corpus
+from layerscope.inputs.corpus import Corpus, row_numbers
 from layerscope.inputs.hub import dataset_corpus
 from layerscope.inputs.media import array_image, media_corpus, media_kind, mono, to_rgb
 from layerscope.inputs.samples import Modality, Waveform
@@ -112,7 +112,7 @@ def _from_arrays(data: list[Any], labels: Labels, modality: Modality | None) -> 
 def _corpus(
     name: str, modality: Modality, samples: Sequence[Any], labels: Labels
 ) -> Corpus:
-    names = tuple(map(str, range(len(samples))))
+    names = row_numbers(len(samples))
     return Corpus(name, modality, samples, names, _classes(labels))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from layerscope.core import LayerscopeError
-from layerscope.inputs.corpus import Corpus
+from layerscope.inputs.corpus import Corpus, row_numbers
 
 _SHORTEST = 41  # characters
 # Tests, and what is not documentation of the library itself.
@@ -88,7 +88,7 @@ def _digits() -> Corpus:
     grey = scaled.astype(np.uint8)
     images = tuple(Image.fromarray(pixels).convert("RGB") for pixels in grey)
     labels = tuple(map(int, data.target))
-    names = tuple(map(str, range(len(images))))
+    names = row_numbers(len(images))
     notes = ("scikit-learn's digits; label: the digit",)
     return Corpus("digits", "image", images, names, labels, notes)
 

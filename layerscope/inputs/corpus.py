@@ -91,6 +91,11 @@ class Corpus:
         return np.isin(np.arange(len(self)), first, invert=True)
 
 
+def row_numbers(n: int) -> tuple[str, ...]:
+    """Return names of samples that have none: their numbers."""
+    return tuple(map(str, range(n)))
+
+
 def kept_digests(corpus: Corpus) -> Digests:
     """Return the digests of a corpus to keep: the lowest, ascending, each once."""
     return np.unique(corpus.digests)[:MOST_DIGESTS]

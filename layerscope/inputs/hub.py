@@ -13,7 +13,7 @@ from layerscope.inputs.columns import (
     frame_corpus,
     labels_of,
 )
-from layerscope.inputs.corpus import Corpus
+from layerscope.inputs.corpus import Corpus, row_numbers
 from layerscope.inputs.media import Files
 from layerscope.inputs.rows import Rows, class_name, iterable_rows
 from layerscope.inputs.samples import Modality
@@ -180,7 +180,7 @@ def _media_corpus(
             labels = labels_of(cells)
         notes.append(f"label column: {label!r}")
     notes.append(f"{modality} column: {column!r}")
-    names = tuple(map(str, range(data.num_rows)))
+    names = row_numbers(data.num_rows)
     files = _DatasetFiles(data.select_columns([column]), column)
     samples = Files(modality, files, names)
     return Corpus(folder_name(name), modality, samples, names, labels, tuple(notes))

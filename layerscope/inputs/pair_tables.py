@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from layerscope.core import LayerscopeError, existing, near
 from layerscope.inputs.columns import missing
-from layerscope.inputs.corpus import Corpus
+from layerscope.inputs.corpus import Corpus, row_numbers
 from layerscope.inputs.pairs import SECOND, Pair
 from layerscope.inputs.tables import table_of
 
@@ -76,8 +76,3 @@ def _refuse_rows(wrong: NDArray[np.bool_], lacks: str, source: str) -> None:
         raise LayerscopeError(
             f"{source}: row {wrong.argmax()} has no {lacks}: fill it in, or leave the row out"
         )
-
-
-def row_numbers(n: int) -> tuple[str, ...]:
-    """Return names of samples that have none: their numbers."""
-    return tuple(map(str, range(n)))

@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from layerscope.core import LayerscopeError, count, existing, first_line
+from layerscope.inputs.corpus import row_numbers
 from layerscope.inputs.state_folder import MANIFEST, StatesFolder
 from layerscope.inputs.states import States
 
@@ -111,7 +112,7 @@ def arrays(where: Path, files: Sequence[Path], named: Layers) -> States:
     def read(rows: Sequence[int]) -> list[Tensor]:
         return list(torch.from_numpy(np.array(array[list(rows)])))
 
-    names = tuple(map(str, range(len(array))))
+    names = row_numbers(len(array))
     layers = _numbered(named, None, array.shape[1], where)
     return States(where, names, layers, array.shape[2], read)
 

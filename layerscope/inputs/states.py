@@ -15,7 +15,7 @@ from layerscope.inputs.columns import (
     choose_column,
     text_corpus,
 )
-from layerscope.inputs.corpus import Corpus
+from layerscope.inputs.corpus import Corpus, row_numbers
 from layerscope.inputs.samples import Modality, Window
 from layerscope.inputs.tables import table_of
 
@@ -121,7 +121,7 @@ def corpus_of(
         where = str(path)
         frame, numbers = _matched(frame, states, where)
         by_order = data is not None and ID not in frame
-        if by_order and states.names != tuple(map(str, range(total))):
+        if by_order and states.names != row_numbers(total):
             ends = f"{states.names[0]} first and {states.names[-1]} last"
             notes.append(
                 f"rows of the table are paired with the states in order, {ends} (files by name): add a column `id` "
