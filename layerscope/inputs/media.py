@@ -77,10 +77,7 @@ def is_hidden(name: str) -> bool:
 
 
 def media_corpus(
-    files: Sequence[tuple[str, Path]],
-    modality: Modality,
-    name: str,
-    label_by_folder: bool = False,
+    files: Sequence[tuple[str, Path]], modality: Modality, name: str
 ) -> Corpus:
     """Return files, each with its name, as a corpus.
 
@@ -94,13 +91,7 @@ def media_corpus(
                 soundfile().info(str(file))
     names, paths = zip(*files, strict=True)
     samples = Files(modality, paths, names)
-    labels = None
-    notes = []
-    if label_by_folder:
-        labels = folder_labels(names)
-    if labels is not None:
-        notes.append(f"label: the last folder ({len(set(labels))} classes)")
-    return Corpus(folder_name(name), modality, samples, names, labels, tuple(notes))
+    return Corpus(folder_name(name), modality, samples, names)
 
 
 def folder_labels(names: Sequence[str]) -> Labels | None:

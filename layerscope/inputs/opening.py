@@ -16,6 +16,7 @@ from layerscope.inputs.hub import hub_corpus, is_dataset
 from layerscope.inputs.media import (
     LOOKED_FOR,
     SPLITS,
+    folder_labels,
     is_hidden,
     media_corpus,
     media_kind,
@@ -181,4 +182,9 @@ def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
         )
     chosen = modality if modality in kinds else kinds.pop()
     taken = [(name, file) for name, file in files if media_kind(name) == chosen]
-    return media_corpus(taken, chosen, path.resolve().name, label_by_folder=True)
+    corpus = media_corpus(taken, chosen, path.resolve().name)
+    labels = folder_labels(corpus.names)
+    if labels is None:
+        return corpus
+    note = f"label: the last folder ({len(set(labels))} classes)"
+    return replace(corpus, labels=labels, notes=(note,))
