@@ -46,17 +46,16 @@ def pair_corpus(data: Any, score_column: str | None, reader: str) -> Corpus:
         _refuse_rows(missing(frame[side].tolist()), side, source)
     texts = frame[[*pair]].astype(str).itertuples(index=False)
     samples = tuple(map(Pair._make, texts))
-    numbers = row_numbers(len(frame))
+    scores = None
     column = score_column or SCORE
     if column in frame:
         scores = _scores(frame[column], source)
-        return Corpus(name, "text", samples, numbers, scores)
-    if score_column is not None:
+    elif score_column is not None:
         hint = near(score_column, list(frame)) or ":"
         raise LayerscopeError(
             f"{source} has no column {score_column!r}{hint} it has {', '.join(frame)}"
         )
-    return Corpus(name, "text", samples, numbers)
+    return Corpus(name, "text", samples, row_numbers(len(frame)), scores)
 
 
 def _scores(column: pd.Series, source: str) -> Any:

@@ -42,7 +42,7 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
         frame = table_of(data)
     if frame is None:
         return corpus
-    named = {str(name).lower(): name for name in reversed(list(frame.columns))}
+    named = {name.lower(): name for name in reversed(list(frame.columns))}
     pair_columns = next(
         (pair for pair in SECOND.items() if all(name in named for name in pair)), None
     )
@@ -50,15 +50,13 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
         return corpus
     second = frame[named[pair_columns[1]]].tolist()
     empty = missing(second)
-    rows = map(int, corpus.names)
-    others = ("" if empty[row] else str(second[row]) for row in rows)
-    samples = tuple(
-        Pair(first, other) for first, other in zip(corpus.samples, others, strict=True)
-    )
+    rows = [*map(int, corpus.names)]
+    others = ["" if empty[row] else str(second[row]) for row in rows]
+    samples = tuple(map(Pair, corpus.samples, others))
     labels = corpus.labels
     if labels is None and "score" in named:
         scores = frame[named["score"]].tolist()
-        labels = labels_of([scores[int(row)] for row in corpus.names])
+        labels = labels_of([scores[row] for row in rows])
     notes = [note for note in corpus.notes if not note.startswith("text column: ")]
     return replace(
         corpus,
