@@ -158,15 +158,15 @@ def text_corpus(
         fault = f"{source} holds {NO_LABELS}"
         if classes is not None:
             kept = labelled
+            if is_target(classes):
+                different = len({*classes})
+                lines.append(
+                    f"{source} holds numbers to predict, not classes: {different:,} differ"
+                )
         elif columns.label_is_named:
             raise LayerscopeError(f"{where}: {fault}: leave it out")
         else:
             lines.append(f"no labels: {fault}")
-        if classes is not None and is_target(classes):
-            different = len({*classes})
-            lines.append(
-                f"{source} holds numbers to predict, not classes: {different:,} differ"
-            )
     for what, lost in (("a text", ~filled), ("a label", filled & ~kept)):
         if lost.any():
             rows = [*map(str, np.flatnonzero(lost))]
