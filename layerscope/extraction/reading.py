@@ -27,8 +27,8 @@ class Wanted:
     layers: tuple[int, ...]
     site: str
     poolings: tuple[str, ...]
-    dtype: torch.dtype = torch.float32
-    batch_size: int | None = None
+    dtype: torch.dtype
+    batch_size: int | None
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def extracted(where: Path, layers: Layers, pooling: str) -> States:
     """Open the safetensors that `layerscope extract` wrote: chunks of pooled states, or of every token's."""
     folder = StatesFolder(where)
     manifest = folder.manifest
-    model = folder.manifest["model"]
+    model = manifest["model"]
     if "whole" not in manifest:
         raise LayerscopeError(f"{where} is not finished: run layerscope extract again")
     if manifest["file_format"] == "parquet":
@@ -201,7 +201,7 @@ READERS: dict[str, Callable[[Path, Sequence[Path], Layers], States]] = {
 
 
 def open_states(
-    path: str | Path, layers: Sequence[int] | None = None, pooling: str = "auto"
+    path: str | Path, layers: Layers = None, pooling: str = "auto"
 ) -> States:
     """Open the states in a folder or file: vLLM's requests, NumPy arrays, what `extract` wrote.
 

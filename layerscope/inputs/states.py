@@ -56,7 +56,7 @@ class StoredSample(Window):
     Text and token ids are empty where they are not known.
     """
 
-    number: int = 0
+    number: int
 
 
 class StoredSamples(Sequence[Any]):
@@ -166,7 +166,6 @@ def _matched(frame: Any, states: States, where: str) -> tuple[Any, list[int]]:
     """Return the rows of a table that are samples, in its order, and the number of each among the states."""
     import pandas as pd
 
-    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     names = list(states.names)
     if ID not in frame:
         if len(frame) == len(names):
