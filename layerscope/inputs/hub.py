@@ -93,6 +93,12 @@ def _datasets() -> Any:
     return datasets
 
 
+def dataset_name(data: Any, default: str) -> str:
+    """Return the name of a data set of `datasets`, where it or any other iterable has one."""
+    name = getattr(getattr(data, "info", None), "dataset_name", None)
+    return str(name or default)
+
+
 def dataset_corpus(
     data: Any, name: str, columns: Columns, where: str, split: str = ""
 ) -> Corpus:
@@ -186,7 +192,7 @@ def _media_corpus(
     return Corpus(folder_name(name), modality, samples, names, labels, tuple(notes))
 
 
-def _loaded(parts: Sequence[str], streaming: bool = False) -> Any:
+def _loaded(parts: Sequence[str], streaming: bool) -> Any:
     """Return the data set `org/name`, where a third part names its configuration."""
     datasets = _datasets()
     reachable = hub_answers()

@@ -80,10 +80,14 @@ def open_corpus(
     return corpus
 
 
+def is_name(data: Any) -> bool:
+    """Return whether data are named, built in or on the hub, and not given by a path."""
+    return isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:"))
+
+
 def check_there(data: Any) -> None:
     """Raise `LayerscopeError` for the path of data that are not there: a model need not be loaded to say so."""
-    is_name = isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:"))
-    if isinstance(data, (str, Path)) and not is_name:
+    if isinstance(data, (str, Path)) and not is_name(data):
         existing_data(data)
 
 

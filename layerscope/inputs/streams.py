@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.inputs.built_in import BUILT_IN
 from layerscope.inputs.columns import (
     Columns,
     choose_columns,
@@ -24,11 +23,12 @@ from layerscope.inputs.columns import (
     text_corpus,
 )
 from layerscope.inputs.corpus import Corpus, Labels
-from layerscope.inputs.hub import hub_rows, is_dataset
+from layerscope.inputs.hub import dataset_name, hub_rows, is_dataset
 from layerscope.inputs.media import is_hidden, media_kind
 from layerscope.inputs.opening import (
     data_name,
     existing_data,
+    is_name,
     lines_corpus,
     open_corpus,
 )
@@ -201,13 +201,12 @@ def _iterable(data: Any, columns: Columns) -> tuple[str, Rows] | None:
         return hub_rows(data, columns)
     if not _is_iterable(data):
         return None
-    name = getattr(getattr(data, "info", None), "dataset_name", None)
-    return str(name or "stream"), iterable_rows(data, "the iterable")
+    return dataset_name(data, "stream"), iterable_rows(data, "the iterable")
 
 
 def _files(data: str | Path) -> list[Path]:
     """Return the files to read by rows: one of a table or of text, or the tables in a folder; else none."""
-    if isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:")):
+    if is_name(data):
         return []
     path = existing_data(data)
     if path.is_file():
