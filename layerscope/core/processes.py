@@ -40,7 +40,7 @@ class Team:
 
     def begin(self) -> None:
         """Begin a verb; every process must call this."""
-        self.verb = self.verb + 1
+        self.verb += 1
         self.step = 0
 
     def meet(self, value: Any = None) -> list[Any]:
