@@ -112,21 +112,17 @@ class StateStore:
         }
         write_json(self.mark(number), facts, self.writer)
 
-    def checked(self, number: int) -> Path:
-        """Return the path of a file; raise `LayerscopeError` where it is not what was written."""
+    @contextmanager
+    def open(self, number: int) -> Iterator[Any]:
+        """Open a file for reading its tensors one by one; one that is not what was written is refused."""
         path = self.path(number)
         if self.is_damaged(number):
             raise LayerscopeError(
                 f"{self.item} {number} of {str(self.owner)!r} is damaged ({path} has changed since it was written): "
                 f"repeat the command that made it, which computes this {self.item} again"
             )
-        return path
-
-    @contextmanager
-    def open(self, number: int) -> Iterator[Any]:
-        """Open a file for reading its tensors one by one; one that is not what was written is refused."""
         try:
-            with safe_open(self.checked(number), framework="pt") as file:
+            with safe_open(path, framework="pt") as file:
                 yield file
         except (SafetensorError, OSError) as error:
             raise LayerscopeError(
