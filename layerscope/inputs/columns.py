@@ -13,7 +13,14 @@ from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.samples import Conversation
 from layerscope.inputs.text_files import without_surrogates
 
-PAIR_COLUMNS = ("text_a", "sentence1", "sentence_a", "question1", "premise")
+PAIR_COLUMNS = {
+    "text_a": "text_b",
+    "sentence1": "sentence2",
+    "sentence_a": "sentence_b",
+    "question1": "question2",
+    "premise": "hypothesis",
+}
+"""The columns of the second texts of pairs, by those of the first."""
 TEXT_COLUMNS = (
     "text",
     "sentence",

@@ -8,12 +8,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from layerscope.core import LayerscopeError, existing, near
-from layerscope.inputs.columns import missing
+from layerscope.inputs.columns import PAIR_COLUMNS, missing
 from layerscope.inputs.corpus import Corpus, row_numbers
-from layerscope.inputs.pairs import SECOND, Pair
+from layerscope.inputs.pairs import Pair
 from layerscope.inputs.tables import table_of
 
-PAIRS = (*SECOND.items(), ("anchor", "positive"))
+PAIRS = (*PAIR_COLUMNS.items(), ("anchor", "positive"))
 SCORE = "score"
 
 

@@ -8,14 +8,6 @@ from layerscope.inputs.columns import PAIR_COLUMNS, TEXT_COLUMNS, labels_of, mis
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.tables import table_of
 
-SECOND = dict(
-    zip(
-        PAIR_COLUMNS,
-        ("text_b", "sentence2", "sentence_b", "question2", "hypothesis"),
-        strict=True,
-    )
-)
-
 
 class Pair(NamedTuple):
     """Two texts."""
@@ -44,7 +36,8 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
         return corpus
     named = {name.lower(): name for name in reversed(list(frame.columns))}
     pair_columns = next(
-        (pair for pair in SECOND.items() if all(name in named for name in pair)), None
+        (pair for pair in PAIR_COLUMNS.items() if all(name in named for name in pair)),
+        None,
     )
     if pair_columns is None or any(name in named for name in TEXT_COLUMNS):
         return corpus
