@@ -48,7 +48,7 @@ def hub_rows(data: str | Path, columns: Columns) -> tuple[str, Rows] | None:
     """Return the name and the rows of the texts that `hub_corpus` would open; None of images and sounds."""
     source, name, where, split = _opened(data, streaming=True)
     source, name, notes = _of_split(source, name, where, split)
-    if _media_of(source.features or {}, columns):
+    if media_of(source.features or {}, columns):
         return None
     return name, replace(iterable_rows(source, where), notes=notes)
 
@@ -108,7 +108,7 @@ def dataset_corpus(
         raise LayerscopeError(
             f"{where} is a stream: give a data set with a length, such as list(stream.take(1000))"
         )
-    if media_column := _media_of(data.features, columns):
+    if media_column := media_of(data.features, columns):
         media, modality = media_column
         label = choose_column(data.column_names, columns.label, LABEL_COLUMNS, where)
         return _media_corpus(data, media, label, modality, name, notes)
@@ -138,7 +138,7 @@ def _of_split(
     return data[split], f"{name}-{split}", notes
 
 
-def _media_of(
+def media_of(
     features: Mapping[str, Any], columns: Columns
 ) -> tuple[str, Modality] | None:
     """Return the column of images or sounds that is to be read, and which these are; None of texts."""

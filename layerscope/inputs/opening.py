@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.core import LayerscopeError, choices, existing, folder_name, listed
+from layerscope.core import LayerscopeError, OneOf, existing, folder_name, listed
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.built_in import BUILT_IN
 from layerscope.inputs.columns import Columns, frame_corpus
@@ -51,10 +51,8 @@ def open_corpus(
     >>> corpus.notes
     ("text column: 'text' (guessed)", "label column: 'label' (guessed)")
     """
-    if modality is not None and modality not in (modalities := get_args(Modality)):
-        raise LayerscopeError(
-            f"modality {modality!r} does not exist{choices(str(modality), modalities)}"
-        )
+    if modality is not None:
+        OneOf(get_args(Modality)).take("modality", modality)
     columns = Columns(text_column, label_column)
     if labels is not None and isinstance(data, (str, Path, Corpus)):
         raise LayerscopeError(
@@ -116,7 +114,7 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
     name, suffix = data_name(path)
     if suffix in TABLES:
         rows = file_rows([path], suffix)
-        return frame_corpus(rows.frame(), name, columns, str(path), rows.notes)
+        return frame_corpus(rows.frame(), name, columns, str(path))
     columns.refuse(str(path))
     if (kind := media_kind(path.name)) is not None:
         raise LayerscopeError(

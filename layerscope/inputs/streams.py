@@ -23,7 +23,7 @@ from layerscope.inputs.columns import (
     text_corpus,
 )
 from layerscope.inputs.corpus import Corpus, Labels
-from layerscope.inputs.hub import dataset_name, hub_rows, is_dataset
+from layerscope.inputs.hub import dataset_name, hub_rows, is_dataset, media_of
 from layerscope.inputs.media import is_hidden, media_kind
 from layerscope.inputs.opening import (
     data_name,
@@ -231,8 +231,7 @@ def _files(data: str | Path) -> list[Path]:
 def _is_iterable(data: Any) -> bool:
     """Return whether data come one by one: what has no length, and rows of texts that `datasets` keeps on disk."""
     if is_a(data, "datasets.Dataset"):
-        kinds = {type(feature).__name__ for feature in data.features.values()}
-        return not kinds & {"Image", "Audio"}
+        return media_of(data.features, Columns()) is None
     is_sized = hasattr(data, "__len__") or isinstance(data, (str, Path))
     return isinstance(data, Iterable) and not is_sized
 
