@@ -42,7 +42,8 @@ def _stdlib_docs() -> Corpus:
     for top in sorted(sys.stdlib_module_names):
         for path in [root / f"{top}.py", *sorted((root / top).rglob("*.py"))]:
             parts = path.relative_to(root).with_suffix("").parts
-            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            if parts[-1] == "__init__":
+                parts = parts[:-1]
             if _LEFT_OUT.intersection(parts) or not path.is_file():
                 continue
             # templates are no Python yet, and the library's own source has old escapes

@@ -179,15 +179,14 @@ def _jitter(row: Any, random: np.random.Generator) -> Any:
 
     Of whole numbers, as token ids, a tenth is replaced by others of the row.
     """
-    is_float = "float" in str(row.dtype)
-    if not is_float and row.ndim == 1:
+    if "float" not in str(row.dtype):
+        if row.ndim != 1:
+            raise LayerscopeError(
+                f"an array of {row.dtype} cannot take noise: give floats, or `views=0`"
+            )
         other = random.integers(len(row), size=len(row))
         chosen = random.random(len(row)) < 0.1
         return row[np.where(chosen, other, np.arange(len(row)))]
-    if not is_float:
-        raise LayerscopeError(
-            f"an array of {row.dtype} cannot take noise: give floats, or `views=0`"
-        )
     noise = 0.1 * random.standard_normal(tuple(row.shape))
     if isinstance(row, np.ndarray):
         scaled = row.std(dtype=np.float64) * noise
