@@ -108,8 +108,8 @@ def machine(device: torch.device) -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
         text = info.read_text(encoding="utf-8", errors="replace")
-        for name in re.findall(r"^model name\s*: (.+)$", text, re.M)[:1]:
-            processor = name
+        if name := re.search(r"^model name\s*: (.+)$", text, re.M):
+            processor = name[1]
     return f"{processor}, {count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}"
 
 

@@ -177,7 +177,7 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def corpus_stream(corpus: Corpus, rows: int = ROWS) -> Stream:
+def corpus_stream(corpus: Corpus, rows: int) -> Stream:
     """Return samples that are open already as a stream."""
 
     def read(wanted: Wanted) -> Iterator[Chunk]:
