@@ -40,7 +40,7 @@ class Number(Kind):
     words: tuple[str, ...] = ()
     such_as: str = ""
 
-    metavar: ClassVar[str] = "NUMBER"
+    metavar = "NUMBER"
     title: ClassVar[str] = "a number"
 
     def read(self, text: str) -> Any:
@@ -59,12 +59,11 @@ class Number(Kind):
 
     def fits(self, value: Any) -> bool:
         """Return whether a value is such a number."""
-        number: Any = value
-        kind = isinstance(value, Real) and not isinstance(value, bool)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
         return (
-            kind
-            and self.least <= number <= self.most
-            and self.above < number < self.below
+            is_number
+            and self.least <= value <= self.most
+            and self.above < value < self.below
         )
 
     @property
@@ -90,8 +89,8 @@ class Number(Kind):
 class Whole(Number):
     """A whole number within bounds, or one of some words."""
 
-    metavar: ClassVar[str] = "INTEGER"
-    title: ClassVar[str] = "a whole number"
+    metavar = "INTEGER"
+    title = "a whole number"
 
     def read(self, text: str) -> Any:
         """Return the whole number in a text."""
@@ -112,7 +111,7 @@ class Several(Kind):
     each: Number
     words: tuple[str, ...] = ()
     such_as: str = ""
-    metavar: ClassVar[str] = "NUMBERS"
+    metavar = "NUMBERS"
 
     def take(self, name: str, value: Any) -> Any:
         """Return a list of numbers, or the word itself."""
@@ -151,7 +150,7 @@ class OneOf(Kind):
 
     names: tuple[str, ...]
 
-    metavar: ClassVar[str] = "NAME"
+    metavar = "NAME"
 
     def take(self, name: str, value: Any) -> Any:
         """Return the name itself."""
@@ -170,7 +169,7 @@ class OneOrSome(Kind):
     counted: str
     least: int
 
-    metavar: ClassVar[str] = "NAME"
+    metavar = "NAME"
 
     def take(self, name: str, value: Any) -> Any:
         """Return the text itself."""
@@ -187,7 +186,7 @@ class Names(Kind):
     """Names in a list, of those known if there are some; a text holds them with commas."""
 
     known: tuple[str, ...] = ()
-    metavar: ClassVar[str] = "NAMES"
+    metavar = "NAMES"
 
     def take(self, name: str, value: Any) -> Any:
         """Return a list of names."""
@@ -214,7 +213,7 @@ class Weights(Kind):
     """
 
     together: bool = False
-    metavar: ClassVar[str] = "NAMES"
+    metavar = "NAMES"
 
     def take(self, name: str, value: Any) -> Any:
         """Return the weight of each name."""
@@ -249,7 +248,7 @@ class Repeated(Kind):
 class Folder(Kind):
     """A folder to write to."""
 
-    metavar: ClassVar[str] = "FOLDER"
+    metavar = "FOLDER"
 
     def take(self, name: str, value: Any) -> Any:
         """Return the folder, `~` spelt out; one that could not be made is refused before the long job."""
