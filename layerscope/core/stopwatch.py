@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class Clock:
     def seconds(self) -> list[tuple[str, float]]:
         """Return every stage after the first mark and how long it took, in their order."""
         _finish(self.device)
-        pairs = zip(self.marks, self.marks[1:], strict=False)
+        pairs = pairwise(self.marks)
         if self.device.type == "cpu":
             return [(event, end - start) for (_, start), (event, end) in pairs]
         return [
