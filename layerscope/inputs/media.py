@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from math import gcd
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -227,6 +226,5 @@ def resample(waveform: Waveform, rate: int) -> NDArray[np.float32]:
         return samples
     from scipy.signal import resample_poly
 
-    shared = gcd(rate, waveform.rate)
-    resampled = resample_poly(samples, rate // shared, waveform.rate // shared)
+    resampled = resample_poly(samples, rate, waveform.rate)
     return np.asarray(resampled, dtype=np.float32)
