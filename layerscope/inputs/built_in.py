@@ -10,10 +10,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-
 from layerscope.core import LayerscopeError
 from layerscope.inputs.corpus import Corpus, row_numbers
+from layerscope.inputs.media import array_image
 
 _SHORTEST = 41  # characters
 # Tests, and what is not documentation of the library itself.
@@ -81,13 +80,10 @@ def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
 
 def _digits() -> Corpus:
     """Return scikit-learn's 1,797 handwritten digits as RGB images of 8 by 8, labelled 0 to 9."""
-    from PIL import Image
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    scaled = np.rint(data.images * (255 / 16))
-    grey = scaled.astype(np.uint8)
-    images = tuple(Image.fromarray(pixels).convert("RGB") for pixels in grey)
+    images = tuple(map(array_image, data.images / 16))
     labels = tuple(map(int, data.target))
     names = row_numbers(len(images))
     notes = ("scikit-learn's digits; label: the digit",)
