@@ -76,7 +76,7 @@ class StateStore:
 
     def finished(self) -> list[int]:
         """Return the numbers of the files that are there in full, ascending."""
-        return [number for number in self._marked() if self.is_finished(number)]
+        return list(filter(self.is_finished, self._marked()))
 
     def there(self) -> list[int]:
         """Return the numbers of the files that are there, with a mark or without, ascending."""

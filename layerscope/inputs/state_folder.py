@@ -87,7 +87,7 @@ class StatesFolder:
             ("model ", MODEL, there["model"], manifest["model"]),
             ("data ", DATA, there["data"], manifest["data"]),
             ("", DECISIVE, there, manifest),
-            ("", tuple(manifest["options"]), there["options"], manifest["options"]),
+            ("", manifest["options"], there["options"], manifest["options"]),
         )
         pairs = []
         for group, names, old, new in groups:
@@ -110,9 +110,9 @@ class StatesFolder:
 
     def finish(self) -> None:
         """Mark the folder as whole, with what is known of each chunk, where all of them are there."""
-        facts = [self.store.facts(number) for number in range(self.total() or 0)]
-        chunks = [about for about in facts if about is not None]
-        if len(chunks) < len(facts) or self.total() is None:
+        numbers = range(self.total() or 0)
+        chunks = [*filter(None, map(self.store.facts, numbers))]
+        if len(chunks) != self.total():
             return
         files = []
         for number, about in enumerate(chunks):
