@@ -18,7 +18,7 @@ from layerscope.core import LayerscopeError, first_line, folder_name
 from layerscope.core.errors import needs
 from layerscope.inputs.columns import class_labels
 from layerscope.inputs.corpus import Corpus, Labels
-from layerscope.inputs.samples import Modality, Waveform
+from layerscope.inputs.samples import Modality, Waveform, content
 
 SUFFIXES: dict[Modality, tuple[str, ...]] = {
     "image": (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"),
@@ -49,8 +49,7 @@ class Files(Sequence[Any]):
 
     def stored(self, index: int) -> bytes:
         """Return a file's bytes."""
-        file = self.files[index]
-        return file if isinstance(file, bytes) else file.read_bytes()
+        return content(self.files, index)
 
 
 def media_kind(name: str) -> Modality | None:

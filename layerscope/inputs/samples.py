@@ -120,6 +120,11 @@ def key_of(sample: Any) -> bytes:
     return hashlib.sha256(_encoded(sample)).digest()[:KEY_BYTES]
 
 
+def hash_of(value: Any) -> str:
+    """Return the sha256 (hex) of what a value prints."""
+    return hashlib.sha256(_encoded(repr(value))).hexdigest()
+
+
 def _encoded(sample: Any) -> bytes:
     if isinstance(sample, str):
         return sample.encode("utf-8", "surrogatepass")

@@ -16,7 +16,7 @@ from layerscope.inputs.columns import (
     text_corpus,
 )
 from layerscope.inputs.corpus import Corpus, row_numbers
-from layerscope.inputs.samples import Modality, Window
+from layerscope.inputs.samples import Modality, Window, content
 from layerscope.inputs.tables import table_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class StoredSamples(Sequence[Any]):
     def stored(self, index: int) -> bytes:
         """Return what tells a sample from others: its text, else its token ids, else its states."""
         if self.texts is not None:
-            return self.texts[index].encode("utf-8", "surrogatepass")
+            return content(self.texts, index)
         if self.states.tokens is not None:
             return self.states.tokens[self.numbers[index]].tobytes()
         (states,) = self.states.read([self.numbers[index]])

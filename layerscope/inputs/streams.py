@@ -4,7 +4,6 @@ A list is a stream that ends: what lies in memory, and what can be read only as 
 chunks as well. The formats of tables are those of `rows`, for streams and for corpora alike.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -41,6 +40,7 @@ from layerscope.inputs.rows import (
     file_rows,
     iterable_rows,
 )
+from layerscope.inputs.samples import hash_of
 from layerscope.inputs.tables import is_a
 from layerscope.inputs.text_files import read_lines
 
@@ -151,7 +151,7 @@ def open_stream(
         named = _iterable(data, columns)
         if named is not None:
             name, table = named
-            digest = _hash((table.length, table.head))
+            digest = hash_of((table.length, table.head))
             return _table_stream(table, name, columns, rows, digest)
     corpus = open_corpus(
         data, labels=labels, text_column=text_column, label_column=label_column
@@ -171,10 +171,6 @@ def _file_stream(
         name = Path(data).resolve().name
     table = replace(file_rows(paths, suffix), where=str(data))
     return _table_stream(table, name, columns, rows, file_fingerprint(paths))
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def corpus_stream(corpus: Corpus, rows: int) -> Stream:
@@ -292,7 +288,7 @@ def _table_stream(
                 ids = by_column.pop()
             yield _texts(number, by_column, [*map(str, ids)], where, first)
 
-    digest = _hash((fingerprint, wanted_columns))
+    digest = hash_of((fingerprint, wanted_columns))
     return Stream(head, rows, table.length, digest, chosen.text, label, read)
 
 
