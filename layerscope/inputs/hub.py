@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -149,18 +149,18 @@ def media_of(
     return None
 
 
+@dataclass(frozen=True, eq=False)
 class _DatasetFiles(Sequence[Any]):
     """The undecoded files in one column of a `datasets.Dataset`."""
 
-    def __init__(self, data: Any, column: str) -> None:
-        self._data = data
-        self._column = column
+    data: Any
+    column: str
 
     def __len__(self) -> int:
-        return int(self._data.num_rows)
+        return int(self.data.num_rows)
 
     def __getitem__(self, index: Any) -> Any:
-        cell = self._data[int(index)][self._column]
+        cell = self.data[int(index)][self.column]
         if cell["bytes"] is None:
             return Path(cell["path"])
         return cell["bytes"]

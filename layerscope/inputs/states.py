@@ -59,15 +59,13 @@ class StoredSample(Window):
     number: int
 
 
+@dataclass(frozen=True, eq=False)
 class StoredSamples(Sequence[Any]):
     """The samples of states in the order of their `numbers`, made when they are looked at."""
 
-    def __init__(
-        self, states: States, numbers: Sequence[int], texts: Sequence[str] | None
-    ) -> None:
-        self.states = states
-        self.numbers = numbers
-        self.texts = texts
+    states: States
+    numbers: Sequence[int]
+    texts: Sequence[str] | None
 
     def __len__(self) -> int:
         return len(self.numbers)
