@@ -51,7 +51,7 @@ def pair_corpus(data: Any, score_column: str | None, reader: str) -> Corpus:
     if column in frame:
         scores = _scores(frame[column], source)
     elif score_column is not None:
-        hint = near(score_column, list(frame)) or ":"
+        hint = near(score_column, frame) or ":"
         raise LayerscopeError(
             f"{source} has no column {score_column!r}{hint} it has {', '.join(frame)}"
         )

@@ -78,7 +78,7 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
     for names in (WORDS, LABELS):
         column = next((name for name in names if name in frame), None)
         if column is None:
-            hint = near(names[0], list(map(str, frame))) or ":"
+            hint = near(names[0], frame) or ":"
             raise LayerscopeError(
                 f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of equal length per row"
             )
