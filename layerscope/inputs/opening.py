@@ -63,7 +63,7 @@ def open_corpus(
     elif isinstance(data, str) and data in BUILT_IN:
         columns.refuse(data)
         corpus = BUILT_IN[data]()
-    elif isinstance(data, str) and data.startswith("hf:"):
+    elif is_name(data):
         corpus = hub_corpus(data, columns)
     elif isinstance(data, (str, Path)):
         corpus = _open_path(existing_data(data), modality, columns)
@@ -98,7 +98,7 @@ def existing_data(data: str | Path) -> Path:
         raise LayerscopeError(
             "no data is given: give a file, a folder, hf:NAME, stdlib-docs or digits"
         )
-    if isinstance(data, str) and "://" in data:
+    if "://" in str(data):
         raise LayerscopeError(
             f"data {data!r} is a URL: download it and give the file, or give hf:NAME for one on the hub"
         )
