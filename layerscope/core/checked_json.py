@@ -43,12 +43,9 @@ def without_folders(text: str) -> str:
         return text
     if not isinstance(facts, dict) or CHECKSUM not in facts:
         return text
+    del facts[CHECKSUM]
     bare = _bare(facts)
-    return (
-        text
-        if bare == facts
-        else text_of({key: value for key, value in bare.items() if key != CHECKSUM})
-    )
+    return text if bare == facts else text_of(bare)
 
 
 def _bare(value: Any) -> Any:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
-NAMED = re.compile(r"`(\w+)(?:=([^`]*))?`")
-BARE = re.compile(r"^(\w+)(?= (?:is|has) )|\b([a-z]+(?:_[a-z]+)+)\b(?!')")
+NAMED = re.compile(r"`\w+(?:=[^`]*)?`")
+BARE = re.compile(r"^\w+(?= (?:is|has) )|\b[a-z]+(?:_[a-z]+)+\b(?!')")
 """An option whose value is wrong, as lines on it begin, and one whose name can be no word of the line."""
 _flags: set[str] = set()
 
@@ -147,16 +147,13 @@ def spelled(text: str) -> str:
     """
 
     def as_flag(match: re.Match[str]) -> str:
-        name, value = (
-            (match[1], match[2]) if match.re is NAMED else (match[1] or match[2], None)
-        )
+        name, _, value = match[0].strip("`").partition("=")
         flag = f"--{name.replace('_', '-')}"
         if flag not in _flags:
             return match[0]
-        return (
-            flag
-            if value in (None, "True")
-            else f"{flag} {value.strip(chr(39) + chr(34))}"
-        )
+        if value in ("", "True"):
+            return flag
+        bare = value.strip("'\"")
+        return f"{flag} {bare}"
 
     return BARE.sub(as_flag, NAMED.sub(as_flag, text))

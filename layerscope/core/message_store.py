@@ -88,16 +88,12 @@ class MessageStore:
             pause = min(PAUSE, 1.2 * pause)
         return [self._read(key) for key in keys]
 
-    def delete(self, *keys: Key) -> None:
-        """Delete the values of these keys."""
-        for name in map(str, keys):
-            self._ask(self.store.delete_key, name)
-            self._ask(self.store.delete_key, f"{name} value")
-
     def forget(self, verb: int, step: int) -> None:
         """Delete what this process gave before a step that all processes have reached."""
         while self.sent[0][:2] < (verb, step):
-            self.delete(self.sent.popleft())
+            name = str(self.sent.popleft())
+            self._ask(self.store.delete_key, name)
+            self._ask(self.store.delete_key, f"{name} value")
 
     def first_left(self, verb: int, end: int) -> int:
         """Wait until every process has reached this end of a verb or has died; return the lowest rank left."""

@@ -40,17 +40,13 @@ class Number(Kind):
     words: tuple[str, ...] = ()
     such_as: str = ""
 
-    metavar: ClassVar[str] = "NUMBER"
+    metavar = "NUMBER"
     title: ClassVar[str] = "a number"
 
     def read(self, text: str) -> Any:
         """Return the number in a text, a fraction too."""
         try:
-            return (
-                text
-                if text in self.words
-                else float(Fraction(text) if SHARE.fullmatch(text) else text)
-            )
+            return float(Fraction(text) if SHARE.fullmatch(text) else text)
         except (ValueError, ZeroDivisionError):
             return text
 
@@ -63,12 +59,11 @@ class Number(Kind):
 
     def fits(self, value: Any) -> bool:
         """Return whether a value is such a number."""
-        number: Any = value
-        kind = isinstance(value, Real) and not isinstance(value, bool)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
         return (
-            kind
-            and self.least <= number <= self.most
-            and self.above < number < self.below
+            is_number
+            and self.least <= value <= self.most
+            and self.above < value < self.below
         )
 
     @property
@@ -94,13 +89,13 @@ class Number(Kind):
 class Whole(Number):
     """A whole number within bounds, or one of some words."""
 
-    metavar: ClassVar[str] = "INTEGER"
-    title: ClassVar[str] = "a whole number"
+    metavar = "INTEGER"
+    title = "a whole number"
 
     def read(self, text: str) -> Any:
         """Return the whole number in a text."""
         try:
-            return text if text in self.words else int(text)
+            return int(text)
         except ValueError:
             return text
 
@@ -116,7 +111,7 @@ class Several(Kind):
     each: Number
     words: tuple[str, ...] = ()
     such_as: str = ""
-    metavar: ClassVar[str] = "NUMBERS"
+    metavar = "NUMBERS"
 
     def take(self, name: str, value: Any) -> Any:
         """Return a list of numbers, or the word itself."""
@@ -155,7 +150,7 @@ class OneOf(Kind):
 
     names: tuple[str, ...]
 
-    metavar: ClassVar[str] = "NAME"
+    metavar = "NAME"
 
     def take(self, name: str, value: Any) -> Any:
         """Return the name itself."""
@@ -172,9 +167,9 @@ class OneOrSome(Kind):
 
     words: tuple[str, ...]
     counted: str
-    least: int = 1
+    least: int
 
-    metavar: ClassVar[str] = "NAME"
+    metavar = "NAME"
 
     def take(self, name: str, value: Any) -> Any:
         """Return the text itself."""
@@ -191,25 +186,23 @@ class Names(Kind):
     """Names in a list, of those known if there are some; a text holds them with commas."""
 
     known: tuple[str, ...] = ()
-    metavar: ClassVar[str] = "NAMES"
+    metavar = "NAMES"
 
     def take(self, name: str, value: Any) -> Any:
         """Return a list of names."""
-        taken = [
-            str(each).strip()
-            for each in (value.split(",") if isinstance(value, str) else value)
-        ]
-        if not any(taken):
+        parts = value.split(",") if isinstance(value, str) else value
+        stripped = [str(part).strip() for part in parts]
+        taken = [part for part in stripped if part]
+        if not taken:
             raise LayerscopeError(
                 f"{name} is {shown(value)}: give one name or several, or leave it out"
             )
-        for unknown in [
-            each for each in taken if each and self.known and each not in self.known
-        ]:
-            raise LayerscopeError(
-                f"{name} {unknown!r} does not exist{choices(unknown, self.known)}"
-            )
-        return [each for each in taken if each]
+        for each in taken:
+            if self.known and each not in self.known:
+                raise LayerscopeError(
+                    f"{name} {each!r} does not exist{choices(each, self.known)}"
+                )
+        return taken
 
 
 @dataclass(frozen=True)
@@ -220,7 +213,7 @@ class Weights(Kind):
     """
 
     together: bool = False
-    metavar: ClassVar[str] = "NAMES"
+    metavar = "NAMES"
 
     def take(self, name: str, value: Any) -> Any:
         """Return the weight of each name."""
@@ -228,21 +221,21 @@ class Weights(Kind):
             return value
         taken = {}
         parts = Names().take(name, value)
-        if self.together and 0 < sum("=" in str(part) for part in parts) < len(parts):
+        if self.together and 0 < sum("=" in part for part in parts) < len(parts):
             raise LayerscopeError(
                 f"{name} gives some a weight and others none: give all of them one, or none"
             )
         for part in parts:
             weighted, sign, weight = part.rpartition("=")
+            if not sign:
+                taken[part] = 1.0
+                continue
             try:
-                taken[weighted.strip() if sign else part] = (
-                    float(weight) if sign else 1.0
-                )
+                taken[weighted.strip()] = float(weight)
             except ValueError:
-                line = (
+                raise LayerscopeError(
                     f"{name}: the weight of {weighted!r} is {weight!r}: give a number"
-                )
-                raise LayerscopeError(line) from None
+                ) from None
         return taken
 
 
@@ -255,7 +248,7 @@ class Repeated(Kind):
 class Folder(Kind):
     """A folder to write to."""
 
-    metavar: ClassVar[str] = "FOLDER"
+    metavar = "FOLDER"
 
     def take(self, name: str, value: Any) -> Any:
         """Return the folder, `~` spelt out; one that could not be made is refused before the long job."""

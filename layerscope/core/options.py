@@ -89,9 +89,7 @@ def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
     for name, parameter in signature.parameters.items():
         annotation = parameter.annotation
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            options[name] = _option(
-                name, annotation, parameter.default, lines.get(name, "")
-            )
+            options[name] = _option(name, annotation, parameter.default, lines)
             continue
         for shared in get_args(annotation):
             options |= _shared(shared)
@@ -209,25 +207,26 @@ def _shared(shared: Any) -> dict[str, Option]:
     """Return the options that a `TypedDict` or a dataclass declares, whose docstring has a line on each."""
     if shared is Any:
         return {}
-    defaults = dict(DEFAULTS)
+    defaults = DEFAULTS
     if is_dataclass(shared):
         defaults = {field.name: field.default for field in fields(shared)}
     # a `TypedDict` does not know which others it was made of
     lines = _lines(Loading) | _lines(Reading) | _lines(Chat) | _lines(shared)
     options: dict[str, Option] = {}
     for name, annotation in get_type_hints(shared, include_extras=True).items():
-        default = defaults.get(name)
-        options[name] = _option(name, annotation, default, lines.get(name, ""))
+        options[name] = _option(name, annotation, defaults.get(name), lines)
     return options
 
 
-def _option(name: str, annotation: Any, default: Any, text: str) -> Option:
+def _option(
+    name: str, annotation: Any, default: Any, lines: Mapping[str, str]
+) -> Option:
     annotated = get_origin(annotation) is Annotated
     bare, *about = get_args(annotation) if annotated else (annotation,)
     kind = next((entry for entry in about if isinstance(entry, Kind)), Kind())
     group = next((entry for entry in about if isinstance(entry, str)), None)
     optional = default is None or type(None) in get_args(bare) or bare is Any
-    return Option(name, kind, group, default, optional, bare, text)
+    return Option(name, kind, group, default, optional, bare, lines.get(name, ""))
 
 
 def _lines(where: Any) -> dict[str, str]:

@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial, wraps
-from itertools import count
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from layerscope.core.errors import LayerscopeError
@@ -41,37 +40,18 @@ class Team:
 
     def begin(self) -> None:
         """Begin a verb; every process must call this."""
-        self.verb = self.verb + 1
+        self.verb += 1
         self.step = 0
 
     def meet(self, value: Any = None) -> list[Any]:
         """Wait for all processes and return the value of each, by rank; an error in one is raised in all."""
         if self.messages is None:
             return [value]
-        keys = self.bring(value)
-        values = self.messages.get(*keys)
-        self.messages.forget(self.verb, self.step)
-        return values
-
-    def bring(self, value: Any) -> Any:
-        """Send a value to the first process without waiting; it passes what is returned to `is_ready` and `found`."""
-        if self.messages is None:
-            return [value]
         step = self._next()
         keys = [(*step, rank) for rank in range(self.size)]
         self.messages.give(keys[self.rank], value)
-        return keys
-
-    def is_ready(self, meeting: Any) -> bool:
-        """Return whether the values of all processes have arrived."""
-        return self.messages is None or self.messages.has(*meeting)
-
-    def found(self, meeting: Any) -> list[Any]:
-        """Wait for the values that all processes send to this one, and return them by rank."""
-        if self.messages is None:
-            return list(meeting)
-        values = self.messages.get(*meeting)
-        self.messages.delete(*meeting)
+        values = self.messages.get(*keys)
+        self.messages.forget(self.verb, self.step)
         return values
 
     def lead(self, call: Callable[[], T]) -> T:
@@ -107,14 +87,6 @@ class Team:
             while done < len(every) and (not free or self.messages.has((*key, done))):
                 yield _or_raise(self.messages.get((*key, done))[0])
                 done += 1
-
-    def numbers(self) -> Iterator[int]:
-        """Yield 0, 1, 2 and so on, each number in one process only, whichever asks first."""
-        return (
-            count()
-            if self.messages is None
-            else iter(partial(self.messages.take, self._next()), None)
-        )
 
     def fail(self, error: Exception) -> None:
         """Tell the others of an error in this process; whatever they wait for in this verb raises it."""

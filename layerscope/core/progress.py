@@ -115,12 +115,11 @@ class Screen(Reporter):
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[rate]}"),
         )
-        rate_column = TextColumn("{task.fields[rate]}")
         outer = self._shown
         progress = outer or Progress(
             *columns,
-            rate_column,
             console=self.console,
             transient=True,
             disable=not self._has_bars,

@@ -31,8 +31,9 @@ def spearman_by_sample(one: Floats, two: Floats) -> Floats:
     covariance = float(x @ y) / n
     # a sample raises the ranks of all above it
     moved = x * y + sum_above(one, y) + sum_above(two, x) - 3 * covariance
-    correlation = covariance / math.sqrt(spreads[0] * spreads[1])
-    influence = moved / math.sqrt(spreads[0] * spreads[1])
+    spread_of_both = math.sqrt(spreads[0] * spreads[1])
+    correlation = covariance / spread_of_both
+    influence = moved / spread_of_both
     for values, rank, spread in zip((one, two), ranks, spreads, strict=True):
         moved = rank**2 + 2 * sum_above(values, rank) - 3 * spread
         influence -= correlation * moved / (2 * spread)

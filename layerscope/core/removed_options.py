@@ -1,7 +1,6 @@
 """Options that are gone, and what to use instead: one table for calls and for the command line."""
 
 from collections.abc import Mapping
-from itertools import product
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
@@ -10,169 +9,117 @@ NO_RULES = "no rule without labels earned trust; give labels (layerscope scores 
 NO_TARGET = "few target labels choose worse than none; `tasks` names the shifted test set, to choose by all of it"
 NO_DIMS = "truncate --dim writes a model of fewer dimensions, and train --dims trains one to serve at several"
 NO_LAYERSKIP = "the objective aligned trains every exit in every step"
-
-BY_TRANSFORMERS = (
-    "load the model with transformers' own `device_map`, and give the object"
-)
 NO_TENSOR_PARALLEL = "`device='map'` spreads a model over the devices of one process"
 NO_DRAFT_OPTION = "drafts are set by draft_layer and draft_tokens; layerscope exits says which layer pays"
-LOADING = (
-    "inspect", "profile", "lens", "evaluate", "extract", "exits", "generate", "truncate"
-)  # fmt: skip
-"""Verbs that load a model as it is."""
-
+OFFLOADING = dict.fromkeys(
+    ("max_memory", "offload"),
+    "load the model with transformers' own `device_map`, and give the object",
+)
+"""Of verbs that load a model as it is."""
 FIGURES = "layerscope report draws the figures of any saved result, with --figures"
 GONE = {
-    **dict.fromkeys(product(LOADING, ("max_memory", "offload")), BY_TRANSFORMERS),
-    ("profile", "head"): "profile the model itself: states alone have no head",
-    ("profile", "parallel"): NO_TENSOR_PARALLEL,
-    ("extract", "parallel"): NO_TENSOR_PARALLEL,
-    ("", "demo"): "layerscope profile minilm --data stdlib-docs does the same",
-    ("compare", "figures"): FIGURES,
-    ("exits", "figures"): FIGURES,
-    ("generate", "figures"): FIGURES,
-    ("lens", "figures"): FIGURES,
-    ("lens", "tokens"): "it is called generate",
-    ("lens", "page"): "with --out, a page lies beside the numbers",
-    ("profile", "figures"): FIGURES,
-    (
-        "exits",
-        "criterion",
-    ): "a sample leaves by the probability of its likeliest class, as in the paper",
-    (
-        "exits",
-        "min_accuracy",
-    ): "accuracy falls by at most max_disagreement, which is certified without labels",
-    ("exits", "draft_lens"): NO_DRAFT_OPTION,
-    ("generate", "draft_lens"): NO_DRAFT_OPTION,
-    ("generate", "draft_threshold"): NO_DRAFT_OPTION,
-    (
-        "generate",
-        "encoder",
-    ): "layerscope.metrics.coherence takes the vectors of any sentence encoder",
-    ("generate", "drafts"): "give the --draft-layer that `layerscope exits` prints",
-    (
-        "",
-        "merge",
-    ): "the last shard of extract marks the folder; extract without --shard checks it and fills gaps",
-    (
-        "extract",
-        "chunk",
-    ): "extract reads a text file line by line: write one window a line",
-    ("compare", "data"): "run layerscope profile on each model, and compare the runs",
-    ("extract", "samples"): "extract reads all data: give it those rows alone",
-    ("extract", "seed"): "extract reads all data, and draws nothing",
-    ("evaluate", "dims"): NO_DIMS,
-    (
-        "profile",
-        "until_stderr",
-    ): "`samples` says how many texts are read; the table has their errors",
-    ("select", "max_dim"): NO_DIMS,
-    (
-        "compare",
-        "samples",
-    ): "run layerscope profile --samples on each model, and compare the runs",
-    ("select", "evidence"): NO_RULES,
-    ("select", "rule='half-text'"): NO_RULES,
-    ("select", "rule='fixed-share'"): NO_RULES,
-    ("select", "rule='shift'"): NO_TARGET,
-    (
-        "select",
-        "rule='one-standard-error'",
-    ): "best-if-clear offers the shallowest layer that does not differ measurably",
-    ("select", "target_labels"): NO_TARGET,
-    (
-        "select",
-        "holdout",
-    ): "the gain is of folds: each fold is judged at the layer that the others choose",
-    (
-        "select",
-        "first_layer",
-    ): "layer 0 is never a candidate; evaluate fewer layers to choose among fewer",
-    (
-        "select",
-        "cost_model",
-    ): "the model is found by its name or folder; download it first",
-    (
-        "evaluate",
-        "jobs",
-    ): "start it with torchrun or accelerate, whose processes share the layers",
-    (
-        "evaluate",
-        "keep_states",
-    ): "extract writes the states of a model; an evaluation that was killed finds its own",
-    (
-        "evaluate",
-        "split",
-    ): "there are no attention probes any more; a linear-probe is judged in folds",
-    ("evaluate", "task_file"): "give the same KIND:FILE to --data",
-    (
-        "scores",
-        "save_rules",
-    ): "rules are not fitted any more; `metrics` prints what each of them would have chosen",
-    (
-        "profile",
-        "revisions",
-    ): "profile each with --revision and --out, then compare the runs",
-    (
-        "profile",
-        "prefixes",
-    ): "metrics.prompt_entropy takes them, of token states by `extract --tokens`",
-    (
-        "profile",
-        "entropy_samples",
-    ): "on a GPU they are 256, elsewhere all; alpha=2 takes all on both",
-    ("profile", "view_kinds"): "views change a text, image or sound in all ways",
-    ("profile", "view_share"): "a view changes a tenth of a text's words",
-    (
-        "train",
-        "as_printed",
-    ): "give the printed value itself, such as --learning-rate 0.1",
-    (
-        "train",
-        "baseline_depths",
-    ): "train a model of that depth itself: truncate first, or give --from-config a config of fewer layers",
-    (
-        "train",
-        "depth_on",
-    ): "profile the trained model on training samples, with the metric layer_accuracy",
-    (
-        "train",
-        "keep_checkpoints",
-    ): "AlignedTrainer keeps checkpoints as its arguments say",
-    ("train", "layer_dropout"): NO_LAYERSKIP,
-    ("train", "rotation"): NO_LAYERSKIP,
-    (
-        "train",
-        "task='masked-lm'",
-    ): "AlignedTrainer trains any model with a collator such as DataCollatorForLanguageModeling",
-    ("train", "temperature"): "distillation is at temperature 1",
-    ("truncate", "layers"): "truncate to each layer by itself",
-    ("truncate", "site"): "extract reads states before the final norm",
-    (
-        "train",
-        "preset",
-    ): "give the settings themselves; docs/commands/train.md has those of the papers",
-    ("train", "schedule='gradual'"): NO_LAYERSKIP,
-    ("train", "schedule='rotating'"): NO_LAYERSKIP,
-    ("train", "weights='layerskip'"): NO_LAYERSKIP,
-    (
-        "scores",
-        "min_share",
-    ): "a layer needs scores on 25 of 32 tasks; leave layers or tasks out of the file",
-    (
-        "scores",
-        "variant",
-    ): "the raw variant of a metric counts; leave the others out of the file",
-    ("scores", "first_layer"): "layer 0 is never a candidate",
-    ("scores", "bootstrap"): "layerscope.scores.correlate takes it",
-    ("scores", "seed"): "layerscope.scores.correlate takes it",
-    (
-        "scores",
-        "kind",
-    ): "rules are not fitted any more, for one kind of models or another",
+    "": {
+        "demo": "layerscope profile minilm --data stdlib-docs does the same",
+        "merge": "the last shard of extract marks the folder; extract without --shard checks it and fills gaps",
+    },
+    "inspect": OFFLOADING,
+    "profile": {
+        **OFFLOADING,
+        "head": "profile the model itself: states alone have no head",
+        "parallel": NO_TENSOR_PARALLEL,
+        "figures": FIGURES,
+        "until_stderr": "`samples` says how many texts are read; the table has their errors",
+        "revisions": "profile each with --revision and --out, then compare the runs",
+        "prefixes": "metrics.prompt_entropy takes them, of token states by `extract --tokens`",
+        "entropy_samples": "on a GPU they are 256, elsewhere all; alpha=2 takes all on both",
+        "view_kinds": "views change a text, image or sound in all ways",
+        "view_share": "a view changes a tenth of a text's words",
+    },
+    "lens": {
+        **OFFLOADING,
+        "figures": FIGURES,
+        "tokens": "it is called generate",
+        "page": "with --out, a page lies beside the numbers",
+    },
+    "evaluate": {
+        **OFFLOADING,
+        "dims": NO_DIMS,
+        "jobs": "start it with torchrun or accelerate, whose processes share the layers",
+        "keep_states": "extract writes the states of a model; an evaluation that was killed finds its own",
+        "split": "there are no attention probes any more; a linear-probe is judged in folds",
+        "task_file": "give the same KIND:FILE to --data",
+    },
+    "extract": {
+        **OFFLOADING,
+        "parallel": NO_TENSOR_PARALLEL,
+        "chunk": "extract reads a text file line by line: write one window a line",
+        "samples": "extract reads all data: give it those rows alone",
+        "seed": "extract reads all data, and draws nothing",
+    },
+    "exits": {
+        **OFFLOADING,
+        "figures": FIGURES,
+        "criterion": "a sample leaves by the probability of its likeliest class, as in the paper",
+        "min_accuracy": "accuracy falls by at most max_disagreement, which is certified without labels",
+        "draft_lens": NO_DRAFT_OPTION,
+    },
+    "generate": {
+        **OFFLOADING,
+        "figures": FIGURES,
+        "draft_lens": NO_DRAFT_OPTION,
+        "draft_threshold": NO_DRAFT_OPTION,
+        "encoder": "layerscope.metrics.coherence takes the vectors of any sentence encoder",
+        "drafts": "give the --draft-layer that `layerscope exits` prints",
+    },
+    "truncate": {
+        **OFFLOADING,
+        "layers": "truncate to each layer by itself",
+        "site": "extract reads states before the final norm",
+    },
+    "compare": {
+        "figures": FIGURES,
+        "data": "run layerscope profile on each model, and compare the runs",
+        "samples": "run layerscope profile --samples on each model, and compare the runs",
+    },
+    "select": {
+        "max_dim": NO_DIMS,
+        "evidence": NO_RULES,
+        "rule='half-text'": NO_RULES,
+        "rule='fixed-share'": NO_RULES,
+        "rule='shift'": NO_TARGET,
+        "rule='one-standard-error'": "best-if-clear offers the shallowest layer that does not differ measurably",
+        "target_labels": NO_TARGET,
+        "holdout": "the gain is of folds: each fold is judged at the layer that the others choose",
+        "first_layer": "layer 0 is never a candidate; evaluate fewer layers to choose among fewer",
+        "cost_model": "the model is found by its name or folder; download it first",
+    },
+    "scores": {
+        "save_rules": "rules are not fitted any more; `metrics` prints what each of them would have chosen",
+        "min_share": "a layer needs scores on 25 of 32 tasks; leave layers or tasks out of the file",
+        "variant": "the raw variant of a metric counts; leave the others out of the file",
+        "first_layer": "layer 0 is never a candidate",
+        "bootstrap": "layerscope.scores.correlate takes it",
+        "seed": "layerscope.scores.correlate takes it",
+        "kind": "rules are not fitted any more, for one kind of models or another",
+    },
+    "train": {
+        "as_printed": "give the printed value itself, such as --learning-rate 0.1",
+        "baseline_depths": (
+            "train a model of that depth itself: truncate first, or give --from-config a config of fewer layers"
+        ),
+        "depth_on": "profile the trained model on training samples, with the metric layer_accuracy",
+        "keep_checkpoints": "AlignedTrainer keeps checkpoints as its arguments say",
+        "layer_dropout": NO_LAYERSKIP,
+        "rotation": NO_LAYERSKIP,
+        "task='masked-lm'": "AlignedTrainer trains any model with a collator such as DataCollatorForLanguageModeling",
+        "temperature": "distillation is at temperature 1",
+        "preset": "give the settings themselves; docs/commands/train.md has those of the papers",
+        "schedule='gradual'": NO_LAYERSKIP,
+        "schedule='rotating'": NO_LAYERSKIP,
+        "weights='layerskip'": NO_LAYERSKIP,
+    },
 }
-"""By verb, and option or option with a value, or command: the mend.
+"""By verb, and then by option, option with a value, or (of no verb) command: the mend.
 
 A name that stands here is refused even if a verb declares it, so one that comes back is taken out.
 """
@@ -185,7 +132,7 @@ def instead_of(verb: str, option: str) -> str:
     >>> instead_of("select", "evidence")[:38], instead_of("select", "rule")
     ('no rule without labels earned trust; g', '')
     """
-    return GONE.get((verb, option), "")
+    return GONE.get(verb, {}).get(option, "")
 
 
 def refuse_gone(verb: str, options: Mapping[str, Any]) -> None:

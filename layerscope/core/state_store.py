@@ -67,15 +67,7 @@ class StateStore:
     def facts(self, number: int) -> dict[str, Any] | None:
         """Return what is known of a file; None where it is not finished, or was cut since."""
         with suppress(OSError):
-            # first: without a file its mark says nothing
-            size = self.path(number).stat().st_size
-            facts = json_object(self.mark(number))
-            if (
-                facts is not None
-                and unchanged(facts)
-                and facts.get("bytes") in (None, size)
-            ):
-                return facts
+            return _facts(self.path(number), self.mark(number))
         return None
 
     def is_finished(self, number: int) -> bool:
@@ -84,7 +76,7 @@ class StateStore:
 
     def finished(self) -> list[int]:
         """Return the numbers of the files that are there in full, ascending."""
-        return [number for number in self._marked() if self.is_finished(number)]
+        return list(filter(self.is_finished, self._marked()))
 
     def there(self) -> list[int]:
         """Return the numbers of the files that are there, with a mark or without, ascending."""
@@ -120,21 +112,17 @@ class StateStore:
         }
         write_json(self.mark(number), facts, self.writer)
 
-    def checked(self, number: int) -> Path:
-        """Return the path of a file; raise `LayerscopeError` where it is not what was written."""
+    @contextmanager
+    def open(self, number: int) -> Iterator[Any]:
+        """Open a file for reading its tensors one by one; one that is not what was written is refused."""
         path = self.path(number)
         if self.is_damaged(number):
             raise LayerscopeError(
                 f"{self.item} {number} of {str(self.owner)!r} is damaged ({path} has changed since it was written): "
                 f"repeat the command that made it, which computes this {self.item} again"
             )
-        return path
-
-    @contextmanager
-    def open(self, number: int) -> Iterator[Any]:
-        """Open a file for reading its tensors one by one; one that is not what was written is refused."""
         try:
-            with safe_open(self.checked(number), framework="pt") as file:
+            with safe_open(path, framework="pt") as file:
                 yield file
         except (SafetensorError, OSError) as error:
             raise LayerscopeError(
@@ -167,6 +155,16 @@ class StateStore:
         return sorted(int(path.stem) for path in self.marks.glob("[0-9]*.json"))
 
 
+def _facts(path: Path, mark: Path) -> dict[str, Any] | None:
+    """Return what the mark of a file says; None where the mark is damaged, or the file was cut since."""
+    # first: without a file its mark says nothing
+    size = path.stat().st_size
+    facts = json_object(mark)
+    if facts is None or not unchanged(facts):
+        return None
+    return facts if facts.get("bytes") in (None, size) else None
+
+
 def _version(*paths: Path) -> tuple[tuple[int, ...], ...]:
     """Return what stays the same of files as long as nobody writes to them."""
     states = map(os.stat, paths)
@@ -176,12 +174,8 @@ def _version(*paths: Path) -> tuple[tuple[int, ...], ...]:
 @cache
 def _matches(path: Path, mark: Path, version: tuple[tuple[int, ...], ...]) -> bool:
     """Return whether a file has the checksums of its mark; read once a process for each version of the two."""
-    facts = json_object(mark)
-    if facts is None or not unchanged(facts):
-        return False
-    if facts.get("bytes") not in (None, path.stat().st_size):
-        return False
-    return all(
+    facts = _facts(path, mark)
+    return facts is not None and all(
         facts[name] == sum_of(path)
         for name, sum_of in CHECKSUMS.items()
         if name in facts

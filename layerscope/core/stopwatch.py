@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class Clock:
     def seconds(self) -> list[tuple[str, float]]:
         """Return every stage after the first mark and how long it took, in their order."""
         _finish(self.device)
-        pairs = zip(self.marks, self.marks[1:], strict=False)
+        pairs = pairwise(self.marks)
         if self.device.type == "cpu":
             return [(event, end - start) for (_, start), (event, end) in pairs]
         return [
@@ -108,8 +109,8 @@ def machine(device: torch.device) -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
         text = info.read_text(encoding="utf-8", errors="replace")
-        for name in re.findall(r"^model name\s*: (.+)$", text, re.M)[:1]:
-            processor = name
+        if name := re.search(r"^model name\s*: (.+)$", text, re.M):
+            processor = name[1]
     return f"{processor}, {count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}"
 
 

@@ -28,12 +28,13 @@ def with_states(
         )
     samples = list(batch[column])
     filled = _filled(samples, column)
-    ready = _loaded(options, [samples[i] for i in filled])
+    given = [samples[i] for i in filled]
+    ready = _loaded(options, given)
     if ready is None:
         return dict(batch)
     model, wanted = ready
     with evaluating(model.module):
-        prepared = prepare(model, [samples[i] for i in filled])
+        prepared = prepare(model, given)
         read = read_states(model, prepared, wanted)
     columns = dict(batch)
     rows = [filled[i] for i in read.rows]

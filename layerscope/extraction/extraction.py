@@ -43,12 +43,12 @@ class Extraction:
 
     def _sum(self, name: str) -> int:
         """Return the sum of a number over all chunks."""
-        return total_of(list(self.chunks), name)
+        return total_of(self.chunks, name)
 
     @property
     def broken(self) -> list[Any]:
         """Name and first layer of each sample with a NaN or an infinity."""
-        return broken_in(list(self.chunks))
+        return broken_in(self.chunks)
 
     @property
     def _layers(self) -> str:

@@ -1,7 +1,7 @@
 """The states of some samples at some layers: batched by length, read in forwards that end at the deepest layer."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -27,8 +27,8 @@ class Wanted:
     layers: tuple[int, ...]
     site: str
     poolings: tuple[str, ...]
-    dtype: torch.dtype = torch.float32
-    batch_size: int | None = None
+    dtype: torch.dtype
+    batch_size: int | None
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,16 @@ class Read:
     cut: int
 
 
-def layers_of(layers: Iterable[int] | str, depth: int) -> tuple[int, ...]:
+def layers_of(layers: list[int] | str, depth: int) -> tuple[int, ...]:
     """Return layers in rising order, each once, negative ones counted from the end; refuse what does not exist."""
     if isinstance(layers, str):  # all
         return tuple(range(depth + 1))
-    numbers = list(layers)
-    for layer in numbers:
+    for layer in layers:
         if not -depth - 1 <= layer <= depth:
             raise LayerscopeError(
                 f"layer {layer} does not exist: this model has layers 0..{depth}"
             )
-    return tuple(sorted({layer % (depth + 1) for layer in numbers}))
+    return tuple(sorted({layer % (depth + 1) for layer in layers}))
 
 
 def read_states(

@@ -2,7 +2,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import (
     DATA,
@@ -32,7 +32,7 @@ SITES = ("normed", "raw")
 class Shard(Kind):
     """Which of n equal shares of a job: I/N, counted from 0."""
 
-    metavar: ClassVar[str] = "I/N"
+    metavar = "I/N"
 
     def take(self, name: str, value: Any) -> Any:
         """Return both numbers."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.columns import Columns, frame_corpus, needed_labels, text_corpus
-from layerscope.inputs.corpus import Corpus
-from layerscope.inputs.hub import dataset_corpus
+from layerscope.inputs.corpus import Corpus, row_numbers
+from layerscope.inputs.hub import dataset_corpus, dataset_name
 from layerscope.inputs.media import array_image, media_corpus, media_kind, mono, to_rgb
 from layerscope.inputs.samples import Modality, Waveform
 from layerscope.inputs.tables import is_a, is_frame
@@ -46,8 +46,8 @@ def memory_corpus(
             raise LayerscopeError(
                 "a data set has its labels in a column: name it with `label_column`"
             )
-        name = getattr(getattr(data, "info", None), "dataset_name", None)
-        return dataset_corpus(data, str(name or "dataset"), columns, "the data set")
+        name = dataset_name(data, "dataset")
+        return dataset_corpus(data, name, columns, "the data set")
     if is_a(data, "pandas.Series") or _is_strings(data):
         data = data.tolist()
     if _is_array(data) and modality not in ("image", "audio"):
@@ -112,7 +112,7 @@ def _from_arrays(data: list[Any], labels: Labels, modality: Modality | None) -> 
 def _corpus(
     name: str, modality: Modality, samples: Sequence[Any], labels: Labels
 ) -> Corpus:
-    names = tuple(map(str, range(len(samples))))
+    names = row_numbers(len(samples))
     return Corpus(name, modality, samples, names, _classes(labels))
 
 

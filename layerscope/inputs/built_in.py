@@ -10,10 +10,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-
 from layerscope.core import LayerscopeError
-from layerscope.inputs.corpus import Corpus
+from layerscope.inputs.corpus import Corpus, row_numbers
+from layerscope.inputs.media import array_image
 
 _SHORTEST = 41  # characters
 # Tests, and what is not documentation of the library itself.
@@ -42,7 +41,8 @@ def _stdlib_docs() -> Corpus:
     for top in sorted(sys.stdlib_module_names):
         for path in [root / f"{top}.py", *sorted((root / top).rglob("*.py"))]:
             parts = path.relative_to(root).with_suffix("").parts
-            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            if parts[-1] == "__init__":
+                parts = parts[:-1]
             if _LEFT_OUT.intersection(parts) or not path.is_file():
                 continue
             # templates are no Python yet, and the library's own source has old escapes
@@ -80,15 +80,12 @@ def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
 
 def _digits() -> Corpus:
     """Return scikit-learn's 1,797 handwritten digits as RGB images of 8 by 8, labelled 0 to 9."""
-    from PIL import Image
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    scaled = np.rint(data.images * (255 / 16))
-    grey = scaled.astype(np.uint8)
-    images = tuple(Image.fromarray(pixels).convert("RGB") for pixels in grey)
+    images = tuple(map(array_image, data.images / 16))
     labels = tuple(map(int, data.target))
-    names = tuple(map(str, range(len(images))))
+    names = row_numbers(len(images))
     notes = ("scikit-learn's digits; label: the digit",)
     return Corpus("digits", "image", images, names, labels, notes)
 

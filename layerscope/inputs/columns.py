@@ -13,7 +13,14 @@ from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.samples import Conversation
 from layerscope.inputs.text_files import without_surrogates
 
-PAIR_COLUMNS = ("text_a", "sentence1", "sentence_a", "question1", "premise")
+PAIR_COLUMNS = {
+    "text_a": "text_b",
+    "sentence1": "sentence2",
+    "sentence_a": "sentence_b",
+    "question1": "question2",
+    "premise": "hypothesis",
+}
+"""The columns of the second texts of pairs, by those of the first."""
 TEXT_COLUMNS = (
     "text",
     "sentence",
@@ -158,15 +165,15 @@ def text_corpus(
         fault = f"{source} holds {NO_LABELS}"
         if classes is not None:
             kept = labelled
+            if is_target(classes):
+                different = len({*classes})
+                lines.append(
+                    f"{source} holds numbers to predict, not classes: {different:,} differ"
+                )
         elif columns.label_is_named:
             raise LayerscopeError(f"{where}: {fault}: leave it out")
         else:
             lines.append(f"no labels: {fault}")
-        if classes is not None and is_target(classes):
-            different = len({*classes})
-            lines.append(
-                f"{source} holds numbers to predict, not classes: {different:,} differ"
-            )
     for what, lost in (("a text", ~filled), ("a label", filled & ~kept)):
         if lost.any():
             rows = [*map(str, np.flatnonzero(lost))]

@@ -87,8 +87,14 @@ class Corpus:
     @cached_property
     def copies(self) -> npt.NDArray[np.bool_]:
         """Which samples `[N]` have exactly the content of an earlier one, whatever their label."""
-        first = np.unique(self.digests, return_index=True)[1]
-        return np.isin(np.arange(len(self)), first, invert=True)
+        import pandas as pd
+
+        return np.asarray(pd.Series(self.digests).duplicated())
+
+
+def row_numbers(n: int) -> tuple[str, ...]:
+    """Return names of samples that have none: their numbers."""
+    return tuple(map(str, range(n)))
 
 
 def kept_digests(corpus: Corpus) -> Digests:

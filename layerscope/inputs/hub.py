@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from layerscope.inputs.columns import (
     frame_corpus,
     labels_of,
 )
-from layerscope.inputs.corpus import Corpus
+from layerscope.inputs.corpus import Corpus, row_numbers
 from layerscope.inputs.media import Files
 from layerscope.inputs.rows import Rows, class_name, iterable_rows
 from layerscope.inputs.samples import Modality
@@ -48,7 +48,7 @@ def hub_rows(data: str | Path, columns: Columns) -> tuple[str, Rows] | None:
     """Return the name and the rows of the texts that `hub_corpus` would open; None of images and sounds."""
     source, name, where, split = _opened(data, streaming=True)
     source, name, notes = _of_split(source, name, where, split)
-    if _media_of(source.features or {}, columns):
+    if media_of(source.features or {}, columns):
         return None
     return name, replace(iterable_rows(source, where), notes=notes)
 
@@ -93,6 +93,12 @@ def _datasets() -> Any:
     return datasets
 
 
+def dataset_name(data: Any, default: str) -> str:
+    """Return the name of a data set of `datasets`, where it or any other iterable has one."""
+    name = getattr(getattr(data, "info", None), "dataset_name", None)
+    return str(name or default)
+
+
 def dataset_corpus(
     data: Any, name: str, columns: Columns, where: str, split: str = ""
 ) -> Corpus:
@@ -102,7 +108,7 @@ def dataset_corpus(
         raise LayerscopeError(
             f"{where} is a stream: give a data set with a length, such as list(stream.take(1000))"
         )
-    if media_column := _media_of(data.features, columns):
+    if media_column := media_of(data.features, columns):
         media, modality = media_column
         label = choose_column(data.column_names, columns.label, LABEL_COLUMNS, where)
         return _media_corpus(data, media, label, modality, name, notes)
@@ -132,7 +138,7 @@ def _of_split(
     return data[split], f"{name}-{split}", notes
 
 
-def _media_of(
+def media_of(
     features: Mapping[str, Any], columns: Columns
 ) -> tuple[str, Modality] | None:
     """Return the column of images or sounds that is to be read, and which these are; None of texts."""
@@ -143,18 +149,18 @@ def _media_of(
     return None
 
 
+@dataclass(frozen=True, eq=False)
 class _DatasetFiles(Sequence[Any]):
     """The undecoded files in one column of a `datasets.Dataset`."""
 
-    def __init__(self, data: Any, column: str) -> None:
-        self._data = data
-        self._column = column
+    data: Any
+    column: str
 
     def __len__(self) -> int:
-        return int(self._data.num_rows)
+        return int(self.data.num_rows)
 
     def __getitem__(self, index: Any) -> Any:
-        cell = self._data[int(index)][self._column]
+        cell = self.data[int(index)][self.column]
         if cell["bytes"] is None:
             return Path(cell["path"])
         return cell["bytes"]
@@ -180,13 +186,13 @@ def _media_corpus(
             labels = labels_of(cells)
         notes.append(f"label column: {label!r}")
     notes.append(f"{modality} column: {column!r}")
-    names = tuple(map(str, range(data.num_rows)))
+    names = row_numbers(data.num_rows)
     files = _DatasetFiles(data.select_columns([column]), column)
     samples = Files(modality, files, names)
     return Corpus(folder_name(name), modality, samples, names, labels, tuple(notes))
 
 
-def _loaded(parts: Sequence[str], streaming: bool = False) -> Any:
+def _loaded(parts: Sequence[str], streaming: bool) -> Any:
     """Return the data set `org/name`, where a third part names its configuration."""
     datasets = _datasets()
     reachable = hub_answers()

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from math import gcd
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,7 +18,7 @@ from layerscope.core import LayerscopeError, first_line, folder_name
 from layerscope.core.errors import needs
 from layerscope.inputs.columns import class_labels
 from layerscope.inputs.corpus import Corpus, Labels
-from layerscope.inputs.samples import Modality, Waveform
+from layerscope.inputs.samples import Modality, Waveform, content
 
 SUFFIXES: dict[Modality, tuple[str, ...]] = {
     "image": (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"),
@@ -50,8 +49,7 @@ class Files(Sequence[Any]):
 
     def stored(self, index: int) -> bytes:
         """Return a file's bytes."""
-        file = self.files[index]
-        return file if isinstance(file, bytes) else file.read_bytes()
+        return content(self.files, index)
 
 
 def media_kind(name: str) -> Modality | None:
@@ -77,10 +75,7 @@ def is_hidden(name: str) -> bool:
 
 
 def media_corpus(
-    files: Sequence[tuple[str, Path]],
-    modality: Modality,
-    name: str,
-    label_by_folder: bool = False,
+    files: Sequence[tuple[str, Path]], modality: Modality, name: str
 ) -> Corpus:
     """Return files, each with its name, as a corpus.
 
@@ -94,13 +89,7 @@ def media_corpus(
                 soundfile().info(str(file))
     names, paths = zip(*files, strict=True)
     samples = Files(modality, paths, names)
-    labels = None
-    notes = []
-    if label_by_folder:
-        labels = folder_labels(names)
-    if labels is not None:
-        notes.append(f"label: the last folder ({len(set(labels))} classes)")
-    return Corpus(folder_name(name), modality, samples, names, labels, tuple(notes))
+    return Corpus(folder_name(name), modality, samples, names)
 
 
 def folder_labels(names: Sequence[str]) -> Labels | None:
@@ -236,6 +225,5 @@ def resample(waveform: Waveform, rate: int) -> NDArray[np.float32]:
         return samples
     from scipy.signal import resample_poly
 
-    shared = gcd(rate, waveform.rate)
-    resampled = resample_poly(samples, rate // shared, waveform.rate // shared)
+    resampled = resample_poly(samples, rate, waveform.rate)
     return np.asarray(resampled, dtype=np.float32)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from layerscope.core import LayerscopeError, choices, existing, folder_name, listed
+from layerscope.core import LayerscopeError, OneOf, existing, folder_name, listed
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.built_in import BUILT_IN
 from layerscope.inputs.columns import Columns, frame_corpus
@@ -16,6 +16,7 @@ from layerscope.inputs.hub import hub_corpus, is_dataset
 from layerscope.inputs.media import (
     LOOKED_FOR,
     SPLITS,
+    folder_labels,
     is_hidden,
     media_corpus,
     media_kind,
@@ -50,10 +51,8 @@ def open_corpus(
     >>> corpus.notes
     ("text column: 'text' (guessed)", "label column: 'label' (guessed)")
     """
-    if modality is not None and modality not in (modalities := get_args(Modality)):
-        raise LayerscopeError(
-            f"modality {modality!r} does not exist{choices(str(modality), modalities)}"
-        )
+    if modality is not None:
+        OneOf(get_args(Modality)).take("modality", modality)
     columns = Columns(text_column, label_column)
     if labels is not None and isinstance(data, (str, Path, Corpus)):
         raise LayerscopeError(
@@ -64,7 +63,7 @@ def open_corpus(
     elif isinstance(data, str) and data in BUILT_IN:
         columns.refuse(data)
         corpus = BUILT_IN[data]()
-    elif isinstance(data, str) and data.startswith("hf:"):
+    elif is_name(data):
         corpus = hub_corpus(data, columns)
     elif isinstance(data, (str, Path)):
         corpus = _open_path(existing_data(data), modality, columns)
@@ -79,10 +78,14 @@ def open_corpus(
     return corpus
 
 
+def is_name(data: Any) -> bool:
+    """Return whether data are named, built in or on the hub, and not given by a path."""
+    return isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:"))
+
+
 def check_there(data: Any) -> None:
     """Raise `LayerscopeError` for the path of data that are not there: a model need not be loaded to say so."""
-    is_name = isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:"))
-    if isinstance(data, (str, Path)) and not is_name:
+    if isinstance(data, (str, Path)) and not is_name(data):
         existing_data(data)
 
 
@@ -95,7 +98,7 @@ def existing_data(data: str | Path) -> Path:
         raise LayerscopeError(
             "no data is given: give a file, a folder, hf:NAME, stdlib-docs or digits"
         )
-    if isinstance(data, str) and "://" in data:
+    if "://" in str(data):
         raise LayerscopeError(
             f"data {data!r} is a URL: download it and give the file, or give hf:NAME for one on the hub"
         )
@@ -111,7 +114,7 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
     name, suffix = data_name(path)
     if suffix in TABLES:
         rows = file_rows([path], suffix)
-        return frame_corpus(rows.frame(), name, columns, str(path), rows.notes)
+        return frame_corpus(rows.frame(), name, columns, str(path))
     columns.refuse(str(path))
     if (kind := media_kind(path.name)) is not None:
         raise LayerscopeError(
@@ -181,4 +184,9 @@ def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
         )
     chosen = modality if modality in kinds else kinds.pop()
     taken = [(name, file) for name, file in files if media_kind(name) == chosen]
-    return media_corpus(taken, chosen, path.resolve().name, label_by_folder=True)
+    corpus = media_corpus(taken, chosen, path.resolve().name)
+    labels = folder_labels(corpus.names)
+    if labels is None:
+        return corpus
+    note = f"label: the last folder ({len(set(labels))} classes)"
+    return replace(corpus, labels=labels, notes=(note,))

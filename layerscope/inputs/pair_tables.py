@@ -8,12 +8,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from layerscope.core import LayerscopeError, existing, near
-from layerscope.inputs.columns import missing
-from layerscope.inputs.corpus import Corpus
-from layerscope.inputs.pairs import SECOND, Pair
+from layerscope.inputs.columns import PAIR_COLUMNS, missing
+from layerscope.inputs.corpus import Corpus, row_numbers
+from layerscope.inputs.pairs import Pair
 from layerscope.inputs.tables import table_of
 
-PAIRS = (*SECOND.items(), ("anchor", "positive"))
+PAIRS = (*PAIR_COLUMNS.items(), ("anchor", "positive"))
 SCORE = "score"
 
 
@@ -46,17 +46,16 @@ def pair_corpus(data: Any, score_column: str | None, reader: str) -> Corpus:
         _refuse_rows(missing(frame[side].tolist()), side, source)
     texts = frame[[*pair]].astype(str).itertuples(index=False)
     samples = tuple(map(Pair._make, texts))
-    numbers = row_numbers(len(frame))
+    scores = None
     column = score_column or SCORE
     if column in frame:
         scores = _scores(frame[column], source)
-        return Corpus(name, "text", samples, numbers, scores)
-    if score_column is not None:
-        hint = near(score_column, list(frame)) or ":"
+    elif score_column is not None:
+        hint = near(score_column, frame) or ":"
         raise LayerscopeError(
             f"{source} has no column {score_column!r}{hint} it has {', '.join(frame)}"
         )
-    return Corpus(name, "text", samples, numbers)
+    return Corpus(name, "text", samples, row_numbers(len(frame)), scores)
 
 
 def _scores(column: pd.Series, source: str) -> Any:
@@ -76,8 +75,3 @@ def _refuse_rows(wrong: NDArray[np.bool_], lacks: str, source: str) -> None:
         raise LayerscopeError(
             f"{source}: row {wrong.argmax()} has no {lacks}: fill it in, or leave the row out"
         )
-
-
-def row_numbers(n: int) -> tuple[str, ...]:
-    """Return names of samples that have none: their numbers."""
-    return tuple(map(str, range(n)))

@@ -8,14 +8,6 @@ from layerscope.inputs.columns import PAIR_COLUMNS, TEXT_COLUMNS, labels_of, mis
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.tables import table_of
 
-SECOND = dict(
-    zip(
-        PAIR_COLUMNS,
-        ("text_b", "sentence2", "sentence_b", "question2", "hypothesis"),
-        strict=True,
-    )
-)
-
 
 class Pair(NamedTuple):
     """Two texts."""
@@ -42,23 +34,22 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
         frame = table_of(data)
     if frame is None:
         return corpus
-    named = {str(name).lower(): name for name in reversed(list(frame.columns))}
+    named = {name.lower(): name for name in reversed(list(frame.columns))}
     pair_columns = next(
-        (pair for pair in SECOND.items() if all(name in named for name in pair)), None
+        (pair for pair in PAIR_COLUMNS.items() if all(name in named for name in pair)),
+        None,
     )
     if pair_columns is None or any(name in named for name in TEXT_COLUMNS):
         return corpus
     second = frame[named[pair_columns[1]]].tolist()
     empty = missing(second)
-    rows = map(int, corpus.names)
-    others = ("" if empty[row] else str(second[row]) for row in rows)
-    samples = tuple(
-        Pair(first, other) for first, other in zip(corpus.samples, others, strict=True)
-    )
+    rows = [*map(int, corpus.names)]
+    others = ["" if empty[row] else str(second[row]) for row in rows]
+    samples = tuple(map(Pair, corpus.samples, others))
     labels = corpus.labels
     if labels is None and "score" in named:
         scores = frame[named["score"]].tolist()
-        labels = labels_of([scores[int(row)] for row in corpus.names])
+        labels = labels_of([scores[row] for row in rows])
     notes = [note for note in corpus.notes if not note.startswith("text column: ")]
     return replace(
         corpus,

@@ -120,25 +120,30 @@ def key_of(sample: Any) -> bytes:
     return hashlib.sha256(_encoded(sample)).digest()[:KEY_BYTES]
 
 
+def hash_of(value: Any) -> str:
+    """Return the sha256 (hex) of what a value prints."""
+    return hashlib.sha256(_encoded(repr(value))).hexdigest()
+
+
 def _encoded(sample: Any) -> bytes:
     if isinstance(sample, str):
         return sample.encode("utf-8", "surrogatepass")
-    if isinstance(sample, (bytes, Path)):
-        return sample if isinstance(sample, bytes) else sample.read_bytes()
+    if isinstance(sample, bytes):
+        return sample
+    if isinstance(sample, Path):
+        return sample.read_bytes()
     if isinstance(sample, Window):
         return repr(sample.ids).encode() + _encoded(sample.text)
     if isinstance(sample, Waveform):
         return str(sample.rate).encode() + _encoded(sample.samples)
-    if hasattr(
-        sample, "detach"
-    ):  # a torch tensor; numpy lacks bfloat16, so its bytes are taken as they lie
+    # a torch tensor; numpy lacks bfloat16, so its bytes are taken as they lie
+    if hasattr(sample, "detach"):
         import torch
 
         flat = sample.detach().cpu().contiguous().reshape(-1)
-        return f"{sample.dtype}{tuple(sample.shape)}".encode() + bytes(
-            flat.view(torch.uint8).numpy().tobytes()
-        )
+        data = flat.view(torch.uint8).numpy().tobytes()
+        return f"{sample.dtype}{tuple(sample.shape)}".encode() + data
     if hasattr(sample, "getbands"):  # a PIL image
-        return f"{sample.mode}{sample.size}".encode() + bytes(sample.tobytes())
+        return f"{sample.mode}{sample.size}".encode() + sample.tobytes()
     array = np.asarray(sample)
     return f"{array.dtype}{array.shape}".encode() + array.tobytes()

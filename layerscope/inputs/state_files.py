@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from layerscope.core import LayerscopeError, count, existing, first_line
+from layerscope.inputs.corpus import row_numbers
 from layerscope.inputs.state_folder import MANIFEST, StatesFolder
 from layerscope.inputs.states import States
 
@@ -111,7 +112,7 @@ def arrays(where: Path, files: Sequence[Path], named: Layers) -> States:
     def read(rows: Sequence[int]) -> list[Tensor]:
         return list(torch.from_numpy(np.array(array[list(rows)])))
 
-    names = tuple(map(str, range(len(array))))
+    names = row_numbers(len(array))
     layers = _numbered(named, None, array.shape[1], where)
     return States(where, names, layers, array.shape[2], read)
 
@@ -120,7 +121,7 @@ def extracted(where: Path, layers: Layers, pooling: str) -> States:
     """Open the safetensors that `layerscope extract` wrote: chunks of pooled states, or of every token's."""
     folder = StatesFolder(where)
     manifest = folder.manifest
-    model = folder.manifest["model"]
+    model = manifest["model"]
     if "whole" not in manifest:
         raise LayerscopeError(f"{where} is not finished: run layerscope extract again")
     if manifest["file_format"] == "parquet":
@@ -200,7 +201,7 @@ READERS: dict[str, Callable[[Path, Sequence[Path], Layers], States]] = {
 
 
 def open_states(
-    path: str | Path, layers: Sequence[int] | None = None, pooling: str = "auto"
+    path: str | Path, layers: Layers = None, pooling: str = "auto"
 ) -> States:
     """Open the states in a folder or file: vLLM's requests, NumPy arrays, what `extract` wrote.
 

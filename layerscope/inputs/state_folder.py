@@ -10,7 +10,7 @@ the last one. Processes that share a folder need not know of each other, and may
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,6 @@ TOKENS = ""
 """What stands in the place of a pooling for the states of every token."""
 LEFT = 3600
 """Seconds after which a half-written file is no longer that of a process at work."""
-SUFFIX = {"safetensors": ".safetensors", "parquet": ".parquet"}
 MODEL = ("name", "weights", "device", "dtype", "part", "blocks", "norm", "depth", "width")  # fmt: skip
 DATA = ("name", "text_column", "label_column", "fingerprint", "tokens")
 DECISIVE = ("layers", "site", "poolings", "store_dtype", "file_format", "chunk_rows")
@@ -50,7 +49,7 @@ class StatesFolder:
             raise LayerscopeError(
                 f"{str(path)!r} holds states of format {written}: this layerscope reads {FORMAT}"
             )
-        suffix = SUFFIX[self.manifest["file_format"]]
+        suffix = f".{self.manifest['file_format']}"
         self.store = StateStore(
             path, "chunks", "chunk", "done", suffix, digits=6, checksum=SHA256
         )
@@ -88,7 +87,7 @@ class StatesFolder:
             ("model ", MODEL, there["model"], manifest["model"]),
             ("data ", DATA, there["data"], manifest["data"]),
             ("", DECISIVE, there, manifest),
-            ("", tuple(manifest["options"]), there["options"], manifest["options"]),
+            ("", manifest["options"], there["options"], manifest["options"]),
         )
         pairs = []
         for group, names, old, new in groups:
@@ -111,9 +110,9 @@ class StatesFolder:
 
     def finish(self) -> None:
         """Mark the folder as whole, with what is known of each chunk, where all of them are there."""
-        facts = [self.store.facts(number) for number in range(self.total() or 0)]
-        chunks = [about for about in facts if about is not None]
-        if len(chunks) < len(facts) or self.total() is None:
+        numbers = range(self.total() or 0)
+        chunks = [*filter(None, map(self.store.facts, numbers))]
+        if len(chunks) != self.total():
             return
         files = []
         for number, about in enumerate(chunks):
@@ -126,7 +125,7 @@ class StatesFolder:
         self.store.drop_leftovers(LEFT)
 
 
-def total_of(chunks: list[dict[str, Any]], name: str) -> int:
+def total_of(chunks: Iterable[dict[str, Any]], name: str) -> int:
     """Return the sum of a number that is known of each chunk.
 
     >>> total_of([{"samples": 3}, {"samples": 4}], "samples")
@@ -135,7 +134,7 @@ def total_of(chunks: list[dict[str, Any]], name: str) -> int:
     return sum(about[name] for about in chunks)
 
 
-def broken_in(chunks: list[dict[str, Any]]) -> list[Any]:
+def broken_in(chunks: Iterable[dict[str, Any]]) -> list[Any]:
     """Return name and first layer of each sample with a NaN or an infinity."""
     return [entry for about in chunks for entry in about["broken"]]
 

@@ -15,8 +15,8 @@ from layerscope.inputs.columns import (
     choose_column,
     text_corpus,
 )
-from layerscope.inputs.corpus import Corpus
-from layerscope.inputs.samples import Modality, Window
+from layerscope.inputs.corpus import Corpus, row_numbers
+from layerscope.inputs.samples import Modality, Window, content
 from layerscope.inputs.tables import table_of
 
 if TYPE_CHECKING:
@@ -56,18 +56,16 @@ class StoredSample(Window):
     Text and token ids are empty where they are not known.
     """
 
-    number: int = 0
+    number: int
 
 
+@dataclass(frozen=True, eq=False)
 class StoredSamples(Sequence[Any]):
     """The samples of states in the order of their `numbers`, made when they are looked at."""
 
-    def __init__(
-        self, states: States, numbers: Sequence[int], texts: Sequence[str] | None
-    ) -> None:
-        self.states = states
-        self.numbers = numbers
-        self.texts = texts
+    states: States
+    numbers: Sequence[int]
+    texts: Sequence[str] | None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -85,7 +83,7 @@ class StoredSamples(Sequence[Any]):
     def stored(self, index: int) -> bytes:
         """Return what tells a sample from others: its text, else its token ids, else its states."""
         if self.texts is not None:
-            return self.texts[index].encode("utf-8", "surrogatepass")
+            return content(self.texts, index)
         if self.states.tokens is not None:
             return self.states.tokens[self.numbers[index]].tobytes()
         (states,) = self.states.read([self.numbers[index]])
@@ -121,7 +119,7 @@ def corpus_of(
         where = str(path)
         frame, numbers = _matched(frame, states, where)
         by_order = data is not None and ID not in frame
-        if by_order and states.names != tuple(map(str, range(total))):
+        if by_order and states.names != row_numbers(total):
             ends = f"{states.names[0]} first and {states.names[-1]} last"
             notes.append(
                 f"rows of the table are paired with the states in order, {ends} (files by name): add a column `id` "
@@ -166,7 +164,6 @@ def _matched(frame: Any, states: States, where: str) -> tuple[Any, list[int]]:
     """Return the rows of a table that are samples, in its order, and the number of each among the states."""
     import pandas as pd
 
-    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     names = list(states.names)
     if ID not in frame:
         if len(frame) == len(names):

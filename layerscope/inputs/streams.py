@@ -4,7 +4,6 @@ A list is a stream that ends: what lies in memory, and what can be read only as 
 chunks as well. The formats of tables are those of `rows`, for streams and for corpora alike.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.inputs.built_in import BUILT_IN
 from layerscope.inputs.columns import (
     Columns,
     choose_columns,
@@ -24,11 +22,12 @@ from layerscope.inputs.columns import (
     text_corpus,
 )
 from layerscope.inputs.corpus import Corpus, Labels
-from layerscope.inputs.hub import hub_rows, is_dataset
+from layerscope.inputs.hub import dataset_name, hub_rows, is_dataset, media_of
 from layerscope.inputs.media import is_hidden, media_kind
 from layerscope.inputs.opening import (
     data_name,
     existing_data,
+    is_name,
     lines_corpus,
     open_corpus,
 )
@@ -41,6 +40,7 @@ from layerscope.inputs.rows import (
     file_rows,
     iterable_rows,
 )
+from layerscope.inputs.samples import hash_of
 from layerscope.inputs.tables import is_a
 from layerscope.inputs.text_files import read_lines
 
@@ -151,7 +151,7 @@ def open_stream(
         named = _iterable(data, columns)
         if named is not None:
             name, table = named
-            digest = _hash((table.length, table.head))
+            digest = hash_of((table.length, table.head))
             return _table_stream(table, name, columns, rows, digest)
     corpus = open_corpus(
         data, labels=labels, text_column=text_column, label_column=label_column
@@ -173,11 +173,7 @@ def _file_stream(
     return _table_stream(table, name, columns, rows, file_fingerprint(paths))
 
 
-def _hash(value: Any) -> str:
-    return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def corpus_stream(corpus: Corpus, rows: int = ROWS) -> Stream:
+def corpus_stream(corpus: Corpus, rows: int) -> Stream:
     """Return samples that are open already as a stream."""
 
     def read(wanted: Wanted) -> Iterator[Chunk]:
@@ -201,13 +197,12 @@ def _iterable(data: Any, columns: Columns) -> tuple[str, Rows] | None:
         return hub_rows(data, columns)
     if not _is_iterable(data):
         return None
-    name = getattr(getattr(data, "info", None), "dataset_name", None)
-    return str(name or "stream"), iterable_rows(data, "the iterable")
+    return dataset_name(data, "stream"), iterable_rows(data, "the iterable")
 
 
 def _files(data: str | Path) -> list[Path]:
     """Return the files to read by rows: one of a table or of text, or the tables in a folder; else none."""
-    if isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:")):
+    if is_name(data):
         return []
     path = existing_data(data)
     if path.is_file():
@@ -232,8 +227,7 @@ def _files(data: str | Path) -> list[Path]:
 def _is_iterable(data: Any) -> bool:
     """Return whether data come one by one: what has no length, and rows of texts that `datasets` keeps on disk."""
     if is_a(data, "datasets.Dataset"):
-        kinds = {type(feature).__name__ for feature in data.features.values()}
-        return not kinds & {"Image", "Audio"}
+        return media_of(data.features, Columns()) is None
     is_sized = hasattr(data, "__len__") or isinstance(data, (str, Path))
     return isinstance(data, Iterable) and not is_sized
 
@@ -294,7 +288,7 @@ def _table_stream(
                 ids = by_column.pop()
             yield _texts(number, by_column, [*map(str, ids)], where, first)
 
-    digest = _hash((fingerprint, wanted_columns))
+    digest = hash_of((fingerprint, wanted_columns))
     return Stream(head, rows, table.length, digest, chosen.text, label, read)
 
 

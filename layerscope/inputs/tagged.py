@@ -1,6 +1,5 @@
 """Sentences with a label for each word, and where a model's tokens say each word begins."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from layerscope.core import LayerscopeError, existing, folder_name, near
 from layerscope.core.labels import WHOLE
 from layerscope.inputs import Window
 from layerscope.inputs.drawing import drawn_rows
-from layerscope.inputs.samples import Modality
+from layerscope.inputs.samples import Modality, hash_of
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
 
 WORDS, LABELS = ("tokens", "words"), ("labels", "tags")
@@ -36,8 +35,7 @@ class Tagged:
 
     def fingerprint(self) -> str:
         """Return the sha256 (hex) of words and labels."""
-        text = repr((self.sentences, self.labels))
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return hash_of((self.sentences, self.labels))
 
 
 def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
@@ -80,7 +78,7 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
     for names in (WORDS, LABELS):
         column = next((name for name in names if name in frame), None)
         if column is None:
-            hint = near(names[0], list(map(str, frame))) or ":"
+            hint = near(names[0], frame) or ":"
             raise LayerscopeError(
                 f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of equal length per row"
             )

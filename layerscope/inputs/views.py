@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.pairs import Pair
@@ -53,7 +54,7 @@ def augment(
     return sample
 
 
-def _change_words(text: str, random: np.random.Generator) -> str:
+def _change_words(text: str, random: Generator) -> str:
     """Return a text with a share of its words changed, in one way each; what lies between words stays.
 
     Words that cannot be changed are passed over.
@@ -73,7 +74,7 @@ def _change_words(text: str, random: np.random.Generator) -> str:
     return "".join(pieces)
 
 
-def _swap(word: str, random: np.random.Generator) -> str | None:
+def _swap(word: str, random: Generator) -> str | None:
     """Return a word with two neighbouring, different letters swapped; None where it has none."""
     two = [
         i
@@ -86,7 +87,7 @@ def _swap(word: str, random: np.random.Generator) -> str | None:
     return word[:i] + word[i + 1] + word[i] + word[i + 2 :]
 
 
-def _typo(word: str, random: np.random.Generator) -> str | None:
+def _typo(word: str, random: Generator) -> str | None:
     """Return a word with a letter replaced by its neighbour on a QWERTY keyboard, in the same case."""
     keys = [
         i
@@ -102,7 +103,7 @@ def _typo(word: str, random: np.random.Generator) -> str | None:
     return word[:i] + other + word[i + 1 :]
 
 
-def _split(word: str, random: np.random.Generator) -> str | None:
+def _split(word: str, random: Generator) -> str | None:
     """Return a word with a space between two of its letters; None where it has no two."""
     inside = [i for i in range(1, len(word)) if _letters(word, i - 1)]
     if not inside:
@@ -123,7 +124,7 @@ def _free(word: str, i: int) -> bool:
 TEXT_CHANGES = (_swap, _typo, _split)
 
 
-def _crop(image: Any, random: np.random.Generator) -> Any:
+def _crop(image: Any, random: Generator) -> Any:
     """Return a random part of an image, 0.6 to 1 of its area, at the image's own size."""
     from PIL import Image
 
@@ -139,7 +140,7 @@ def _crop(image: Any, random: np.random.Generator) -> Any:
     return image.resize(image.size, Image.Resampling.BICUBIC, box=box)
 
 
-def _flip(image: Any, random: np.random.Generator) -> Any:
+def _flip(image: Any, random: Generator) -> Any:
     from PIL import ImageOps
 
     if random.random() < 0.5:
@@ -147,7 +148,7 @@ def _flip(image: Any, random: np.random.Generator) -> Any:
     return image
 
 
-def _color(image: Any, random: np.random.Generator) -> Any:
+def _color(image: Any, random: Generator) -> Any:
     """Return an image with brightness, contrast and saturation each 0.6 to 1.4 times what they were."""
     from PIL import ImageEnhance
 
@@ -156,7 +157,7 @@ def _color(image: Any, random: np.random.Generator) -> Any:
     return image
 
 
-def _hiss(sound: Waveform, random: np.random.Generator) -> Waveform:
+def _hiss(sound: Waveform, random: Generator) -> Waveform:
     """Return a sound with white noise 15 to 30 dB below it."""
     below = 10 ** (-random.uniform(15, 30) / 20)
     deviation = (
@@ -166,7 +167,7 @@ def _hiss(sound: Waveform, random: np.random.Generator) -> Waveform:
     return Waveform((sound.samples + noise).astype(np.float32), sound.rate)
 
 
-def _shift(sound: Waveform, random: np.random.Generator) -> Waveform:
+def _shift(sound: Waveform, random: Generator) -> Waveform:
     """Return a sound moved in a circle by up to a tenth of its length, either way."""
     most = len(sound.samples) // 10
     return Waveform(
@@ -174,20 +175,19 @@ def _shift(sound: Waveform, random: np.random.Generator) -> Waveform:
     )
 
 
-def _jitter(row: Any, random: np.random.Generator) -> Any:
+def _jitter(row: Any, random: Generator) -> Any:
     """Return an array or tensor with Gaussian noise of a tenth of its own standard deviation.
 
     Of whole numbers, as token ids, a tenth is replaced by others of the row.
     """
-    is_float = "float" in str(row.dtype)
-    if not is_float and row.ndim == 1:
+    if "float" not in str(row.dtype):
+        if row.ndim != 1:
+            raise LayerscopeError(
+                f"an array of {row.dtype} cannot take noise: give floats, or `views=0`"
+            )
         other = random.integers(len(row), size=len(row))
         chosen = random.random(len(row)) < 0.1
         return row[np.where(chosen, other, np.arange(len(row)))]
-    if not is_float:
-        raise LayerscopeError(
-            f"an array of {row.dtype} cannot take noise: give floats, or `views=0`"
-        )
     noise = 0.1 * random.standard_normal(tuple(row.shape))
     if isinstance(row, np.ndarray):
         scaled = row.std(dtype=np.float64) * noise
@@ -199,7 +199,7 @@ def _jitter(row: Any, random: np.random.Generator) -> Any:
     return row + scaled.to(row.dtype)
 
 
-CHANGES: dict[Modality, tuple[Callable[[Any, np.random.Generator], Any], ...]] = {
+CHANGES: dict[Modality, tuple[Callable[[Any, Generator], Any], ...]] = {
     "image": (_crop, _flip, _color),
     "audio": (_hiss, _shift),
     "tensor": (_jitter,),

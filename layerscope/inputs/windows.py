@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerscope.core import LayerscopeError, count
-from layerscope.inputs.corpus import Corpus
+from layerscope.inputs.corpus import Corpus, row_numbers
 from layerscope.inputs.samples import Lines, Window
 
 WINDOW = 256
@@ -79,11 +79,10 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
         notes.append(f"the last {count(rest, 'token')} left out: less than a window")
     if corpus.labels is not None:
         notes.append("labels left out: a window may span several samples")
-    names = tuple(map(str, range(total)))
     return replace(
         corpus,
         samples=tuple(windows),
-        names=names,
+        names=row_numbers(total),
         labels=None,
         notes=tuple(notes),
         running=False,

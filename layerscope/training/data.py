@@ -11,8 +11,8 @@ import numpy as np
 from layerscope.core import LayerscopeError, count, listed
 from layerscope.core.labels import is_target
 from layerscope.inputs import Corpus, open_corpus, pack
-from layerscope.inputs.corpus import Digests, kept_digests
-from layerscope.inputs.pair_tables import SCORE, pair_corpus, row_numbers
+from layerscope.inputs.corpus import Digests, kept_digests, row_numbers
+from layerscope.inputs.pair_tables import SCORE, pair_corpus
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.tagged import first_tokens, tagged_rows
 from layerscope.training.examples import (
