@@ -8,6 +8,7 @@ truncated ones, it is judged whether they pay, and the report is saved, with the
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from layerscope.early_exit.calibration import (
     split,
     thresholds_shown,
 )
-from layerscope.early_exit.cost_model import Costs, Exits, choose_exits
+from layerscope.early_exit.cost_model import Exits, choose_exits
 from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
@@ -40,7 +41,6 @@ from layerscope.early_exit.options import (
     FOR_CLASSIFIERS,
     FOR_LANGUAGE_MODELS,
     ExitsOptions,
-    Goal,
 )
 from layerscope.early_exit.predictions import NEVER, Layers, Recorded, check_threshold
 from layerscope.early_exit.timing import Raced, measure_costs, race_exits
@@ -125,7 +125,11 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
         if len(design):
             costs = measure_costs(model, samples, batch_size, reporter)
             chosen_on = recorded.take(design)
-            exits = chosen_exits(chosen_on, costs, batch_size, len(tested), goal)
+            # at a threshold that as many samples as are tested could certify
+            allowed = partial(
+                affordable_threshold, chosen_on, tested=len(tested), goal=goal
+            )
+            exits = choose_exits(chosen_on, costs, batch_size, allowed)
         _set_exits(model, exits, recorded.take(tested), options)
         report = _report(
             model,
@@ -298,14 +302,3 @@ def depth_table(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFr
         row["parameters"] = size - parameters(modules)
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def chosen_exits(
-    recorded: Recorded, costs: Costs, batch_size: int, tested: int, goal: Goal
-) -> Exits:
-    """Return the exits worth their cost by some samples, at a threshold that as many as are `tested` could certify."""
-
-    def allowed(exits: Exits) -> float:
-        return affordable_threshold(recorded, exits, tested, goal)
-
-    return choose_exits(recorded, costs, batch_size, allowed)
