@@ -188,15 +188,6 @@ def calibrate_recorded(
     exits = check_exits(exits, recorded.depth)
     n = len(recorded)
     check_enough(n, goal)
-    if recorded.classes < 2:
-        raise LayerscopeError(
-            "the model has one class, of which every exit is sure: nothing can be calibrated"
-        )
-    bad = np.flatnonzero(~np.isfinite(recorded.scores).all(axis=1))
-    if len(bad):
-        raise LayerscopeError(
-            f"scores of {len(bad):,} samples, the first at row {bad[0]}, are not finite: check the model's logits"
-        )
     thresholds, errors = errors_along_path(recorded, exits)
     p_values = p_value(errors, n, goal.max_disagreement)
     # never leaving has no errors, and the samples are enough to certify that
