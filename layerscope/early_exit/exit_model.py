@@ -339,8 +339,7 @@ def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
         for name, value in named.items()
         if isinstance(value, Tensor) and value.ndim
     }
-    main = next(iter(tensors.values()), None)
-    if main is None:
+    if not tensors:
         raise LayerscopeError(
             f"no tensor was given: call it as {type(module).__name__} is called, such as model(**batch)"
         )
