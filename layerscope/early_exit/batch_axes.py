@@ -94,8 +94,13 @@ class Layout:
             row = self.cut_input("", row, left)
         return Inputs(named, row, named.get("attention_mask"))
 
-    def stand_in(self, name: str, output: Any, left: Left) -> Any:
-        """Return zeros in the shapes of what a module of the front gave, for the rows that are left."""
+    def stand_in(
+        self, name: str, output: Any, left: Left, /, *_: object, **__: object
+    ) -> Any:
+        """Return zeros in the shapes of what a module of the front gave, for the rows that are left.
+
+        What the module itself is called with is ignored.
+        """
 
         def blank(path: Path, tensor: Tensor) -> Tensor:
             if path not in self.axes:
