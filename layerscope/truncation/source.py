@@ -52,7 +52,7 @@ class Source:
     """A model whose layers are found, its made-up samples, the run it came with, its name on the `hub` and its folder.
 
     `pooling` is the one that was asked for, or that of the scores by which a layer was chosen;
-    `heads` are those of layers that have one of their own.
+    `heads` are those of layers that have one of their own, if there are any.
     """
 
     model: LayeredModel
@@ -61,7 +61,7 @@ class Source:
     hub: str | None = None
     beside: Path | None = None
     pooling: str | None = None
-    heads: ExitHeads | None = None
+    heads: ExitHeads = ExitHeads("", {})
     mix: Weights | None = None
     """The weights of the layers that the truncated model is to mix; None where it ends at one."""
     dim: int | None = None
@@ -135,7 +135,8 @@ def open_source(
     if run is not None:
         source = replace(source, tokens=mean_length(run))
     if beside is not None and named:  # the weights of an object may be others by now
-        source = replace(source, heads=exit_heads(beside, loaded.module))
+        heads = exit_heads(beside, loaded.module) or source.heads
+        source = replace(source, heads=heads)
     return source
 
 
