@@ -16,6 +16,7 @@ from layerscope.models import (
     Loaded,
     LoadOptions,
     Override,
+    dtype_of,
     find_layers,
     load,
     made_up_samples,
@@ -23,7 +24,6 @@ from layerscope.models import (
 )
 from layerscope.models.of_run import as_in_run, check_unchanged
 from layerscope.models.weights import (
-    dtype_name,
     exit_heads,
     is_offloaded,
     is_quantised,
@@ -113,10 +113,7 @@ def open_source(
     named = isinstance(model_or_run, (str, Path))
     loaded = load(model_or_run, replace(options, as_stored=True), processor)
     _check_module(loaded)
-    weight = next(loaded.module.parameters(), None)
-    dtype = options.dtype
-    if weight is not None:
-        dtype = dtype_name(weight.dtype)
+    dtype = dtype_of(loaded.module)
     # the weights of an object are the caller's, which truncation shares
     if not named and options.dtype not in ("auto", dtype):
         raise LayerscopeError(
