@@ -120,17 +120,17 @@ def open_source(
             f"{loaded.name} is loaded in {dtype}: convert it (.to(torch.{options.dtype})), or give its name"
         )
     model, samples = _found(loaded, override)
+    tokens = None
     if run is not None:
         check_unchanged(
             str(run.path), run.info, model, as_stored=options.dtype == "auto"
         )
+        tokens = mean_length(run)
     path = str(model_or_run)
     if not named:
         path = str(getattr(loaded.module.config, "_name_or_path", ""))
     hub, beside = whereabouts(path, loaded.revision)
-    source = Source(model, samples, run, hub, beside)
-    if run is not None:
-        source = replace(source, tokens=mean_length(run))
+    source = Source(model, samples, run, hub, beside, tokens=tokens)
     if beside is not None and named:  # the weights of an object may be others by now
         heads = exit_heads(beside, loaded.module) or source.heads
         source = replace(source, heads=heads)
