@@ -186,9 +186,7 @@ def _report(
     plan = samples.plan(batch_size)
     raced = race_exits(model, samples, plan, raced_exits, thresholds, reporter)
     curve = curve_table(recorded, raced_exits, thresholds, threshold, raced)
-    chosen = curve[curve["chosen"]].iloc[0]
-    measured = float(chosen["measured"])
-    error = float(chosen["error"])
+    measured, error = raced.speedups["threshold", threshold]
     pays, verdict = judged(measured, error, min_speedup)
     if not pays:
         verdict = f"{verdict}; use the plain model"
