@@ -152,7 +152,7 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
         texts,
         padding=pads,
         truncation=True,
-        max_length=getattr(encoder, "max_length", None),
+        max_length=source.model.max_length,
         return_tensors="pt",
     )
     return {
