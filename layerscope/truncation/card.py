@@ -17,8 +17,19 @@ from layerscope.show import escape
 from layerscope.truncation.costs import Truncated
 from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import output_of
-from layerscope.truncation.source import KEPT, Source
+from layerscope.truncation.source import Source
 
+KEPT = (
+    "license",
+    "license_name",
+    "license_link",
+    "language",
+    "tags",
+    "datasets",
+    "pipeline_tag",
+    "base_model",
+)
+"""What a card says of the model that holds at every depth; its results do not."""
 PIPELINES = {
     "SentenceTransformer": "sentence-similarity",
     "CrossEncoder": "text-ranking",
@@ -64,7 +75,7 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
         like = "that of the healed model"
     output = ""
     if made.format == "onnx":
-        output = output_of(Path(made.path))
+        output = output_of(folder)
     write_card(
         "truncated",
         folder,

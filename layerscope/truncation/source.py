@@ -33,17 +33,6 @@ from layerscope.runs import Run
 from layerscope.runs.opening import run_of
 from layerscope.truncation.mixing import Weights
 
-KEPT = (
-    "license",
-    "license_name",
-    "license_link",
-    "language",
-    "tags",
-    "datasets",
-    "pipeline_tag",
-    "base_model",
-)
-"""What a card says of the model that holds at every depth; its results do not."""
 QUANTISED = "{} is quantised: truncate the model it was made from and quantise that"
 
 
