@@ -136,9 +136,9 @@ def front_of(module: nn.Module, blocks: Sequence[str]) -> tuple[str, ...]:
         while path:
             path = path.rpartition(".")[0]
             above.add(path)
-    names = [name for name, _ in module.named_modules() if name not in above]
-    beside = [name for name in names if name.rpartition(".")[0] in above]
-    return tuple(name for name in beside if name not in blocks)
+    on_the_way = {*above, *blocks}
+    names = [name for name, _ in module.named_modules() if name not in on_the_way]
+    return tuple(name for name in names if name.rpartition(".")[0] in above)
 
 
 def find_layout(
