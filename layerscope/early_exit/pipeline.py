@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -295,8 +294,11 @@ def depth_table(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFr
         modules = nn.ModuleList(map(model.model.get_submodule, dropped))
         not_measured = math.nan, math.nan
         measured, error = raced.speedups.get(("layer", layer), not_measured)
-        row: dict[str, Any] = {"layer": layer, "measured": measured, "error": error}
-        row |= _quality(recorded, np.full(len(recorded), layer))
-        row["parameters"] = size - parameters(modules)
-        rows.append(row)
+        row = {
+            "layer": layer,
+            "measured": measured,
+            "error": error,
+            "parameters": size - parameters(modules),
+        }
+        rows.append(row | _quality(recorded, np.full(len(recorded), layer)))
     return pd.DataFrame(rows)
