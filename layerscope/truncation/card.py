@@ -146,10 +146,9 @@ def _head(source: Source, made: Truncated) -> str:
     """Return the head of a truncated model's card: without a head of its own it gives states, whatever its source."""
     served = made.format == "sentence-transformers"
     headless = made.auto == "AutoModel" and not served
-    auto = made.auto
+    pipeline = pipeline_of(made.auto)
     if is_mean_head(source.module.config):
-        auto = "AutoModelForSequenceClassification"
-    pipeline = pipeline_of(auto)
+        pipeline = "text-classification"
     if served:
         pipeline = PIPELINES[source.model.loaded.wrapper]
     elif headless and source.unit == "image":
