@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -39,9 +40,13 @@ def main() -> None:
 
     from layerscope.core.progress import reporting
     from layerscope.early_exit import ExitModel
-    from layerscope.early_exit.calibration import calibrate_recorded, split
+    from layerscope.early_exit.calibration import (
+        affordable_threshold,
+        calibrate_recorded,
+        split,
+    )
+    from layerscope.early_exit.cost_model import choose_exits
     from layerscope.early_exit.options import Goal
-    from layerscope.early_exit.pipeline import chosen_exits
     from layerscope.early_exit.timing import measure_costs
     from layerscope.early_exit.validation import read_validation, record_all
     from layerscope.metrics import exit_speedup
@@ -64,7 +69,10 @@ def main() -> None:
             known, others = np.sort(order[: given.rows]), np.sort(order[given.rows :])
             design, tested = split(len(known), goal)
             chosen_on = recorded.take(known[design])
-            exits = chosen_exits(chosen_on, costs, 32, len(tested), goal)
+            allowed = partial(
+                affordable_threshold, chosen_on, tested=len(tested), goal=goal
+            )
+            exits = choose_exits(chosen_on, costs, 32, allowed)
             calibration = calibrate_recorded(recorded.take(known[tested]), exits, goal)
             truth = recorded.take(others)
             leaving = truth.leaves(calibration.exits, calibration.threshold)

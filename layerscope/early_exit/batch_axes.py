@@ -94,8 +94,13 @@ class Layout:
             row = self.cut_input("", row, left)
         return Inputs(named, row, named.get("attention_mask"))
 
-    def stand_in(self, name: str, output: Any, left: Left) -> Any:
-        """Return zeros in the shapes of what a module of the front gave, for the rows that are left."""
+    def stand_in(
+        self, name: str, output: Any, left: Left, /, *_: object, **__: object
+    ) -> Any:
+        """Return zeros in the shapes of what a module of the front gave, for the rows that are left.
+
+        What the module itself is called with is ignored.
+        """
 
         def blank(path: Path, tensor: Tensor) -> Tensor:
             if path not in self.axes:
@@ -131,9 +136,9 @@ def front_of(module: nn.Module, blocks: Sequence[str]) -> tuple[str, ...]:
         while path:
             path = path.rpartition(".")[0]
             above.add(path)
-    names = [name for name, _ in module.named_modules() if name not in above]
-    beside = [name for name in names if name.rpartition(".")[0] in above]
-    return tuple(name for name in beside if name not in blocks)
+    on_the_way = {*above, *blocks}
+    names = [name for name, _ in module.named_modules() if name not in on_the_way]
+    return tuple(name for name in names if name.rpartition(".")[0] in above)
 
 
 def find_layout(

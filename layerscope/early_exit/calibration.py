@@ -155,13 +155,14 @@ def along(
     return sums
 
 
-def errors_along(
-    recorded: Recorded, exits: Sequence[int], thresholds: Sequence[float]
-) -> Floats:
-    """Return for each of T descending thresholds how many predictions are not the full model's, [T]."""
+def errors_along_path(
+    recorded: Recorded, exits: Sequence[int]
+) -> tuple[tuple[float, ...], Floats]:
+    """Return the thresholds from never leaving on, T in all, and how many predictions are not the full model's, [T]."""
+    thresholds = (NEVER, *threshold_path(recorded.classes, exits))
     columns = np.asarray([*exits, recorded.depth], dtype=np.int64) - 1
     wrong = recorded.predictions[:, columns] != recorded.full[:, None]
-    return along(recorded, exits, thresholds, wrong)
+    return thresholds, along(recorded, exits, thresholds, wrong)
 
 
 def affordable_threshold(
@@ -171,8 +172,7 @@ def affordable_threshold(
     errors = np.arange(tested + 1)
     p_values = p_value(errors, tested, goal.max_disagreement)
     most = errors[p_values <= goal.delta].max() / tested
-    thresholds = (NEVER, *threshold_path(recorded.classes, exits))
-    wrong = errors_along(recorded, exits, thresholds)
+    thresholds, wrong = errors_along_path(recorded, exits)
     meets = np.cumprod(wrong <= most * len(recorded)).sum()
     return thresholds[int(meets) - 1]
 
@@ -188,17 +188,7 @@ def calibrate_recorded(
     exits = check_exits(exits, recorded.depth)
     n = len(recorded)
     check_enough(n, goal)
-    if recorded.classes < 2:
-        raise LayerscopeError(
-            "the model has one class, of which every exit is sure: nothing can be calibrated"
-        )
-    bad = np.flatnonzero(~np.isfinite(recorded.scores).all(axis=1))
-    if len(bad):
-        raise LayerscopeError(
-            f"scores of {len(bad):,} samples, the first at row {bad[0]}, are not finite: check the model's logits"
-        )
-    thresholds = (NEVER, *threshold_path(recorded.classes, exits))
-    errors = errors_along(recorded, exits, thresholds)
+    thresholds, errors = errors_along_path(recorded, exits)
     p_values = p_value(errors, n, goal.max_disagreement)
     # never leaving has no errors, and the samples are enough to certify that
     certified = int(np.cumprod(p_values <= goal.delta).sum())

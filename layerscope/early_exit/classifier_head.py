@@ -42,15 +42,11 @@ class ClassifierHead:
         if str(layer) in self.heads:
             instead[module.get_submodule(self.path)] = self.heads[str(layer)].forward
         for name, shapes in front.items():
-            instead[module.get_submodule(name)] = partial(
-                self._stand_in, name, shapes, left
-            )
+            stand_in = partial(self.layout.stand_in, name, shapes, left)
+            instead[module.get_submodule(name)] = stand_in
         with replaced(instead):
             if not self.steps:
                 return self.lens.sample_logits(states, self.layout.inputs(inputs, left))
             for path, first in self.steps:
                 states = module.get_submodule(path)(states[:, 0] if first else states)
             return states.float()
-
-    def _stand_in(self, name: str, shapes: Any, left: Left, *_: Any, **__: Any) -> Any:
-        return self.layout.stand_in(name, shapes, left)

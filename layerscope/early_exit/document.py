@@ -164,13 +164,10 @@ def _layers(report: "ExitReport") -> Table:
             return words("yes")
         return words("–")
 
-    def share(row: Any) -> Cell:
-        return Cell(percent(row["share"]), value=100 * row["share"])
-
     columns = [
         Column("layer", field="layer"),
         Column("exit", cell=exit),
-        Column("leave", "left", unit="%", cell=share),
+        Column("leave", "left", unit="%", field="share", form=percent, factor=100),
         *_labelled(report),
         _share("differ", "disagreement", unit="% of predictions"),
         Column("truncated", unit="speed-up", cell=_measured),

@@ -144,7 +144,7 @@ class ExitModel(nn.Module):
                 "this is an ExitModel already: give its folder, or its `model`"
             )
         override = options.override
-        heads = None
+        heads = ExitHeads("", {})
         loaded = load(model, options.load, processor)
         self._layered = find_layers(loaded, *made_up_samples(loaded), override)
         if self._layered.is_language_model:
@@ -153,7 +153,7 @@ class ExitModel(nn.Module):
         if isinstance(model, (str, Path)):
             beside = whereabouts(str(model), loaded.revision)[1]
             if beside is not None:
-                heads = exit_heads(beside, loaded.module)
+                heads = exit_heads(beside, loaded.module) or heads
         module: Any = self._layered.module
         self.model: Any = module
         self.override: Override = override
@@ -165,11 +165,9 @@ class ExitModel(nn.Module):
             names = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
             name = names.get(module.config.model_type, name)
         self.__class__ = class_like(ExitModel, kind, name)
-        self.exit_heads = nn.ModuleDict()
-        self._head = find_head(self._layered)
-        if heads is not None:
-            self.exit_heads = heads.modules(self.model)
-            self._head = replace(self._head, heads=self.exit_heads, path=heads.path)
+        self.exit_heads = heads.modules(self.model)
+        head = find_head(self._layered)
+        self._head = replace(head, heads=self.exit_heads, path=heads.path)
         self.depth = self._layered.depth
         self.classes = self._head.lens.classes
         self.processor: Any = loaded.processor
@@ -185,12 +183,10 @@ class ExitModel(nn.Module):
         """Where the weights are."""
         return input_device(self.model)
 
-    def own_heads(self) -> ExitHeads | None:
-        """Return the heads of layers that have one of their own, None where one head reads all."""
+    def own_heads(self) -> ExitHeads:
+        """Return the heads of layers that have one of their own; there are none where one head reads all."""
         layers = {int(layer): head for layer, head in self.exit_heads.items()}
-        if layers:
-            return heads_of(self._head.path, layers)
-        return None
+        return heads_of(self._head.path, layers)
 
     def leave(
         self, exits: Sequence[int] | None = None, threshold: float = NEVER
@@ -339,8 +335,7 @@ def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
         for name, value in named.items()
         if isinstance(value, Tensor) and value.ndim
     }
-    main = next(iter(tensors.values()), None)
-    if main is None:
+    if not tensors:
         raise LayerscopeError(
             f"no tensor was given: call it as {type(module).__name__} is called, such as model(**batch)"
         )

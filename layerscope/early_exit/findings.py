@@ -88,12 +88,10 @@ def threshold(value: float) -> str:
         return "never"
     if value == int(value):
         return f"{value:.0f}"
-    if 0 < 1 - value < 1e-6:
+    if 1 - value < 1e-6:
         digits, power = f"{1 - value:.1e}".split("e")
         return f"1 − {digits}e{int(power)}"
-    nines = 0
-    if 0 < value < 1:
-        nines = -math.floor(math.log10(1 - value)) - 1
+    nines = -math.floor(math.log10(1 - value)) - 1
     return f"{value:.{max(3, nines + 2)}f}"
 
 

@@ -2,18 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from layerscope.core import Loading, Number, Options, Reading
+from layerscope.core import Loading, Options, Reading
 from layerscope.models import LoadOptions, Override
 
-GOAL = "Guarantee"
-LEAVING = "Leaving"
-DRAFTS = "Language models"
 FOR_CLASSIFIERS = ("threshold",)
 FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens")
-Disagreement = Annotated[float, Number(above=0, below=1, such_as="0.01"), GOAL]
-Confidence = Annotated[float, Number(above=0, below=1, such_as="0.95"), GOAL]
 
 
 @dataclass(frozen=True)

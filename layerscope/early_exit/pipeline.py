@@ -8,8 +8,8 @@ truncated ones, it is judged whether they pay, and the report is saved, with the
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ from layerscope.early_exit.calibration import (
     split,
     thresholds_shown,
 )
-from layerscope.early_exit.cost_model import Costs, Exits, choose_exits
+from layerscope.early_exit.cost_model import Exits, choose_exits
 from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
@@ -40,7 +40,6 @@ from layerscope.early_exit.options import (
     FOR_CLASSIFIERS,
     FOR_LANGUAGE_MODELS,
     ExitsOptions,
-    Goal,
 )
 from layerscope.early_exit.predictions import NEVER, Layers, Recorded, check_threshold
 from layerscope.early_exit.timing import Raced, measure_costs, race_exits
@@ -125,7 +124,11 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
         if len(design):
             costs = measure_costs(model, samples, batch_size, reporter)
             chosen_on = recorded.take(design)
-            exits = chosen_exits(chosen_on, costs, batch_size, len(tested), goal)
+            # at a threshold that as many samples as are tested could certify
+            allowed = partial(
+                affordable_threshold, chosen_on, tested=len(tested), goal=goal
+            )
+            exits = choose_exits(chosen_on, costs, batch_size, allowed)
         _set_exits(model, exits, recorded.take(tested), options)
         report = _report(
             model,
@@ -182,9 +185,7 @@ def _report(
     plan = samples.plan(batch_size)
     raced = race_exits(model, samples, plan, raced_exits, thresholds, reporter)
     curve = curve_table(recorded, raced_exits, thresholds, threshold, raced)
-    chosen = curve[curve["chosen"]].iloc[0]
-    measured = float(chosen["measured"])
-    error = float(chosen["error"])
+    measured, error = raced.speedups["threshold", threshold]
     pays, verdict = judged(measured, error, min_speedup)
     if not pays:
         verdict = f"{verdict}; use the plain model"
@@ -293,19 +294,11 @@ def depth_table(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFr
         modules = nn.ModuleList(map(model.model.get_submodule, dropped))
         not_measured = math.nan, math.nan
         measured, error = raced.speedups.get(("layer", layer), not_measured)
-        row: dict[str, Any] = {"layer": layer, "measured": measured, "error": error}
-        row |= _quality(recorded, np.full(len(recorded), layer))
-        row["parameters"] = size - parameters(modules)
-        rows.append(row)
+        row = {
+            "layer": layer,
+            "measured": measured,
+            "error": error,
+            "parameters": size - parameters(modules),
+        }
+        rows.append(row | _quality(recorded, np.full(len(recorded), layer)))
     return pd.DataFrame(rows)
-
-
-def chosen_exits(
-    recorded: Recorded, costs: Costs, batch_size: int, tested: int, goal: Goal
-) -> Exits:
-    """Return the exits worth their cost by some samples, at a threshold that as many as are `tested` could certify."""
-
-    def allowed(exits: Exits) -> float:
-        return affordable_threshold(recorded, exits, tested, goal)
-
-    return choose_exits(recorded, costs, batch_size, allowed)

@@ -69,8 +69,7 @@ def save_exits(model: Any, out: Path, report: ExitReport | None) -> Path:
             model.model.save_pretrained(out)
             if model.processor is not None:
                 model.processor.save_pretrained(out)
-            if (heads := model.own_heads()) is not None:
-                heads.save(out)
+            model.own_heads().save(out)
             if not (out / CARD).exists():
                 _write_card(model, out, report)
     except OSError as error:

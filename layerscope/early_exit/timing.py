@@ -10,6 +10,7 @@ The race says how much of what such times promise comes true.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -55,8 +56,8 @@ def measure_costs(
     The numbers of rows take turns, so that a busy machine slows all of them alike.
     """
     most = min(batch_size, len(samples) - 1)
-    powers = [2**k for k in range(most.bit_length())]
-    sizes = (*(size for size in powers if size < most), most)
+    powers = [2**k for k in range((most - 1).bit_length())]
+    sizes = (*powers, most)
     order = np.random.default_rng(0).permutation(len(samples))
     runs = []
     for size in sizes:
@@ -85,9 +86,9 @@ def _stages(model: ExitModel, inputs: Inputs, stay: int) -> tuple[float, float]:
     clock = Clock(model.device)
     clock("start")
     model.run(inputs, range(1, model.depth), decide, clock)
-    took: dict[str, list[float]] = {"check": [], "leave": []}
+    took = defaultdict[str, list[float]](list)
     for stage, seconds in clock.seconds():
-        took.setdefault(stage, []).append(seconds)
+        took[stage].append(seconds)
     block = fmean(took["block"][1:] or took["block"])
     check = fmean(took["check"][1:] or took["check"] or [0.0])
     return block, check + sum(took["leave"])

@@ -15,6 +15,7 @@ from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.predictions import Recorded, sureness
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import seen_of
+from layerscope.inputs.drawing import drawn_rows
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
 from layerscope.models import Inputs, batches_of, encoder_for, setting
@@ -77,9 +78,9 @@ def read_validation(
         lack=loaded.lack,
     )
     if samples is not None and samples < len(corpus):
-        rng = np.random.default_rng(seed)
-        drawn = rng.choice(len(corpus), samples, replace=False)
-        corpus = corpus.take(sorted(drawn.tolist()))
+        # whatever their labels: the guarantee is for samples drawn at random
+        rows, _ = drawn_rows(len(corpus), None, samples, seed)
+        corpus = corpus.take(rows)
         notes.append(
             f"{count(samples, 'sample')} of the data are taken, by seed {seed}"
         )
@@ -87,9 +88,7 @@ def read_validation(
     inputs = corpus.samples
     if encoder.modality == "text":
         inputs = encoded(inputs, encoder)
-        lengths = [len(each.ids) for each in inputs]
-    else:
-        lengths = encoder.lengths(inputs)
+    lengths = encoder.lengths(inputs)
     if not all(lengths):
         empty = corpus.names[lengths.index(0)]
         raise LayerscopeError(

@@ -16,17 +16,15 @@ from layerscope.core import (
     processes,
 )
 from layerscope.core.options import LoadingAndReading
-from layerscope.early_exit.options import (
-    DRAFTS,
-    LEAVING,
-    Confidence,
-    Disagreement,
-    ExitsOptions,
-)
+from layerscope.early_exit.options import ExitsOptions
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
     from layerscope.generation.draft_report import DraftReport
+
+GOAL = "Guarantee"
+LEAVING = "Leaving"
+DRAFTS = "Language models"
 
 
 @processes.as_one
@@ -36,8 +34,10 @@ def exits(
     *,
     samples: Annotated[int | None, Whole(2), DATA] = None,
     seed: Annotated[int, SEED, DATA] = 0,
-    max_disagreement: Disagreement = 0.01,
-    confidence: Confidence = 0.95,
+    max_disagreement: Annotated[
+        float, Number(above=0, below=1, such_as="0.01"), GOAL
+    ] = 0.01,
+    confidence: Annotated[float, Number(above=0, below=1, such_as="0.95"), GOAL] = 0.95,
     batch_size: Annotated[int | None, Whole(1), LEAVING] = None,
     exits: Annotated[
         Sequence[int] | None, Several(Whole(1), such_as="3,6 or 3-6"), LEAVING

@@ -17,8 +17,19 @@ from layerscope.show import escape
 from layerscope.truncation.costs import Truncated
 from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import output_of
-from layerscope.truncation.source import KEPT, Source
+from layerscope.truncation.source import Source
 
+KEPT = (
+    "license",
+    "license_name",
+    "license_link",
+    "language",
+    "tags",
+    "datasets",
+    "pipeline_tag",
+    "base_model",
+)
+"""What a card says of the model that holds at every depth; its results do not."""
 PIPELINES = {
     "SentenceTransformer": "sentence-similarity",
     "CrossEncoder": "text-ranking",
@@ -64,7 +75,7 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
         like = "that of the healed model"
     output = ""
     if made.format == "onnx":
-        output = output_of(Path(made.path))
+        output = output_of(folder)
     write_card(
         "truncated",
         folder,
@@ -135,10 +146,9 @@ def _head(source: Source, made: Truncated) -> str:
     """Return the head of a truncated model's card: without a head of its own it gives states, whatever its source."""
     served = made.format == "sentence-transformers"
     headless = made.auto == "AutoModel" and not served
-    auto = made.auto
+    pipeline = pipeline_of(made.auto)
     if is_mean_head(source.module.config):
-        auto = "AutoModelForSequenceClassification"
-    pipeline = pipeline_of(auto)
+        pipeline = "text-classification"
     if served:
         pipeline = PIPELINES[source.model.loaded.wrapper]
     elif headless and source.unit == "image":

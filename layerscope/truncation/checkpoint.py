@@ -281,12 +281,12 @@ def _exchanged(owner: nn.Module, part: nn.Module, other: nn.Module) -> Iterator[
         owner._modules[name] = part
 
 
-def vector_width(served: Any, pooled: int) -> int:
+def vector_width(source: Source) -> int:
     """Return the number of dimensions of a SentenceTransformer's vectors; of a plain model those that are pooled."""
-    width = pooled
-    for module in served or ():
+    width = source.model.width
+    for module in source.model.loaded.served or ():
         width = getattr(module, "out_features", width)
-    return int(width)
+    return width
 
 
 def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
@@ -295,7 +295,7 @@ def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
         return [*modules]
     from sentence_transformers.models import Dense
 
-    width = vector_width(source.model.loaded.served, source.model.width)
+    width = vector_width(source)
     rows = torch.eye(source.dim, width, dtype=source.dtype, device=source.model.device)
     kept = Dense(
         width,

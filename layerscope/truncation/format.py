@@ -57,7 +57,7 @@ def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
         raise LayerscopeError(
             f"`dim` needs a sentence encoder's vectors, and {source.name} as {format} gives none: {mend}"
         )
-    width = vector_width(served, source.model.width)
+    width = vector_width(source)
     if dim > width:
         raise LayerscopeError(
             f"dim is {dim}: the vectors of {source.name} have {width} dimensions, give fewer"

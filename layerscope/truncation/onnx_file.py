@@ -139,8 +139,7 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
     encoder = source.model.encoder
     processor = source.model.loaded.processor
     if encoder.modality != "text":
-        named = encoder.batch([source.samples[0]] * samples).named
-        return {name: tensor.cpu() for name, tensor in named.items()}
+        return dict(encoder.batch([source.samples[0]] * samples).named)
     texts = []
     for i in range(start, start + samples):
         one = str(source.samples[i % len(source.samples)])
@@ -152,7 +151,7 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
         texts,
         padding=pads,
         truncation=True,
-        max_length=getattr(encoder, "max_length", None),
+        max_length=source.model.max_length,
         return_tensors="pt",
     )
     return {

@@ -6,7 +6,6 @@ what is said of them.
 
 import shutil
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,11 +117,8 @@ def write_cut(
     folder.mkdir(exist_ok=True)
     heads = source.heads
     layer = kept[-1] + 1
-    reading: Any = nullcontext()
-    if heads is not None:
-        # a layer with a head of its own is read by that, not by the full model's
-        reading = heads.reading(source.module, layer)
-    with reading:
+    # a layer with a head of its own is read by that, not by the full model's
+    with heads.reading(source.module, layer):
         expected = expected_at(source.model, kept, source.samples)
         depth = find_depth(source.model, expected)
         if format == "onnx":
@@ -131,7 +127,7 @@ def write_cut(
             difference = write_checkpoint(source, depth, expected, folder)
         else:
             difference = write_sentence_transformer(source, depth, expected, folder)
-    if heads is not None and format == "transformers" and len(kept) == layer:
+    if format == "transformers" and len(kept) == layer:
         heads.below(layer).save(folder)
     return Made(tuple(kept), depth, folder, difference)
 

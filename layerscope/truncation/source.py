@@ -16,6 +16,7 @@ from layerscope.models import (
     Loaded,
     LoadOptions,
     Override,
+    dtype_of,
     find_layers,
     load,
     made_up_samples,
@@ -23,7 +24,6 @@ from layerscope.models import (
 )
 from layerscope.models.of_run import as_in_run, check_unchanged
 from layerscope.models.weights import (
-    dtype_name,
     exit_heads,
     is_offloaded,
     is_quantised,
@@ -33,17 +33,6 @@ from layerscope.runs import Run
 from layerscope.runs.opening import run_of
 from layerscope.truncation.mixing import Weights
 
-KEPT = (
-    "license",
-    "license_name",
-    "license_link",
-    "language",
-    "tags",
-    "datasets",
-    "pipeline_tag",
-    "base_model",
-)
-"""What a card says of the model that holds at every depth; its results do not."""
 QUANTISED = "{} is quantised: truncate the model it was made from and quantise that"
 
 
@@ -52,7 +41,7 @@ class Source:
     """A model whose layers are found, its made-up samples, the run it came with, its name on the `hub` and its folder.
 
     `pooling` is the one that was asked for, or that of the scores by which a layer was chosen;
-    `heads` are those of layers that have one of their own.
+    `heads` are those of layers that have one of their own, if there are any.
     """
 
     model: LayeredModel
@@ -61,7 +50,7 @@ class Source:
     hub: str | None = None
     beside: Path | None = None
     pooling: str | None = None
-    heads: ExitHeads | None = None
+    heads: ExitHeads = ExitHeads("", {})
     mix: Weights | None = None
     """The weights of the layers that the truncated model is to mix; None where it ends at one."""
     dim: int | None = None
@@ -113,29 +102,27 @@ def open_source(
     named = isinstance(model_or_run, (str, Path))
     loaded = load(model_or_run, replace(options, as_stored=True), processor)
     _check_module(loaded)
-    weight = next(loaded.module.parameters(), None)
-    dtype = options.dtype
-    if weight is not None:
-        dtype = dtype_name(weight.dtype)
+    dtype = dtype_of(loaded.module)
     # the weights of an object are the caller's, which truncation shares
     if not named and options.dtype not in ("auto", dtype):
         raise LayerscopeError(
             f"{loaded.name} is loaded in {dtype}: convert it (.to(torch.{options.dtype})), or give its name"
         )
     model, samples = _found(loaded, override)
+    tokens = None
     if run is not None:
         check_unchanged(
             str(run.path), run.info, model, as_stored=options.dtype == "auto"
         )
+        tokens = mean_length(run)
     path = str(model_or_run)
     if not named:
         path = str(getattr(loaded.module.config, "_name_or_path", ""))
     hub, beside = whereabouts(path, loaded.revision)
-    source = Source(model, samples, run, hub, beside)
-    if run is not None:
-        source = replace(source, tokens=mean_length(run))
+    source = Source(model, samples, run, hub, beside, tokens=tokens)
     if beside is not None and named:  # the weights of an object may be others by now
-        source = replace(source, heads=exit_heads(beside, loaded.module))
+        heads = exit_heads(beside, loaded.module) or source.heads
+        source = replace(source, heads=heads)
     return source
 
 

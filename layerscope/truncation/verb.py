@@ -88,5 +88,4 @@ def truncate(
     options = checked(truncate, locals(), TruncateOptions)
     from layerscope.truncation.pipeline import cut
 
-    cut(options)
-    return Path(options.out or "")
+    return Path(cut(options).path)

@@ -1,8 +1,5 @@
 """Calibrations that cannot be made, with the reason in a line."""
 
-import math
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from populations import ONE_PERCENT, constant, population
@@ -46,19 +43,6 @@ def test_no_exits_never_leave():
     assert (made.exits, made.threshold) == ((), NEVER)
     assert (made.tested, made.mean_layer) == (0, 2)
     assert str(made) == "no sample leaves early: no exit is checked"
-
-
-def test_a_model_of_one_class_is_refused():
-    with refused("^the model has one class, of which"):
-        calibrate_recorded(replace(constant(299, 0), classes=1), [1], ONE_PERCENT)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_scores_that_are_not_finite_are_refused(value):
-    data = constant(299, 0)
-    data.scores[[7, 9], 1] = value
-    with refused("scores of 2 samples, the first at row 7, are not finite"):
-        calibrate_recorded(data, [1], ONE_PERCENT)
 
 
 @pytest.mark.parametrize("exits", [[0], [1, 5], [1.0], [True], ["1"]])
