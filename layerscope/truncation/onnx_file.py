@@ -109,7 +109,12 @@ def export(source: Source, depth: Depth, kept: Sequence[int], folder: Path) -> E
     if served is None:
         module = built.get_submodule(stack.entry)
     inputs = _batch(source, 2)
-    batch = {name: inputs[name] for name in inputs if accepts(module, name)}
+    device = next(built.parameters()).device
+    batch = {
+        name: tensor.to(device)
+        for name, tensor in inputs.items()
+        if accepts(module, name)
+    }
     if source.mix is not None:
         module = MixedLayers(built, stack, source.mix)
     after = None
@@ -170,8 +175,7 @@ def _export(
         if tensor.dtype == torch.long:
             rank = tensor.ndim
         shapes.append(dict(enumerate(AXES[:rank])))
-    device = next(exported.parameters()).device
-    inputs = tuple(tensor.to(device) for tensor in batch.values())
+    inputs = tuple(batch.values())
     try:
         with _silent(), torch.no_grad():
             program: Any = torch.onnx.export(
