@@ -43,7 +43,7 @@ class Shape:
     steps: int = 1500
     batch_size: int = 16
     learning_rate: float = 2e-3
-    seeds: int = field(default=10, repr=False)
+    seeds: int = field(default=8, repr=False)
 
 
 @dataclass(frozen=True)
