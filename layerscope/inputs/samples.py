@@ -141,9 +141,10 @@ def _encoded(sample: Any) -> bytes:
         import torch
 
         flat = sample.detach().cpu().contiguous().reshape(-1)
-        data = flat.view(torch.uint8).numpy().tobytes()
+        data: bytes = flat.view(torch.uint8).numpy().tobytes()
         return f"{sample.dtype}{tuple(sample.shape)}".encode() + data
     if hasattr(sample, "getbands"):  # a PIL image
-        return f"{sample.mode}{sample.size}".encode() + sample.tobytes()
+        pixels: bytes = sample.tobytes()
+        return f"{sample.mode}{sample.size}".encode() + pixels
     array = np.asarray(sample)
     return f"{array.dtype}{array.shape}".encode() + array.tobytes()

@@ -172,7 +172,7 @@ def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
     modules = dict(module.named_modules(remove_duplicate=False))
     del modules[""]
     if path in modules:
-        return modules[path]
+        return module.get_submodule(path)
     mend = near(path, [*modules, "none"]) or ": name one of its modules"
     raise LayerscopeError(f"{option} {path!r} does not exist in this model{mend}")
 
