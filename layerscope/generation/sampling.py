@@ -141,7 +141,6 @@ def nucleus(log_p: Tensor, top_p: float, temperature: float) -> Tensor:
     return torch.zeros_like(kept).scatter(-1, order, renormalised)
 
 
-@torch.inference_mode()
 def tolerance_of(module: nn.Module) -> float:
     """Return how far what a model reads by its cache may be from what it reads of the whole text."""
     if dtype_of(module) in ("float32", "float64"):
@@ -149,6 +148,7 @@ def tolerance_of(module: nn.Module) -> float:
     return HALF
 
 
+@torch.inference_mode()
 def follows_its_cache(module: Any, ids: Tensor) -> bool:
     """Return whether steps by the cache, in a batch [B, T], give the logits of each text read alone and whole."""
     tolerance = tolerance_of(module)

@@ -64,7 +64,7 @@ def read_csv(
 
 
 def as_numbers(column: pd.Series) -> pd.Series:
-    """Return a column as floats, NaN where a value is no number."""
+    """Return a column as floats, with NaN for values that are not numbers."""
     return pd.to_numeric(column, errors="coerce").astype("float64")
 
 
