@@ -26,8 +26,8 @@ from layerscope.generation.sampling import (
     follows_its_cache,
 )
 from layerscope.generation.scoring import Scores, scores_of
+from layerscope.generation.speculated import Speculated
 from layerscope.generation.speculation import SelfSpeculation
-from layerscope.generation.speculative_rounds import Speculated
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.metrics import coherence, diversity
 from layerscope.metrics.arrays import mean

@@ -12,7 +12,8 @@ from torch.nn.utils.rnn import pad_sequence
 from layerscope.core import LayerscopeError, Whole
 from layerscope.core.option_kinds import shown
 from layerscope.generation.draft_scheduler import DraftScheduler
-from layerscope.generation.speculative_rounds import Speculated, SpeculativeTexts
+from layerscope.generation.speculated import Speculated
+from layerscope.generation.speculative_rounds import SpeculativeTexts
 from layerscope.generation.split_model import CACHES, SplitModel, positions_of
 
 HANDED_ON = {*CACHES, "attention_mask", "position_ids", "use_cache", "logits_to_keep"}
