@@ -112,8 +112,8 @@ def texts(setup: Language) -> tuple[Corpus, Corpus]:
         return open_corpus(f"{setup.data}:train"), open_corpus(f"{setup.data}:test")
     corpus = open_corpus(setup.data)
     # a small model would spend much of what it learns on runs of spaces and line breaks
-    lines = [" ".join(text.split()) for text in corpus.samples]
-    whole = replace(corpus, samples=lines, labels=None)
+    samples = [" ".join(text.split()) for text in corpus.samples]
+    whole = replace(corpus, samples=samples, labels=None)
     order = np.random.default_rng(0).permutation(len(whole))
     held = sorted(order[:HELD].tolist())
     rest = sorted(order[HELD:].tolist())
