@@ -1,4 +1,4 @@
-"""Language models that recipes read: trained here on the documentation of Python's library, or from the hub."""
+"""Language models that recipes read: pretrained here on the documentation of Python's library, or from the hub."""
 
 import json
 from collections.abc import Sequence
@@ -18,26 +18,27 @@ from layerscope_papers.intervals import Interval, mean
 Options = tuple[tuple[str, Any], ...]
 ENTROPY = "prompt_entropy"
 COHERENCE = "coherence.csv"
-HELD = 500
-"""Texts of a whole data set that no model is trained on."""
+HELD = 9
+"""Of so many modules, in the order of their names, the first keeps its texts from every training."""
 
 
 @dataclass(frozen=True)
 class Language:
-    """One scale: a model of the hub, or the shape of one that is trained here; and the texts that it reads.
+    """One scale: a model of the hub, or the shape of one that is pretrained here; and the texts that it reads.
 
     Attributes:
         data: name of the data set.
         samples: texts that are read.
-        hub: model of the hub, empty for one that is trained here.
-        depth: blocks of one that is trained here.
+        hub: model of the hub, empty for one that is pretrained here.
+        depth: blocks of one that is pretrained here.
         width: dimensions of a token.
         heads: attention heads of a block.
         context: tokens of a text, at most.
         vocabulary: number of byte pairs, which are learnt from the training texts.
-        steps: training steps.
+        pretraining: steps of the model that is pretrained here.
+        steps: steps of a model that is trained further.
         batch_size: texts of a step.
-        learning_rate: highest of the schedule.
+        learning_rate: highest of the steps.
         seeds: models of each kind.
         yours: whether a user named model and data, of which no part is kept for training.
         parameters: those of a model of the hub, for the estimate alone.
@@ -49,24 +50,35 @@ class Language:
     samples: int
     hub: str = ""
     depth: int = 6
-    width: int = 64
-    heads: int = 4
+    width: int = 96
+    heads: int = 6
     context: int = 128
     vocabulary: int = 2048
-    steps: int = 1400
+    pretraining: int = 2500
+    steps: int = 200
     batch_size: int = 8
-    learning_rate: float = 4e-3
+    learning_rate: float = 1e-3
     seeds: int = field(default=3, repr=False)
     yours: bool = False
     parameters: float = field(default=0.0, repr=False)
     encoder: str = field(default="", repr=False)
 
-    def cost(self, tokens: int, *, learns: bool) -> Cost:
-        """Return about what so many tokens take: a model of the hub on a GPU."""
+    @property
+    def base(self) -> "tuple[Pretrained, ...]":
+        """The model that is pretrained here, if it is."""
+        return () if self.hub else (Pretrained(self),)
+
+    def model(self, assets: Assets) -> str:
+        """Return the hub's name of the pretrained model, or the folder of that made here."""
+        return self.hub or str(assets.get(Pretrained(self)))
+
+    def cost(self, texts: int, *, learns: bool) -> Cost:
+        """Return about what so many texts take: a model of the hub on a GPU."""
         # of a block 4 squares of the width are attention's and 9 the MLP's
         trained = 13 * self.width**2 * self.depth + self.width * self.vocabulary
         parameters = self.parameters or trained
         on_gpu = bool(self.hub) and not self.yours
+        tokens = texts * self.context
         return Cost.of(parameters, tokens, on_gpu=on_gpu, learns=learns)
 
     def config(self) -> dict[str, Any]:
@@ -114,15 +126,72 @@ def texts(setup: Language) -> tuple[Corpus, Corpus]:
     # a small model would spend much of what it learns on runs of spaces and line breaks
     samples = [" ".join(text.split()) for text in corpus.samples]
     whole = replace(corpus, samples=samples, labels=None)
-    order = np.random.default_rng(0).permutation(len(whole))
-    held = sorted(order[:HELD].tolist())
-    rest = sorted(order[HELD:].tolist())
-    return whole.take(rest), replace(whole.take(held), name=f"{whole.name}-held")
+    # docstrings of one module repeat each other
+    modules = np.unique(corpus.labels)
+    is_held = np.isin(corpus.labels, modules[::HELD])
+    held = whole.take(np.flatnonzero(is_held).tolist())
+    rest = whole.take(np.flatnonzero(~is_held).tolist())
+    return rest, replace(held, name=f"{whole.name}-held")
+
+
+def learn(
+    setup: Language, model: str | Path, out: Path, steps: int, **options: Any
+) -> None:
+    """Train a language model on the texts of a scale, from its last checkpoint where there is one."""
+    from layerscope import train
+
+    training, held = texts(setup)
+    train(
+        model,
+        training,
+        held,
+        out=out,
+        task="causal-lm",
+        max_steps=steps,
+        eval_every=steps,
+        batch_size=setup.batch_size,
+        progress=False,
+        **options,
+    )
+
+
+@dataclass(frozen=True)
+class Pretrained(Asset):
+    """A Llama trained from random weights, where no model comes from the hub."""
+
+    setup: Language
+    named = "pretrained language model"
+
+    @property
+    def cost(self) -> Cost:
+        """About what it takes."""
+        setup = self.setup
+        return setup.cost(setup.pretraining * setup.batch_size, learns=True)
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Make the vocabulary and train the model."""
+        setup = self.setup
+        out.parent.mkdir(parents=True, exist_ok=True)
+        config = out.parent / f"{out.name}.json"
+        config.write_text(json.dumps(setup.config()), encoding="utf-8")
+        learn(
+            setup,
+            config,
+            out,
+            setup.pretraining,
+            objective="standard",
+            from_config=True,
+            processor=byte_pairs(list(texts(setup)[0].samples), setup),
+            learning_rate=3e-3,
+            weight_decay=0.1,
+            scheduler="cosine",
+            warmup=0.05,
+        )
 
 
 @dataclass(frozen=True)
 class Speaker(Asset):
-    """A language model trained on running text: the scale's model of the hub, or a GPT-2 from random weights."""
+    """A pretrained language model, trained further on running text."""
 
     setup: Language
     objective: str = "standard"
@@ -133,43 +202,27 @@ class Speaker(Asset):
     def cost(self) -> Cost:
         """About what it takes, by the model's parameters and the tokens that it reads."""
         setup = self.setup
-        tokens = setup.steps * setup.batch_size * setup.context
-        return setup.cost(tokens, learns=True)
+        return setup.cost(setup.steps * setup.batch_size, learns=True)
+
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The pretrained model, where it is made here."""
+        return self.setup.base
 
     def __str__(self) -> str:
         return f"language model {self.objective} seed {self.seed}"
 
     def make(self, out: Path, assets: Assets) -> None:
-        """Make the vocabulary and train the model, from its last checkpoint where there is one."""
-        from layerscope import train
-
+        """Train it."""
         setup = self.setup
-        (training, held) = texts(self.setup)
-        config = out.parent / f"{out.name}.json"
-        start = {}
-        if not setup.hub:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            config.write_text(json.dumps(setup.config()), encoding="utf-8")
-            start = {
-                "from_config": True,
-                "processor": byte_pairs(list(training.samples), setup),
-                "scheduler": "cosine",
-                "warmup": 0.05,
-            }
-        train(
-            setup.hub or config,
-            training,
-            held,
-            out=out,
-            task="causal-lm",
+        learn(
+            setup,
+            setup.model(assets),
+            out,
+            setup.steps,
             objective=self.objective,
             seed=self.seed,
-            max_steps=setup.steps,
-            eval_every=setup.steps,
-            batch_size=setup.batch_size,
             learning_rate=setup.learning_rate,
-            progress=False,
-            **start,
             **dict(self.options),
         )
 
@@ -240,13 +293,12 @@ class Read(Asset):
     @property
     def cost(self) -> Cost:
         """About what it takes, by the model's parameters and the tokens that it reads."""
-        setup = self.setup
-        return setup.cost(setup.samples * setup.context, learns=False)
+        return self.setup.cost(self.setup.samples, learns=False)
 
     @property
     def rests_on(self) -> tuple[Asset, ...]:
-        """The model, where it is trained here."""
-        return () if self.setup.hub else (Speaker(self.setup),)
+        """The model, where it is made here."""
+        return self.setup.base
 
     def __str__(self) -> str:
         return " ".join(
@@ -257,7 +309,6 @@ class Read(Asset):
         """Profile the model, from the shard where it was stopped."""
         from layerscope.profiling import profile
 
-        model = self.setup.hub or str(assets.get(Speaker(self.setup)))
         options: dict[str, Any] = {
             "max_length": self.setup.context,
             "samples": self.setup.samples,
@@ -265,7 +316,8 @@ class Read(Asset):
             "views": 0,
         }
         _, held = texts(self.setup)
-        profile(model, held, out=out, progress=False, **options | dict(self.options))
+        options |= dict(self.options)
+        profile(self.setup.model(assets), held, out=out, progress=False, **options)
 
 
 def byte_pairs(

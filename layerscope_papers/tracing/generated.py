@@ -1,6 +1,5 @@
 """After aligned training, text generated before the last layer is better by four measures."""
 
-from collections.abc import Callable
 from itertools import chain
 from operator import sub
 
@@ -9,7 +8,7 @@ import pandas as pd
 
 from layerscope.generation import open_generation
 from layerscope_papers import drawing
-from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.assets import Assets
 from layerscope_papers.intervals import before_last
 from layerscope_papers.language import (
     COHERENCE,
@@ -51,12 +50,11 @@ def models(setup: Language) -> dict[str, list[Speaker]]:
     }
 
 
-def needed(asset: Callable[[Speaker], Asset]) -> Callable[[Language], list[Asset]]:
-    """Return what is needed of every model: an asset that rests on it."""
-    return lambda setup: list(map(asset, chain(*models(setup).values())))
-
-
-@recipe("T-fig9", scales={"small": SMALL, "paper": PAPER}, needs=needed(Spoken))
+@recipe(
+    "T-fig9",
+    scales={"small": SMALL, "paper": PAPER},
+    needs=lambda setup: [*map(Spoken, chain(*models(setup).values()))],
+)
 def generated(assets: Assets) -> Evidence:
     """Compare each measure seed by seed, on average over the layers before the last."""
     intervals = {}

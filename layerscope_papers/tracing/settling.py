@@ -3,19 +3,12 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pandas as pd
+import numpy as np
 
-from layerscope.logit_lens import Reading, grids, open_reading
+from layerscope.logit_lens import grids, open_reading
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.language import (
-    SMALL,
-    Language,
-    Speaker,
-    over_texts,
-    texts,
-    yours,
-)
+from layerscope_papers.language import SMALL, Language, over_texts, texts, yours
 from layerscope_papers.recipe import Evidence, recipe
 
 PROMPT = "Simply put, the theory of relativity states"
@@ -38,30 +31,27 @@ class Continued(Asset):
     """What each layer predicts while a model continues the paper's prompt and the beginnings of other texts."""
 
     setup: Language
-    seed: int
+    named = "predictions by layer"
 
     @property
     def rests_on(self) -> tuple[Asset, ...]:
-        """The model, where it is trained here."""
-        return () if self.setup.hub else (Speaker(self.setup, seed=self.seed),)
-
-    def __str__(self) -> str:
-        return f"predictions by layer, seed {self.seed}"
+        """The model, where it is made here."""
+        return self.setup.base
 
     def make(self, out: Path, assets: Assets) -> None:
         """Read the model with the lens."""
         from layerscope.logit_lens import lens
 
-        model = self.setup.hub or str(assets.get(Speaker(self.setup, seed=self.seed)))
         held = texts(self.setup)[1]
-        held = held.take(range(min(TEXTS, len(held))))
+        drawn = np.random.default_rng(0).permutation(len(held))[:TEXTS]
+        held = held.take(sorted(drawn.tolist()))
         data = replace(
             held,
             samples=[PROMPT, *held.samples],
             names=["the paper's prompt", *held.names],
         )
         lens(
-            model,
+            self.setup.model(assets),
             data=data,
             samples=len(data),
             generate=TOKENS,
@@ -72,32 +62,24 @@ class Continued(Asset):
         )
 
 
-def _readings(setup: Language) -> list[Continued]:
-    return [Continued(setup, seed) for seed in range(setup.seeds)]
-
-
 @recipe(
-    "T-fig19", scales={"small": SMALL, "paper": PAPER}, needs=_readings, yours=yours
+    "T-fig19",
+    scales={"small": SMALL, "paper": PAPER},
+    needs=lambda setup: [Continued(setup)],
+    yours=yours,
 )
 def settled_early(assets: Assets) -> Evidence:
-    """Take the share of settled tokens text by text, on average over the models."""
-    readings = [open_reading(assets.get(asset)) for asset in _readings(assets.settings)]
-    early = [_settled_early(reading) for reading in readings]
-    curves = [
-        100 * reading.cumulative.set_index("layer")["share"] for reading in readings
-    ]
-    title = "Settled predictions by layer"
-    return Evidence(
-        {"early": over_texts(pd.concat(early, axis=1).mean(axis=1))},
-        plots=[
-            drawing.mean_chart(title, "% of new tokens", {"settled": curves}),
-            grids(readings[0])[0],
-        ],
-    )
-
-
-def _settled_early(reading: Reading) -> pd.Series:
-    """Return for each text the percentage of its tokens that settle before the last layer."""
+    """Take the percentage of tokens that settle before the last layer, text by text."""
+    reading = open_reading(assets.get(Continued(assets.settings)))
     settled = reading.counted
     is_early = settled["layer"].lt(reading.depth)
-    return 100 * is_early.groupby(settled["sample"]).mean()
+    early = 100 * is_early.groupby(settled["sample"]).mean()
+    by_layer = 100 * reading.cumulative.set_index("layer")["share"]
+    title = "Settled predictions by layer"
+    return Evidence(
+        {"early": over_texts(early)},
+        plots=[
+            drawing.chart(title, "% of new tokens", {"settled": by_layer}),
+            grids(reading)[0],
+        ],
+    )

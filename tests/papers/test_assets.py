@@ -14,7 +14,7 @@ from layerscope.core.progress import Reporter
 from layerscope_papers import vision
 from layerscope_papers.assets import Asset, Assets, Cost, check_disk
 from layerscope_papers.images import images
-from layerscope_papers.language import SMALL, Read, Speaker
+from layerscope_papers.language import SMALL, Pretrained, Read, Speaker
 from layerscope_papers.tracing import glue, settling, towers
 from layerscope_papers.verb import _estimate
 
@@ -117,8 +117,8 @@ def test_what_a_training_takes_is_told_by_its_settings():
     )
     assert 0.7 < small.minutes < 1 and small.gigabytes < 1.1, "as measured on one core"
     assert paper.minutes > 20 * small.minutes and paper.gigabytes > small.gigabytes
-    speaker, reader = Speaker(SMALL).cost, Read(settling.PAPER).cost
-    assert 2 < speaker.minutes < 4 and reader.gigabytes == pytest.approx(1 + 12.8)
+    pretrained, reader = Pretrained(SMALL).cost, Read(settling.PAPER).cost
+    assert 4 < pretrained.minutes < 10 and reader.gigabytes == pytest.approx(1 + 12.8)
     said = _estimate([Cost(90, 2), Cost(300, 3)], 2)
     assert said == "models and runs to make: 2, about 3 hours and 6 GB of memory"
     assert "about 1 minute and" in _estimate([Cost(0.1)], 1)

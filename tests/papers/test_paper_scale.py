@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import tiny
 from papers.worlds import spoken
 from PIL import Image
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
-from layerscope_papers import catalogue, language, reproduce, vision
+from layerscope_papers import catalogue, reproduce, vision
 from layerscope_papers.assets import Assets
 from layerscope_papers.layers import prompts
 from layerscope_papers.layers.embedders import MODELS as tuned_models
@@ -50,10 +51,11 @@ def run(tmp_path, monkeypatch):
     return call
 
 
-def test_language_models(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(language, "HELD", 16)
-    data = tmp_path / "texts.txt"
-    data.write_text("\n".join(text for text in tiny.texts(60) if " " in text))
+def test_language_models(run, tmp_path):
+    data = tmp_path / "texts.csv"
+    samples = [text for text in tiny.texts(60) if " " in text]
+    labels = [number % 16 for number in range(len(samples))]
+    pd.DataFrame({"text": samples, "label": labels}).to_csv(data, index=False)
     base, tuned = (spoken(tmp_path / str(seed), seed) for seed in (0, 1))
     own = {"data": str(data), "samples": 12, "seeds": 1}
     judge = encoder(tmp_path / "encoder")
