@@ -18,8 +18,8 @@ from layerscope_papers.intervals import Interval, mean
 Options = tuple[tuple[str, Any], ...]
 ENTROPY = "prompt_entropy"
 COHERENCE = "coherence.csv"
-HELD = 9
-"""Of so many modules, in the order of their names, the first keeps its texts from every training."""
+HELD = slice(7, None, 9)
+"""Modules, in the order of their names, whose texts no model is trained on."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ def texts(setup: Language) -> tuple[Corpus, Corpus]:
     samples = [" ".join(text.split()) for text in corpus.samples]
     whole = replace(corpus, samples=samples, labels=None)
     # docstrings of one module repeat each other
-    modules = np.unique(corpus.labels)
-    is_held = np.isin(corpus.labels, modules[::HELD])
+    modules = np.asarray(corpus.labels)
+    is_held = np.isin(modules, np.unique(modules)[HELD])
     held = whole.take(np.flatnonzero(is_held).tolist())
     rest = whole.take(np.flatnonzero(~is_held).tolist())
     return rest, replace(held, name=f"{whole.name}-held")
