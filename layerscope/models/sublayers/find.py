@@ -113,7 +113,7 @@ def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     changes, it mixes.
     """
     stream = run.states[addition.base]
-    readers = [(spot.path, spot.call) for spot in stream.seen if spot.is_input]
+    readers = [spot for spot in stream.seen if spot.is_input]
     other = dict.fromkeys(readers, _other_first(stream.value))
     here, later = _changes(run, branch, other)
     if later:
@@ -139,7 +139,7 @@ def _other_first(state: Tensor) -> Tensor:
 def _changes(
     run: BlockRun,
     branch: int,
-    hand: dict[tuple[str, int], Tensor],
+    hand: dict[Spot, Tensor],
     *,
     others: bool = False,
 ) -> tuple[bool, bool]:

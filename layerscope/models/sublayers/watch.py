@@ -1,9 +1,9 @@
 """Watch the blocks of one small forward from inside: every state that passes between their modules."""
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 from layerscope.models.forward import (
     FAILURES,
     Args,
+    Hooks,
     Inputs,
     Kwargs,
     forward,
@@ -62,16 +63,33 @@ class Sublayers:
         return layers
 
 
-def as_state(hidden: Tensor, shape: torch.Size) -> Tensor | None:
+def as_state(value: object, shape: torch.Size) -> Tensor | None:
     """Return what a module gets or gives as a state [B, T, D], from [B·T, D] as well; None where it is none."""
-    if hidden.shape == shape:
+    hidden = hidden_of(value)
+    if hidden is None or hidden.shape == shape:
         return hidden
-    if len(shape) != 3:
-        return None
-    batch, tokens, width = shape
-    if hidden.shape == (batch * tokens, width):
+    if hidden.shape == (shape[:-1].numel(), shape[-1]):
         return hidden.reshape(shape)
     return None
+
+
+def spot_hooks(
+    module: nn.Module, path: str, calls: Counter[str], see: Callable[[Spot, Any], Any]
+) -> Hooks:
+    """Return hooks that show what a module is given and what it returns; `calls` counts its calls by its path.
+
+    What `see` returns for a module's arguments takes their place.
+    """
+
+    def before(_: nn.Module, args: Args, kwargs: Kwargs) -> Any:
+        calls[path] += 1
+        spot = Spot(path, calls[path] - 1, is_input=True)
+        return see(spot, (args, kwargs))
+
+    def after(_: nn.Module, __: object, ___: object, output: object) -> None:
+        see(Spot(path, calls[path] - 1), output)
+
+    return module, before, after
 
 
 @dataclass(frozen=True)
@@ -156,43 +174,33 @@ def _fill(run: BlockRun) -> None:
 
 @torch.inference_mode()
 def replay(
-    run: BlockRun, hand: dict[tuple[str, int], Tensor], *, others: bool = False
+    run: BlockRun, hand: dict[Spot, Tensor], *, others: bool = False
 ) -> dict[Spot, Tensor]:
     """Run a block again and return the states that pass between its modules, by where they are seen, in order.
 
-    Modules, by path and number of the call, are handed other states, and the block itself other
-    arguments beside its state if `others`.
+    Modules are handed other states at the spots of `hand`, and the block itself other arguments
+    beside its state if `others`.
     """
     calls = Counter[str]()
     start = run.states[0].value
     seen: dict[Spot, Tensor] = {}
 
-    def see(spot: Spot, hidden: Tensor | None) -> None:
-        if hidden is None:
-            return
-        state = as_state(hidden, start.shape)
+    def see(spot: Spot, value: Any) -> Any:
+        if spot in hand:
+            value = swapped(*value, hand[spot])
+        state = as_state(value, start.shape)
         if state is not None:
             seen[spot] = state.clone()  # a module may change it in place
-
-    def before(path: str, _: nn.Module, args: Args, kwargs: Kwargs) -> Any:
-        call = calls[path]
-        calls[path] += 1
-        if (path, call) in hand:
-            args, kwargs = swapped(args, kwargs, hand[path, call])
-        see(Spot(path, call, is_input=True), hidden_of((args, kwargs)))
-        return args, kwargs
-
-    def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
-        see(Spot(path, calls[path] - 1), hidden_of(output))
+        return value
 
     hooks = []
     for path, child in run.block.named_modules():
         if path:
-            hooks.append((child, partial(before, path), partial(after, path)))
+            hooks.append(spot_hooks(child, path, calls, see))
     args, kwargs = swapped(run.args, run.kwargs, start.clone(), others=others)
     with hooked(hooks):
         output = run.block(*args, **kwargs)
-    see(WHOLE, hidden_of(output))
+    see(WHOLE, output)
     return seen
 
 
