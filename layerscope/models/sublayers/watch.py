@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -143,17 +144,26 @@ class BlockRun:
         self.states.append(State(value, [spot]))
         return len(self.states) - 1
 
+    def again(self, state: Tensor, *, others: bool = False) -> object:
+        """Return what the block gives for another state, and if `others` for other arguments beside it."""
+        # a block may change its input in place
+        args, kwargs = swapped(self.args, self.kwargs, state.clone(), others=others)
+        return self.block(*args, **kwargs)
+
+
+def keep_run(
+    runs: list[BlockRun], block: nn.Module, args: Args, kwargs: Kwargs
+) -> None:
+    """Add the execution of a block to `runs`, before the block runs."""
+    first = State(state_of((args, kwargs)).clone(), [])
+    runs.append(BlockRun(block, args, kwargs, [first]))
+
 
 def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
     """Run `module` once, and every block execution again by itself, and return what is seen inside each, in order."""
     runs: list[BlockRun] = []
-
-    def start(block: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        first = State(state_of((args, kwargs)).clone(), [])
-        runs.append(BlockRun(block, args, kwargs, [first]))
-
     blocks = stack.block_modules(module)
-    with hooked((block, start, None) for block in blocks):
+    with hooked((block, partial(keep_run, runs), None) for block in blocks):
         forward(module.get_submodule(stack.entry), inputs)
     for run in runs:
         with suppress(*FAILURES):  # a block that cannot be run by itself shows nothing
@@ -197,9 +207,8 @@ def replay(
     for path, child in run.block.named_modules():
         if path:
             hooks.append(spot_hooks(child, path, calls, see))
-    args, kwargs = swapped(run.args, run.kwargs, start.clone(), others=others)
     with hooked(hooks):
-        output = run.block(*args, **kwargs)
+        output = run.again(start, others=others)
     see(WHOLE, output)
     return seen
 
