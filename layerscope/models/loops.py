@@ -13,8 +13,11 @@ stack. Nor are blocks that hand on several streams, [B, T, streams, D], which ha
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from layerscope.models.block_finder import MOVE_INTO_BLOCKS
 from layerscope.models.forward import Inputs
 from layerscope.models.trace import Call, Calls, same
+
+POOLED = "give states that you pooled yourself to `profile(states=...)`"
 
 
 def iterations(blocks: Sequence[str]) -> Iterator[tuple[int, int, int]]:
@@ -71,7 +74,7 @@ def several_streams(calls: Calls, inputs: Inputs) -> Iterator[str]:
         if before is not None and same(before.output, call.input):
             yield (
                 f"{before.path} hands on {list(call.input.shape)}, as several residual streams (hyper-connections), "
-                "and a layer has one state a token"
+                f"and a layer has one state a token: {POOLED}"
             )
             return
         last[type(call.module)] = call
@@ -87,5 +90,5 @@ def interrupted_loop(calls: Calls) -> Iterator[str]:
         if runs[path] > 1:
             yield (
                 f"{path} is run {runs[path]} times, as in a loop, and the model changes the state between its "
-                "iterations"
+                f"iterations, {MOVE_INTO_BLOCKS}"
             )
