@@ -38,7 +38,7 @@ def eager_attention(module: Any) -> Iterator[bool]:
 
     Yields whether that changes anything.
     """
-    implementation = setting(module, "_attn_implementation", "eager")
+    implementation = setting(module, "_attn_implementation")
     changes = implementation not in (None, "eager") and hasattr(
         module, "set_attn_implementation"
     )
