@@ -13,6 +13,7 @@ from torch import Tensor
 
 from layerscope.core import LayerscopeError
 from layerscope.core.prefetch import ahead
+from layerscope.inputs.pairs import Ids
 from layerscope.inputs.state_folder import TOKENS
 from layerscope.models import Inputs, LayeredModel, TextEncoder, batches_of, pool
 from layerscope.models.capture import capture
@@ -33,7 +34,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Samples with their lengths, and the token ids of texts (else None); `cut` counts those that are cut."""
+    """Samples, texts as token ids, with their lengths; `ids` lists those of texts, `cut` counts those that are cut."""
 
     samples: Sequence[Any]
     ids: list[list[int]] | None
@@ -42,8 +43,6 @@ class Prepared:
 
     def inputs(self, encoder: Encoder, rows: Sequence[int]) -> Inputs:
         """Return some of the samples as one batch."""
-        if self.ids is not None and isinstance(encoder, TextEncoder):
-            return encoder.batch_ids([self.ids[row] for row in rows]).pinned()
         return encoder.batch([self.samples[row] for row in rows]).pinned()
 
 
@@ -131,7 +130,8 @@ def prepare(model: LayeredModel, samples: Sequence[Any]) -> Prepared:
     lengths = list(map(len, ids))
     longest = np.flatnonzero(np.equal(lengths, encoder.max_length)).tolist()
     encoder.lengths([samples[i] for i in longest])
-    return Prepared(samples, ids, lengths, encoder.cut)
+    rows = [Ids(tuple(row)) for row in ids]
+    return Prepared(rows, ids, lengths, encoder.cut)
 
 
 def _in_order(
