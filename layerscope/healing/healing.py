@@ -88,13 +88,14 @@ def heal(
     student.float()
     weights = _trained(student)
     parameters = list(weights.values())
-    optimizer = torch.optim.AdamW(parameters, lr=plan.learning_rate)
+    optimizer: Any = torch.optim.AdamW(parameters, lr=plan.learning_rate)
     about = {**asdict(plan), "samples": len(samples)}
     state = _opened(folder / STATE, about)
     with evaluating(student), evaluating(pupil.teacher.module):
         if state is None:
             steps = _steps(pupil, samples, plan, parameters)
-            progress = Progress(steps, 0, [_apart(validation, pupil)])
+            measured = float(distances_on(validation, pupil).mean())
+            progress = Progress(steps, 0, [measured])
             best = _copied(weights)
         else:
             progress = Progress(**state["progress"])
@@ -112,12 +113,15 @@ def heal(
                 if not bool(torch.isfinite(loss)):
                     progress.stopped = f"the loss of step {progress.step + 1} is NaN"
                     break
-                _step(loss, optimizer, parameters)
+                optimizer.zero_grad()
+                torch.autograd.backward(loss)
+                nn.utils.clip_grad_norm_(parameters, 1.0)
+                optimizer.step()
                 progress.step += 1
                 advance(1, f"loss {loss.item():.3f}")
                 if progress.step % every and progress.step < progress.steps:
                     continue
-                measured = _apart(validation, pupil)
+                measured = float(distances_on(validation, pupil).mean())
                 if measured < min(progress.measured):
                     best = _copied(weights)
                 progress.measured.append(measured)
@@ -150,10 +154,6 @@ def _trained(student: nn.Module) -> dict[str, nn.Parameter]:
     return {name: weight for name, weight in named if weight.requires_grad}
 
 
-def _apart(samples: Sequence[Any], pupil: Pupil) -> float:
-    return float(distances_on(samples, pupil).mean())
-
-
 def _copied(weights: dict[str, nn.Parameter]) -> dict[str, Tensor]:
     return {name: weight.detach().clone() for name, weight in weights.items()}
 
@@ -169,13 +169,6 @@ def _share(progress: Progress) -> float:
     warmup = max(1.0, WARMUP * progress.steps)
     left = (progress.steps - progress.step) / max(1.0, progress.steps - warmup)
     return min((progress.step + 1) / warmup, left)
-
-
-def _step(loss: Tensor, optimizer: Any, weights: list[nn.Parameter]) -> None:
-    optimizer.zero_grad()
-    torch.autograd.backward(loss)
-    nn.utils.clip_grad_norm_(weights, 1.0)
-    optimizer.step()
 
 
 def _steps(
