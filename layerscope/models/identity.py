@@ -124,9 +124,7 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "found_by": stack.found_by,
         "blocks": list(stack.blocks),
         "sites": list(model.sites),
-        "sublayers": {
-            site: list(layers) for site, layers in model.sublayers.sites.items()
-        },
+        "sublayers": model.sublayers.sites,
         "projected": projected,
         "states": states_fingerprint(model),
         "lens": lens,

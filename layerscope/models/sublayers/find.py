@@ -114,6 +114,8 @@ def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     """
     stream = run.states[addition.base]
     readers = [spot for spot in stream.seen if spot.is_input]
+    if not readers:
+        return None
     other = dict.fromkeys(readers, _other_first(stream.value))
     here, later = _changes(run, branch, other)
     if later:
@@ -145,8 +147,6 @@ def _changes(
 ) -> tuple[bool, bool]:
     """Return whether a branch changes at the first token, and whether at a later one."""
     state = run.states[branch]
-    if not hand:
-        return False, False
     changed = replay(run, hand, others=others)[state.spot]
     # of its size: far above rounding
     least = 0.4 * float(torch.finfo(state.value.dtype).eps) ** 0.5
@@ -183,7 +183,7 @@ def _sum(
     run: BlockRun, number: int, stream: list[int], several: bool
 ) -> Addition | None:
     """Return a state as a sum: of one branch if it can be, else (where asked for) of two that run side by side."""
-    returned = [i for i in range(1, number) if run.states[i].is_returned]
+    returned = [i for i in range(1, number) if not run.states[i].spot.is_input]
     candidates = [i for i in returned if i not in stream]
     for size in range(1, 2 + several):
         groups = list(combinations(candidates, size))

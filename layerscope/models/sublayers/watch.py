@@ -55,12 +55,11 @@ class Sublayers:
     notes: tuple[str, ...] = ()
 
     @property
-    def sites(self) -> dict[str, tuple[int, ...]]:
+    def sites(self) -> dict[str, list[int]]:
         """Layers at which each site is found."""
-        layers: dict[str, tuple[int, ...]] = {}
+        layers: dict[str, list[int]] = {}
         for tap in self.taps:
-            before = layers.get(tap.site, ())
-            layers[tap.site] = (*before, tap.layer)
+            layers.setdefault(tap.site, []).append(tap.layer)
         return layers
 
 
@@ -107,11 +106,6 @@ class State:
         if not returned:
             return self.seen[0]
         return min(returned, key=lambda spot: spot.path.count("."))
-
-    @property
-    def is_returned(self) -> bool:
-        """Whether a module returns it."""
-        return not self.spot.is_input
 
 
 @dataclass(frozen=True)
