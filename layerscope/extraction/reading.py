@@ -162,7 +162,7 @@ def _forward(
     stack = model.stack
     if wanted.site == "raw":
         stack = replace(stack, norm=None)
-    layers: list[list[Tensor]] = []
+    kept = defaultdict[str, list[Tensor]](list)
     lengths = torch.empty(0)
 
     def visit(layer: int, site: str, states: Tensor) -> None:
@@ -170,20 +170,20 @@ def _forward(
         if layer not in wanted.layers or site != wanted.site:
             return
         mask = model.mask(inputs, states)
+        for name in wanted.poolings:
+            vectors = pool(states, mask, name)
+            kept[name].append(vectors.to(wanted.dtype))
         if wanted.poolings:
-            pooled = [pool(states, mask, name) for name in wanted.poolings]
-            layers.append([vectors.to(wanted.dtype) for vectors in pooled])
             return
         lengths = torch.full((len(states),), states.shape[1])
         if mask is not None:
             lengths = mask.sum(1)
         # a block may change its input in place
-        layers.append([states.to(wanted.dtype, copy=True)])
+        kept[TOKENS].append(states.to(wanted.dtype, copy=True))
 
     capture(model.module, stack, inputs, visit, wanted.layers[-1])
-    stacked = [torch.stack(each).cpu() for each in zip(*layers, strict=True)]
+    stacked = {name: torch.stack(layers).cpu() for name, layers in kept.items()}
     if wanted.poolings:
-        pooled = zip(wanted.poolings, stacked, strict=True)
-        return {name: [vectors] for name, vectors in pooled}
-    by_sample = zip(stacked[0].unbind(1), lengths.tolist(), strict=True)
+        return {name: [vectors] for name, vectors in stacked.items()}
+    by_sample = zip(stacked[TOKENS].unbind(1), lengths.tolist(), strict=True)
     return {TOKENS: [vectors[:, :size] for vectors, size in by_sample]}
