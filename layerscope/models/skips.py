@@ -15,7 +15,7 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.capture import Visit, capture
@@ -64,17 +64,16 @@ def record(
     runs: list[BlockRun] = []
     last: list[Tensor] = []
 
-    def leave(_: nn.Module, __: object, ___: object, output: object) -> None:
-        last[:] = [state_of(output)]
-
     def visit(layer: int, site: str, state: Tensor) -> None:
+        if site == "raw":
+            last[:] = [state]
         if site not in model.sites:
             see(layer, site, state)
 
     module = model.module
     stack = model.stack
     blocks = stack.block_modules(module)
-    with hooked((block, partial(keep_run, runs), leave) for block in blocks):
+    with hooked((block, partial(keep_run, runs), None) for block in blocks):
         capture(module, stack, inputs, visit, None, taps)
     states = [run.states[0].value for run in runs]
     return Recorded(runs, (*states, *last))
