@@ -86,7 +86,6 @@ def read_states(
     """
     lengths = prepared.lengths
     encoder = model.encoder
-    rows = np.flatnonzero(lengths).tolist()
 
     def halved(batch: Sequence[int]) -> None:
         say(f"out of memory: a batch of {len(batch)} samples is computed in halves")
@@ -96,10 +95,9 @@ def read_states(
 
     parts: dict[str, list[Tensor]] = defaultdict(list)
     order: list[int] = []
-    of_rows = [lengths[row] for row in rows]
-    batches = batches_of(model, of_rows, wanted.batch_size)
-    chosen = [[rows[i] for i in batch] for batch in batches]
-    for whole, inputs in ahead(partial(prepared.inputs, encoder), chosen):
+    batches = batches_of(model, lengths, wanted.batch_size)
+    filled = [batch for batch in batches if lengths[batch[0]] > 0]
+    for whole, inputs in ahead(partial(prepared.inputs, encoder), filled):
 
         def run(
             batch: Sequence[int], whole: Sequence[int] = whole, inputs: Inputs = inputs
@@ -112,6 +110,7 @@ def read_states(
             order += batch
             for name, tensors in by_pooling.items():
                 parts[name] += tensors
+    rows = sorted(order)
     offsets, states = _in_order(parts, order, wanted, model.width)
     ids = prepared.ids
     if ids is not None:
