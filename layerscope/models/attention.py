@@ -8,7 +8,6 @@ as long as the text, and rows that sum to 1.
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from layerscope.models.forward import (
     tensors_in,
 )
 from layerscope.models.stack import Stack
-from layerscope.models.sublayers.watch import Spot, Tap
+from layerscope.models.sublayers.watch import Spot, Tap, spot_hooks
 
 ATTENTION = "attention"
 """The site of attention weights."""
@@ -65,23 +64,20 @@ def find_attention(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Tap
         length = state_of((args, kwargs)).shape[1]
         calls.clear()
 
-    def record_weights(
-        path: str, _: nn.Module, __: object, ___: object, output: object
-    ) -> None:
-        calls[path] += 1
-        weights = weights_in(output)
-        if layer in taps or weights is None:
+    def record_weights(spot: Spot, value: object) -> None:
+        weights = weights_in(value)
+        if spot.is_input or layer in taps or weights is None:
             return
         if is_attention(weights, length):
-            spot = Spot(path, calls[path] - 1)
             taps[layer] = Tap(ATTENTION, layer, spot)
 
     blocks = stack.block_modules(module)
     hooks: list[Hooks] = [(block, enter_block, None) for block in blocks]
+    # once each, as several blocks may share one
+    inside = set[tuple[nn.Module, str]]()
     for block in blocks:
-        for path, child in block.named_modules():
-            if path:
-                hooks.append((child, None, partial(record_weights, path)))
+        inside.update((child, path) for path, child in block.named_modules() if path)
+    hooks += [spot_hooks(*each, calls, record_weights) for each in inside]
     with hooked(hooks):
         forward(module.get_submodule(stack.entry), inputs)
     return tuple(taps.values())
