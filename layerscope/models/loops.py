@@ -20,11 +20,11 @@ from layerscope.models.trace import Call, Calls, same
 POOLED = "give states that you pooled yourself to `profile(states=...)`"
 
 
-def iterations(blocks: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield each loop among the runs of blocks: its first run, its length in runs, and how often it is run.
+def loop_notes(blocks: Sequence[str]) -> Iterator[str]:
+    """Yield in a sentence which layers are iterations of the same blocks.
 
-    >>> list(iterations(["prelude", "core", "core", "core"]))
-    [(1, 1, 3)]
+    >>> list(loop_notes(["prelude", "core", "core", "core"]))
+    ['layers 2 to 4 are 3 iterations of core']
     """
     start = 0
     while start < len(blocks):
@@ -34,21 +34,15 @@ def iterations(blocks: Sequence[str]) -> Iterator[tuple[int, int, int]]:
             while blocks[start + times * length :][:length] == once:
                 times += 1
             if times > 1:
-                yield start, length, times
-                start += length * times
+                block = once[0]
+                if length > 1:
+                    block = f"{block} … {once[-1]} ({length} blocks each)"
+                last = start + length * times
+                yield f"layers {start + 1} to {last} are {times} iterations of {block}"
+                start = last
                 break
         else:
             start += 1
-
-
-def loop_notes(blocks: Sequence[str]) -> Iterator[str]:
-    """Yield in a sentence which layers are iterations of the same blocks."""
-    for start, length, times in iterations(blocks):
-        block = blocks[start]
-        if length > 1:
-            block = f"{block} … {blocks[start + length - 1]} ({length} blocks each)"
-        last = start + length * times
-        yield f"layers {start + 1} to {last} are {times} iterations of {block}"
 
 
 def stream_notes(width: int, hidden_size: int | None) -> Iterator[str]:
