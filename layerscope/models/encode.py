@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from layerscope.core import LayerscopeError
 from layerscope.inputs import resample
@@ -146,12 +147,8 @@ def _decoder_start(module: Any) -> int:
 
 def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
     """Return rows of numbers as one tensor, filled up on the right."""
-    width = max(map(len, rows))
-    filled = []
-    for row in rows:
-        rest = [value] * (width - len(row))
-        filled.append([*row, *rest])
-    return torch.tensor(filled)
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=value)
 
 
 @dataclass
