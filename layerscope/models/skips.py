@@ -11,7 +11,6 @@ All L of them take L (L − 1) / 2 blocks, less than L / 2 forwards.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import torch
@@ -19,9 +18,9 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.capture import Visit, capture
-from layerscope.models.forward import Inputs, hooked, state_of
+from layerscope.models.forward import Inputs, state_of
 from layerscope.models.layered import LayeredModel
-from layerscope.models.sublayers.watch import BlockRun, Tap, keep_run
+from layerscope.models.sublayers.watch import BlockRun, Tap, block_runs
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ def record(
     model: LayeredModel, inputs: Inputs, taps: tuple[Tap, ...], see: Visit
 ) -> Recorded:
     """Run a batch and return its block executions; `see` is shown the sub-layers that are tapped."""
-    runs: list[BlockRun] = []
     last: list[Tensor] = []
 
     def visit(layer: int, site: str, state: Tensor) -> None:
@@ -72,8 +70,7 @@ def record(
 
     module = model.module
     stack = model.stack
-    blocks = stack.block_modules(module)
-    with hooked((block, partial(keep_run, runs), None) for block in blocks):
+    with block_runs(module, stack) as runs:
         capture(module, stack, inputs, visit, None, taps)
     states = [run.states[0].value for run in runs]
     return Recorded(runs, (*states, *last))

@@ -1,10 +1,9 @@
 """Watch the blocks of one small forward from inside: every state that passes between their modules."""
 
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -145,19 +144,23 @@ class BlockRun:
         return self.block(*args, **kwargs)
 
 
-def keep_run(
-    runs: list[BlockRun], block: nn.Module, args: Args, kwargs: Kwargs
-) -> None:
-    """Add the execution of a block to `runs`, before the block runs."""
-    first = State(state_of((args, kwargs)).clone(), [])
-    runs.append(BlockRun(block, args, kwargs, [first]))
+@contextmanager
+def block_runs(module: nn.Module, stack: Stack) -> Iterator[list[BlockRun]]:
+    """Within, keep every execution of a block as it begins."""
+    runs: list[BlockRun] = []
+
+    def start(block: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        first = State(state_of((args, kwargs)).clone(), [])
+        runs.append(BlockRun(block, args, kwargs, [first]))
+
+    blocks = stack.block_modules(module)
+    with hooked((block, start, None) for block in blocks):
+        yield runs
 
 
 def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
     """Run `module` once, and every block execution again by itself, and return what is seen inside each, in order."""
-    runs: list[BlockRun] = []
-    blocks = stack.block_modules(module)
-    with hooked((block, partial(keep_run, runs), None) for block in blocks):
+    with block_runs(module, stack) as runs:
         forward(module.get_submodule(stack.entry), inputs)
     for run in runs:
         with suppress(*FAILURES):  # a block that cannot be run by itself shows nothing
