@@ -122,9 +122,8 @@ def prepare(model: LayeredModel, samples: Sequence[Any]) -> Prepared:
     """Return samples as `read_states` takes them: texts tokenised, others measured."""
     encoder = model.encoder
     if not isinstance(encoder, TextEncoder):
-        return Prepared(
-            samples, None, encoder.lengths(samples), getattr(encoder, "cut", 0)
-        )
+        lengths = encoder.lengths(samples)
+        return Prepared(samples, None, lengths, encoder.cut)
     ids = encoder.ids(samples)
     lengths = list(map(len, ids))
     longest = np.flatnonzero(np.equal(lengths, encoder.max_length)).tolist()

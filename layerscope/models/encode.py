@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -29,6 +29,8 @@ class Encoder(ABC):
     """What turns samples of one modality into inputs."""
 
     modality = "tensor"
+    cut = 0
+    """How many of the samples that `lengths` last measured are longer than the model reads."""
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
         """Return each sample's length in tokens (1 where all samples have one size), 0 where nothing is left."""
@@ -52,7 +54,6 @@ class TextEncoder(Encoder):
     prompt: str = ""
     lack: str = ""
     chat: bool = False
-    cut: int = field(default=0, init=False)
     modality = "text"
 
     def ids(self, samples: Sequence[Any], *, whole: bool = False) -> list[list[int]]:
@@ -157,7 +158,6 @@ class AudioEncoder(Encoder):
 
     processor: Any
     module: nn.Module
-    cut: int = field(default=0, init=False)
     modality = "audio"
 
     @property
