@@ -100,7 +100,7 @@ def heal(
         else:
             progress = Progress(**state["progress"])
             best = state["best"]
-            _fill(weights, state["weights"])
+            student.load_state_dict(state["weights"], strict=False)
             optimizer.load_state_dict(state["optimizer"])
             reporter.say(f"healing resumes after step {progress.step:,}")
         every = math.ceil(progress.steps / EVALUATIONS)
@@ -133,7 +133,7 @@ def heal(
                     "optimizer": optimizer.state_dict(),
                 }
                 aside(folder / STATE, lambda path, kept=content: torch.save(kept, path))
-    _fill(weights, best)
+    student.load_state_dict(best, strict=False)
     return progress
 
 
@@ -147,21 +147,15 @@ def _shortened(teacher: LayeredModel) -> LayeredModel:
 
 def _trained(student: nn.Module) -> dict[str, nn.Parameter]:
     """Return the weights that learn: all but embeddings, which stay those of the full model."""
-    frozen = {id(table.weight) for table in embeddings(student)}
-    for parameter in student.parameters():
-        parameter.requires_grad_(id(parameter) not in frozen)
+    student.requires_grad_(True)
+    for table in embeddings(student):
+        table.requires_grad_(False)
     named = student.named_parameters()
     return {name: weight for name, weight in named if weight.requires_grad}
 
 
 def _copied(weights: dict[str, nn.Parameter]) -> dict[str, Tensor]:
     return {name: weight.detach().clone() for name, weight in weights.items()}
-
-
-@torch.no_grad()
-def _fill(weights: dict[str, nn.Parameter], values: dict[str, Tensor]) -> None:
-    for name, weight in weights.items():
-        weight.copy_(values[name])
 
 
 def _share(progress: Progress) -> float:
