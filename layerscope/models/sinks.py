@@ -27,7 +27,7 @@ from layerscope.models.forward import (
     with_state,
 )
 from layerscope.models.stack import Stack
-from layerscope.models.sublayers.watch import Tap, as_state, swapped
+from layerscope.models.sublayers.watch import Tap, swapped
 
 Sinks = Callable[[Tensor], Tensor]
 """Which tokens [B, T] of states [B, T, D] are massive."""
@@ -69,11 +69,10 @@ def without_sink_writes(
     ) -> Any:
         if removed is None or path != paths.get(layer):
             return output
-        hidden = state_of(output)
-        state = as_state(hidden, read.shape)
-        assert state is not None
-        kept = state.masked_fill(removed[..., None], 0.0)
-        return with_state(output, kept.reshape(hidden.shape))
+        write = state_of(output)
+        # some give [B·T, D]
+        rows = removed.reshape(write.shape[:-1])
+        return with_state(output, write.masked_fill(rows[..., None], 0.0))
 
     # once each, as several blocks may share one
     inside = set()
