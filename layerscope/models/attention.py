@@ -8,6 +8,7 @@ as long as the text, and rows that sum to 1.
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -73,11 +74,8 @@ def find_attention(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Tap
 
     blocks = stack.block_modules(module)
     hooks: list[Hooks] = [(block, enter_block, None) for block in blocks]
-    # once each, as several blocks may share one
-    inside = set[tuple[nn.Module, str]]()
-    for block in blocks:
-        inside.update((child, path) for path, child in block.named_modules() if path)
-    hooks += [spot_hooks(*each, calls, record_weights) for each in inside]
+    inside = chain.from_iterable(block.named_modules() for block in blocks)
+    hooks += spot_hooks(inside, calls, record_weights)
     with hooked(hooks):
         forward(module.get_submodule(stack.entry), inputs)
     return tuple(taps.values())

@@ -95,13 +95,11 @@ class _Visitor:
             if self.sites or block is blocks[0]:
                 enter = self._enter
             yield block, enter, self._leave
-        # once each, as several blocks may share one
-        inside = set()
+        inside = []
         for layer, spot in self.sites:
             block = module.get_submodule(self.stack.blocks[layer - 1])
-            inside.add((block.get_submodule(spot.path), spot.path))
-        for child, path in inside:
-            yield spot_hooks(child, path, self.calls, self._show_inside)
+            inside.append((spot.path, block.get_submodule(spot.path)))
+        yield from spot_hooks(inside, self.calls, self._show_inside)
 
     def _enter(self, _: nn.Module, args: Args, kwargs: Kwargs) -> None:
         """See what a block is given: the first one reads layer 0."""

@@ -1,9 +1,10 @@
 """Watch the blocks of one small forward from inside: every state that passes between their modules."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -73,22 +74,27 @@ def as_state(value: object, shape: torch.Size) -> Tensor | None:
 
 
 def spot_hooks(
-    module: nn.Module, path: str, calls: Counter[str], see: Callable[[Spot, Any], Any]
-) -> Hooks:
-    """Return hooks that show what a module is given and what it returns; `calls` counts its calls by its path.
+    modules: Iterable[tuple[str, nn.Module]],
+    calls: Counter[str],
+    see: Callable[[Spot, Any], Any],
+) -> Iterator[Hooks]:
+    """Yield hooks that show what modules inside blocks are given and return, by their paths; `calls` counts them.
 
     What `see` returns for a module's arguments takes their place.
     """
 
-    def before(_: nn.Module, args: Args, kwargs: Kwargs) -> Any:
+    def before(path: str, _: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         calls[path] += 1
         spot = Spot(path, calls[path] - 1, is_input=True)
         return see(spot, (args, kwargs))
 
-    def after(_: nn.Module, __: object, ___: object, output: object) -> None:
+    def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
         see(Spot(path, calls[path] - 1), output)
 
-    return module, before, after
+    # once each, as several blocks may share one
+    for path, module in dict.fromkeys(modules):
+        if path:
+            yield module, partial(before, path), partial(after, path)
 
 
 @dataclass(frozen=True)
@@ -188,7 +194,6 @@ def replay(
     Modules are handed other states at the spots of `hand`, and the block itself other arguments
     beside its state if `others`.
     """
-    calls = Counter[str]()
     start = run.states[0].value
     seen: dict[Spot, Tensor] = {}
 
@@ -200,11 +205,7 @@ def replay(
             seen[spot] = state.clone()  # a module may change it in place
         return value
 
-    hooks = []
-    for path, child in run.block.named_modules():
-        if path:
-            hooks.append(spot_hooks(child, path, calls, see))
-    with hooked(hooks):
+    with hooked(spot_hooks(run.block.named_modules(), Counter(), see)):
         output = run.again(start, others=others)
     see(WHOLE, output)
     return seen
