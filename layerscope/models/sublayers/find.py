@@ -117,13 +117,13 @@ def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     if not readers:
         return None
     other = dict.fromkeys(readers, _other_first(stream.value))
-    here, later = _changes(run, branch, other)
-    if later:
+    changes = _changes(run, branch, other)
+    if changes[:, 1:].any():
         return "attn"
-    if not here:
+    if not changes.any():
         return None
     pinned = dict.fromkeys(readers, stream.value)
-    if any(_changes(run, branch, pinned, others=True)):
+    if _changes(run, branch, pinned, others=True).any():
         return "cross_attn"
     return "mlp"
 
@@ -144,8 +144,8 @@ def _changes(
     hand: dict[Spot, Tensor],
     *,
     others: bool = False,
-) -> tuple[bool, bool]:
-    """Return whether a branch changes at the first token, and whether at a later one."""
+) -> Tensor:
+    """Return at which tokens [B, T] what a branch gives changes."""
     state = run.states[branch]
     changed = replay(run, hand, others=others)[state.spot]
     # of its size: far above rounding
@@ -153,9 +153,8 @@ def _changes(
     before = state.value.double()
     size = before.norm(dim=-1).clamp_min(1e-30)
     distance = (changed.double() - before).norm(dim=-1)
-    moved = distance / size > least
-    at_first = bool(moved[:, 0].any())
-    return at_first, bool(moved[:, 1:].any())
+    moved: Tensor = distance / size > least
+    return moved
 
 
 def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
