@@ -30,13 +30,13 @@ def with_states(
     filled = _filled(samples, column)
     given = [samples[i] for i in filled]
     ready = _loaded(options, given)
+    columns = dict(batch)
     if ready is None:
-        return dict(batch)
+        return columns
     model, wanted = ready
     with evaluating(model.module):
         prepared = prepare(model, given)
         read = read_states(model, prepared, wanted)
-    columns = dict(batch)
     rows = [filled[i] for i in read.rows]
     for pooling, states in read.states.items():
         whole = torch.full((len(wanted.layers), len(samples), model.width), torch.nan)

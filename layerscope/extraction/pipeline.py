@@ -1,7 +1,6 @@
 """The work of `extract`: model and data in, a folder of states out, chunk by chunk."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -32,12 +31,23 @@ def run_extraction(options: ExtractOptions) -> Extraction:
     """Write the states of a model over data, those that are not there yet, and return what the folder holds."""
     team = processes.team()
     reporter = reporting(options.progress and team.leads)
-    stream, model = _opened(options)
+    # wrong data are reported before the model is loaded
+    stream = open_stream(
+        options.data,
+        labels=options.labels,
+        text_column=options.text_column,
+        label_column=options.label_column,
+        rows=options.chunk_rows or CHUNK_ROWS[options.tokens],
+    )
+    model = layered(options, stream.head)
     wanted = wanted_of(options, model)
     manifest = _manifest(options, model, stream, wanted)
     folder = StatesFolder.open_or_start(options.out, manifest)
     if options.shard is None:
-        team.lead(partial(_drop_damaged, folder, reporter))
+        for number in team.lead(folder.store.drop_damaged):
+            reporter.say(
+                f"chunk {number} of {str(folder.path)!r} has changed since it was written: it is computed again"
+            )
     for note in (*stream.notes, *model.notes):
         reporter.say(note)
     compute(model, stream, wanted, folder, reporter, _due(options.shard, folder, team))
@@ -45,19 +55,6 @@ def run_extraction(options: ExtractOptions) -> Extraction:
     extraction = open_extraction(options.out)
     _report_broken(extraction, reporter)
     return extraction
-
-
-def _opened(options: ExtractOptions) -> tuple[Stream, LayeredModel]:
-    """Return the data as a stream, and the model; wrong data is reported before the model is loaded."""
-    rows = options.chunk_rows or CHUNK_ROWS[options.tokens]
-    stream = open_stream(
-        options.data,
-        labels=options.labels,
-        text_column=options.text_column,
-        label_column=options.label_column,
-        rows=rows,
-    )
-    return stream, layered(options, stream.head)
 
 
 def layered(options: ExtractOptions, head: Corpus) -> LayeredModel:
@@ -84,18 +81,18 @@ def wanted_of(options: ExtractOptions, model: LayeredModel) -> Wanted:
         raise LayerscopeError(
             "Parquet has no bfloat16: take `store_dtype='float16'`, or `format='safetensors'`"
         )
+    poolings: tuple[str, ...] = ()
     if not options.tokens:
-        poolings = vectors_for(model, options.pooling, pairs=False).poolings
-        return Wanted(layers, site, poolings, dtype, options.batch_size)
-    if options.pooling != "auto":
+        poolings = vectors_for(model, options.pooling).poolings
+    elif options.pooling != "auto":
         raise LayerscopeError(
             "`tokens` keeps the state of every token, and `pooling` makes one of them: give one"
         )
-    if model.rank == 2:
+    elif model.rank == 2:
         raise LayerscopeError(
             f"the states of {model.name} have no tokens: leave `tokens` out"
         )
-    return Wanted(layers, site, (), dtype, options.batch_size)
+    return Wanted(layers, site, poolings, dtype, options.batch_size)
 
 
 def _manifest(
@@ -173,14 +170,6 @@ def compute(
             chunks = chunk.number + 1
             advance(chunk.rows)
     folder.write_end(chunks)
-
-
-def _drop_damaged(folder: StatesFolder, reporter: Reporter) -> None:
-    """Take away the chunks that have changed since they were written: they are computed again."""
-    for number in folder.store.drop_damaged():
-        reporter.say(
-            f"chunk {number} of {str(folder.path)!r} has changed since it was written: it is computed again"
-        )
 
 
 def write_chunk(chunk: Chunk, read: Read, wanted: Wanted, folder: StatesFolder) -> None:

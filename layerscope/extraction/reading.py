@@ -13,6 +13,7 @@ from torch import Tensor
 
 from layerscope.core import LayerscopeError
 from layerscope.core.prefetch import ahead
+from layerscope.inputs.pairs import Ids
 from layerscope.inputs.state_folder import TOKENS
 from layerscope.models import Inputs, LayeredModel, TextEncoder, batches_of, pool
 from layerscope.models.capture import capture
@@ -33,7 +34,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Samples with their lengths, and the token ids of texts (else None); `cut` counts those that are cut."""
+    """Samples, texts as token ids, with their lengths; `ids` lists those of texts, `cut` counts those that are cut."""
 
     samples: Sequence[Any]
     ids: list[list[int]] | None
@@ -42,8 +43,6 @@ class Prepared:
 
     def inputs(self, encoder: Encoder, rows: Sequence[int]) -> Inputs:
         """Return some of the samples as one batch."""
-        if self.ids is not None and isinstance(encoder, TextEncoder):
-            return encoder.batch_ids([self.ids[row] for row in rows]).pinned()
         return encoder.batch([self.samples[row] for row in rows]).pinned()
 
 
@@ -87,7 +86,6 @@ def read_states(
     """
     lengths = prepared.lengths
     encoder = model.encoder
-    rows = np.flatnonzero(lengths).tolist()
 
     def halved(batch: Sequence[int]) -> None:
         say(f"out of memory: a batch of {len(batch)} samples is computed in halves")
@@ -97,10 +95,9 @@ def read_states(
 
     parts: dict[str, list[Tensor]] = defaultdict(list)
     order: list[int] = []
-    of_rows = [lengths[row] for row in rows]
-    batches = batches_of(model, of_rows, wanted.batch_size)
-    chosen = [[rows[i] for i in batch] for batch in batches]
-    for whole, inputs in ahead(partial(prepared.inputs, encoder), chosen):
+    batches = batches_of(model, lengths, wanted.batch_size)
+    filled = [batch for batch in batches if lengths[batch[0]] > 0]
+    for whole, inputs in ahead(partial(prepared.inputs, encoder), filled):
 
         def run(
             batch: Sequence[int], whole: Sequence[int] = whole, inputs: Inputs = inputs
@@ -113,6 +110,7 @@ def read_states(
             order += batch
             for name, tensors in by_pooling.items():
                 parts[name] += tensors
+    rows = sorted(order)
     offsets, states = _in_order(parts, order, wanted, model.width)
     ids = prepared.ids
     if ids is not None:
@@ -124,14 +122,14 @@ def prepare(model: LayeredModel, samples: Sequence[Any]) -> Prepared:
     """Return samples as `read_states` takes them: texts tokenised, others measured."""
     encoder = model.encoder
     if not isinstance(encoder, TextEncoder):
-        return Prepared(
-            samples, None, encoder.lengths(samples), getattr(encoder, "cut", 0)
-        )
+        lengths = encoder.lengths(samples)
+        return Prepared(samples, None, lengths, encoder.cut)
     ids = encoder.ids(samples)
     lengths = list(map(len, ids))
     longest = np.flatnonzero(np.equal(lengths, encoder.max_length)).tolist()
     encoder.lengths([samples[i] for i in longest])
-    return Prepared(samples, ids, lengths, encoder.cut)
+    rows = [Ids(tuple(row)) for row in ids]
+    return Prepared(rows, ids, lengths, encoder.cut)
 
 
 def _in_order(
@@ -162,7 +160,7 @@ def _forward(
     stack = model.stack
     if wanted.site == "raw":
         stack = replace(stack, norm=None)
-    layers: list[list[Tensor]] = []
+    kept = defaultdict[str, list[Tensor]](list)
     lengths = torch.empty(0)
 
     def visit(layer: int, site: str, states: Tensor) -> None:
@@ -170,20 +168,20 @@ def _forward(
         if layer not in wanted.layers or site != wanted.site:
             return
         mask = model.mask(inputs, states)
+        for name in wanted.poolings:
+            vectors = pool(states, mask, name)
+            kept[name].append(vectors.to(wanted.dtype))
         if wanted.poolings:
-            pooled = [pool(states, mask, name) for name in wanted.poolings]
-            layers.append([vectors.to(wanted.dtype) for vectors in pooled])
             return
         lengths = torch.full((len(states),), states.shape[1])
         if mask is not None:
             lengths = mask.sum(1)
         # a block may change its input in place
-        layers.append([states.to(wanted.dtype, copy=True)])
+        kept[TOKENS].append(states.to(wanted.dtype, copy=True))
 
     capture(model.module, stack, inputs, visit, wanted.layers[-1])
-    stacked = [torch.stack(each).cpu() for each in zip(*layers, strict=True)]
+    stacked = {name: torch.stack(layers).cpu() for name, layers in kept.items()}
     if wanted.poolings:
-        pooled = zip(wanted.poolings, stacked, strict=True)
-        return {name: [vectors] for name, vectors in pooled}
-    by_sample = zip(stacked[0].unbind(1), lengths.tolist(), strict=True)
+        return {name: [vectors] for name, vectors in stacked.items()}
+    by_sample = zip(stacked[TOKENS].unbind(1), lengths.tolist(), strict=True)
     return {TOKENS: [vectors[:, :size] for vectors, size in by_sample]}

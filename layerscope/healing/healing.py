@@ -88,18 +88,19 @@ def heal(
     student.float()
     weights = _trained(student)
     parameters = list(weights.values())
-    optimizer = torch.optim.AdamW(parameters, lr=plan.learning_rate)
+    optimizer: Any = torch.optim.AdamW(parameters, lr=plan.learning_rate)
     about = {**asdict(plan), "samples": len(samples)}
     state = _opened(folder / STATE, about)
     with evaluating(student), evaluating(pupil.teacher.module):
         if state is None:
             steps = _steps(pupil, samples, plan, parameters)
-            progress = Progress(steps, 0, [_apart(validation, pupil)])
+            measured = float(distances_on(validation, pupil).mean())
+            progress = Progress(steps, 0, [measured])
             best = _copied(weights)
         else:
             progress = Progress(**state["progress"])
             best = state["best"]
-            _fill(weights, state["weights"])
+            student.load_state_dict(state["weights"], strict=False)
             optimizer.load_state_dict(state["optimizer"])
             reporter.say(f"healing resumes after step {progress.step:,}")
         every = math.ceil(progress.steps / EVALUATIONS)
@@ -112,12 +113,15 @@ def heal(
                 if not bool(torch.isfinite(loss)):
                     progress.stopped = f"the loss of step {progress.step + 1} is NaN"
                     break
-                _step(loss, optimizer, parameters)
+                optimizer.zero_grad()
+                torch.autograd.backward(loss)
+                nn.utils.clip_grad_norm_(parameters, 1.0)
+                optimizer.step()
                 progress.step += 1
                 advance(1, f"loss {loss.item():.3f}")
                 if progress.step % every and progress.step < progress.steps:
                     continue
-                measured = _apart(validation, pupil)
+                measured = float(distances_on(validation, pupil).mean())
                 if measured < min(progress.measured):
                     best = _copied(weights)
                 progress.measured.append(measured)
@@ -129,7 +133,7 @@ def heal(
                     "optimizer": optimizer.state_dict(),
                 }
                 aside(folder / STATE, lambda path, kept=content: torch.save(kept, path))
-    _fill(weights, best)
+    student.load_state_dict(best, strict=False)
     return progress
 
 
@@ -143,25 +147,15 @@ def _shortened(teacher: LayeredModel) -> LayeredModel:
 
 def _trained(student: nn.Module) -> dict[str, nn.Parameter]:
     """Return the weights that learn: all but embeddings, which stay those of the full model."""
-    frozen = {id(table.weight) for table in embeddings(student)}
-    for parameter in student.parameters():
-        parameter.requires_grad_(id(parameter) not in frozen)
+    student.requires_grad_(True)
+    for table in embeddings(student):
+        table.requires_grad_(False)
     named = student.named_parameters()
     return {name: weight for name, weight in named if weight.requires_grad}
 
 
-def _apart(samples: Sequence[Any], pupil: Pupil) -> float:
-    return float(distances_on(samples, pupil).mean())
-
-
 def _copied(weights: dict[str, nn.Parameter]) -> dict[str, Tensor]:
     return {name: weight.detach().clone() for name, weight in weights.items()}
-
-
-@torch.no_grad()
-def _fill(weights: dict[str, nn.Parameter], values: dict[str, Tensor]) -> None:
-    for name, weight in weights.items():
-        weight.copy_(values[name])
 
 
 def _share(progress: Progress) -> float:
@@ -169,13 +163,6 @@ def _share(progress: Progress) -> float:
     warmup = max(1.0, WARMUP * progress.steps)
     left = (progress.steps - progress.step) / max(1.0, progress.steps - warmup)
     return min((progress.step + 1) / warmup, left)
-
-
-def _step(loss: Tensor, optimizer: Any, weights: list[nn.Parameter]) -> None:
-    optimizer.zero_grad()
-    torch.autograd.backward(loss)
-    nn.utils.clip_grad_norm_(weights, 1.0)
-    optimizer.step()
 
 
 def _steps(

@@ -8,7 +8,7 @@ as long as the text, and rows that sum to 1.
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from layerscope.models.forward import (
     tensors_in,
 )
 from layerscope.models.stack import Stack
-from layerscope.models.sublayers.watch import Spot, Tap
+from layerscope.models.sublayers.watch import Spot, Tap, spot_hooks
 
 ATTENTION = "attention"
 """The site of attention weights."""
@@ -38,7 +38,7 @@ def eager_attention(module: Any) -> Iterator[bool]:
 
     Yields whether that changes anything.
     """
-    implementation = setting(module, "_attn_implementation", "eager")
+    implementation = setting(module, "_attn_implementation")
     changes = implementation not in (None, "eager") and hasattr(
         module, "set_attn_implementation"
     )
@@ -65,23 +65,17 @@ def find_attention(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Tap
         length = state_of((args, kwargs)).shape[1]
         calls.clear()
 
-    def record_weights(
-        path: str, _: nn.Module, __: object, ___: object, output: object
-    ) -> None:
-        calls[path] += 1
-        weights = weights_in(output)
-        if layer in taps or weights is None:
+    def record_weights(spot: Spot, value: object) -> None:
+        weights = weights_in(value)
+        if spot.is_input or layer in taps or weights is None:
             return
         if is_attention(weights, length):
-            spot = Spot(path, calls[path] - 1)
             taps[layer] = Tap(ATTENTION, layer, spot)
 
     blocks = stack.block_modules(module)
     hooks: list[Hooks] = [(block, enter_block, None) for block in blocks]
-    for block in blocks:
-        for path, child in block.named_modules():
-            if path:
-                hooks.append((child, None, partial(record_weights, path)))
+    inside = chain.from_iterable(block.named_modules() for block in blocks)
+    hooks += spot_hooks(inside, calls, record_weights)
     with hooked(hooks):
         forward(module.get_submodule(stack.entry), inputs)
     return tuple(taps.values())

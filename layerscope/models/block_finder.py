@@ -64,13 +64,11 @@ class BlockFinder:
         """Return how blocks were found, the surest way, and each stack of them; `blocks` is what the user names."""
         if blocks is not None:
             return "given", self._accept([self._named(blocks)], named=True)
-        declared = self._declared()
-        sure: dict[str, Callable[[Call], bool]] = {
-            "the model's own declaration": lambda call: call.path in declared,
-            "checkpointing layers": lambda call: _is_checkpointing(call.module),
+        sure = {
+            "the model's own declaration": self._declared(),
+            "checkpointing layers": self._checkpointing(),
         }
-        for rule, is_block in sure.items():
-            selected = list(filter(is_block, self.calls))
+        for rule, selected in sure.items():
             stacks = self._accept(_outermost(_rows(selected)))
             if stacks:
                 return rule, stacks
@@ -116,8 +114,8 @@ class BlockFinder:
             return repeated or inside
         return inside
 
-    def _declared(self) -> set[str]:
-        """Return the paths of the modules whose outputs the model itself declares to be its hidden states."""
+    def _declared(self) -> Calls:
+        """Return the calls of the modules whose outputs the model itself declares to be its hidden states."""
         paths: set[str] = set()
         for name, owner in self.entry.named_modules():
             outputs: Any = getattr(owner, "_can_record_outputs", None) or {}
@@ -128,7 +126,13 @@ class BlockFinder:
             for path, child in owner.named_modules():
                 if classes.intersection(type(child).__mro__):
                     paths.add(self.prefix + f"{name}.{path}".strip("."))
-        return paths
+        return [call for call in self.calls if call.path in paths]
+
+    def _checkpointing(self) -> Calls:
+        """Return the calls whose gradients transformers can checkpoint, as it can of blocks."""
+        from transformers.modeling_layers import GradientCheckpointingLayer as Layer
+
+        return [call for call in self.calls if isinstance(call.module, Layer)]
 
     def _rows_by_looks(self) -> Iterator[Calls]:
         """Yield what may be a stack by its looks: lists and like modules, then what a Sequential runs, then any row."""
@@ -146,26 +150,24 @@ class BlockFinder:
             return
         yield from like
         yield from _ranked(sequentials)
-        yield from _ranked(_rows(self.calls, lambda call: call.parent))
+        by_parent = _rows(self.calls, lambda call: call.path.rpartition(".")[0])
+        yield from _ranked(by_parent)
 
     def _why_incomplete(self, stack: Calls, stacks: list[Calls], named: bool) -> str:
         """Return which module in a list around a block, or of its kind, is in none of the stacks."""
         blocks = sum(stacks, Calls())
         siblings = self._in_its_lists(stack, blocks, named)
         if not named:
-            siblings = self._of_its_kind(stack, blocks) + siblings
+            kinds = {type(call.module) for call in stack if call.is_compound}
+            alike = [call for call in self.calls if type(call.module) in kinds]
+            others = [call for call in alike if call not in blocks]
+            siblings = [c for c in others if not c.holds(stack)] + siblings
         for call in siblings:
             if call.has_weights and not call.is_inside(blocks) and not is_norm(call):
                 ends = dict.fromkeys((stack[0].path, stack[-1].path))
                 row = " … ".join(ends)
                 return f"{call.path} is run as well as {row}, and not in a row with it: {NAME_BLOCKS}"
         return ""
-
-    def _of_its_kind(self, stack: Calls, blocks: Calls) -> Calls:
-        """Return the calls of modules of a stack's classes that are no blocks, nor hold the stack."""
-        kinds = {type(call.module) for call in stack if call.is_compound}
-        others = [call for call in self.calls if type(call.module) in kinds]
-        return [c for c in others if c not in blocks and not c.holds(stack)]
 
     def _in_its_lists(self, stack: Calls, blocks: Calls, named: bool) -> Calls:
         """Return the calls beside a stack in its list; of blocks that were not named, in lists around it too."""
@@ -278,10 +280,3 @@ def _trimmed(row: Calls) -> Calls:
     while stop < len(row) and stop not in weighted:  # an activation after the last one
         stop += 1
     return row[first:stop]
-
-
-def _is_checkpointing(module: nn.Module) -> bool:
-    """Return whether transformers can checkpoint the gradients of a module, as it can of blocks."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    return isinstance(module, GradientCheckpointingLayer)

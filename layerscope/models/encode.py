@@ -3,13 +3,14 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from layerscope.core import LayerscopeError
 from layerscope.inputs import resample
@@ -28,6 +29,8 @@ class Encoder(ABC):
     """What turns samples of one modality into inputs."""
 
     modality = "tensor"
+    cut = 0
+    """How many of the samples that `lengths` last measured are longer than the model reads."""
 
     def lengths(self, samples: Iterable[Any]) -> list[int]:
         """Return each sample's length in tokens (1 where all samples have one size), 0 where nothing is left."""
@@ -51,7 +54,6 @@ class TextEncoder(Encoder):
     prompt: str = ""
     lack: str = ""
     chat: bool = False
-    cut: int = field(default=0, init=False)
     modality = "text"
 
     def ids(self, samples: Sequence[Any], *, whole: bool = False) -> list[list[int]]:
@@ -146,12 +148,8 @@ def _decoder_start(module: Any) -> int:
 
 def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
     """Return rows of numbers as one tensor, filled up on the right."""
-    width = max(map(len, rows))
-    filled = []
-    for row in rows:
-        rest = [value] * (width - len(row))
-        filled.append([*row, *rest])
-    return torch.tensor(filled)
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=value)
 
 
 @dataclass
@@ -160,7 +158,6 @@ class AudioEncoder(Encoder):
 
     processor: Any
     module: nn.Module
-    cut: int = field(default=0, init=False)
     modality = "audio"
 
     @property

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from layerscope.inputs import Corpus
+from layerscope.inputs.samples import hash_of
 from layerscope.models.encode import AudioEncoder, ImageEncoder, TextEncoder
 from layerscope.models.layered import LayeredModel
 from layerscope.models.loaded import Loaded
@@ -55,7 +56,7 @@ def states_fingerprint(model: LayeredModel) -> str:
         model.stack,
         processing(model) or ids,
     )
-    return hashlib.sha256(repr(about).encode()).hexdigest()
+    return hash_of(about)
 
 
 def processing(model: LayeredModel) -> str | None:
@@ -92,8 +93,7 @@ def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
     if not isinstance(model.encoder, TextEncoder):
         return processing(model)
     first = list(islice(corpus.samples, TOKENISED))
-    ids = model.encoder.ids(first)
-    return hashlib.sha256(repr(ids).encode()).hexdigest()
+    return hash_of(model.encoder.ids(first))
 
 
 def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
@@ -124,9 +124,7 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "found_by": stack.found_by,
         "blocks": list(stack.blocks),
         "sites": list(model.sites),
-        "sublayers": {
-            site: list(layers) for site, layers in model.sublayers.sites.items()
-        },
+        "sublayers": model.sublayers.sites,
         "projected": projected,
         "states": states_fingerprint(model),
         "lens": lens,

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -171,10 +172,10 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
             inputs = model.encoder.batch([sample]).to(model.device)
             inside = find_sublayers(module, stack, inputs)
         inputs = model.encoder.batch(samples).to(model.device)
-        runs = [lambda: model.run(inputs, lambda *_: None)]
+        run = partial(model.run, inputs, lambda *_: None)
         watch = Stopwatch(model.device)
-        watch.turn(runs)  # the first allocates, compiles and reads
-        (seconds,) = watch.turn(runs)
+        watch.seconds(run)  # the first allocates, compiles and reads
+        seconds = watch.seconds(run)
     head = None
     if model.lens is not None:
         scope = "every token" if model.lens.kind == "tokens" else "every sample"
@@ -203,7 +204,7 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
         parameters=parameters(module),
         dtype=dtype_of(module),
         bytes_per_sample=4 * states * stack.width,
-        seconds_per_sample=float(seconds) / len(samples),
+        seconds_per_sample=seconds / len(samples),
         notes=notes,
         sublayers=tuple(inside.sites),
     )

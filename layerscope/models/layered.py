@@ -179,11 +179,9 @@ def vectors_for(model: LayeredModel, pooling: str, pairs: bool = True) -> Vector
             raise LayerscopeError(
                 "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"
             )
-    if not pairs:
-        return Vectors(poolings)
-    if model.reads_pairs:
-        others = [name for name in model.pooling if name not in poolings]
-        return Vectors(poolings, tuple(others))
-    if model.causal and is_text:
-        return Vectors(poolings, ("position",))
-    return Vectors(poolings)
+    others: tuple[str, ...] = ()
+    if pairs and model.reads_pairs:
+        others = tuple(name for name in model.pooling if name not in poolings)
+    elif pairs and model.causal and is_text:
+        others = ("position",)
+    return Vectors(poolings, others)

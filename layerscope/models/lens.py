@@ -114,20 +114,17 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor) -> Iterator[None]:
     """Within, no block computes: each hands its input on, and the last one gives `state`."""
     calls = 0
 
-    def instead(form: Form) -> Callable[..., object]:
-        def skip(*args: object, **kwargs: object) -> object:
-            nonlocal calls
-            calls += 1
-            hidden = hidden_of((args, kwargs))
-            if calls == stack.depth:
-                hidden = _filled(state, hidden)
-            return form.around(hidden)
-
-        return skip
+    def skip(form: Form, /, *args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        hidden = hidden_of((args, kwargs))
+        if calls == stack.depth:
+            hidden = _filled(state, hidden)
+        return form.around(hidden)
 
     skips = {}
     for path, form in zip(stack.blocks, stack.forms, strict=True):
-        skips[module.get_submodule(path)] = instead(form)
+        skips[module.get_submodule(path)] = partial(skip, form)
     with replaced(skips):
         yield
 
@@ -149,21 +146,20 @@ def skipping(
     """Within, these blocks, counted from 1, hand their input on; raises `LayerscopeError` for one that runs twice."""
     stack.check_single(blocks)
 
-    def instead(forward: Callable[..., object], form: Form) -> Callable[..., object]:
-        def skip(*args: object, **kwargs: object) -> object:
-            hidden = hidden_of((args, kwargs))
-            if hidden is None or not form.more:
-                return form.around(hidden)
-            # what else it gives is kept: every block of T5 hands on the bias of positions that
-            # later ones read
-            return with_state(forward(*args, **kwargs), hidden)
-
-        return skip
+    def skip(
+        form: Form, forward: Callable[..., object], /, *args: object, **kwargs: object
+    ) -> object:
+        hidden = hidden_of((args, kwargs))
+        if hidden is None or not form.more:
+            return form.around(hidden)
+        # what else it gives is kept: every block of T5 hands on the bias of positions that
+        # later ones read
+        return with_state(forward(*args, **kwargs), hidden)
 
     skips = {}
     for block in blocks:
         skipped = module.get_submodule(stack.blocks[block - 1])
-        skips[skipped] = instead(skipped.forward, stack.forms[block - 1])
+        skips[skipped] = partial(skip, stack.forms[block - 1], skipped.forward)
     with replaced(skips):
         yield
 

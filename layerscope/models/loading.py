@@ -171,12 +171,14 @@ def _file(source: str, name: str, options: LoadOptions) -> Path | None:
     """Return a file of a model on this machine, None where it has none."""
     from transformers.utils import cached_file
 
-    missing = {
-        "_raise_exceptions_for_missing_entries": False,
-        "_raise_exceptions_for_connection_errors": False,
-    }
     with suppress(OSError, ValueError):
-        path = cached_file(source, name, revision=options.revision, **missing)
+        path = cached_file(
+            source,
+            name,
+            revision=options.revision,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
         return path and Path(path)
     return None
 
@@ -257,15 +259,14 @@ def sentence_transformer(
         "dtype": torch_dtype(options),
         "use_safetensors": not options.allow_pickle or None,
     }
-    trust = {
-        "trust_remote_code": options.trust_remote_code,
-        "revision": options.revision,
-    }
-    device = str(torch_device(options))
-    here = Path(source).exists()
     with clear_errors(source):
         return getattr(sentence_transformers, kind)(
-            source, device=device, local_files_only=here, model_kwargs=weights, **trust
+            source,
+            device=str(torch_device(options)),
+            local_files_only=Path(source).exists(),
+            model_kwargs=weights,
+            trust_remote_code=options.trust_remote_code,
+            revision=options.revision,
         )
 
 

@@ -13,15 +13,18 @@ stack. Nor are blocks that hand on several streams, [B, T, streams, D], which ha
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from layerscope.models.block_finder import MOVE_INTO_BLOCKS
 from layerscope.models.forward import Inputs
 from layerscope.models.trace import Call, Calls, same
 
+POOLED = "give states that you pooled yourself to `profile(states=...)`"
 
-def iterations(blocks: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield each loop among the runs of blocks: its first run, its length in runs, and how often it is run.
 
-    >>> list(iterations(["prelude", "core", "core", "core"]))
-    [(1, 1, 3)]
+def loop_notes(blocks: Sequence[str]) -> Iterator[str]:
+    """Yield in a sentence which layers are iterations of the same blocks.
+
+    >>> list(loop_notes(["prelude", "core", "core", "core"]))
+    ['layers 2 to 4 are 3 iterations of core']
     """
     start = 0
     while start < len(blocks):
@@ -31,21 +34,15 @@ def iterations(blocks: Sequence[str]) -> Iterator[tuple[int, int, int]]:
             while blocks[start + times * length :][:length] == once:
                 times += 1
             if times > 1:
-                yield start, length, times
-                start += length * times
+                block = once[0]
+                if length > 1:
+                    block = f"{block} … {once[-1]} ({length} blocks each)"
+                last = start + length * times
+                yield f"layers {start + 1} to {last} are {times} iterations of {block}"
+                start = last
                 break
         else:
             start += 1
-
-
-def loop_notes(blocks: Sequence[str]) -> Iterator[str]:
-    """Yield in a sentence which layers are iterations of the same blocks."""
-    for start, length, times in iterations(blocks):
-        block = blocks[start]
-        if length > 1:
-            block = f"{block} … {blocks[start + length - 1]} ({length} blocks each)"
-        last = start + length * times
-        yield f"layers {start + 1} to {last} are {times} iterations of {block}"
 
 
 def stream_notes(width: int, hidden_size: int | None) -> Iterator[str]:
@@ -71,7 +68,7 @@ def several_streams(calls: Calls, inputs: Inputs) -> Iterator[str]:
         if before is not None and same(before.output, call.input):
             yield (
                 f"{before.path} hands on {list(call.input.shape)}, as several residual streams (hyper-connections), "
-                "and a layer has one state a token"
+                f"and a layer has one state a token: {POOLED}"
             )
             return
         last[type(call.module)] = call
@@ -87,5 +84,5 @@ def interrupted_loop(calls: Calls) -> Iterator[str]:
         if runs[path] > 1:
             yield (
                 f"{path} is run {runs[path]} times, as in a loop, and the model changes the state between its "
-                "iterations"
+                f"iterations, {MOVE_INTO_BLOCKS}"
             )

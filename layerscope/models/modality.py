@@ -75,8 +75,8 @@ def check_read(modality: str, processor: Any, module: nn.Module) -> None:
     reads_any = kind == "tensor" and processor is not None
     if reads_any or modality in modalities_of(module):
         return
-    reads = PLURAL.get(kind, kind)
-    data = PLURAL.get(modality, modality)
+    reads = PLURAL[kind]
+    data = PLURAL[modality]
     raise LayerscopeError(
         f"this model reads {reads} and the data are {data}: give {reads}, or a model of {data}"
     )

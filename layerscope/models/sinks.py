@@ -27,7 +27,7 @@ from layerscope.models.forward import (
     with_state,
 )
 from layerscope.models.stack import Stack
-from layerscope.models.sublayers.watch import Tap, as_state, swapped
+from layerscope.models.sublayers.watch import Tap, swapped
 
 Sinks = Callable[[Tensor], Tensor]
 """Which tokens [B, T] of states [B, T, D] are massive."""
@@ -41,63 +41,46 @@ def without_sink_writes(
 
     `taps` show the MLPs; a block without one of them keeps its writes.
     """
-    ablation = _Ablation(stack, taps, sinks)
-    with hooked(ablation.hooks(module)):
-        yield
+    mlp_taps = [tap for tap in taps if tap.site == "mlp"]
+    paths = {tap.layer: tap.spot.path for tap in mlp_taps}
+    layer = 0
+    read = torch.empty(0)
+    removed: Tensor | None = None
 
+    def enter(_: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        nonlocal layer, read
+        layer += 1
+        # a block may change its input in place
+        read = state_of((args, kwargs)).clone()
 
-class _Ablation:
-    """Follows one forward; `layer` is that of the block which runs, `removed` what its MLP must not add to."""
-
-    def __init__(self, stack: Stack, taps: Iterable[Tap], sinks: Sinks) -> None:
-        self.stack = stack
-        self.sinks = sinks
-        mlp_taps = [tap for tap in taps if tap.site == "mlp"]
-        self.paths = {tap.layer: tap.spot.path for tap in mlp_taps}
-        self.layer = 0
-        self.removed: Tensor | None = None
-        self.read = torch.empty(0)
-
-    def hooks(self, module: nn.Module) -> Iterator[Hooks]:
-        """Yield hooks on the blocks and on their MLPs, once each."""
-        inside = set()
-        for layer, path in self.paths.items():
-            block = module.get_submodule(self.stack.blocks[layer - 1])
-            inside.add((block.get_submodule(path), path))
-        for child, path in inside:
-            yield child, None, partial(self._without_write, path)
-        for block in self.stack.block_modules(module):
-            yield block, self._enter, self._leave
-
-    def _enter(self, _: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        self.layer += 1
-        self.read = state_of(
-            (args, kwargs)
-        ).clone()  # a block may change its input in place
-
-    def _leave(
-        self,
-        block: nn.Module,
-        args: Args,
-        kwargs: Kwargs,
-        output: Any,
-    ) -> Any:
-        made = self.sinks(state_of(output)) & ~self.sinks(self.read)
-        if self.layer not in self.paths or not bool(made.any()):
+    def leave(block: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> Any:
+        nonlocal removed
+        made = sinks(state_of(output)) & ~sinks(read)
+        if layer not in paths or not bool(made.any()):
             return output
-        self.removed = made
-        args, kwargs = swapped(args, kwargs, self.read)
+        removed = made
+        args, kwargs = swapped(args, kwargs, read)
         output = block.forward(*args, **kwargs)
-        self.removed = None
+        removed = None
         return output
 
-    def _without_write(
-        self, path: str, _: nn.Module, __: object, ___: object, output: Any
+    def without_write(
+        path: str, _: nn.Module, __: object, ___: object, output: Any
     ) -> Any:
-        if self.removed is None or path != self.paths.get(self.layer):
+        if removed is None or path != paths.get(layer):
             return output
-        hidden = state_of(output)
-        state = as_state(hidden, self.read.shape)
-        assert state is not None
-        kept = state.masked_fill(self.removed[..., None], 0.0)
-        return with_state(output, kept.reshape(hidden.shape))
+        write = state_of(output)
+        # some give [B·T, D]
+        rows = removed.reshape(write.shape[:-1])
+        return with_state(output, write.masked_fill(rows[..., None], 0.0))
+
+    # once each, as several blocks may share one
+    inside = set()
+    for number, path in paths.items():
+        block = module.get_submodule(stack.blocks[number - 1])
+        inside.add((block.get_submodule(path), path))
+    blocks = stack.block_modules(module)
+    hooks: list[Hooks] = [(block, enter, leave) for block in blocks]
+    hooks += [(child, None, partial(without_write, path)) for child, path in inside]
+    with hooked(hooks):
+        yield

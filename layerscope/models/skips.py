@@ -14,36 +14,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.capture import Visit, capture
-from layerscope.models.forward import Args, Inputs, Kwargs, hooked, state_of
+from layerscope.models.forward import Inputs, state_of
 from layerscope.models.layered import LayeredModel
-from layerscope.models.sublayers.watch import Tap, swapped
-
-
-@dataclass(frozen=True)
-class BlockCall:
-    """One execution of a block: what it was called with, and a copy of the state that it read."""
-
-    block: nn.Module
-    args: Args
-    kwargs: Kwargs
-    state: Tensor
-
-    def again(self, state: Tensor) -> Tensor:
-        """Return what the block gives for another state, all else being the same."""
-        # a block may change its input in place
-        args, kwargs = swapped(self.args, self.kwargs, state.clone())
-        return state_of(self.block(*args, **kwargs))
+from layerscope.models.sublayers.watch import BlockRun, Tap, block_runs
 
 
 @dataclass(frozen=True)
 class Recorded:
     """The block executions of one forward, and the stream [B, T, D] of layers 0..L."""
 
-    calls: tuple[BlockCall, ...]
+    runs: list[BlockRun]
     stream: tuple[Tensor, ...]
 
     @property
@@ -66,8 +50,8 @@ class Recorded:
         after = self.stream[block]
         state = torch.where(where[..., None], before, after)
         yield state
-        for call in self.calls[block:]:
-            state = call.again(state)
+        for run in self.runs[block:]:
+            state = state_of(run.again(state))
             yield state
 
 
@@ -76,24 +60,17 @@ def record(
     model: LayeredModel, inputs: Inputs, taps: tuple[Tap, ...], see: Visit
 ) -> Recorded:
     """Run a batch and return its block executions; `see` is shown the sub-layers that are tapped."""
-    calls: list[BlockCall] = []
     last: list[Tensor] = []
 
-    def enter(block: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        state = state_of((args, kwargs)).clone()
-        calls.append(BlockCall(block, args, kwargs, state))
-
-    def leave(_: nn.Module, __: object, ___: object, output: object) -> None:
-        last[:] = [state_of(output)]
-
     def visit(layer: int, site: str, state: Tensor) -> None:
+        if site == "raw":
+            last[:] = [state]
         if site not in model.sites:
             see(layer, site, state)
 
     module = model.module
     stack = model.stack
-    blocks = stack.block_modules(module)
-    with hooked((block, enter, leave) for block in blocks):
+    with block_runs(module, stack) as runs:
         capture(module, stack, inputs, visit, None, taps)
-    states = [call.state for call in calls]
-    return Recorded(tuple(calls), (*states, *last))
+    states = [run.states[0].value for run in runs]
+    return Recorded(runs, (*states, *last))

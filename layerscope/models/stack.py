@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from layerscope.core import LayerscopeError, choices, first_line, near
-from layerscope.models.block_finder import MOVE_INTO_BLOCKS, NAME_BLOCKS, BlockFinder
+from layerscope.models.block_finder import NAME_BLOCKS, BlockFinder
 from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory, setting
 from layerscope.models.loops import (
+    POOLED,
     interrupted_loop,
     loop_notes,
     several_streams,
@@ -20,7 +21,6 @@ from layerscope.models.loops import (
 from layerscope.models.trace import Call, Calls, is_norm, same, trace
 
 LAYERS = "layers are states of tokens [B, T, D] or of samples [B, D] that one module hands to the next"
-POOLED = "give states that you pooled yourself to `profile(states=...)`"
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,8 @@ def find_stacks(
         if blocks:
             fault = f"blocks {blocks!r} does not name a stack of blocks"
             mend = "name another module, which holds such a row"
-        faults = [
-            *(f"{each}: {POOLED}" for each in streams),
-            *refused,
-            *(f"{each}, {MOVE_INTO_BLOCKS}" for each in loops),
-            f"{LAYERS}; {mend}, or {POOLED}",
-        ]
-        why = faults[0]
-        raise LayerscopeError(f"{fault}: {why}")
+        reasons = [*streams, *refused, *loops, f"{LAYERS}; {mend}, or {POOLED}"]
+        raise LayerscopeError(f"{fault}: {reasons[0]}")
     pairs = zip(stacks, _part_names(stacks), strict=True)
     return [replace(stack, part=part) for stack, part in pairs]
 
@@ -253,9 +247,6 @@ def _part_names(stacks: list[Stack]) -> list[str]:
     if len(stacks) > 1:
         paths = [stack.blocks[0] for stack in stacks]
         levels = zip(*(path.split(".") for path in paths), strict=False)
-        names = next(filter(_all_differ, levels), paths)
+        differing = (level for level in levels if len(set(level)) == len(level))
+        names = next(differing, paths)
     return [name.removesuffix("_model").removesuffix("_tower") for name in names]
-
-
-def _all_differ(names: Sequence[str]) -> bool:
-    return len(set(names)) == len(names)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from layerscope.core import spans
@@ -69,7 +69,7 @@ class StatesModel(LayeredModel):
         by_sample = self.states.read(inputs.named[NUMBER].tolist())
         by_layer = zip(*by_sample, strict=True)
         for layer, layer_states in zip(self.layers, by_layer, strict=True):
-            tokens: Tensor = pad_sequence(list(layer_states), batch_first=True)
+            tokens = pad_sequence(list(layer_states), batch_first=True)
             visit(layer, "raw", tokens.to(self.device, torch.float32))
 
 

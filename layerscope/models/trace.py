@@ -34,11 +34,6 @@ class Call:
     sizes: tuple[float, float] = (0.0, 0.0)
 
     @property
-    def parent(self) -> str:
-        """The path of the module that holds this one."""
-        return self.path.rpartition(".")[0]
-
-    @property
     def is_compound(self) -> bool:
         """Whether the module holds other modules."""
         return next(self.module.children(), None) is not None

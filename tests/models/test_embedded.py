@@ -20,9 +20,9 @@ def packed(tmp_path, monkeypatch):
         (here / "model" / file.name).symlink_to(file)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, checks.EMBEDDED_IN, raising=False)
-    checks._embedded_folder.cache_clear()
+    checks.embedded.cache_clear()
     yield here / "model" / "model.safetensors"
-    checks._embedded_folder.cache_clear()
+    checks.embedded.cache_clear()
 
 
 def test_its_folder_is_found_without_running_the_package(packed):

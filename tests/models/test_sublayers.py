@@ -228,6 +228,6 @@ def test_a_block_that_cannot_be_reported_is_named_and_the_others_are_kept():
         list(torch.randn(3, 9, D)),
         blocks="blocks",
     )
-    assert scope.sublayers.sites == {"mlp": (1, 3)}
+    assert scope.sublayers.sites == {"mlp": [1, 3]}
     note = "sub-layers cannot all be identified in block 2"
     assert scope.sublayers.notes == (note,) and note in scope.notes

@@ -113,15 +113,17 @@ def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     changes, it mixes.
     """
     stream = run.states[addition.base]
-    readers = [(spot.path, spot.call) for spot in stream.seen if spot.is_input]
+    readers = [spot for spot in stream.seen if spot.is_input]
+    if not readers:
+        return None
     other = dict.fromkeys(readers, _other_first(stream.value))
-    here, later = _changes(run, branch, other)
-    if later:
+    changes = _changes(run, branch, other)
+    if changes[:, 1:].any():
         return "attn"
-    if not here:
+    if not changes.any():
         return None
     pinned = dict.fromkeys(readers, stream.value)
-    if any(_changes(run, branch, pinned, others=True)):
+    if _changes(run, branch, pinned, others=True).any():
         return "cross_attn"
     return "mlp"
 
@@ -139,23 +141,20 @@ def _other_first(state: Tensor) -> Tensor:
 def _changes(
     run: BlockRun,
     branch: int,
-    hand: dict[tuple[str, int], Tensor],
+    hand: dict[Spot, Tensor],
     *,
     others: bool = False,
-) -> tuple[bool, bool]:
-    """Return whether a branch changes at the first token, and whether at a later one."""
+) -> Tensor:
+    """Return at which tokens [B, T] what a branch gives changes."""
     state = run.states[branch]
-    if not hand:
-        return False, False
     changed = replay(run, hand, others=others)[state.spot]
     # of its size: far above rounding
     least = 0.4 * float(torch.finfo(state.value.dtype).eps) ** 0.5
     before = state.value.double()
     size = before.norm(dim=-1).clamp_min(1e-30)
     distance = (changed.double() - before).norm(dim=-1)
-    moved = distance / size > least
-    at_first = bool(moved[:, 0].any())
-    return at_first, bool(moved[:, 1:].any())
+    moved: Tensor = distance / size > least
+    return moved
 
 
 def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
@@ -183,7 +182,7 @@ def _sum(
     run: BlockRun, number: int, stream: list[int], several: bool
 ) -> Addition | None:
     """Return a state as a sum: of one branch if it can be, else (where asked for) of two that run side by side."""
-    returned = [i for i in range(1, number) if run.states[i].is_returned]
+    returned = [i for i in range(1, number) if not run.states[i].spot.is_input]
     candidates = [i for i in returned if i not in stream]
     for size in range(1, 2 + several):
         groups = list(combinations(candidates, size))

@@ -1,7 +1,8 @@
 """Watch the blocks of one small forward from inside: every state that passes between their modules."""
 
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils._pytree import tree_map_only
 from layerscope.models.forward import (
     FAILURES,
     Args,
+    Hooks,
     Inputs,
     Kwargs,
     forward,
@@ -53,25 +55,46 @@ class Sublayers:
     notes: tuple[str, ...] = ()
 
     @property
-    def sites(self) -> dict[str, tuple[int, ...]]:
+    def sites(self) -> dict[str, list[int]]:
         """Layers at which each site is found."""
-        layers: dict[str, tuple[int, ...]] = {}
+        layers: dict[str, list[int]] = {}
         for tap in self.taps:
-            before = layers.get(tap.site, ())
-            layers[tap.site] = (*before, tap.layer)
+            layers.setdefault(tap.site, []).append(tap.layer)
         return layers
 
 
-def as_state(hidden: Tensor, shape: torch.Size) -> Tensor | None:
+def as_state(value: object, shape: torch.Size) -> Tensor | None:
     """Return what a module gets or gives as a state [B, T, D], from [B·T, D] as well; None where it is none."""
-    if hidden.shape == shape:
+    hidden = hidden_of(value)
+    if hidden is None or hidden.shape == shape:
         return hidden
-    if len(shape) != 3:
-        return None
-    batch, tokens, width = shape
-    if hidden.shape == (batch * tokens, width):
+    if hidden.shape == (shape[:-1].numel(), shape[-1]):
         return hidden.reshape(shape)
     return None
+
+
+def spot_hooks(
+    modules: Iterable[tuple[str, nn.Module]],
+    calls: Counter[str],
+    see: Callable[[Spot, Any], Any],
+) -> Iterator[Hooks]:
+    """Yield hooks that show what modules inside blocks are given and return, by their paths; `calls` counts them.
+
+    What `see` returns for a module's arguments takes their place.
+    """
+
+    def before(path: str, _: nn.Module, args: Args, kwargs: Kwargs) -> Any:
+        calls[path] += 1
+        spot = Spot(path, calls[path] - 1, is_input=True)
+        return see(spot, (args, kwargs))
+
+    def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
+        see(Spot(path, calls[path] - 1), output)
+
+    # once each, as several blocks may share one
+    for path, module in dict.fromkeys(modules):
+        if path:
+            yield module, partial(before, path), partial(after, path)
 
 
 @dataclass(frozen=True)
@@ -88,11 +111,6 @@ class State:
         if not returned:
             return self.seen[0]
         return min(returned, key=lambda spot: spot.path.count("."))
-
-    @property
-    def is_returned(self) -> bool:
-        """Whether a module returns it."""
-        return not self.spot.is_input
 
 
 @dataclass(frozen=True)
@@ -125,9 +143,16 @@ class BlockRun:
         self.states.append(State(value, [spot]))
         return len(self.states) - 1
 
+    def again(self, state: Tensor, *, others: bool = False) -> object:
+        """Return what the block gives for another state, and if `others` for other arguments beside it."""
+        # a block may change its input in place
+        args, kwargs = swapped(self.args, self.kwargs, state.clone(), others=others)
+        return self.block(*args, **kwargs)
 
-def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
-    """Run `module` once, and every block execution again by itself, and return what is seen inside each, in order."""
+
+@contextmanager
+def block_runs(module: nn.Module, stack: Stack) -> Iterator[list[BlockRun]]:
+    """Within, keep every execution of a block as it begins."""
     runs: list[BlockRun] = []
 
     def start(block: nn.Module, args: Args, kwargs: Kwargs) -> None:
@@ -136,6 +161,12 @@ def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
 
     blocks = stack.block_modules(module)
     with hooked((block, start, None) for block in blocks):
+        yield runs
+
+
+def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
+    """Run `module` once, and every block execution again by itself, and return what is seen inside each, in order."""
+    with block_runs(module, stack) as runs:
         forward(module.get_submodule(stack.entry), inputs)
     for run in runs:
         with suppress(*FAILURES):  # a block that cannot be run by itself shows nothing
@@ -156,43 +187,27 @@ def _fill(run: BlockRun) -> None:
 
 @torch.inference_mode()
 def replay(
-    run: BlockRun, hand: dict[tuple[str, int], Tensor], *, others: bool = False
+    run: BlockRun, hand: dict[Spot, Tensor], *, others: bool = False
 ) -> dict[Spot, Tensor]:
     """Run a block again and return the states that pass between its modules, by where they are seen, in order.
 
-    Modules, by path and number of the call, are handed other states, and the block itself other
-    arguments beside its state if `others`.
+    Modules are handed other states at the spots of `hand`, and the block itself other arguments
+    beside its state if `others`.
     """
-    calls = Counter[str]()
     start = run.states[0].value
     seen: dict[Spot, Tensor] = {}
 
-    def see(spot: Spot, hidden: Tensor | None) -> None:
-        if hidden is None:
-            return
-        state = as_state(hidden, start.shape)
+    def see(spot: Spot, value: Any) -> Any:
+        if spot in hand:
+            value = swapped(*value, hand[spot])
+        state = as_state(value, start.shape)
         if state is not None:
             seen[spot] = state.clone()  # a module may change it in place
+        return value
 
-    def before(path: str, _: nn.Module, args: Args, kwargs: Kwargs) -> Any:
-        call = calls[path]
-        calls[path] += 1
-        if (path, call) in hand:
-            args, kwargs = swapped(args, kwargs, hand[path, call])
-        see(Spot(path, call, is_input=True), hidden_of((args, kwargs)))
-        return args, kwargs
-
-    def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
-        see(Spot(path, calls[path] - 1), hidden_of(output))
-
-    hooks = []
-    for path, child in run.block.named_modules():
-        if path:
-            hooks.append((child, partial(before, path), partial(after, path)))
-    args, kwargs = swapped(run.args, run.kwargs, start.clone(), others=others)
-    with hooked(hooks):
-        output = run.block(*args, **kwargs)
-    see(WHOLE, hidden_of(output))
+    with hooked(spot_hooks(run.block.named_modules(), Counter(), see)):
+        output = run.again(start, others=others)
+    see(WHOLE, output)
     return seen
 
 
