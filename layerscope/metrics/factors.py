@@ -14,7 +14,7 @@ Each has the record of how a run takes a metric of its kind.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from layerscope.metrics.arrays import (
 )
 from layerscope.metrics.blocks import RowBlocks
 from layerscope.metrics.matrix_entropy import scaled_rows
-from layerscope.metrics.metric import How, Needs
+from layerscope.metrics.metric import How
 from layerscope.metrics.spectrum import row_factor, singular_values
 
 T = TypeVar("T")
@@ -137,7 +137,7 @@ def by_layer(
 class FromTokens(How):
     """A metric of each sample's tokens, computed layer by layer inside the pass and finished once a batch."""
 
-    needs: ClassVar[Needs] = "tokens"
+    needs = "tokens"
     compute: Callable[[Tokens], Any]
     """Returns the value of each sample, or what `finish` makes it of."""
     finish: Callable[[Sequence[Any], Sequence[float], Any], dict[str, Tensor]] = (
@@ -246,7 +246,7 @@ class StoredRows(Rows):
 class FromRows(How):
     """A metric of the pooled states of all samples."""
 
-    needs: ClassVar[Needs] = "pooled"
+    needs = "pooled"
     compute: Callable[..., float | Tensor]
     """Takes `Rows`; where there are `orders`, a matrix of their singular values and an order of the Rényi entropy."""
     orders: bool = False
@@ -313,7 +313,7 @@ class Views:
 class FromViews(How):
     """A metric of each sample and its first augmentation, over blocks of one size: values depend on it."""
 
-    needs: ClassVar[Needs] = "views"
+    needs = "views"
     compute: Callable[..., Tensor]
     """Returns the value of `Views`, and of an order of the Rényi entropy where there are `orders`."""
     orders: bool = False
@@ -338,5 +338,5 @@ class FromViews(How):
 class FromAllViews(How):
     """A metric of all samples with all their views `[N, views, D]`."""
 
-    needs: ClassVar[Needs] = "views"
+    needs = "views"
     compute: Callable[[Tensor], float | Tensor]

@@ -39,6 +39,19 @@ class How:
         return False
 
 
+class FromForward(How):
+    """A metric that takes more of a model than its states: attention weights, or forwards that lack a part.
+
+    It is measured only where it is named.
+    """
+
+    needs = "forward"
+
+    def streams(self, options: Any) -> bool:
+        """Return True: it is a value of each sample."""
+        return True
+
+
 @dataclass(frozen=True)
 class Metric:
     """What a metric is called, how it is computed, and how to read it.

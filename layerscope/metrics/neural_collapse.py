@@ -13,7 +13,6 @@ Sums by class give all of this, so that states need not be in memory together.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from torch.linalg import vector_norm
 
 from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
-from layerscope.metrics.metric import How, Metric, Needs
+from layerscope.metrics.metric import How, Metric
 
 _CUT = 1e-10
 
@@ -213,11 +212,10 @@ class ClassSums:
         )
 
 
-@dataclass(frozen=True)
 class FromCollapse(How):
     """A metric of pooled states by class: the field of `NeuralCollapse` that has its name."""
 
-    needs: ClassVar[Needs] = "labels"
+    needs = "labels"
 
 
 NC1 = Metric(

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_tensor, real_mask
 from layerscope.metrics.factors import Tokens
-from layerscope.metrics.forwards import FromForward
-from layerscope.metrics.metric import Metric
+from layerscope.metrics.metric import FromForward, Metric
 from layerscope.metrics.spectrum import eigenvalues, entropy_of_spectrum, small_gram
 
 
