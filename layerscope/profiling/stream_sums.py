@@ -78,7 +78,7 @@ class StreamSums:
         encoded = np.frombuffer(facts.encode(), dtype=np.uint8)
         arrays: dict[str, Any] = {FACTS: encoded}
         for key, summed in self.sums.items():
-            for name, value in summed.tensors().items():
+            for name, value in vars(summed).items():
                 arrays[f"{key}|{name}"] = value.numpy()
 
         def write(part: Path) -> None:
