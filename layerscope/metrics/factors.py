@@ -12,7 +12,7 @@ Each has the record of how a run takes a metric of its kind.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -39,6 +39,7 @@ SINK = 10.0
 """A token is a sink where its norm is more than this many times its sample's median."""
 
 
+@dataclass(frozen=True)
 class Tokens:
     """States `[..., T, D]` of tokens, a `mask` of the real ones (None: all), and the factors that metrics share.
 
@@ -47,18 +48,11 @@ class Tokens:
     (tensor([5., 0.]), tensor(1))
     """
 
-    def __init__(
-        self,
-        states: Tensor,
-        mask: Tensor | None = None,
-        without_sinks: bool = False,
-        rows: Sequence[str] = ("unit",),
-    ) -> None:
-        self.states = states
-        self.mask = mask
-        self.without_sinks = without_sinks
-        self.rows = rows
-        self._computed: dict[Callable[[Tokens], Any], Any] = {}
+    states: Tensor
+    mask: Tensor | None = None
+    without_sinks: bool = False
+    rows: Sequence[str] = ("unit",)
+    _computed: dict[Any, Any] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, tokens: "Array | Tokens", mask: Array | None) -> "Tokens":
@@ -279,6 +273,7 @@ class FromRows(How):
                 yield entropy_variant(alpha, scaling), value
 
 
+@dataclass(frozen=True)
 class Views:
     """Two views `[..., N, D]` of each sample in float64, and the products of their unit rows that metrics share.
 
@@ -287,10 +282,9 @@ class Views:
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    def __init__(self, first: Tensor, second: Tensor, seed: int = 0) -> None:
-        self.first = first
-        self.second = second
-        self.seed = seed
+    first: Tensor
+    second: Tensor
+    seed: int = 0
 
     @cached_property
     def units(self) -> tuple[Tensor, Tensor]:
