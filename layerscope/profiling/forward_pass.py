@@ -183,8 +183,8 @@ def _report_broken(run: Run, reporter: Reporter) -> None:
     if not len(broken):
         return
     model = run.info["model"]["name"]
-    original = plan["view"] == 0
-    refuse_hopeless(model, plan["name"][original], layers[original])
+    originals = run.folder.originals
+    refuse_hopeless(model, originals["name"], layers[originals.index])
     first = f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}"
     mend = "; `dtype='float32'` may help" if run.has_model else ""
     reporter.say(
