@@ -61,17 +61,14 @@ class ValleyMeasure:
     def tensors(self) -> dict[str, Tensor]:
         """Return the values `[layers, B]`, keyed as in a shard."""
         values = self.seen.values()
-        if self.job.options.ablate is not None:
-            values |= self._ablated().ablated()
-        return values
-
-    def _ablated(self) -> "_Forward":
+        if self.job.options.ablate is None:
+            return values
         model = self.job.model
-        seen = _Forward(model, self.inputs, self.chosen)
+        without = _Forward(model, self.inputs, self.chosen)
         taps = self.job.inner.taps
         with without_sink_writes(model.module, model.stack, taps, self._sinks):
-            model.run(self.inputs, seen.visit)
-        return seen
+            model.run(self.inputs, without.visit)
+        return values | without.ablated()
 
     def _sinks(self, states: Tensor) -> Tensor:
         """Return which tokens of a block's states are sinks; what fills a text up is none."""
