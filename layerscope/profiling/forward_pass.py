@@ -261,7 +261,7 @@ def compute(
             inputs = read(job, part)
         return _forward(job, part, measure, inputs)
 
-    batches = (rows for _, rows in plan.groupby("batch", sort=True))
+    batches = (rows for _, rows in plan.groupby("batch"))
     for rows, inputs in ahead(partial(read, job), batches):
         run = partial(forward, rows, inputs)
         for _, tensors in in_halves(rows, run, halved, about):

@@ -270,12 +270,9 @@ def _lack_of_labels(how: How, corpus: Corpus, is_stream: bool) -> str | None:
         return "the data have no labels (name their column with `label_column`)"
     is_number = is_target(corpus.labels)
     if is_number != isinstance(how, FromTarget):
-        kind = "classes"
-        probe = "linear_probe"
         if is_number:
-            kind = "numbers to predict"
-            probe = "ridge_probe"
-        return f"the labels are {kind} (take {probe})"
+            return "the labels are numbers to predict (take ridge_probe)"
+        return "the labels are classes (take linear_probe)"
     if isinstance(how, FromCollapse):
         if len({*corpus.labels}) < 2:
             return "all samples have one label"
