@@ -62,7 +62,7 @@ def as_finite(values: Array, name: str, dims: int) -> Tensor:
             f"{name} is empty (shape {tuple(tensor.shape)}): give at least one row"
         )
     # The sum of all is one fast reading, and not finite where any of them is not.
-    if not bool(torch.isfinite(tensor.sum())):
+    if not torch.isfinite(tensor.sum()):
         bad = int((~torch.isfinite(tensor)).sum())
         if bad:
             raise LayerscopeError(
@@ -205,7 +205,7 @@ def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
         return tokens, torch.full(samples, length, device=tokens.device)
     real = real_mask(tokens, mask)
     counts = real.sum(-1)
-    if bool((real[..., 1:] <= real[..., :-1]).all()):
+    if (real[..., 1:] <= real[..., :-1]).all():
         return tokens, counts
     order = torch.argsort(real.logical_not().to(torch.uint8), dim=-1, stable=True)
     places = order[..., None].expand(tokens.shape)

@@ -78,7 +78,7 @@ def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:
     orders = torch.as_tensor(permutations).long()
     every = torch.arange(count, device=orders.device)
     fits = orders.ndim == 2 and len(orders) > 0 and orders.shape[1] == count
-    if not fits or not bool((orders.sort(-1).values == every).all()):
+    if not fits or not (orders.sort(-1).values == every).all():
         raise LayerscopeError(
             f"permutations of shape {tuple(orders.shape)} are not rows that reorder 0 ... {count - 1}: "
             "give an integer array [P, N] of index permutations, or their number"

@@ -28,7 +28,7 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
             f"{shapes}: give [..., layers, classes] logits and one label for each sample"
         )
     classes = scores.shape[-1]
-    if bool(((truth < 0) | (truth >= classes)).any()):
+    if ((truth < 0) | (truth >= classes)).any():
         span = f"{int(truth.min())} to {int(truth.max())}"
         raise LayerscopeError(
             f"labels are {span}: logits of {classes} classes need 0 to {classes - 1}"

@@ -140,7 +140,7 @@ def token_gram(
     norms = gram.diagonal(dim1=-2, dim2=-1).sqrt()
     inverse = torch.where(norms == 0, norms, norms.reciprocal())
     gram.mul_(inverse[..., :, None]).mul_(inverse[..., None, :])
-    if mask is not None and bool((lengths < length).any()):
+    if mask is not None and (lengths < length).any():
         gram.masked_fill_(padding[..., :, None] | padding[..., None, :], 0.0)
     return gram
 
@@ -166,7 +166,7 @@ def entropy_of_grams(
     groups = []
     for n in present:
         size = n if of_tokens else flat.shape[-1]
-        group = flat if bool((sizes == n).all()) else flat[sizes == n]
+        group = flat if (sizes == n).all() else flat[sizes == n]
         groups.append(group[:, :size, :size])
     values = flat.new_full(sizes.shape, torch.nan)
     if alpha == 2.0:

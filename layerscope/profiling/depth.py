@@ -179,8 +179,7 @@ class _Predictions:
         path = self.model.stack.norm
         if path is not None:
             norm = self.model.module.get_submodule(path)
-            normed: Tensor = norm(states[:, None])[:, 0]
-            return normed.double()
+            states = norm(states[:, None])[:, 0]
         return states.double()
 
 

@@ -306,7 +306,7 @@ def joined(parts: list[Tensors]) -> Tensors:
 
 def refuse_hopeless(model: str, names: pd.Series, broken: Any) -> None:
     """Raise where every sample gives NaN or infinity, from the layers `broken` [n] on (−1: finite)."""
-    if bool((broken >= 0).all()):
+    if (broken >= 0).all():
         raise LayerscopeError(
             f"layer {int(broken.min())} of {model} gives NaN or infinity for every sample (first: "
             f"{names.iloc[0]}): try `dtype='float32'`, or check the weights"

@@ -91,7 +91,7 @@ class BatchMeasure:
         if not self.has_mask:
             # once a batch; where all states are real every layer is spared the masking
             mask = self.model.mask(self.inputs, tokens)
-            if mask is not None and not bool(mask.all()):
+            if mask is not None and not mask.all():
                 self.mask = mask
             self.has_mask = True
         used = self.mask

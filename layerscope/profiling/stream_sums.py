@@ -114,7 +114,7 @@ class StreamSums:
         `tensors` are those of a chunk, keyed as in a shard.
         """
         finite = tensors["broken"] < 0
-        if not bool(finite.any()):
+        if not finite.any():
             return
         poolings = [OWN, *job.vectors.poolings] if job.options.wants("pooled") else []
         for key, values in tensors.items():

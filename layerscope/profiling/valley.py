@@ -102,7 +102,7 @@ class _Forward:
         every = Tokens(tokens[self.chosen], mask)
         measured = valley(every)
         without = measured
-        if bool(every.sinks.any()):
+        if every.sinks.any():
             without = valley_without_sinks(every)
         self.every[site].append(measured)
         self.rest[site].append(without)
