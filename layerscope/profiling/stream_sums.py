@@ -144,7 +144,11 @@ class StreamSums:
         for key, sums in self.sums.items():
             kind, name = key.split(" ")
             if kind == "rows":
-                yield from _rows_of_states(source, name, sums)
+                site, _, pooling = name.rpartition(".")
+                for i, layer in enumerate(source.run.layers_at(site)):
+                    states = SummedRows(sums, i)
+                    column = Column(site, layer)
+                    yield from rows_of_states(source, states, pooling, column)
             elif has_values(name, sums.mean):
                 yield from rows_by_layer(source, name, sums.estimates())
 
@@ -179,14 +183,6 @@ class StreamSums:
             # those of a chunk were classes or numbers by themselves
             kept = labels_of(labels) or tuple(map(str, labels))
         return Corpus(stream.name, "text", samples, names, kept, stream.notes)
-
-
-def _rows_of_states(source: Source, key: str, sums: RowSums) -> Iterator[Row]:
-    """Yield the metrics of pooled states, by the sums of the rows of all layers of a site, such as `raw.mean`."""
-    site, _, pooling = key.rpartition(".")
-    for i, layer in enumerate(source.run.layers_at(site)):
-        states = SummedRows(sums, i)
-        yield from rows_of_states(source, states, pooling, Column(site, layer))
 
 
 def _titles(names: Sequence[str]) -> str:
