@@ -32,7 +32,7 @@ from layerscope.metrics.causal_depth import (
 from layerscope.models import LayeredModel
 from layerscope.models.forward import Inputs
 from layerscope.models.skips import Recorded, record
-from layerscope.profiling.plan import Job
+from layerscope.profiling.plan import Job, Tensors
 
 SAME, FUTURE = "same token", "future tokens"
 READ = 4
@@ -60,7 +60,7 @@ class DepthMeasure:
             mask = self.model.mask(self.inputs, tokens)
             self.real = real_mask(tokens, mask)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Tensors:
         """Return the values `[L + 1, B]`, keyed as in a shard; NaN where a layer has none."""
         shape = self.model.depth + 1, len(self.real)
         unknown = torch.full(

@@ -10,39 +10,24 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import filterfalse
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from layerscope.core import LayerscopeError, Reporter, Team, ahead, count, listed
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, in_halves
 from layerscope.profiling.identity import refuse_another
-from layerscope.profiling.measure import BatchMeasure
-from layerscope.profiling.plan import Job, make_plan, view_of
+from layerscope.profiling.measure import BatchMeasure, Measures
+from layerscope.profiling.plan import Job, Tensors, make_plan, view_of
 from layerscope.runs import Run, RunFolder
 from layerscope.runs.folder import need_room
-
-Tensors = dict[str, Tensor]
 
 HOPELESS = 64
 """A pass stops where a shard has this many samples or more and all give NaN or infinity."""
 
-
-class Measure(Protocol):
-    """Sees every layer of one batch, and says what is to be kept of it, including `broken` [B]."""
-
-    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
-        """Look at the states of one layer."""
-
-    def tensors(self) -> Tensors:
-        """Return what is kept: [B], or [layers, …] with the samples, or their tokens, along the second axis."""
-
-
-Measures = Callable[[Job, Inputs, pd.DataFrame], Measure]
 Size = Callable[[pd.DataFrame, Job], int]
 
 

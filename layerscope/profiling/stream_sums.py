@@ -23,9 +23,8 @@ from layerscope.inputs import Corpus
 from layerscope.inputs.columns import labels_of
 from layerscope.inputs.streams import Stream
 from layerscope.metrics.moments import RowSums, SummedRows, ValueSums
-from layerscope.profiling.forward_pass import Tensors
 from layerscope.profiling.one_layer import has_values, rows_by_layer, rows_of_states
-from layerscope.profiling.plan import Job
+from layerscope.profiling.plan import Job, Tensors
 from layerscope.profiling.source import Row, Source
 from layerscope.runs.registry import METRICS, is_scalar
 from layerscope.runs.states import OWN, Column

@@ -18,9 +18,9 @@ from layerscope.core import LayerscopeError, Reporter, Team, count
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Chunk, Stream
 from layerscope.models.capture import evaluating
-from layerscope.profiling.forward_pass import Tensors, assembled, compute
+from layerscope.profiling.forward_pass import assembled, compute
 from layerscope.profiling.identity import refuse_another
-from layerscope.profiling.plan import Job, make_plan
+from layerscope.profiling.plan import Job, Tensors, make_plan
 from layerscope.profiling.source import Source
 from layerscope.profiling.stream_sums import StreamSums
 from layerscope.profiling.tables import long_frame

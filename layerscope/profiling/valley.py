@@ -30,7 +30,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.attention import ATTENTION
 from layerscope.models.forward import Inputs
 from layerscope.models.sinks import without_sink_writes
-from layerscope.profiling.plan import Job
+from layerscope.profiling.plan import Job, Tensors
 from layerscope.runs.registry import parse_key
 
 ALL = "all tokens"
@@ -58,7 +58,7 @@ class ValleyMeasure:
         """Look at the states, or the attention, of one layer."""
         self.seen.visit(layer, site, tokens)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Tensors:
         """Return the values `[layers, B]`, keyed as in a shard."""
         values = self.seen.values()
         if self.job.options.ablate is None:
@@ -107,7 +107,7 @@ class _Forward:
         self.every[site].append(measured)
         self.rest[site].append(without)
 
-    def values(self) -> dict[str, Tensor]:
+    def values(self) -> Tensors:
         """Return the values by key: the entropy and the first singular value also of what is no sink."""
         values = {}
         for site in self.every:
@@ -120,7 +120,7 @@ class _Forward:
                 values[f"{name}.{site}"] = every[name]
         return values | self._attention()
 
-    def ablated(self) -> dict[str, Tensor]:
+    def ablated(self) -> Tensors:
         """Return the values by key as those of a forward without the writes that make sinks."""
         values = {}
         for key, by_layer in self.values().items():
@@ -132,7 +132,7 @@ class _Forward:
                 values[f"{name}.{changed}.{site}"] = by_layer
         return values
 
-    def _by_layer(self, layers: list[Valley]) -> dict[str, Tensor]:
+    def _by_layer(self, layers: list[Valley]) -> Tensors:
         """Return each part as `[layers, B]`, NaN for samples that are not among the chosen ones."""
         parts = {}
         for name in vars(layers[0]):
@@ -142,7 +142,7 @@ class _Forward:
             parts[name] = whole.float()
         return parts
 
-    def _attention(self) -> dict[str, Tensor]:
+    def _attention(self) -> Tensors:
         """Return mean and largest of the heads of each layer `[L + 1, B]`, NaN where a layer gives no weights."""
         if not self.heads:
             return {}
