@@ -26,7 +26,6 @@ from layerscope.metrics.valley import (
     valley,
     valley_without_sinks,
 )
-from layerscope.models import LayeredModel
 from layerscope.models.attention import ATTENTION
 from layerscope.models.forward import Inputs
 from layerscope.models.sinks import without_sink_writes
@@ -42,47 +41,18 @@ NORMS = ("first_norm", "largest_norm")
 
 
 class ValleyMeasure:
-    """Sees one forward of a batch, and runs a second one where sinks are to be ablated."""
+    """Collects the values of one forward of a batch, and runs a second one where sinks are to be ablated."""
 
     def __init__(self, job: Job, inputs: Inputs, rows: pd.DataFrame) -> None:
         self.job = job
+        self.model = job.model
         self.inputs = inputs
+        self.rows = rows
         # on a GPU eigenvalues are the cost: they are taken of a seeded share of the samples
         chosen = np.ones(len(rows), dtype=bool)
         if "entropy" in rows:
             chosen = rows["entropy"].to_numpy()
         self.chosen = torch.from_numpy(chosen).to(job.model.device)
-        self.seen = _Forward(job.model, inputs, self.chosen)
-
-    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
-        """Look at the states, or the attention, of one layer."""
-        self.seen.visit(layer, site, tokens)
-
-    def tensors(self) -> Tensors:
-        """Return the values `[layers, B]`, keyed as in a shard."""
-        values = self.seen.values()
-        if self.job.options.ablate is None:
-            return values
-        model = self.job.model
-        without = _Forward(model, self.inputs, self.chosen)
-        taps = self.job.inner.taps
-        with without_sink_writes(model.module, model.stack, taps, self._sinks):
-            model.run(self.inputs, without.visit)
-        return values | without.ablated()
-
-    def _sinks(self, states: Tensor) -> Tensor:
-        """Return which tokens of a block's states are sinks; what fills a text up is none."""
-        mask = self.job.model.mask(self.inputs, states)
-        return Tokens(states, mask).sinks
-
-
-class _Forward:
-    """Collects the values of one forward by what they are and where they were seen."""
-
-    def __init__(self, model: LayeredModel, inputs: Inputs, chosen: Tensor) -> None:
-        self.model = model
-        self.inputs = inputs
-        self.chosen = chosen
         self.every = defaultdict[str, list[Valley]](list)
         self.rest = defaultdict[str, list[Valley]](list)
         self.heads: dict[int, Tensor] = {}
@@ -106,6 +76,23 @@ class _Forward:
             without = valley_without_sinks(every)
         self.every[site].append(measured)
         self.rest[site].append(without)
+
+    def tensors(self) -> Tensors:
+        """Return the values `[layers, B]`, keyed as in a shard."""
+        values = self.values()
+        if self.job.options.ablate is None:
+            return values
+        second = ValleyMeasure(self.job, self.inputs, self.rows)
+        module = self.model.module
+        taps = self.job.inner.taps
+        with without_sink_writes(module, self.model.stack, taps, self._sinks):
+            self.model.run(self.inputs, second.visit)
+        return values | second.ablated()
+
+    def _sinks(self, states: Tensor) -> Tensor:
+        """Return which tokens of a block's states are sinks; what fills a text up is none."""
+        mask = self.model.mask(self.inputs, states)
+        return Tokens(states, mask).sinks
 
     def values(self) -> Tensors:
         """Return the values by key: the entropy and the first singular value also of what is no sink."""
