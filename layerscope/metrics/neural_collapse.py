@@ -150,9 +150,8 @@ class ClassSums:
         """Add finite states `[..., n, D]` with their classes `[n]`."""
         if states.device.type != "mps":  # which knows no float64
             self.to(states.device)
-        rows = states.to(self.moment.device)
+        rows = states.to(self.moment.device).double()
         labels = labels.to(self.moment.device)
-        rows = rows.double()
         counts = torch.bincount(labels, minlength=len(self.counts))
         first = (self.counts == 0) & (counts > 0)
         totals = torch.zeros_like(self.shifts).index_add_(-2, labels, rows)

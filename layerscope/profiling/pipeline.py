@@ -141,8 +141,9 @@ def _check(options: ProfileOptions) -> None:
     """Raise `LayerscopeError` for options that are wrong whatever the model and the data."""
     if options.states is None:
         if options.model is None:
-            lack = "name one, such as minilm, or states that another engine wrote with `states`"
-            raise LayerscopeError(f"no model is given: {lack}")
+            raise LayerscopeError(
+                "no model is given: name one, such as minilm, or states that another engine wrote with `states`"
+            )
         options.refuse(("layers",), "applies only to `states`")
     options.measuring.check()
     if options.measuring.pooling != "auto":

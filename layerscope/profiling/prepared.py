@@ -83,10 +83,9 @@ def _without_weights(job: Job, layers: set[int]) -> list[str]:
     lacking = sorted({*range(1, job.model.depth + 1)} - layers)
     if not lacking:
         return []
-    why = "such as a state-space layer, or one with attention of its own"
     return [
-        f"{spans(lacking, 'block')} of {job.model.name} give no attention weights ({why}): attention to the "
-        "first token is not measured there"
+        f"{spans(lacking, 'block')} of {job.model.name} give no attention weights (such as a state-space layer, or "
+        "one with attention of its own): attention to the first token is not measured there"
     ]
 
 
