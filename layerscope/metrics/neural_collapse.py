@@ -11,7 +11,6 @@ along these is needed:
 Sums by class give all of this, so that states need not be in memory together.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -79,19 +78,6 @@ def neural_collapse(
             "all states have one label: neural collapse needs two classes or more"
         )
     return collapse
-
-
-def _nc1(between: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return trace(Σ_W Σ_B⁺) / K `[...]` by the few directions in which class means differ.
-
-    `spread` returns, for unit directions `[..., R, D]`, the variance within classes along each.
-    """
-    count = between.shape[-2]
-    _, sizes, directions = torch.linalg.svd(between / count**0.5, full_matrices=False)
-    values = sizes.square()  # eigenvalues of Σ_B
-    kept = values > _CUT * values.amax(-1, keepdim=True)
-    ratio = torch.where(kept, spread(directions) / values, 0.0).sum(-1) / count
-    return torch.where(sizes.amax(-1) > 0, ratio, torch.nan)
 
 
 def _nc2_angles(between: Tensor) -> Tensor:
@@ -198,17 +184,21 @@ class ClassSums:
             weights = torch.full_like(counts, 1 / len(counts))
         between = means - (weights * means).sum(-2, keepdim=True)
 
-        def spread(directions: Tensor) -> Tensor:
-            around = ((directions @ self.moment) * directions).sum(-1)
-            within = around - (counts * (offsets @ directions.mT).square()).sum(-2)
-            return within.clamp_min(0) / total
+        # trace(Σ_W Σ_B⁺) by the few directions in which class means differ
+        scaled = between / len(counts) ** 0.5
+        _, sizes, directions = torch.linalg.svd(scaled, full_matrices=False)
+        values = sizes.square()  # eigenvalues of Σ_B
+        kept = values > _CUT * values.amax(-1, keepdim=True)
+        around = ((directions @ self.moment) * directions).sum(-1)
+        within = around - (counts * (offsets @ directions.mT).square()).sum(-2)
+        variance = within.clamp_min(0) / total
+        trace = torch.where(kept, variance / values, 0.0).sum(-1)
+        nc1 = torch.where(sizes.amax(-1) > 0, trace / len(counts), torch.nan)
 
         norms = vector_norm(between, dim=-1)
         nc2_norms = norms.std(-1, correction=0) / norms.mean(-1)
         nc3 = None if classifier is None else _nc3(between, classifier)
-        return NeuralCollapse(
-            _nc1(between, spread), nc2_norms, _nc2_angles(between), nc3
-        )
+        return NeuralCollapse(nc1, nc2_norms, _nc2_angles(between), nc3)
 
 
 class FromCollapse(How):
