@@ -92,7 +92,7 @@ class Blocks:
         rows = torch.as_tensor(self._states[span]).transpose(0, 1)
         origin = self._origin.to(rows.device)
         if into is None:
-            into = torch.empty(rows.shape, dtype=origin.dtype, device=rows.device)
+            into = origin.new_empty(rows.shape)
         # Turned to float64 and laid out by layer first: one pass that does all takes five times as
         # long.
         return into[:, : rows.shape[1]].copy_(rows).sub_(origin)
