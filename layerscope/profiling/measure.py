@@ -93,7 +93,6 @@ class BatchMeasure:
         self.lens_states = list[Tensor]()
         self.mask: Tensor | None = None
         """Which states are real, None where all are."""
-        self.has_mask = False
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
         """Take from the states of one layer, `[B, T, D]` or pooled `[B, D]`, what the options ask for."""
@@ -101,12 +100,11 @@ class BatchMeasure:
             observer.visit(layer, site, tokens)
         if site == ATTENTION:
             return
-        if not self.has_mask:
-            # once a batch; where all states are real every layer is spared the masking
+        if not self.finite:
+            # at the first states alone; where all are real every layer is spared the masking
             mask = self.model.mask(self.inputs, tokens)
             if mask is not None and not mask.all():
                 self.mask = mask
-            self.has_mask = True
         used = self.mask
         if tokens.ndim == 3:
             sinkless = self.options.exclude_sinks
