@@ -7,7 +7,7 @@ defined is NaN, never an error, but for input that is wrong.
 
 import math
 import warnings
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from layerscope.core import LayerscopeError, near
 
-Array: TypeAlias = npt.NDArray[Any] | Tensor
+Array = npt.NDArray[Any] | Tensor
 
 
 class Estimate(NamedTuple):

@@ -15,7 +15,7 @@ A first reading finds each layer's mean, around which its rows are then given if
 
 import math
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class RowBlocks(Protocol):
         """Rows as an array or tensor."""
 
 
-States: TypeAlias = Array | RowBlocks
+States = Array | RowBlocks
 
 
 class Blocks:

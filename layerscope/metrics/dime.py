@@ -1,5 +1,4 @@
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ from layerscope.metrics.factors import FromViews, Views
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import check_alpha, entropies
 
-Permutations: TypeAlias = int | np.integer | npt.NDArray[np.integer] | Tensor
+Permutations = int | np.integer | npt.NDArray[np.integer] | Tensor
 PERMUTATIONS = 10
 
 

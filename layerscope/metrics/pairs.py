@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from inspect import signature
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,9 +31,9 @@ from layerscope.metrics.arrays import Array, as_pair64, check_choice
 from layerscope.metrics.blocks import Blocks, States, opened
 from layerscope.metrics.metric import How, records
 
-Prepared: TypeAlias = tuple[Tensor, ...]
-Numbers: TypeAlias = np.ndarray[Any, Any]
-Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
+Prepared = tuple[Tensor, ...]
+Numbers = np.ndarray[Any, Any]
+Found = tuple[Tensor, Tensor, Tensor]
 HELD_BYTES = 2**30
 """Prepared layers held at a time: at least one, however large it is."""
 MOST = 4096

@@ -7,7 +7,6 @@ gives one number for some layers, or for all.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from torch import Tensor
 
@@ -29,7 +28,7 @@ class Readings:
     layers: Sequence[int]
 
 
-ByLayer: TypeAlias = Iterator[tuple[int, Estimate]]
+ByLayer = Iterator[tuple[int, Estimate]]
 
 
 @dataclass(frozen=True)

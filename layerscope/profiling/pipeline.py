@@ -70,9 +70,8 @@ def run_profile(options: ProfileOptions) -> Run:
         job = of_states(options)
         stream = None
         data = options.states if options.data is None else options.data
-        lines = check_available(job)
         # what the run does not hold is noted in it
-        notes = *job.model.notes, *lines
+        notes = *job.model.notes, *check_available(job)
         job = replace(job, model=replace(job.model, notes=notes))
     describe_job = partial(
         describe,
