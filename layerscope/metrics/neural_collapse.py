@@ -170,7 +170,7 @@ class ClassSums:
         Classes without a state do not count, nor do their rows of the `classifier` `[K, D]`.
         """
         present = self.counts > 0
-        if int(present.sum()) < 2:
+        if present.sum() < 2:
             return None
         if classifier is not None and len(classifier) == len(present):
             classifier = torch.as_tensor(classifier).to(present.device)[present]

@@ -212,10 +212,10 @@ def finish(run: Run, job: Job, totals: StreamSums) -> None:
     kinds = rows["metric"].map(lambda name: about(name).needs)
     for kind, summed in rows.groupby(kinds):
         tables = [summed]
-        if run.folder.has_table(str(kind)):
-            of_sample = run.folder.read_table(str(kind)).astype(COLUMNS)
+        if run.folder.has_table(kind):
+            of_sample = run.folder.read_table(kind).astype(COLUMNS)
             tables.append(of_sample[~of_sample["metric"].isin(summed["metric"])])
-        run.folder.write_table(str(kind), pd.concat(tables, ignore_index=True))
+        run.folder.write_table(kind, pd.concat(tables, ignore_index=True))
     if job.options.keep_states == "none":
         run.folder.drop_states()
     # without the first the run is finished
