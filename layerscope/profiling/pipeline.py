@@ -46,7 +46,7 @@ from layerscope.profiling.samples import as_read
 from layerscope.profiling.source import can_be_probed
 from layerscope.profiling.states_job import lack_of_states, of_states
 from layerscope.profiling.stream_sums import of_stream
-from layerscope.profiling.streaming import finish, of_data, sum_stream, text_head
+from layerscope.profiling.streaming import finish, sum_stream, text_head
 from layerscope.profiling.tables import write_tables
 from layerscope.runs import Run
 from layerscope.runs.registry import SETS
@@ -84,7 +84,11 @@ def run_profile(options: ProfileOptions) -> Run:
     with prepared(job) as job:
         manifest = describe_job(job)
         if stream is not None:
-            manifest = of_data(manifest, stream)
+            # described are its first samples: this tells the data from others
+            manifest["data"] |= {
+                "samples": stream.length,
+                "fingerprint": stream.fingerprint,
+            }
         path = options.out or _folder_for(job, data, manifest)
         with locked(path) if team.leads else nullcontext():
             if stream is None:

@@ -44,16 +44,6 @@ def text_head(stream: Stream) -> Corpus:
     return stream.head
 
 
-def of_data(manifest: dict[str, Any], stream: Stream) -> dict[str, Any]:
-    """Return the manifest of a pass: that of its first samples, with what tells the data from others."""
-    data = {
-        **manifest["data"],
-        "samples": stream.length,
-        "fingerprint": stream.fingerprint,
-    }
-    return {**manifest, "data": data}
-
-
 def sum_stream(
     job: Job,
     stream: Stream,
