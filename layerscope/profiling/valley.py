@@ -95,7 +95,10 @@ class ValleyMeasure:
         return Tokens(states, mask).sinks
 
     def values(self) -> Tensors:
-        """Return the values by key: the entropy and the first singular value also of what is no sink."""
+        """Return the values by key: the entropy and the first singular value also of what is no sink.
+
+        Attention is that of the mean and the largest head, NaN where a layer gives no weights.
+        """
         values = {}
         for site in self.every:
             every = self._by_layer(self.every[site])
@@ -105,7 +108,16 @@ class ValleyMeasure:
                 values[f"{name}.{WITHOUT}.{site}"] = rest[part]
             for name in NORMS:
                 values[f"{name}.{site}"] = every[name]
-        return values | self._attention()
+        if self.heads:
+            shape = self.model.depth + 1, len(self.chosen)
+            mean = torch.full(shape, torch.nan, device=self.chosen.device)
+            largest = mean.clone()
+            for layer, by_head in self.heads.items():
+                mean[layer] = by_head.mean(-1)
+                largest[layer] = by_head.amax(-1)
+            values["first_attention.mean head.raw"] = mean
+            values["first_attention.largest head.raw"] = largest
+        return values
 
     def ablated(self) -> Tensors:
         """Return the values by key as those of a forward without the writes that make sinks."""
@@ -128,18 +140,3 @@ class ValleyMeasure:
             whole[:, self.chosen] = values
             parts[name] = whole.float()
         return parts
-
-    def _attention(self) -> Tensors:
-        """Return mean and largest of the heads of each layer `[L + 1, B]`, NaN where a layer gives no weights."""
-        if not self.heads:
-            return {}
-        shape = self.model.depth + 1, len(self.chosen)
-        mean = torch.full(shape, torch.nan, device=self.chosen.device)
-        largest = mean.clone()
-        for layer, by_head in self.heads.items():
-            mean[layer] = by_head.mean(-1)
-            largest[layer] = by_head.amax(-1)
-        return {
-            "first_attention.mean head.raw": mean,
-            "first_attention.largest head.raw": largest,
-        }
