@@ -142,10 +142,6 @@ class FromTokens(How):
     rare: bool = False
     """Left out of the table of a run in which it is zero everywhere."""
 
-    def streams(self, options: Any) -> bool:
-        """Return True: a sample's tokens are all at hand, and its value is added to the others'."""
-        return True
-
 
 class Rows:
     """Rows `[..., N, D]` in float64 and the factors that metrics share, each computed when it is first needed.

@@ -35,8 +35,11 @@ class How:
         return None
 
     def streams(self, options: Any) -> bool:
-        """Return whether sums over chunks of samples give what the options ask for, to rounding."""
-        return False
+        """Return whether sums over chunks of samples give what the options ask for, to rounding.
+
+        They give the means of what the pass measures of each sample.
+        """
+        return self.needs in ("tokens", "forward")
 
 
 class FromForward(How):
@@ -46,10 +49,6 @@ class FromForward(How):
     """
 
     needs = "forward"
-
-    def streams(self, options: Any) -> bool:
-        """Return True: it is a value of each sample."""
-        return True
 
 
 @dataclass(frozen=True)
