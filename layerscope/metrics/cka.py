@@ -144,8 +144,8 @@ def _gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
     inner: Tensor = torch.linalg.vecdot(k.flatten(-2), m.flatten(-2))
     if not debiased:
         return inner
-    diagonal_k = k.diagonal(dim1=-2, dim2=-1)
-    diagonal_m = m.diagonal(dim1=-2, dim2=-1)
+    diagonal_k = torch.linalg.diagonal(k)
+    diagonal_m = torch.linalg.diagonal(m)
     return _unbiased(inner, diagonal_k, diagonal_m)
 
 
@@ -161,7 +161,7 @@ def _rbf_gram(rows: Tensor, bandwidth: str | float) -> Tensor:
     sums = norms[..., :, None] + norms[..., None, :]
     squared = sums - 2 * rows @ rows.mT
     squared = squared.clamp(min=0.0)
-    squared.diagonal(dim1=-2, dim2=-1).zero_()
+    torch.linalg.diagonal(squared).zero_()
     above = squared.new_ones(squared.shape[-2:], dtype=torch.bool).triu(1)
     if not isinstance(bandwidth, str):
         variance = squared.new_full(squared.shape[:-2], float(bandwidth) ** 2)
