@@ -168,6 +168,16 @@ def centred(rows: Tensor) -> Tensor:
     return moved - moved.mean(dim=-2, keepdim=True)
 
 
+def above_diagonal(square: Tensor) -> Tensor:
+    """Return the entries above the diagonal of `[..., n, n]` row by row, `[..., n (n - 1) / 2]`.
+
+    >>> above_diagonal(torch.arange(9).view(3, 3))
+    tensor([1, 2, 5])
+    """
+    above = square.new_ones(square.shape[-2:], dtype=torch.bool).triu(1)
+    return square[..., above]
+
+
 def slices(count: int, step: int) -> list[slice]:
     """Return slices that take `count` rows `step` at a time, the last one what is left.
 

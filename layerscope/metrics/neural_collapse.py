@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from layerscope.core import LayerscopeError
-from layerscope.metrics.arrays import Array, as_finite64, check_choice
+from layerscope.metrics.arrays import Array, above_diagonal, as_finite64, check_choice
 from layerscope.metrics.metric import How, Metric
 
 _CUT = 1e-10
@@ -84,8 +84,7 @@ def _nc2_angles(between: Tensor) -> Tensor:
     """Return the mean |cos + 1/(K − 1)| `[...]` of the pairs of class means."""
     count = between.shape[-2]
     unit = torch.nn.functional.normalize(between, dim=-1)
-    above = torch.triu_indices(count, count, 1, device=between.device)
-    cosines = (unit @ unit.mT)[..., *above]
+    cosines = above_diagonal(unit @ unit.mT)
     angles = (cosines + 1 / (count - 1)).abs().mean(-1)
     return torch.where(vector_norm(between, dim=-1).amax(-1) > 0, angles, torch.nan)
 
