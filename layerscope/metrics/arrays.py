@@ -152,7 +152,7 @@ def typical_norm(rows: Tensor) -> Tensor:
     >>> typical_norm(torch.tensor([[3.0, 4.0], [0.0, 5.0]]))
     tensor([[5.]])
     """
-    norm: Tensor = torch.linalg.vector_norm(rows, dim=(-2, -1), keepdim=True)
+    norm: Tensor = torch.linalg.matrix_norm(rows, keepdim=True)
     return norm / math.sqrt(rows.shape[-2])
 
 

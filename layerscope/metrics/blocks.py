@@ -80,7 +80,7 @@ class Blocks:
         squares = torch.zeros_like(first[..., :1])
         for rows in self:
             total += rows.sum(1, keepdim=True)
-            norms = torch.linalg.vector_norm(rows, dim=(1, 2), keepdim=True)
+            norms = torch.linalg.matrix_norm(rows, keepdim=True)
             squares += norms.square()
         mean = total / self.count
         offset = (first * (2.0 * mean + first)).sum(-1, keepdim=True)

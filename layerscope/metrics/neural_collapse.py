@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.linalg import vector_norm
+from torch.linalg import matrix_norm, vector_norm
 
 from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import Array, above_diagonal, as_finite64, check_choice
@@ -97,9 +97,9 @@ def _nc3(between: Tensor, classifier: Array) -> Tensor:
         raise LayerscopeError(
             f"classifier has shape {tuple(rows.shape)} and class means {means}: give one row for each class"
         )
-    unit = rows / vector_norm(rows, dim=(-2, -1), keepdim=True)
-    other = between / vector_norm(between, dim=(-2, -1), keepdim=True)
-    distance: Tensor = vector_norm(unit - other, dim=(-2, -1))
+    unit = rows / matrix_norm(rows, keepdim=True)
+    other = between / matrix_norm(between, keepdim=True)
+    distance: Tensor = matrix_norm(unit - other)
     return distance
 
 
