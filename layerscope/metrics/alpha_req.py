@@ -38,7 +38,7 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     rounding = torch.finfo(values.dtype).eps * rows.count * values[..., :1]
     chosen = values[..., first - 1 : last]
     above = chosen > rounding
-    ranks = torch.arange(first, last + 1, dtype=values.dtype, device=values.device)
+    ranks = values.new_tensor(range(first, last + 1))
     weights = above / ranks
     x = ranks.log()
     y = 2.0 * chosen.masked_fill(~above, 1.0).log()

@@ -7,7 +7,7 @@ defined is NaN, never an error, but for input that is wrong.
 
 import math
 import warnings
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from layerscope.core import LayerscopeError, near
 
-Array: TypeAlias = npt.NDArray[Any] | Tensor
+Array = npt.NDArray[Any] | Tensor
 
 
 class Estimate(NamedTuple):
@@ -62,7 +62,7 @@ def as_finite(values: Array, name: str, dims: int) -> Tensor:
             f"{name} is empty (shape {tuple(tensor.shape)}): give at least one row"
         )
     # The sum of all is one fast reading, and not finite where any of them is not.
-    if not bool(torch.isfinite(tensor.sum())):
+    if not torch.isfinite(tensor.sum()):
         bad = int((~torch.isfinite(tensor)).sum())
         if bad:
             raise LayerscopeError(
@@ -152,7 +152,7 @@ def typical_norm(rows: Tensor) -> Tensor:
     >>> typical_norm(torch.tensor([[3.0, 4.0], [0.0, 5.0]]))
     tensor([[5.]])
     """
-    norm: Tensor = torch.linalg.vector_norm(rows, dim=(-2, -1), keepdim=True)
+    norm: Tensor = torch.linalg.matrix_norm(rows, keepdim=True)
     return norm / math.sqrt(rows.shape[-2])
 
 
@@ -166,6 +166,16 @@ def centred(rows: Tensor) -> Tensor:
     # Around zero, equal rows would leave rounding noise, which unit norms blow up into data.
     moved = rows - rows[..., :1, :]
     return moved - moved.mean(dim=-2, keepdim=True)
+
+
+def above_diagonal(square: Tensor) -> Tensor:
+    """Return the entries above the diagonal of `[..., n, n]` row by row, `[..., n (n - 1) / 2]`.
+
+    >>> above_diagonal(torch.arange(9).view(3, 3))
+    tensor([1, 2, 5])
+    """
+    above = square.new_ones(square.shape[-2:], dtype=torch.bool).triu(1)
+    return square[..., above]
 
 
 def slices(count: int, step: int) -> list[slice]:
@@ -205,7 +215,7 @@ def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
         return tokens, torch.full(samples, length, device=tokens.device)
     real = real_mask(tokens, mask)
     counts = real.sum(-1)
-    if bool((real[..., 1:] <= real[..., :-1]).all()):
+    if (real[..., 1:] <= real[..., :-1]).all():
         return tokens, counts
     order = torch.argsort(real.logical_not().to(torch.uint8), dim=-1, stable=True)
     places = order[..., None].expand(tokens.shape)

@@ -15,7 +15,7 @@ A first reading finds each layer's mean, around which its rows are then given if
 
 import math
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class RowBlocks(Protocol):
         """Rows as an array or tensor."""
 
 
-States: TypeAlias = Array | RowBlocks
+States = Array | RowBlocks
 
 
 class Blocks:
@@ -80,7 +80,7 @@ class Blocks:
         squares = torch.zeros_like(first[..., :1])
         for rows in self:
             total += rows.sum(1, keepdim=True)
-            norms = torch.linalg.vector_norm(rows, dim=(1, 2), keepdim=True)
+            norms = torch.linalg.matrix_norm(rows, keepdim=True)
             squares += norms.square()
         mean = total / self.count
         offset = (first * (2.0 * mean + first)).sum(-1, keepdim=True)
@@ -92,7 +92,7 @@ class Blocks:
         rows = torch.as_tensor(self._states[span]).transpose(0, 1)
         origin = self._origin.to(rows.device)
         if into is None:
-            into = torch.empty(rows.shape, dtype=origin.dtype, device=rows.device)
+            into = origin.new_empty(rows.shape)
         # Turned to float64 and laid out by layer first: one pass that does all takes five times as
         # long.
         return into[:, : rows.shape[1]].copy_(rows).sub_(origin)

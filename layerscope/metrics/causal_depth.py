@@ -5,8 +5,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_tensor, real_mask
-from layerscope.metrics.forwards import FromForward
-from layerscope.metrics.metric import Metric
+from layerscope.metrics.metric import FromForward, Metric
 
 
 def causal_depth(changes: Array) -> Tensor:

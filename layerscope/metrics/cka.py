@@ -18,6 +18,7 @@ from torch import Tensor
 from layerscope.core import LayerscopeError
 from layerscope.metrics.arrays import (
     Array,
+    above_diagonal,
     as_pair64,
     as_result,
     centred,
@@ -144,8 +145,8 @@ def _gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
     inner: Tensor = torch.linalg.vecdot(k.flatten(-2), m.flatten(-2))
     if not debiased:
         return inner
-    diagonal_k = k.diagonal(dim1=-2, dim2=-1)
-    diagonal_m = m.diagonal(dim1=-2, dim2=-1)
+    diagonal_k = torch.linalg.diagonal(k)
+    diagonal_m = torch.linalg.diagonal(m)
     return _unbiased(inner, diagonal_k, diagonal_m)
 
 
@@ -161,16 +162,15 @@ def _rbf_gram(rows: Tensor, bandwidth: str | float) -> Tensor:
     sums = norms[..., :, None] + norms[..., None, :]
     squared = sums - 2 * rows @ rows.mT
     squared = squared.clamp(min=0.0)
-    squared.diagonal(dim1=-2, dim2=-1).zero_()
-    above = squared.new_ones(squared.shape[-2:], dtype=torch.bool).triu(1)
+    torch.linalg.diagonal(squared).zero_()
     if not isinstance(bandwidth, str):
         variance = squared.new_full(squared.shape[:-2], float(bandwidth) ** 2)
     elif bandwidth == "median_distance":
-        variance = _median(squared[..., above].sqrt()).square()
+        variance = _median(above_diagonal(squared).sqrt()).square()
     elif bandwidth == "median_sq_all":
         variance = _median(squared.flatten(-2))
     else:
-        variance = _median(squared[..., above])
+        variance = _median(above_diagonal(squared))
     gram = torch.exp(-squared / (2 * variance[..., None, None]))
     means = gram.mean(-1, keepdim=True)
     return gram - means - means.mT + means.mean(-2, keepdim=True)

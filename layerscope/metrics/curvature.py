@@ -43,7 +43,7 @@ def _angles_and_zeros(tokens: Tokens) -> tuple[Tensor, Tensor]:
     states, lengths = real_first(as_tensor(tokens.states, "tokens", 2), tokens.mask)
     shape = states.shape[:-2]
     samples = states.reshape(-1, *states.shape[-2:])
-    size = max(1, _CACHED // max(1, samples[:1].numel()))
+    size = max(1, _CACHED // samples[0].numel())
     means = []
     zeros = []
     for part in slices(len(samples), size):

@@ -1,5 +1,4 @@
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ from layerscope.metrics.factors import FromViews, Views
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import check_alpha, entropies
 
-Permutations: TypeAlias = int | np.integer | npt.NDArray[np.integer] | Tensor
+Permutations = int | np.integer | npt.NDArray[np.integer] | Tensor
 PERMUTATIONS = 10
 
 
@@ -78,7 +77,7 @@ def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:
     orders = torch.as_tensor(permutations).long()
     every = torch.arange(count, device=orders.device)
     fits = orders.ndim == 2 and len(orders) > 0 and orders.shape[1] == count
-    if not fits or not bool((orders.sort(-1).values == every).all()):
+    if not fits or not (orders.sort(-1).values == every).all():
         raise LayerscopeError(
             f"permutations of shape {tuple(orders.shape)} are not rows that reorder 0 ... {count - 1}: "
             "give an integer array [P, N] of index permutations, or their number"

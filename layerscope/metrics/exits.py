@@ -16,8 +16,7 @@ def exit_speedup(counts: Array) -> float:
     1.5
     """
     leaving = as_finite64(counts, "counts", 1)
-    is_negative = bool((leaving < 0).any())
-    if leaving.ndim != 1 or is_negative or float(leaving.sum()) == 0:
+    if leaving.ndim != 1 or (leaving < 0).any() or leaving.sum() == 0:
         raise LayerscopeError(
             f"counts {leaving.tolist()}: give how many samples leave after each layer, at least one"
         )

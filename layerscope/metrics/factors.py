@@ -12,9 +12,9 @@ Each has the record of how a run takes a metric of its kind.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from layerscope.metrics.arrays import (
 )
 from layerscope.metrics.blocks import RowBlocks
 from layerscope.metrics.matrix_entropy import scaled_rows
-from layerscope.metrics.metric import How, Needs
+from layerscope.metrics.metric import How
 from layerscope.metrics.spectrum import row_factor, singular_values
 
 T = TypeVar("T")
@@ -39,6 +39,7 @@ SINK = 10.0
 """A token is a sink where its norm is more than this many times its sample's median."""
 
 
+@dataclass(frozen=True)
 class Tokens:
     """States `[..., T, D]` of tokens, a `mask` of the real ones (None: all), and the factors that metrics share.
 
@@ -47,18 +48,11 @@ class Tokens:
     (tensor([5., 0.]), tensor(1))
     """
 
-    def __init__(
-        self,
-        states: Tensor,
-        mask: Tensor | None = None,
-        without_sinks: bool = False,
-        rows: Sequence[str] = ("unit",),
-    ) -> None:
-        self.states = states
-        self.mask = mask
-        self.without_sinks = without_sinks
-        self.rows = rows
-        self._computed: dict[Callable[[Tokens], Any], Any] = {}
+    states: Tensor
+    mask: Tensor | None = None
+    without_sinks: bool = False
+    rows: Sequence[str] = ("unit",)
+    _computed: dict[Any, Any] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, tokens: "Array | Tokens", mask: Array | None) -> "Tokens":
@@ -137,7 +131,7 @@ def by_layer(
 class FromTokens(How):
     """A metric of each sample's tokens, computed layer by layer inside the pass and finished once a batch."""
 
-    needs: ClassVar[Needs] = "tokens"
+    needs = "tokens"
     compute: Callable[[Tokens], Any]
     """Returns the value of each sample, or what `finish` makes it of."""
     finish: Callable[[Sequence[Any], Sequence[float], Any], dict[str, Tensor]] = (
@@ -147,10 +141,6 @@ class FromTokens(How):
     computed; returns values `[L, B]` by variant."""
     rare: bool = False
     """Left out of the table of a run in which it is zero everywhere."""
-
-    def streams(self, options: Any) -> bool:
-        """Return True: a sample's tokens are all at hand, and its value is added to the others'."""
-        return True
 
 
 class Rows:
@@ -246,7 +236,7 @@ class StoredRows(Rows):
 class FromRows(How):
     """A metric of the pooled states of all samples."""
 
-    needs: ClassVar[Needs] = "pooled"
+    needs = "pooled"
     compute: Callable[..., float | Tensor]
     """Takes `Rows`; where there are `orders`, a matrix of their singular values and an order of the Rényi entropy."""
     orders: bool = False
@@ -279,6 +269,7 @@ class FromRows(How):
                 yield entropy_variant(alpha, scaling), value
 
 
+@dataclass(frozen=True)
 class Views:
     """Two views `[..., N, D]` of each sample in float64, and the products of their unit rows that metrics share.
 
@@ -287,10 +278,9 @@ class Views:
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    def __init__(self, first: Tensor, second: Tensor, seed: int = 0) -> None:
-        self.first = first
-        self.second = second
-        self.seed = seed
+    first: Tensor
+    second: Tensor
+    seed: int = 0
 
     @cached_property
     def units(self) -> tuple[Tensor, Tensor]:
@@ -313,7 +303,7 @@ class Views:
 class FromViews(How):
     """A metric of each sample and its first augmentation, over blocks of one size: values depend on it."""
 
-    needs: ClassVar[Needs] = "views"
+    needs = "views"
     compute: Callable[..., Tensor]
     """Returns the value of `Views`, and of an order of the Rényi entropy where there are `orders`."""
     orders: bool = False
@@ -338,5 +328,5 @@ class FromViews(How):
 class FromAllViews(How):
     """A metric of all samples with all their views `[N, views, D]`."""
 
-    needs: ClassVar[Needs] = "views"
+    needs = "views"
     compute: Callable[[Tensor], float | Tensor]

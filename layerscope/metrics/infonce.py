@@ -59,7 +59,7 @@ def _loss(
     views: Views, temperature: float = TEMPERATURE, symmetric: bool = True
 ) -> Tensor:
     logits = views.cosines / temperature
-    positives = logits.diagonal(dim1=-2, dim2=-1)
+    positives: Tensor = torch.linalg.diagonal(logits)
     loss = (torch.logsumexp(logits, -1) - positives).mean(-1)
     if symmetric:
         backwards = (torch.logsumexp(logits, -2) - positives).mean(-1)

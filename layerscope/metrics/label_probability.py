@@ -21,17 +21,15 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
     scores = as_tensor(logits, "logits")
     truth = torch.as_tensor(labels).to(scores.device)
     if scores.ndim < 2 or scores.shape[:-2] != truth.shape:
-        shapes = (
-            f"logits has shape {tuple(scores.shape)} and labels {tuple(truth.shape)}"
-        )
         raise LayerscopeError(
-            f"{shapes}: give [..., layers, classes] logits and one label for each sample"
+            f"logits has shape {tuple(scores.shape)} and labels {tuple(truth.shape)}: "
+            "give [..., layers, classes] logits and one label for each sample"
         )
     classes = scores.shape[-1]
-    if bool(((truth < 0) | (truth >= classes)).any()):
-        span = f"{int(truth.min())} to {int(truth.max())}"
+    if ((truth < 0) | (truth >= classes)).any():
         raise LayerscopeError(
-            f"labels are {span}: logits of {classes} classes need 0 to {classes - 1}"
+            f"labels are {int(truth.min())} to {int(truth.max())}: "
+            f"logits of {classes} classes need 0 to {classes - 1}"
         )
     chosen = truth.long()[..., None, None].expand(*scores.shape[:-1], 1)
     return scores.softmax(-1).gather(-1, chosen)[..., 0]

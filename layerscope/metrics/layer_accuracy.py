@@ -20,11 +20,9 @@ def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
     tops = torch.as_tensor(predictions)
     truth = torch.as_tensor(labels).to(tops.device)
     if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:
-        shapes = (
-            f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}"
-        )
         raise LayerscopeError(
-            f"{shapes}: give [..., layers] predictions and one label for each row"
+            f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}: "
+            "give [..., layers] predictions and one label for each row"
         )
     return (tops == truth[..., None]).double().reshape(-1, tops.shape[-1]).mean(0)
 

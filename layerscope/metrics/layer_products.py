@@ -39,7 +39,7 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
     sides = [left] if right is left else [left, right]
     layers = sum(side.layers for side in sides)
     device = left.scale.device
-    inner = torch.zeros(layers, layers, dtype=torch.float64, device=device)
+    inner = left.scale.new_zeros(layers, layers)
     # Fresh memory for each block and tile would cost a third of the time in page faults.
     row_memory = [side.read(left.spans[0]) for side in sides]
     column_memory = [torch.empty_like(block) for block in row_memory]

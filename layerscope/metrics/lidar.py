@@ -55,7 +55,7 @@ def _discriminant_eigenvalues(states: Tensor, delta: float) -> Tensor:
     """Return for `states` `[N, q, D]` the eigenvalues of L^-1 S_b L^-T, S_w = L L^T: those of S_w^-1/2 S_b S_w^-1/2."""
     samples, n_views, width = states.shape
     means = torch.empty(samples, width, dtype=torch.float64, device=states.device)
-    within = torch.zeros(width, width, dtype=torch.float64, device=states.device)
+    within = means.new_zeros(width, width)
     step = max(1, _ROWS // n_views)
     for part in slices(samples, step):
         block = states[part].double()

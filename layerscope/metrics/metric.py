@@ -35,8 +35,20 @@ class How:
         return None
 
     def streams(self, options: Any) -> bool:
-        """Return whether sums over chunks of samples give what the options ask for, to rounding."""
-        return False
+        """Return whether sums over chunks of samples give what the options ask for, to rounding.
+
+        They give the means of what the pass measures of each sample.
+        """
+        return self.needs in ("tokens", "forward")
+
+
+class FromForward(How):
+    """A metric that takes more of a model than its states: attention weights, or forwards that lack a part.
+
+    It is measured only where it is named.
+    """
+
+    needs = "forward"
 
 
 @dataclass(frozen=True)

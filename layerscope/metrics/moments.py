@@ -11,7 +11,7 @@ joined in any grouping; the same grouping gives the same bits. All are float64.
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,23 +22,13 @@ from layerscope.metrics.spectrum import row_factor
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Tensors that together are the sums of some samples."""
-
-    count: Tensor
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return every field by name, as a file keeps them."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-@dataclass(frozen=True)
-class ValueSums(Sums):
+class ValueSums:
     """Number, mean and squared deviations `[...]` of a value that each sample has.
 
     One that is NaN does not count.
     """
 
+    count: Tensor
     mean: Tensor
     squares: Tensor
 
@@ -79,14 +69,15 @@ class ValueSums(Sums):
 
 
 @dataclass(frozen=True)
-class RowSums(Sums):
-    """Mean `[..., D]` and second moments of rows, as factors whose Gram matrix they are.
+class RowSums:
+    """Number, mean `[..., D]` and second moments of rows, as factors whose Gram matrix they are.
 
     `spread` `[..., r, D]` is that of the rows around their mean, `units` that of the rows at unit
     norm. A factor is the R of a QR decomposition: unlike a sum of products it keeps singular values
     below 1e-8 of the largest.
     """
 
+    count: Tensor
     mean: Tensor
     spread: Tensor
     units: Tensor

@@ -52,7 +52,7 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
                 f"k={k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}"
             )
         points = unit_rows(rows) if distance == "cosine" else rows
-        step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
+        step = max(1, _TILE_BYTES // (8 * count * rows[..., 0, 0].numel()))
         parts = slices(count, step)
         neighbours = [_nearest(points, part, k, distance) for part in parts]
         equal = (rows == rows[..., :1, :]).all((-2, -1))

@@ -11,17 +11,15 @@ along these is needed:
 Sums by class give all of this, so that states need not be in memory together.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.linalg import vector_norm
+from torch.linalg import matrix_norm, vector_norm
 
 from layerscope.core import LayerscopeError
-from layerscope.metrics.arrays import Array, as_finite64, check_choice
-from layerscope.metrics.metric import How, Metric, Needs
+from layerscope.metrics.arrays import Array, above_diagonal, as_finite64, check_choice
+from layerscope.metrics.metric import How, Metric
 
 _CUT = 1e-10
 
@@ -82,25 +80,11 @@ def neural_collapse(
     return collapse
 
 
-def _nc1(between: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return trace(Σ_W Σ_B⁺) / K `[...]` by the few directions in which class means differ.
-
-    `spread` returns, for unit directions `[..., R, D]`, the variance within classes along each.
-    """
-    count = between.shape[-2]
-    _, sizes, directions = torch.linalg.svd(between / count**0.5, full_matrices=False)
-    values = sizes.square()  # eigenvalues of Σ_B
-    kept = values > _CUT * values.amax(-1, keepdim=True)
-    ratio = torch.where(kept, spread(directions) / values, 0.0).sum(-1) / count
-    return torch.where(sizes.amax(-1) > 0, ratio, torch.nan)
-
-
 def _nc2_angles(between: Tensor) -> Tensor:
     """Return the mean |cos + 1/(K − 1)| `[...]` of the pairs of class means."""
     count = between.shape[-2]
     unit = torch.nn.functional.normalize(between, dim=-1)
-    above = torch.triu_indices(count, count, 1, device=between.device)
-    cosines = (unit @ unit.mT)[..., *above]
+    cosines = above_diagonal(unit @ unit.mT)
     angles = (cosines + 1 / (count - 1)).abs().mean(-1)
     return torch.where(vector_norm(between, dim=-1).amax(-1) > 0, angles, torch.nan)
 
@@ -113,9 +97,9 @@ def _nc3(between: Tensor, classifier: Array) -> Tensor:
         raise LayerscopeError(
             f"classifier has shape {tuple(rows.shape)} and class means {means}: give one row for each class"
         )
-    unit = rows / vector_norm(rows, dim=(-2, -1), keepdim=True)
-    other = between / vector_norm(between, dim=(-2, -1), keepdim=True)
-    distance: Tensor = vector_norm(unit - other, dim=(-2, -1))
+    unit = rows / matrix_norm(rows, keepdim=True)
+    other = between / matrix_norm(between, keepdim=True)
+    distance: Tensor = matrix_norm(unit - other)
     return distance
 
 
@@ -151,9 +135,8 @@ class ClassSums:
         """Add finite states `[..., n, D]` with their classes `[n]`."""
         if states.device.type != "mps":  # which knows no float64
             self.to(states.device)
-        rows = states.to(self.moment.device)
+        rows = states.to(self.moment.device).double()
         labels = labels.to(self.moment.device)
-        rows = rows.double()
         counts = torch.bincount(labels, minlength=len(self.counts))
         first = (self.counts == 0) & (counts > 0)
         totals = torch.zeros_like(self.shifts).index_add_(-2, labels, rows)
@@ -186,7 +169,7 @@ class ClassSums:
         Classes without a state do not count, nor do their rows of the `classifier` `[K, D]`.
         """
         present = self.counts > 0
-        if int(present.sum()) < 2:
+        if present.sum() < 2:
             return None
         if classifier is not None and len(classifier) == len(present):
             classifier = torch.as_tensor(classifier).to(present.device)[present]
@@ -200,24 +183,27 @@ class ClassSums:
             weights = torch.full_like(counts, 1 / len(counts))
         between = means - (weights * means).sum(-2, keepdim=True)
 
-        def spread(directions: Tensor) -> Tensor:
-            around = ((directions @ self.moment) * directions).sum(-1)
-            within = around - (counts * (offsets @ directions.mT).square()).sum(-2)
-            return within.clamp_min(0) / total
+        # trace(Σ_W Σ_B⁺) by the few directions in which class means differ
+        scaled = between / len(counts) ** 0.5
+        _, sizes, directions = torch.linalg.svd(scaled, full_matrices=False)
+        values = sizes.square()  # eigenvalues of Σ_B
+        kept = values > _CUT * values.amax(-1, keepdim=True)
+        around = ((directions @ self.moment) * directions).sum(-1)
+        within = around - (counts * (offsets @ directions.mT).square()).sum(-2)
+        variance = within.clamp_min(0) / total
+        trace = torch.where(kept, variance / values, 0.0).sum(-1)
+        nc1 = torch.where(sizes.amax(-1) > 0, trace / len(counts), torch.nan)
 
         norms = vector_norm(between, dim=-1)
         nc2_norms = norms.std(-1, correction=0) / norms.mean(-1)
         nc3 = None if classifier is None else _nc3(between, classifier)
-        return NeuralCollapse(
-            _nc1(between, spread), nc2_norms, _nc2_angles(between), nc3
-        )
+        return NeuralCollapse(nc1, nc2_norms, _nc2_angles(between), nc3)
 
 
-@dataclass(frozen=True)
 class FromCollapse(How):
     """A metric of pooled states by class: the field of `NeuralCollapse` that has its name."""
 
-    needs: ClassVar[Needs] = "labels"
+    needs = "labels"
 
 
 NC1 = Metric(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from inspect import signature
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,11 +29,11 @@ from layerscope.core import LayerscopeError, choices
 from layerscope.metrics import blocks
 from layerscope.metrics.arrays import Array, as_pair64, check_choice
 from layerscope.metrics.blocks import Blocks, States, opened
-from layerscope.metrics.metric import How, Needs, records
+from layerscope.metrics.metric import How, records
 
-Prepared: TypeAlias = tuple[Tensor, ...]
-Numbers: TypeAlias = np.ndarray[Any, Any]
-Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
+Prepared = tuple[Tensor, ...]
+Numbers = np.ndarray[Any, Any]
+Found = tuple[Tensor, Tensor, Tensor]
 HELD_BYTES = 2**30
 """Prepared layers held at a time: at least one, however large it is."""
 MOST = 4096
@@ -101,7 +101,7 @@ DEBIASING = Choice("cka", "debiased", {"debiased": True, "biased": False})
 class FromPath(How):
     """A metric of the way that one sample's vector takes from layer to layer."""
 
-    needs: ClassVar[Needs] = "path"
+    needs = "path"
     compute: Callable[[Tensor], Tensor]
     """Takes states `[n, L+1, D]`; returns values `[n, L]` from layer 1 on, NaN where there is none."""
 
@@ -115,7 +115,7 @@ class FromPath(How):
 class FromPairs(How):
     """A similarity of every two layers, and how a run and a comparison take it."""
 
-    needs: ClassVar[Needs] = "pairs"
+    needs = "pairs"
     compute: Callable[..., Tensor | Found]
     """Takes `states`, `others` and options; returns `[L, L']` as `similarity_matrix` does, and where each sample has a
     value its standard error and number as well."""

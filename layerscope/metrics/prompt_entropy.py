@@ -137,10 +137,10 @@ def token_gram(
         return unit.mT @ unit
     gram = states @ states.mT
     # Scaled in place: T x T entries are fewer than the T x D of the rows.
-    norms = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+    norms = torch.linalg.diagonal(gram).sqrt()
     inverse = torch.where(norms == 0, norms, norms.reciprocal())
     gram.mul_(inverse[..., :, None]).mul_(inverse[..., None, :])
-    if mask is not None and bool((lengths < length).any()):
+    if mask is not None and (lengths < length).any():
         gram.masked_fill_(padding[..., :, None] | padding[..., None, :], 0.0)
     return gram
 
@@ -160,13 +160,13 @@ def entropy_of_grams(
     flat = grams.flatten(0, -3)
     sizes = lengths.flatten().to(grams.device)
     # LAPACK may not return from a matrix with NaN in it.
-    fine = torch.isfinite(flat.diagonal(dim1=-2, dim2=-1)).all(-1)
+    fine = torch.isfinite(torch.linalg.diagonal(flat)).all(-1)
     sizes = torch.where(fine, sizes, 0)
     present = [n for n in torch.unique(sizes).tolist() if n > 0]
     groups = []
     for n in present:
         size = n if of_tokens else flat.shape[-1]
-        group = flat if bool((sizes == n).all()) else flat[sizes == n]
+        group = flat if (sizes == n).all() else flat[sizes == n]
         groups.append(group[:, :size, :size])
     values = flat.new_full(sizes.shape, torch.nan)
     if alpha == 2.0:

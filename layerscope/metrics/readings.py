@@ -7,12 +7,11 @@ gives one number for some layers, or for all.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
 
 from torch import Tensor
 
 from layerscope.metrics.arrays import Estimate
-from layerscope.metrics.metric import How, Needs
+from layerscope.metrics.metric import How
 
 
 @dataclass(frozen=True)
@@ -29,14 +28,14 @@ class Readings:
     layers: Sequence[int]
 
 
-ByLayer: TypeAlias = Iterator[tuple[int, Estimate]]
+ByLayer = Iterator[tuple[int, Estimate]]
 
 
 @dataclass(frozen=True)
 class FromReadings(How):
     """A metric of what the model's head reads from each layer."""
 
-    needs: ClassVar[Needs] = "lens"
+    needs = "lens"
     compute: Callable[[Readings], ByLayer] | None = None
     """Yields the position of a layer and its value; None where a training measures it, and no run of `profile` does."""
     language_model: bool = False

@@ -1,7 +1,14 @@
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_result, centred, check_choice, unit_rows
+from layerscope.metrics.arrays import (
+    Array,
+    above_diagonal,
+    as_result,
+    centred,
+    check_choice,
+    unit_rows,
+)
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_pair
 
@@ -42,8 +49,7 @@ def _measure(rdm: str = "correlation", compare: str = "spearman") -> Measure:
             rows = centred(rows.mT).mT
         unit = unit_rows(rows)
         cosines = unit @ unit.mT
-        above = cosines.new_ones(cosines.shape[-2:], dtype=torch.bool).triu(1)
-        distances = (1.0 - cosines[..., above]).mul_(_GRID).round_()
+        distances = (1.0 - above_diagonal(cosines)).mul_(_GRID).round_()
         if compare == "spearman":
             ranks = rankdata(distances.cpu().numpy(), axis=-1)
             distances = torch.from_numpy(ranks).to(rows.device)

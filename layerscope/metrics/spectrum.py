@@ -67,7 +67,7 @@ def collision_entropy(gram: Tensor) -> Tensor:
     >>> round(collision_entropy(torch.eye(4)).item(), 4)  # ln 4
     1.3863
     """
-    trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+    trace = torch.linalg.diagonal(gram).sum(-1)
     empty = trace == 0
     scaled: Tensor = torch.linalg.matrix_norm(gram) / trace.masked_fill(empty, 1.0)
     return scaled.masked_fill(empty, 1.0).log() * -2.0

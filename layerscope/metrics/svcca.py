@@ -1,5 +1,3 @@
-from functools import partial
-
 from torch import Tensor
 
 from layerscope.core import LayerscopeError
@@ -27,21 +25,20 @@ def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
     return as_result(of_pair(_measure(variance), X, Y))
 
 
-def _kept(rows: Tensor, variance: float) -> Principal:
+def _measure(variance: float = 0.99) -> Measure:
     if not 0 < variance <= 1:
         raise LayerscopeError(
             f"variance={variance} is not a share: give a number above 0, at most 1"
         )
-    parts = principal(rows)
-    explained = parts.values.square().cumsum(-1)
-    short = (explained < variance * explained[..., -1:]).sum(-1)
-    return parts.kept((short + 1).minimum(parts.rank))
 
+    def prepare(rows: Tensor) -> Principal:
+        """Return the leading principal components alone."""
+        parts = principal(rows)
+        explained = parts.values.square().cumsum(-1)
+        short = (explained < variance * explained[..., -1:]).sum(-1)
+        return parts.kept((short + 1).minimum(parts.rank))
 
-def _measure(variance: float = 0.99) -> Measure:
-    return Measure(
-        "SVCCA", 3, partial(_kept, variance=variance), Principal.mean_correlation
-    )
+    return Measure("SVCCA", 3, prepare, Principal.mean_correlation)
 
 
 SVCCA = Metric(

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Array, as_tensor, real_mask
 from layerscope.metrics.factors import Tokens
-from layerscope.metrics.forwards import FromForward
-from layerscope.metrics.metric import Metric
+from layerscope.metrics.metric import FromForward, Metric
 from layerscope.metrics.spectrum import eigenvalues, entropy_of_spectrum, small_gram
 
 
@@ -89,7 +88,7 @@ def _shares(tokens: Tokens, used: Tensor) -> Tensor:
     if length < width:
         among_used = used[..., None] & used[..., None, :]
         gram = gram.masked_fill(~among_used, 0.0)
-    elif not bool(used.all()):
+    elif not used.all():
         gram = small_gram(_kept(tokens, used).double())
     (values,) = eigenvalues([gram])
     return values / values.sum(-1, keepdim=True)
@@ -107,7 +106,7 @@ def _kept(tokens: Tokens, used: Tensor) -> Tensor:
     """Return the states, zero for tokens that are not used or not finite."""
     # a token is finite where its norm is: far fewer numbers to look at
     used = used & torch.isfinite(tokens.norms)
-    if bool(used.all()):
+    if used.all():
         return tokens.states
     return tokens.states.masked_fill(~used[..., None], 0.0)
 

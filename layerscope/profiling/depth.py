@@ -15,6 +15,7 @@ both ways has no future tokens: its blocks are skipped everywhere.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -31,14 +32,17 @@ from layerscope.metrics.causal_depth import (
 from layerscope.models import LayeredModel
 from layerscope.models.forward import Inputs
 from layerscope.models.skips import Recorded, record
-from layerscope.profiling.plan import Job
+from layerscope.profiling.plan import Job, Tensors
 
 SAME, FUTURE = "same token", "future tokens"
 READ = 4
 """Predictions are read at this many tokens of a text, and of its future tokens."""
-BRANCHES = ("attn", "cross_attn", "mlp")
+ADDED = ("block", "attn", "cross_attn", "mlp")
+"""Parts whose states are added to the stream; the other sites are sums."""
 Values = defaultdict[str, Tensor]
 """Values `[layers, B]` by key, NaN until they are known."""
+Part = tuple[int, str, Tensor]
+"""A block or what is inside it: its layer, site and state."""
 
 
 class DepthMeasure:
@@ -56,24 +60,68 @@ class DepthMeasure:
             mask = self.model.mask(self.inputs, tokens)
             self.real = real_mask(tokens, mask)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Tensors:
         """Return the values `[L + 1, B]`, keyed as in a shard; NaN where a layer has none."""
-        depth = self.model.depth
-        shape = depth + 1, len(self.real)
+        shape = self.model.depth + 1, len(self.real)
         unknown = torch.full(
             shape, torch.nan, dtype=torch.float64, device=self.real.device
         )
         values = Values(unknown.clone)
-        branches = _Branches(self.real, values)
-        recorded = record(self.model, self.inputs, self.taps, branches.see)
+        inside: list[Part] = []
+
+        def see(layer: int, site: str, state: Tensor) -> None:
+            """Keep what is inside a block until the stream before it is known."""
+            inside.append((layer, site, state.clone()))
+
+        recorded = record(self.model, self.inputs, self.taps, see)
         recorded.check_length(self.real.shape[1])
-        branches.measure(recorded)
-        skips = _Skips(self.model, self.inputs, recorded, self.real, values)
-        for block in range(1, depth + 1):
-            skips.measure(block)
+        contributions = recorded.contributions
+        whole = [(i, "block", added) for i, added in enumerate(contributions, 1)]
+        self._measure_branches(recorded, [*whole, *inside], values)
+        self._measure_skips(recorded, contributions, values)
         changes = values[f"skip_prediction.{SAME}.raw"]
         values["causal_depth.raw"][-1] = causal_depth(changes[1:].mT)
         return {key: by_layer.float() for key, by_layer in values.items()}
+
+    def _measure_branches(
+        self, recorded: Recorded, parts: Sequence[Part], values: Values
+    ) -> None:
+        """Put among the values cosine and norm of what blocks and their branches add to the stream."""
+        stream = dict(enumerate(recorded.stream, 1))
+        for layer, site, state in parts:
+            if site in ADDED:
+                cosine, norm = branch_contribution(state, stream[layer], self.real)
+                values[f"branch_cosine.{site}.raw"][layer] = cosine
+                values[f"branch_norm.{site}.raw"][layer] = norm
+            else:  # after an addition the next branch adds to the sum
+                stream[layer] = state
+
+    def _measure_skips(
+        self, recorded: Recorded, contributions: Sequence[Tensor], values: Values
+    ) -> None:
+        """Skip each block in turn, and put among the values what changes after it at the tokens of each side."""
+        sides = sides_of(self.model, self.real)
+        last = recorded.stream[-1]
+        predictions = {
+            side: _Predictions(self.model, self.inputs, tokens, last)
+            for side, tokens in sides.items()
+        }
+        for block in range(1, self.model.depth + 1):
+            skipped = recorded.without(block, sides[SAME])
+            before = next(skipped)
+            later = defaultdict[str, list[Tensor]](list)
+            for contribution, state in zip(contributions[block:], skipped, strict=True):
+                changed = state - before
+                for side, tokens in sides.items():
+                    change = contribution_change(contribution, changed, tokens)
+                    later[side].append(change)
+                before = state
+            for side, changes in later.items():
+                mean = torch.stack(changes).nanmean(0)
+                values[f"skip_later.{side}.raw"][block] = mean
+            for side, prediction in predictions.items():
+                change = prediction.change(before)
+                values[f"skip_prediction.{side}.raw"][block] = change
 
 
 def sides_of(model: LayeredModel, real: Tensor) -> dict[str, Tensor]:
@@ -85,75 +133,6 @@ def sides_of(model: LayeredModel, real: Tensor) -> dict[str, Tensor]:
     half = (length + 1) // 2
     first = real & (real.cumsum(-1) <= half)
     return {SAME: first, FUTURE: real & ~first}
-
-
-class _Branches:
-    """Puts cosine and norm of what blocks and their branches add among the values."""
-
-    def __init__(self, real: Tensor, values: Values) -> None:
-        self.real = real
-        self.values = values
-        self.seen: list[tuple[int, str, Tensor]] = []
-
-    def see(self, layer: int, site: str, state: Tensor) -> None:
-        """Keep what is inside a block until the stream before it is known."""
-        self.seen.append((layer, site, state.clone()))
-
-    def measure(self, recorded: Recorded) -> None:
-        """Measure each block, and each of its branches against the stream that it is added to."""
-        stream = dict(enumerate(recorded.stream, 1))
-        for layer, added in enumerate(recorded.contributions, 1):
-            self._put(layer, "block", added, stream[layer])
-        for layer, site, state in self.seen:
-            if site in BRANCHES:
-                self._put(layer, site, state, stream[layer])
-            else:  # after an addition the next branch adds to the sum
-                stream[layer] = state
-
-    def _put(self, layer: int, name: str, added: Tensor, base: Tensor) -> None:
-        cosine, norm = branch_contribution(added, base, self.real)
-        self.values[f"branch_cosine.{name}.raw"][layer] = cosine
-        self.values[f"branch_norm.{name}.raw"][layer] = norm
-
-
-class _Skips:
-    """Puts among the values what skipping a block changes, at the tokens of each side."""
-
-    def __init__(
-        self,
-        model: LayeredModel,
-        inputs: Inputs,
-        recorded: Recorded,
-        real: Tensor,
-        values: Values,
-    ) -> None:
-        self.recorded = recorded
-        self.values = values
-        self.contributions = recorded.contributions
-        self.sides = sides_of(model, real)
-        self.predictions = {
-            side: _Predictions(model, inputs, tokens, recorded.stream[-1])
-            for side, tokens in self.sides.items()
-        }
-
-    def measure(self, block: int) -> None:
-        """Skip a block and measure what changes after it."""
-        skipped = self.recorded.without(block, self.sides[SAME])
-        before = next(skipped)
-        later = defaultdict[str, list[Tensor]](list)
-        for contribution in self.contributions[block:]:
-            state = next(skipped)
-            changed = state - before
-            for side, tokens in self.sides.items():
-                change = contribution_change(contribution, changed, tokens)
-                later[side].append(change)
-            before = state
-        for side, changes in later.items():
-            mean = torch.stack(changes).nanmean(0)
-            self.values[f"skip_later.{side}.raw"][block] = mean
-        for side, predictions in self.predictions.items():
-            change = predictions.change(before)
-            self.values[f"skip_prediction.{side}.raw"][block] = change
 
 
 class _Predictions:
@@ -200,8 +179,7 @@ class _Predictions:
         path = self.model.stack.norm
         if path is not None:
             norm = self.model.module.get_submodule(path)
-            normed: Tensor = norm(states[:, None])[:, 0]
-            return normed.double()
+            states = norm(states[:, None])[:, 0]
         return states.double()
 
 

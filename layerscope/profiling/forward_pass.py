@@ -10,39 +10,24 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import filterfalse
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from layerscope.core import LayerscopeError, Reporter, Team, ahead, count, listed
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, in_halves
 from layerscope.profiling.identity import refuse_another
-from layerscope.profiling.measure import BatchMeasure
-from layerscope.profiling.plan import Job, make_plan, view_of
+from layerscope.profiling.measure import BatchMeasure, Measures
+from layerscope.profiling.plan import Job, Tensors, make_plan, view_of
 from layerscope.runs import Run, RunFolder
 from layerscope.runs.folder import need_room
-
-Tensors = dict[str, Tensor]
 
 HOPELESS = 64
 """A pass stops where a shard has this many samples or more and all give NaN or infinity."""
 
-
-class Measure(Protocol):
-    """Sees every layer of one batch, and says what is to be kept of it, including `broken` [B]."""
-
-    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
-        """Look at the states of one layer."""
-
-    def tensors(self) -> Tensors:
-        """Return what is kept: [B], or [layers, …] with the samples, or their tokens, along the second axis."""
-
-
-Measures = Callable[[Job, Inputs, pd.DataFrame], Measure]
 Size = Callable[[pd.DataFrame, Job], int]
 
 
@@ -183,8 +168,8 @@ def _report_broken(run: Run, reporter: Reporter) -> None:
     if not len(broken):
         return
     model = run.info["model"]["name"]
-    original = plan["view"] == 0
-    refuse_hopeless(model, plan["name"][original], layers[original])
+    originals = run.folder.originals
+    refuse_hopeless(model, originals["name"], layers[originals.index])
     first = f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}"
     mend = "; `dtype='float32'` may help" if run.has_model else ""
     reporter.say(
@@ -261,7 +246,7 @@ def compute(
             inputs = read(job, part)
         return _forward(job, part, measure, inputs)
 
-    batches = (rows for _, rows in plan.groupby("batch", sort=True))
+    batches = (rows for _, rows in plan.groupby("batch"))
     for rows, inputs in ahead(partial(read, job), batches):
         run = partial(forward, rows, inputs)
         for _, tensors in in_halves(rows, run, halved, about):
@@ -306,7 +291,7 @@ def joined(parts: list[Tensors]) -> Tensors:
 
 def refuse_hopeless(model: str, names: pd.Series, broken: Any) -> None:
     """Raise where every sample gives NaN or infinity, from the layers `broken` [n] on (−1: finite)."""
-    if bool((broken >= 0).all()):
+    if (broken >= 0).all():
         raise LayerscopeError(
             f"layer {int(broken.min())} of {model} gives NaN or infinity for every sample (first: "
             f"{names.iloc[0]}): try `dtype='float32'`, or check the weights"

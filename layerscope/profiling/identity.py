@@ -28,13 +28,20 @@ EXAMPLE_LENGTH = 240
 """Characters of a sample that are kept as an example."""
 DIGESTED = 16
 """So many samples tell states from others."""
-COMPARED = (
-    ("model", "model", "name"), ("model weights", "model", "weights"), ("device", "model", "device"),
-    ("model dtype", "model", "dtype"), ("part", "model", "part"), ("blocks", "model", "blocks"),
-    ("norm", "model", "norm"), ("projected", "model", "projected"), ("data", "data", "name"),
-    ("samples", "data", "samples"), ("data contents", "data", "fingerprint"),
-)  # fmt: skip
-"""What must match for a run folder to be resumed, besides options and tokens: its name, and where a manifest has it."""
+COMPARED = {
+    "model": {
+        "name": "model",
+        "weights": "model weights",
+        "device": "device",
+        "dtype": "model dtype",
+        "part": "part",
+        "blocks": "blocks",
+        "norm": "norm",
+        "projected": "projected",
+    },
+    "data": {"name": "data", "samples": "samples", "fingerprint": "data contents"},
+}
+"""What must match for a run folder to be resumed, besides options and tokens: where a manifest has it, and its name."""
 
 
 def examples(corpus: Corpus) -> list[str]:
@@ -122,8 +129,9 @@ def about_states(model: StatesModel) -> dict[str, Any]:
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     """Raise where a run folder holds another run, naming the first thing that differs."""
     pairs = []
-    for what, group, key in COMPARED:
-        pairs.append((what, there[group].get(key), here[group][key]))
+    for group, names in COMPARED.items():
+        for key, name in names.items():
+            pairs.append((name, there[group].get(key), here[group][key]))
     for name, value in here["options"].items():
         pairs.append((name, there["options"].get(name), value))
     read = "tokens" if here["data"]["modality"] == "text" else "preprocessing"

@@ -15,6 +15,7 @@ import torch
 
 from layerscope.core import Reporter, processes
 from layerscope.core.labels import is_target
+from layerscope.metrics.arrays import slices
 from layerscope.metrics.factors import BLOCK
 from layerscope.metrics.neural_collapse import ClassSums, FromCollapse
 from layerscope.probes.linear import linear_probe_hits
@@ -58,8 +59,7 @@ def _collapse_rows(
     states = source.run.states(pooling, (column,), source.rows)
     names, classes = np.unique(labels, return_inverse=True)
     sums = ClassSums.empty(len(names), states.width)
-    for start in range(0, len(states), BLOCK):
-        block = slice(start, start + BLOCK)
+    for block in slices(len(states), BLOCK):
         sums.update(states[block][:, 0], torch.from_numpy(classes[block]))
     collapse = sums.collapse()
     if collapse is None:

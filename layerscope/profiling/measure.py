@@ -7,9 +7,9 @@ When the batch is through, what must be finished is finished for all layers at o
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -22,14 +22,27 @@ from layerscope.models.attention import ATTENTION
 from layerscope.models.forward import Inputs
 from layerscope.models.pooling import pool
 from layerscope.profiling.depth import DepthMeasure
-from layerscope.profiling.plan import Job
+from layerscope.profiling.plan import Job, Tensors
 from layerscope.profiling.prepared import runs
 from layerscope.profiling.valley import ValleyMeasure
 from layerscope.runs.folder import packed
 from layerscope.runs.registry import measured
 from layerscope.runs.states import OWN, PROJECTED
 
-OBSERVERS: dict[str, type[ValleyMeasure] | type[DepthMeasure]] = {
+
+class Measure(Protocol):
+    """Sees every layer of one batch, and says what is to be kept of it."""
+
+    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
+        """Look at the states of one layer."""
+
+    def tensors(self) -> Tensors:
+        """Return what is kept: [B], or [layers, …] with the samples, or their tokens, along the second axis."""
+
+
+Measures = Callable[[Job, Inputs, pd.DataFrame], Measure]
+"""Called for each batch. Of a pass, `broken` [B] is among the tensors: the first layer that is not finite, or −1."""
+OBSERVERS: dict[str, Measures] = {
     "valley": ValleyMeasure,
     "causal_depth": DepthMeasure,
 }
@@ -57,7 +70,7 @@ class BatchMeasure:
         self.rows = rows
         self.poolings = job.vectors.poolings
         self.token_metrics = []
-        self.observers = list[ValleyMeasure | DepthMeasure]()
+        self.observers = list[Measure]()
         self.reads_head = False
         is_original = rows["view"] == 0
         if is_original.all():
@@ -80,7 +93,6 @@ class BatchMeasure:
         self.lens_states = list[Tensor]()
         self.mask: Tensor | None = None
         """Which states are real, None where all are."""
-        self.has_mask = False
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
         """Take from the states of one layer, `[B, T, D]` or pooled `[B, D]`, what the options ask for."""
@@ -88,12 +100,11 @@ class BatchMeasure:
             observer.visit(layer, site, tokens)
         if site == ATTENTION:
             return
-        if not self.has_mask:
-            # once a batch; where all states are real every layer is spared the masking
+        if not self.finite:
+            # at the first states alone; where all are real every layer is spared the masking
             mask = self.model.mask(self.inputs, tokens)
-            if mask is not None and not bool(mask.all()):
+            if mask is not None and not mask.all():
                 self.mask = mask
-            self.has_mask = True
         used = self.mask
         if tokens.ndim == 3:
             sinkless = self.options.exclude_sinks
@@ -149,9 +160,9 @@ class BatchMeasure:
         else:
             self.lens_states.append(tokens[self._read_tokens()])
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Tensors:
         """Return everything measured, on the CPU."""
-        out = dict[str, Tensor]()
+        out = Tensors()
         dtype = getattr(torch, self.options.store_dtype)
         for key, layers in self.pooled.items():
             out |= packed(key, torch.stack(layers), dtype)
@@ -182,7 +193,7 @@ class BatchMeasure:
             position, device=device
         )
 
-    def _lens(self, states: Tensor) -> dict[str, Tensor]:
+    def _lens(self, states: Tensor) -> Tensors:
         """Read layers 0..L through the head: predictions, and for known targets their negative log likelihood.
 
         `states` are `[L+1, B, …]`, or of a head that reads tokens, those of its n tokens
@@ -190,7 +201,7 @@ class BatchMeasure:
         """
         lens = self.model.lens
         assert lens is not None
-        out = dict[str, Tensor]()
+        out = Tensors()
         target = None
         logits: Iterable[Tensor] = ()
         if lens.kind == "pooled":

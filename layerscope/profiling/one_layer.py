@@ -112,7 +112,7 @@ def lens_rows(source: Source, _: None) -> Iterator[Row]:
     """
     folder = source.folder
     layers = source.run.layers
-    samples = folder.plan[source.view == 0]
+    samples = folder.originals
     finite = source.fine[samples.index]
     if "lens" in samples:  # the positions of the tokens that are read
         finite = np.repeat(finite, samples["lens"].map(len))

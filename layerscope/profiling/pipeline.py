@@ -31,7 +31,7 @@ from layerscope.inputs.streams import Stream
 from layerscope.metrics.metric import How, Metric
 from layerscope.metrics.neural_collapse import FromCollapse
 from layerscope.metrics.readings import FromReadings
-from layerscope.models import LayeredModel, find_layers, load, vectors_for
+from layerscope.models import find_layers, load, vectors_for
 from layerscope.models.identity import as_named
 from layerscope.models.modality import modality_of
 from layerscope.models.pooling import parse
@@ -46,7 +46,7 @@ from layerscope.profiling.samples import as_read
 from layerscope.profiling.source import can_be_probed
 from layerscope.profiling.states_job import lack_of_states, of_states
 from layerscope.profiling.stream_sums import of_stream
-from layerscope.profiling.streaming import finish, of_data, sum_stream, text_head
+from layerscope.profiling.streaming import finish, sum_stream, text_head
 from layerscope.profiling.tables import write_tables
 from layerscope.runs import Run
 from layerscope.runs.registry import SETS
@@ -64,15 +64,14 @@ def run_profile(options: ProfileOptions) -> Run:
     if options.states is None:
         job, stream, data = _ready(options)
         first = job if stream is None else of_stream(job)
-        for line in check_available(first.options, job.model, job.corpus):
+        for line in check_available(first):
             reporter.say(line)
     else:
         job = of_states(options)
         stream = None
         data = options.states if options.data is None else options.data
-        lines = check_available(job.options, job.model, job.corpus)
         # what the run does not hold is noted in it
-        notes = *job.model.notes, *lines
+        notes = *job.model.notes, *check_available(job)
         job = replace(job, model=replace(job.model, notes=notes))
     describe_job = partial(
         describe,
@@ -85,7 +84,11 @@ def run_profile(options: ProfileOptions) -> Run:
     with prepared(job) as job:
         manifest = describe_job(job)
         if stream is not None:
-            manifest = of_data(manifest, stream)
+            # described are its first samples: this tells the data from others
+            manifest["data"] |= {
+                "samples": stream.length,
+                "fingerprint": stream.fingerprint,
+            }
         path = options.out or _folder_for(job, data, manifest)
         with locked(path) if team.leads else nullcontext():
             if stream is None:
@@ -112,9 +115,10 @@ def _run_stream(
     if sums is None:
         return Run(path)
     corpus = sums.corpus(stream, measuring.reservoir or 0)
-    for line in check_available(measuring, job.model, corpus):
+    kept_job = replace(job, corpus=corpus)
+    for line in check_available(kept_job):
         reporter.say(line)
-    left_out = {*_lacking(measuring, job.model, corpus), *summed_metrics}
+    left_out = {*_lacking(kept_job), *summed_metrics}
     from_sample = tuple(name for name in measuring.metrics if name not in left_out)
     notes = *corpus.notes, *sums.notes(job, summed_metrics, from_sample, len(corpus))
     sampled_job = replace(job, corpus=replace(corpus, notes=notes))
@@ -140,8 +144,9 @@ def _check(options: ProfileOptions) -> None:
     """Raise `LayerscopeError` for options that are wrong whatever the model and the data."""
     if options.states is None:
         if options.model is None:
-            lack = "name one, such as minilm, or states that another engine wrote with `states`"
-            raise LayerscopeError(f"no model is given: {lack}")
+            raise LayerscopeError(
+                "no model is given: name one, such as minilm, or states that another engine wrote with `states`"
+            )
         options.refuse(("layers",), "applies only to `states`")
     options.measuring.check()
     if options.measuring.pooling != "auto":
@@ -209,50 +214,47 @@ def _run(
     return run
 
 
-def check_available(
-    options: PassOptions, model: LayeredModel, corpus: Corpus
-) -> list[str]:
+def check_available(job: Job) -> list[str]:
     """Return a line for each metric that is named and not available here; raise where none is.
 
     Of a set of metrics, as `default`, those that apply are taken; the only line is on labels that
     cannot be probed, or on all that states which were read do not give.
     """
-    missing = _lacking(options, model, corpus)
+    metrics = job.options.metrics
+    missing = _lacking(job)
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
-    if len(missing) == len(options.metrics):
+    if len(missing) == len(metrics):
         raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")
-    if options.metrics not in SETS.values():
+    if metrics not in SETS.values():
         return lines
-    if isinstance(model, StatesModel) and missing:
+    if isinstance(job.model, StatesModel) and missing:
         return [f"the states do not give {', '.join(missing)}"]
-    if corpus.labels is not None and {"linear_probe", "ridge_probe"} <= {*missing}:
-        probe = "ridge_probe" if is_target(corpus.labels) else "linear_probe"
+    labels = job.corpus.labels
+    if labels is not None and {"linear_probe", "ridge_probe"} <= {*missing}:
+        probe = "ridge_probe" if is_target(labels) else "linear_probe"
         return [f"the labels cannot be probed: {missing[probe]}"]
     return []
 
 
-def _lacking(
-    options: PassOptions, model: LayeredModel, corpus: Corpus
-) -> dict[str, str]:
+def _lacking(job: Job) -> dict[str, str]:
     """Return by metric that is not available why, and the mend."""
     missing = {}
-    for metric in options.chosen:
-        if reason := _lack(metric, options, model, corpus):
+    for metric in job.options.chosen:
+        if reason := _lack(metric, job):
             missing[metric.name] = reason
     return missing
 
 
-def _lack(
-    metric: Metric, options: PassOptions, model: LayeredModel, corpus: Corpus
-) -> str | None:
+def _lack(metric: Metric, job: Job) -> str | None:
     """Return why a metric is not available, and the mend; None where it is."""
+    model = job.model
     needs = metric.needs
     how = metric.how
     if needs == "labels":
-        return _lack_of_labels(how, corpus, is_stream=options.reservoir is not None)
+        return _lack_of_labels(how, job)
     if isinstance(model, StatesModel) and (reason := lack_of_states(needs, model)):
         return reason
-    if needs == "views" and options.views == 0:
+    if needs == "views" and job.options.views == 0:
         return "it compares views of a sample (give `views=1` or more)"
     if needs in ("tokens", "forward") and model.rank == 2:
         return "the states of this model have no tokens"
@@ -261,28 +263,27 @@ def _lack(
     of_tokens = isinstance(how, FromReadings) and how.language_model
     if of_tokens and not model.is_language_model:
         return f"{model.name} does not predict the next token"
-    return how.lack(len(corpus), model.width)
+    return how.lack(len(job.corpus), model.width)
 
 
-def _lack_of_labels(how: How, corpus: Corpus, is_stream: bool) -> str | None:
+def _lack_of_labels(how: How, job: Job) -> str | None:
     """Return why a metric of labels is not available, and the mend; None where it is."""
+    corpus = job.corpus
     if corpus.labels is None:
         return "the data have no labels (name their column with `label_column`)"
     is_number = is_target(corpus.labels)
     if is_number != isinstance(how, FromTarget):
-        kind = "classes"
-        probe = "linear_probe"
         if is_number:
-            kind = "numbers to predict"
-            probe = "ridge_probe"
-        return f"the labels are {kind} (take {probe})"
+            return "the labels are numbers to predict (take ridge_probe)"
+        return "the labels are classes (take linear_probe)"
     if isinstance(how, FromCollapse):
         if len({*corpus.labels}) < 2:
             return "all samples have one label"
         return None
     if can_be_probed(np.array(corpus.labels)[~corpus.copies]):
         return None
-    more = MORE if is_stream or corpus.drawn_from is not None else ""
+    is_part = job.options.reservoir is not None or corpus.drawn_from is not None
+    more = MORE if is_part else ""
     if is_number:
         return f"it needs ten distinct samples whose numbers differ ({more}label more)"
     return f"it needs two classes with five distinct samples each ({more}label more)"

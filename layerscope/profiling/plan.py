@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from torch import Tensor
 
 from layerscope.core import LayerscopeError
 from layerscope.inputs import Corpus, augment
@@ -40,6 +41,8 @@ LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
 LENS_WHOLE = 1 << 39
 # eigenvalues are what a pass spends its time on where the forward is fast
 ENTROPY_SAMPLES = 256
+Tensors = dict[str, Tensor]
+"""What is measured of the rows of a batch or shard, by key."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ pass attention is computed as it was before.
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import islice
 
 from layerscope.core.errors import LayerscopeError, spans
 from layerscope.models.attention import eager_attention, find_attention
@@ -38,8 +39,7 @@ def prepared(job: Job) -> Iterator[Job]:
         yield job
         return
     _need_tokens(job)
-    most = min(PROBED, len(job.corpus))
-    some = [job.corpus.samples[i] for i in range(most)]
+    some = [*islice(job.corpus.samples, PROBED)]
     sample = probe_sample(model.encoder, some)
     inputs = model.encoder.batch([sample]).to(model.device)
     notes = [*model.notes]
@@ -83,10 +83,9 @@ def _without_weights(job: Job, layers: set[int]) -> list[str]:
     lacking = sorted({*range(1, job.model.depth + 1)} - layers)
     if not lacking:
         return []
-    why = "such as a state-space layer, or one with attention of its own"
     return [
-        f"{spans(lacking, 'block')} of {job.model.name} give no attention weights ({why}): attention to the "
-        "first token is not measured there"
+        f"{spans(lacking, 'block')} of {job.model.name} give no attention weights (such as a state-space layer, or "
+        "one with attention of its own): attention to the first token is not measured there"
     ]
 
 

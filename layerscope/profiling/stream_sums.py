@@ -23,9 +23,8 @@ from layerscope.inputs import Corpus
 from layerscope.inputs.columns import labels_of
 from layerscope.inputs.streams import Stream
 from layerscope.metrics.moments import RowSums, SummedRows, ValueSums
-from layerscope.profiling.forward_pass import Tensors
 from layerscope.profiling.one_layer import has_values, rows_by_layer, rows_of_states
-from layerscope.profiling.plan import Job
+from layerscope.profiling.plan import Job, Tensors
 from layerscope.profiling.source import Row, Source
 from layerscope.runs.registry import METRICS, is_scalar
 from layerscope.runs.states import OWN, Column
@@ -78,7 +77,7 @@ class StreamSums:
         encoded = np.frombuffer(facts.encode(), dtype=np.uint8)
         arrays: dict[str, Any] = {FACTS: encoded}
         for key, summed in self.sums.items():
-            for name, value in summed.tensors().items():
+            for name, value in vars(summed).items():
                 arrays[f"{key}|{name}"] = value.numpy()
 
         def write(part: Path) -> None:
@@ -114,7 +113,7 @@ class StreamSums:
         `tensors` are those of a chunk, keyed as in a shard.
         """
         finite = tensors["broken"] < 0
-        if not bool(finite.any()):
+        if not finite.any():
             return
         poolings = [OWN, *job.vectors.poolings] if job.options.wants("pooled") else []
         for key, values in tensors.items():
@@ -144,7 +143,11 @@ class StreamSums:
         for key, sums in self.sums.items():
             kind, name = key.split(" ")
             if kind == "rows":
-                yield from _rows_of_states(source, name, sums)
+                site, _, pooling = name.rpartition(".")
+                for i, layer in enumerate(source.run.layers_at(site)):
+                    states = SummedRows(sums, i)
+                    column = Column(site, layer)
+                    yield from rows_of_states(source, states, pooling, column)
             elif has_values(name, sums.mean):
                 yield from rows_by_layer(source, name, sums.estimates())
 
@@ -179,14 +182,6 @@ class StreamSums:
             # those of a chunk were classes or numbers by themselves
             kept = labels_of(labels) or tuple(map(str, labels))
         return Corpus(stream.name, "text", samples, names, kept, stream.notes)
-
-
-def _rows_of_states(source: Source, key: str, sums: RowSums) -> Iterator[Row]:
-    """Yield the metrics of pooled states, by the sums of the rows of all layers of a site, such as `raw.mean`."""
-    site, _, pooling = key.rpartition(".")
-    for i, layer in enumerate(source.run.layers_at(site)):
-        states = SummedRows(sums, i)
-        yield from rows_of_states(source, states, pooling, Column(site, layer))
 
 
 def _titles(names: Sequence[str]) -> str:

@@ -18,9 +18,9 @@ from layerscope.core import LayerscopeError, Reporter, Team, count
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Chunk, Stream
 from layerscope.models.capture import evaluating
-from layerscope.profiling.forward_pass import Tensors, assembled, compute
+from layerscope.profiling.forward_pass import assembled, compute
 from layerscope.profiling.identity import refuse_another
-from layerscope.profiling.plan import Job, make_plan
+from layerscope.profiling.plan import Job, Tensors, make_plan
 from layerscope.profiling.source import Source
 from layerscope.profiling.stream_sums import StreamSums
 from layerscope.profiling.tables import long_frame
@@ -42,16 +42,6 @@ def text_head(stream: Stream) -> Corpus:
             f"`keep_states` streams texts, and {stream.name} holds {stream.modality} samples: leave it out"
         )
     return stream.head
-
-
-def of_data(manifest: dict[str, Any], stream: Stream) -> dict[str, Any]:
-    """Return the manifest of a pass: that of its first samples, with what tells the data from others."""
-    data = {
-        **manifest["data"],
-        "samples": stream.length,
-        "fingerprint": stream.fingerprint,
-    }
-    return {**manifest, "data": data}
 
 
 def sum_stream(
@@ -212,10 +202,10 @@ def finish(run: Run, job: Job, totals: StreamSums) -> None:
     kinds = rows["metric"].map(lambda name: about(name).needs)
     for kind, summed in rows.groupby(kinds):
         tables = [summed]
-        if run.folder.has_table(str(kind)):
-            of_sample = run.folder.read_table(str(kind)).astype(COLUMNS)
+        if run.folder.has_table(kind):
+            of_sample = run.folder.read_table(kind).astype(COLUMNS)
             tables.append(of_sample[~of_sample["metric"].isin(summed["metric"])])
-        run.folder.write_table(str(kind), pd.concat(tables, ignore_index=True))
+        run.folder.write_table(kind, pd.concat(tables, ignore_index=True))
     if job.options.keep_states == "none":
         run.folder.drop_states()
     # without the first the run is finished

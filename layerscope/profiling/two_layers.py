@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import mean
+from layerscope.metrics.arrays import mean, slices
 from layerscope.metrics.cosine_similarity import cosine_to
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.pairs import CENTERING, FromPairs, FromPath
@@ -79,8 +79,7 @@ def _by_sample(
     places = pd.DataFrame(columns, columns=["site", "layer"])
     places = places.assign(metric="cosine_to_last", variant=variant, pooling=pooling)
     samples = source.sample[source.rows]
-    for start in range(0, len(samples), PART):
-        part = slice(start, start + PART)
+    for part in slices(len(samples), PART):
         frame = pd.DataFrame({"sample": samples[part]}).merge(places, how="cross")
         yield frame.assign(value=values[part].flatten().numpy())
 

@@ -26,11 +26,10 @@ from layerscope.metrics.valley import (
     valley,
     valley_without_sinks,
 )
-from layerscope.models import LayeredModel
 from layerscope.models.attention import ATTENTION
 from layerscope.models.forward import Inputs
 from layerscope.models.sinks import without_sink_writes
-from layerscope.profiling.plan import Job
+from layerscope.profiling.plan import Job, Tensors
 from layerscope.runs.registry import parse_key
 
 ALL = "all tokens"
@@ -42,50 +41,18 @@ NORMS = ("first_norm", "largest_norm")
 
 
 class ValleyMeasure:
-    """Sees one forward of a batch, and runs a second one where sinks are to be ablated."""
+    """Collects the values of one forward of a batch, and runs a second one where sinks are to be ablated."""
 
     def __init__(self, job: Job, inputs: Inputs, rows: pd.DataFrame) -> None:
         self.job = job
+        self.model = job.model
         self.inputs = inputs
+        self.rows = rows
         # on a GPU eigenvalues are the cost: they are taken of a seeded share of the samples
         chosen = np.ones(len(rows), dtype=bool)
         if "entropy" in rows:
             chosen = rows["entropy"].to_numpy()
         self.chosen = torch.from_numpy(chosen).to(job.model.device)
-        self.seen = _Forward(job.model, inputs, self.chosen)
-
-    def visit(self, layer: int, site: str, tokens: Tensor) -> None:
-        """Look at the states, or the attention, of one layer."""
-        self.seen.visit(layer, site, tokens)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the values `[layers, B]`, keyed as in a shard."""
-        values = self.seen.values()
-        if self.job.options.ablate is not None:
-            values |= self._ablated().ablated()
-        return values
-
-    def _ablated(self) -> "_Forward":
-        model = self.job.model
-        seen = _Forward(model, self.inputs, self.chosen)
-        taps = self.job.inner.taps
-        with without_sink_writes(model.module, model.stack, taps, self._sinks):
-            model.run(self.inputs, seen.visit)
-        return seen
-
-    def _sinks(self, states: Tensor) -> Tensor:
-        """Return which tokens of a block's states are sinks; what fills a text up is none."""
-        mask = self.job.model.mask(self.inputs, states)
-        return Tokens(states, mask).sinks
-
-
-class _Forward:
-    """Collects the values of one forward by what they are and where they were seen."""
-
-    def __init__(self, model: LayeredModel, inputs: Inputs, chosen: Tensor) -> None:
-        self.model = model
-        self.inputs = inputs
-        self.chosen = chosen
         self.every = defaultdict[str, list[Valley]](list)
         self.rest = defaultdict[str, list[Valley]](list)
         self.heads: dict[int, Tensor] = {}
@@ -105,13 +72,33 @@ class _Forward:
         every = Tokens(tokens[self.chosen], mask)
         measured = valley(every)
         without = measured
-        if bool(every.sinks.any()):
+        if every.sinks.any():
             without = valley_without_sinks(every)
         self.every[site].append(measured)
         self.rest[site].append(without)
 
-    def values(self) -> dict[str, Tensor]:
-        """Return the values by key: the entropy and the first singular value also of what is no sink."""
+    def tensors(self) -> Tensors:
+        """Return the values `[layers, B]`, keyed as in a shard."""
+        values = self.values()
+        if self.job.options.ablate is None:
+            return values
+        second = ValleyMeasure(self.job, self.inputs, self.rows)
+        module = self.model.module
+        taps = self.job.inner.taps
+        with without_sink_writes(module, self.model.stack, taps, self._sinks):
+            self.model.run(self.inputs, second.visit)
+        return values | second.ablated()
+
+    def _sinks(self, states: Tensor) -> Tensor:
+        """Return which tokens of a block's states are sinks; what fills a text up is none."""
+        mask = self.model.mask(self.inputs, states)
+        return Tokens(states, mask).sinks
+
+    def values(self) -> Tensors:
+        """Return the values by key: the entropy and the first singular value also of what is no sink.
+
+        Attention is that of the mean and the largest head, NaN where a layer gives no weights.
+        """
         values = {}
         for site in self.every:
             every = self._by_layer(self.every[site])
@@ -121,9 +108,18 @@ class _Forward:
                 values[f"{name}.{WITHOUT}.{site}"] = rest[part]
             for name in NORMS:
                 values[f"{name}.{site}"] = every[name]
-        return values | self._attention()
+        if self.heads:
+            shape = self.model.depth + 1, len(self.chosen)
+            mean = torch.full(shape, torch.nan, device=self.chosen.device)
+            largest = mean.clone()
+            for layer, by_head in self.heads.items():
+                mean[layer] = by_head.mean(-1)
+                largest[layer] = by_head.amax(-1)
+            values["first_attention.mean head.raw"] = mean
+            values["first_attention.largest head.raw"] = largest
+        return values
 
-    def ablated(self) -> dict[str, Tensor]:
+    def ablated(self) -> Tensors:
         """Return the values by key as those of a forward without the writes that make sinks."""
         values = {}
         for key, by_layer in self.values().items():
@@ -135,7 +131,7 @@ class _Forward:
                 values[f"{name}.{changed}.{site}"] = by_layer
         return values
 
-    def _by_layer(self, layers: list[Valley]) -> dict[str, Tensor]:
+    def _by_layer(self, layers: list[Valley]) -> Tensors:
         """Return each part as `[layers, B]`, NaN for samples that are not among the chosen ones."""
         parts = {}
         for name in vars(layers[0]):
@@ -144,18 +140,3 @@ class _Forward:
             whole[:, self.chosen] = values
             parts[name] = whole.float()
         return parts
-
-    def _attention(self) -> dict[str, Tensor]:
-        """Return mean and largest of the heads of each layer `[L + 1, B]`, NaN where a layer gives no weights."""
-        if not self.heads:
-            return {}
-        shape = self.model.depth + 1, len(self.chosen)
-        mean = torch.full(shape, torch.nan, device=self.chosen.device)
-        largest = mean.clone()
-        for layer, by_head in self.heads.items():
-            mean[layer] = by_head.mean(-1)
-            largest[layer] = by_head.amax(-1)
-        return {
-            "first_attention.mean head.raw": mean,
-            "first_attention.largest head.raw": largest,
-        }

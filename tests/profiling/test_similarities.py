@@ -10,9 +10,10 @@ from text_runs import profile
 
 from layerscope import metrics
 from layerscope.inputs import open_corpus
-from layerscope.models import LoadOptions, Override, find_layers, load
+from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.pipeline import check_available
+from layerscope.profiling.plan import Job
 from layerscope.runs.registry import METRICS
 
 N = 24
@@ -46,7 +47,8 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_r
     options = PassOptions(metrics=NAMES, samples=None)
     loaded = load(tiny.bert(), LoadOptions(), tiny.tokenizer(special=True))
     model = find_layers(loaded, "text", ["w5 w6"], Override())
-    lines = check_available(options, model, open_corpus(["a text of words"] * N))
+    corpus = open_corpus(["a text of words"] * N)
+    lines = check_available(Job(model, corpus, options, vectors_for(model, "auto")))
     assert [line.split()[0] for line in lines] == list(CANONICAL)
     assert (
         lines[1]
