@@ -74,6 +74,22 @@ def mean_of(values: Floats) -> tuple[float, float]:
     return float(values.mean()), error_of(values)
 
 
+def joined(sets: Sequence[Floats], mean: Floats | float) -> Floats:
+    """Return the values of several sets of samples as those of one, with this mean.
+
+    All sets count alike in it: the samples of a large one count less than those of a small one.
+
+    >>> joined([np.array([0.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])], 0.625).tolist()
+    [-0.125, 1.375, 0.0625, 0.8125, 0.8125, 0.8125]
+    """
+    n = sum(map(len, sets))
+    parts = []
+    for values in sets:
+        weight = n / (len(sets) * len(values))
+        parts.append(mean + (values - values.mean(0)) * weight)
+    return np.concatenate(parts)
+
+
 def rights_of(grid: Grid) -> dict[str, dict[int | None, Floats]]:
     """Return by task and layer, None for the model as shipped, the values of the samples, where they are known.
 

@@ -13,7 +13,7 @@ from layerscope.profiling.source import FOLDS
 from layerscope.scores import Evaluation
 from layerscope.scores.grids import Grid, grids, groups, where
 from layerscope.scores.naming import VARIANT
-from layerscope.scores.shifts import hits_of
+from layerscope.scores.shifts import hits_of, joined
 from layerscope.selection.options import Variant
 from layerscope.selection.scored import LAST, SHIPPED, Scored, of_samples
 
@@ -131,23 +131,16 @@ def _averaged(tasks: Sequence[str]) -> str:
 def _by_samples(
     grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]
 ) -> Scored | None:
-    """Return the scores of one or two tasks by their samples, in seeded blocks; None where not all are known.
-
-    The tasks count alike: the samples of a large one count less than those of a small one.
-    """
+    """Return the scores of one or two tasks by their samples, in seeded blocks; None where not all are known."""
     hits = hits_of(grid, tasks, columns)
     if not hits:
         return None
     sizes = [len(right) for right in hits]
-    n = sum(sizes)
     fewest = min(sizes)
     order = np.random.default_rng(0)
     blocks = [order.permutation(size) % FOLDS for size in sizes]
     means = np.mean([right.mean(0) for right in hits], axis=0)
-    values = []
-    for right in hits:
-        weight = n / (len(hits) * len(right))
-        values.append(means + (right - right.mean(0)) * weight)
+    values = joined(hits, means)
     # a probe learns from the samples that it judges; the samples of mteb's tasks only measure
     is_of_probes = np.isin(np.concatenate(hits), (0, 1)).all()
     lacking = ""
@@ -157,9 +150,9 @@ def _by_samples(
         )
     layers = tuple(grid.complete.index)
     return replace(
-        of_samples(np.concatenate(values), _averaged(tasks), layers),
+        of_samples(values, _averaged(tasks), layers),
         blocks=np.concatenate(blocks),
-        basis=f"{count(n, 'sample')} of {count(len(tasks), 'task')}",
+        basis=f"{count(len(values), 'sample')} of {count(len(tasks), 'task')}",
         lacking=lacking,
     )
 
