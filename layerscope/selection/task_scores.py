@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core import LayerscopeError, choices, count
+from layerscope.core import LayerscopeError, choices, count, listed
 from layerscope.core.labels import LEAST
 from layerscope.profiling.source import FOLDS
 from layerscope.scores import Evaluation
@@ -122,10 +122,7 @@ def _averaged(tasks: Sequence[str]) -> str:
     """Name the task, or those that a score is the average of, as far as a line holds them."""
     if len(tasks) == 1:
         return tasks[0]
-    names = ", ".join(tasks[:3])
-    if len(tasks) > 3:
-        names += ", …"
-    return f"average of {len(tasks)} tasks ({names})"
+    return f"average of {len(tasks)} tasks ({listed(tasks, 3)})"
 
 
 def _by_samples(
