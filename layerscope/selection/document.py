@@ -128,15 +128,16 @@ def offer(selection: "Selection") -> str:
 
 def ship(selection: "Selection") -> tuple[str, str]:
     """Return the command that writes the chosen model, or an empty text and why there is none."""
+    reason = ""
     if selection.lacking or selection.as_shipped:
-        return "", f"nothing to truncate: {selection.baseline_name} is the choice"
-    if selection.source == "":
+        reason = f"{selection.baseline_name} is the choice"
+    elif selection.source == "":
         reason = "the run was made without a model that a command can open"
-        return "", f"nothing to truncate: {reason}"
-    if selection.raw_only:
+    elif selection.raw_only:
         reason = (
             "no model gives states before its final norm; choose by `site='normed'`"
         )
+    if reason:
         return "", f"nothing to truncate: {reason}"
     how = []
     mixes_normed = selection.mix and "normed" in selection.sites
