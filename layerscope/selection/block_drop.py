@@ -104,8 +104,11 @@ def _corpus(run: Run, data: Any) -> Corpus:
         raise LayerscopeError(
             f"the run's data ({source or about['name']}) cannot be found: name them with `data`"
         )
-    columns = {name: about.get(name) for name in ("text_column", "label_column")}
-    return open_corpus(source, **columns)
+    return open_corpus(
+        source,
+        text_column=about.get("text_column"),
+        label_column=about.get("label_column"),
+    )
 
 
 def _fault(source: Source, blocks: Blocks) -> str:

@@ -85,8 +85,8 @@ class Removal(Stored):
 
     def document(self) -> Document:
         """Return the recommended blocks, and what each choice costs."""
-        n = len(self.choices[0].blocks)
         best = self.choices[0]
+        n = len(best.blocks)
         cost, score, meaning = MEASURES[self.measure]
         commands: tuple[str, ...] = ()
         answer = f"no {n} of the {self.depth} blocks can be left out: {best.fault}"
