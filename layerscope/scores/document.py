@@ -176,7 +176,7 @@ def score_findings(grid: Grid) -> tuple[str, ...]:
         if most["gain"] > CLEAR * most["error"]:
             text = f"The mix of layers {most.name!r} against {rival}, both chosen on other samples: {gain}."
         sentences.append(text)
-    sentences += [f"{shift.in_words(grid.unit)}." for shift in shifts_of(grid)]
+    sentences += [f"{shift}." for shift in shifts_of(grid)]
     return tuple(sentences)
 
 
@@ -189,7 +189,7 @@ def best_in_words(grid: Grid) -> str:
         return f"{grid.name}: no layer has scores on enough tasks for an average"
     shifts = list(shifts_of(grid))
     if len(shifts) == 1:
-        return shifts[0].in_words(unit)
+        return shifts[0]
     tasks = grid.complete.columns
     where = ""
     others = ""
