@@ -84,11 +84,9 @@ class ProbeScores:
             write_facts(self.path, KIND, {**self.about, "rows": self.rows})
 
     def _there(self) -> list[dict[str, Any]]:
-        if not self.path.is_file():
-            return []
         try:
             facts = read_facts(self.path, KIND, AGAIN)
-        except LayerscopeError:  # it is judged again
+        except LayerscopeError:  # there is none, or it is judged again
             return []
         same = all(facts.get(name) == value for name, value in self.about.items())
         return list(facts["rows"]) if same else []
