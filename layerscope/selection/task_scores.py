@@ -173,5 +173,5 @@ def _one(variants: pd.DataFrame, wanted: Variant) -> dict[str, Any]:
                 f"{column} {name!r} is not in this evaluation{choices(name, names, 'it has')}"
             )
         variants = variants[values == name]
-    about, _ = next(groups(variants, list(VARIANT)))
+    about, _ = next(groups(variants, VARIANT))
     return about
