@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
@@ -192,30 +191,6 @@ class TokenMeasure:
         return {"broken": self.broken, "length": self.length, **states}
 
 
-def stored_tokens(
-    run: Run, column: Column
-) -> tuple[Tensor, npt.NDArray[np.int64], pd.DataFrame]:
-    """Return the tokens [M, D] of a layer, how many each sample has [N], and the samples' rows of the plan.
-
-    Samples that are not finite, and exact copies, are left out.
-    """
-    folder = run.folder
-    tokens = []
-    lengths = []
-    kept = []
-    for shard in folder.shards:
-        with folder.shard(shard) as file:
-            states = file.get_tensor(f"{column.site}.{column.layer}")[0]
-            length = file.get_tensor("length")
-            finite = file.get_tensor("broken").numpy() < 0
-        rows = folder.rows(shard)
-        fine = ~folder.copies[rows.index] & finite
-        tokens.append(states[torch.from_numpy(fine).repeat_interleave(length)])
-        lengths.append(length.numpy()[fine])
-        kept.append(rows[fine])
-    return torch.cat(tokens), np.concatenate(lengths), pd.concat(kept)
-
-
 class Words(Shared):
     """The first token of every word, and the labels of the words."""
 
@@ -264,12 +239,29 @@ class Words(Shared):
         self.run = work.run(measure, self._bytes)
 
     def layer(self, slot: Slot) -> tuple[Any, ...]:
-        """Return states [words, D], the label of each word, and the number of its sentence."""
+        """Return states [words, D], the label of each word, and the number of its sentence.
+
+        Samples that are not finite, and exact copies, are left out.
+        """
         layer, site, _ = slot
-        states, lengths, rows = stored_tokens(self.run, Column(site, layer))
-        samples = rows["sample"].to_numpy()
+        folder = self.run.folder
+        tokens = []
+        lengths = []
+        kept = []
+        for shard in folder.shards:
+            with folder.shard(shard) as file:
+                states = file.get_tensor(f"{site}.{layer}")[0]
+                length = file.get_tensor("length")
+                finite = file.get_tensor("broken").numpy() < 0
+            rows = folder.rows(shard)
+            fine = ~folder.copies[rows.index] & finite
+            tokens.append(states[torch.from_numpy(fine).repeat_interleave(length)])
+            lengths.append(length.numpy()[fine])
+            kept.append(rows["sample"].to_numpy()[fine])
+        samples = np.concatenate(kept)
         labels = [tag for sample in samples for tag in self.tags[sample]]
-        return states.float(), np.array(labels), np.repeat(samples, lengths)
+        sentences = np.repeat(samples, np.concatenate(lengths))
+        return torch.cat(tokens).float(), np.array(labels), sentences
 
     def _bytes(self, plan: pd.DataFrame, job: Job) -> int:
         """Return how many bytes the tokens take that are kept."""
