@@ -9,8 +9,8 @@ study has the states of the other data, and one fit gives both scores.
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice, product
@@ -78,10 +78,6 @@ class Study:
         states = self.states
         self.model = states.model
         self.team = processes.team()
-        # the pass keeps nothing but states for a metric of labels, and no views
-        self.options = PassOptions(
-            metrics=("linear_probe",), views=0, samples=None, seed=self.seed
-        )
         self.rows = [("baseline", states.last)]
         """Kind and slot of every row: the model as shipped, then the layers."""
         self.rows += [("layer", slot) for slot in states.slots]
@@ -188,8 +184,12 @@ class Study:
         """Run the model over the data, or what is missing of it, unless a run has the states."""
         if self.shift is not None:
             self.shift._compute(reporter)
+        # the pass keeps nothing but states for a metric of labels, and no views
+        options = PassOptions(
+            metrics=("linear_probe",), views=0, samples=None, seed=self.seed
+        )
         vectors = Vectors(self.states.poolings)
-        job = Job(self.model, self.states.corpus, self.options, vectors)
+        job = Job(self.model, self.states.corpus, options, vectors)
         tasks = [task.name for task in self.tasks]
         name = self.model.name
         command = f"layerscope.evaluate({name!r}, {tasks!r})"
@@ -220,15 +220,24 @@ class Study:
                 advance(1)
 
     def _probe(self, task: ProbeTask, slot: Slot) -> tuple[ProbeScore, ...]:
-        """Return the score of a layer, and that under a shift: one probe is judged on both data."""
+        """Return the score of a layer, and that under a shift: one probe is judged on both data.
+
+        Whatever it raises is one line that names task and layer.
+        """
         if self.shift is not None and slot in self.both:
             return self.both[slot]
         seed = self.seed
-        with _naming(task, slot):
+        try:
             states = self.states.layer(slot)
             if self.shift is None:
                 return (task.kind.probe(*states, seed=seed),)
             return shifted_probe(*states, *self.shift.states.layer(slot), seed=seed)
+        except LayerscopeError:
+            raise
+        except Exception as error:  # numpy, scipy and scikit-learn raise many kinds
+            raise LayerscopeError(
+                f"{task.name} fails at layer {slot[0]}: {line_of(error)}"
+            ) from error
 
     def _mix(
         self,
@@ -256,16 +265,3 @@ class Study:
                 values["score"] = mix.score.mean
                 values["weights"] = as_text(mix.weights)
                 scores.add("mix", slot, values)
-
-
-@contextmanager
-def _naming(task: ProbeTask, slot: Slot) -> Iterator[None]:
-    """Name task and layer in whatever a probe raises that is not one line already."""
-    try:
-        yield
-    except LayerscopeError:
-        raise
-    except Exception as error:  # numpy, scipy and scikit-learn raise many kinds
-        raise LayerscopeError(
-            f"{task.name} fails at layer {slot[0]}: {line_of(error)}"
-        ) from error
