@@ -7,7 +7,6 @@ of all that it depends on, so that a second call fits only what is missing. Unde
 study has the states of the other data, and one fit gives both scores.
 """
 
-import hashlib
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from layerscope.evaluation.judging import line_of
 from layerscope.evaluation.options import Positions
 from layerscope.evaluation.probe_states import Pass, Pooled, Shared
 from layerscope.evaluation.probe_tasks import ProbeTask
+from layerscope.inputs.samples import hash_of
 from layerscope.models import Loaded, Override, Vectors, dtype_of, find_layers
 from layerscope.models.identity import (
     revision_of,
@@ -106,8 +106,7 @@ class Study:
     def path(self) -> Path:
         """The folder of the states."""
         what = type(self.states).__name__, self.identity, self.states.kept
-        digest = hashlib.sha256(repr(what).encode()).hexdigest()[:16]
-        return self.folder / STATES / f"probes-{digest}"
+        return self.folder / STATES / f"probes-{hash_of(what)[:16]}"
 
     def judge(self, reporter: Reporter) -> dict[str, str]:
         """Judge every probe at every slot that has no score of these weights, data and options yet.
@@ -153,7 +152,7 @@ class Study:
             "revision": revision_of(self.model.loaded),
             "task": task.name,
             "data": self.data_of(task),
-            "digest": hashlib.sha256(repr(about).encode()).hexdigest(),
+            "digest": hash_of(about),
             "shifted_from": source,
         }
         return ProbeScores(self.folder, facts, writes=self.team.leads)
