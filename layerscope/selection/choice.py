@@ -16,9 +16,9 @@ import numpy as np
 from layerscope.core import LayerscopeError
 from layerscope.scores.shifts import mean_of
 from layerscope.selection.scored import (
-    BY_SCORE,
     SHIPPED,
     Scored,
+    best_if_clear,
     best_of,
     in_points,
     within_loss,
@@ -115,7 +115,9 @@ def choose_layer(case: Case, rule: str | None) -> Selection:
         allowed = within_loss(scores, columns, most)
         if name == MAX_LOSS:
             return allowed[0]
-        return BY_SCORE[name](scores, allowed)
+        if name == DEFAULT:
+            return best_if_clear(scores, allowed)
+        return best_of(scores, allowed)
 
     chosen = choose(scored)
     why = _why(case, scored, name, chosen, columns)

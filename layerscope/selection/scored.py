@@ -14,7 +14,7 @@ them than their own errors would suggest.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -79,19 +79,18 @@ class Scored:
         """
         if one == two:
             return 0.0, 0.0
-        if self.baseline in (one, two) and self._is_shipped(min(one, two)):
-            return 0.0, 0.0
+        if self.baseline in (one, two):
+            column = min(one, two)
+            # with the same score on every unit the last layer is the model as shipped
+            is_last = self.layers[column] == max(self.layers)
+            if is_last and self.equals_baseline(column):
+                return 0.0, 0.0
         differences = self.values[:, one] - self.values[:, two]
         fewest = {"sample": 2, "task": 3}
         if len(differences) >= fewest[self.unit]:
             return mean_of(differences)
         error = np.hypot(self.errors[one], self.errors[two])
         return float(differences.mean()), float(error)
-
-    def _is_shipped(self, column: int) -> bool:
-        """Return whether a column is the model as shipped: its last layer, with the same score on every unit."""
-        is_last = self.layers[column] == max(self.layers)
-        return is_last and self.equals_baseline(column)
 
     def equals_baseline(self, column: int) -> bool:
         """Return whether a column has the scores of the baseline."""
@@ -115,12 +114,6 @@ def best_if_clear(scored: Scored, columns: Sequence[int]) -> int:
     if scored.baseline in columns and scored.is_within(scored.baseline, best):
         return scored.baseline
     return best
-
-
-BY_SCORE: dict[str, Callable[[Scored, Sequence[int]], int]] = {
-    "best-if-clear": best_if_clear,
-    "best": best_of,
-}
 
 
 def in_points(most: float) -> str:
