@@ -1,5 +1,6 @@
 """Scores of an evaluation's layers: on tasks, or of one or two tasks on their samples."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -75,7 +76,7 @@ def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
             )
     baseline = None
     baseline_name = SHIPPED
-    if not grid.baseline.reindex(names).notna().all():
+    if math.isnan(grid.shipped):
         baseline = grid.depth
         baseline_name = LAST
         if baseline not in complete.index:
