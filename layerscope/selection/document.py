@@ -79,7 +79,8 @@ def _scored(selection: "Selection") -> Iterator[str]:
     """Yield the score of the choice and the gain to expect, from data that had no part in it where there are any."""
     chosen = selection.chosen
     first = selection.layers[0]
-    score = _score(chosen, selection)
+    unit = _unit(selection)
+    score = unit.text(chosen.score or 0.0, chosen.stderr)
     if selection.basis:
         score += f" ({selection.basis})"
     yield score
@@ -88,7 +89,7 @@ def _scored(selection: "Selection") -> Iterator[str]:
         gain = _gain(selection)
         yield f"{gain}{expected} against {selection.baseline_name}"
     if first.layer == 0 and (first.score or 0) > (chosen.score or 0):
-        shown = _score(first, selection)
+        shown = unit.text(first.score or 0.0, first.stderr)
         yield f"layer 0 has {shown} and is not a candidate: it is before the first block"
 
 
@@ -219,11 +220,6 @@ def _milliseconds(candidate: "Candidate") -> str:
 def _unit(selection: "Selection") -> Unit:
     """Return how scores are written: in percent, or as they are."""
     return Unit(selection.share, 1 if selection.share else 2)
-
-
-def _score(candidate: "Candidate", selection: "Selection") -> str:
-    """Return a score with its standard error."""
-    return _unit(selection).text(candidate.score or 0.0, candidate.stderr)
 
 
 def _gain(selection: "Selection") -> str:
