@@ -51,13 +51,17 @@ def labelled(data: Any, samples: int | None, seed: int) -> Corpus:
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass over one data set: what is run, which run that is, where it is kept, and who works on it."""
+    """A pass over one data set: what is run, which run that is, where it is kept, and who works on it.
+
+    `there` is a run that may have the states already.
+    """
 
     job: Job
     manifest: dict[str, Any]
     path: Path
     reporter: Reporter
     team: Team
+    there: Run | None
 
     def run(self, *measure: Any) -> Run:
         """Run the model over the data, or what is missing; what is kept is a run folder without tables."""
@@ -86,10 +90,6 @@ class Shared(ABC):
     def compute(self, work: Pass) -> None:
         """Run the model over the data, or what is missing of it."""
 
-    def read_run(self, run: Run, work: Pass) -> bool:
-        """Take the states of a run where it has these of the same data, and return whether it has."""
-        return False
-
     @abstractmethod
     def layer(self, slot: Slot) -> tuple[Any, ...]:
         """Return what a probe takes of a layer."""
@@ -113,25 +113,23 @@ class Pooled(Shared):
         self.kept = self.poolings = tuple(dict.fromkeys(poolings))
 
     def compute(self, work: Pass) -> None:
-        """Run the model over the data, or what is missing of it."""
-        self._take(work.run(), work.job)
+        """Take the states of a run that has them, else run the model over the data, or what is missing of it."""
+        run = work.there
+        if run is not None and self._are_in(run, work.manifest):
+            work.reporter.say(f"states: those of run {str(run.path)!r}")
+        else:
+            run = work.run()
+        self.run = run
+        # of exact copies one, as a run of `profile` is probed
+        self.rows = Source(run, work.job.options).distinct
 
-    def read_run(self, run: Run, work: Pass) -> bool:
-        """Take the states of a run where it has these of the same data, and return whether it has."""
+    def _are_in(self, run: Run, manifest: dict[str, Any]) -> bool:
+        """Return whether a run has these states of the same data."""
         for group, keys in SAME.items():
             for key in keys:
-                if run.info[group].get(key) != work.manifest[group].get(key):
+                if run.info[group].get(key) != manifest[group].get(key):
                     return False
-        if not set(self.poolings) <= set(run.info["pooling"]):
-            return False
-        self._take(run, work.job)
-        return True
-
-    def _take(self, run: Run, job: Job) -> None:
-        """Read the states of a run, of exact copies one."""
-        # as a run of `profile` is probed
-        self.rows = Source(run, job.options).distinct
-        self.run = run
+        return set(self.poolings) <= set(run.info["pooling"])
 
     def layer(self, slot: Slot) -> tuple[Any, ...]:
         """Return vectors [N, D] of a layer, and labels."""

@@ -193,11 +193,8 @@ class Study:
         name = self.model.name
         command = f"layerscope.evaluate({name!r}, {tasks!r})"
         manifest = describe(job, name, job.corpus.name, command)
-        work = Pass(job, manifest, self.path, reporter, self.team)
-        if self.run is not None and self.states.read_run(self.run, work):
-            reporter.say(f"states: those of run {str(self.run.path)!r}")
-        else:
-            self.states.compute(work)
+        work = Pass(job, manifest, self.path, reporter, self.team, self.run)
+        self.states.compute(work)
 
     def _fit(self, task: ProbeTask, scores: ProbeScores, reporter: Reporter) -> None:
         """Fit the probe at every row that lacks a score, and the mixes that do."""
