@@ -49,12 +49,6 @@ class Scored:
     lacking: str = ""
     baseline_name: str = SHIPPED
 
-    def name(self, column: int) -> str:
-        """Return what a column is called in a sentence."""
-        if column == self.baseline:
-            return self.baseline_name
-        return f"layer {self.layers[column]}"
-
     @property
     def baseline(self) -> int:
         """Column of the baseline."""
@@ -138,9 +132,11 @@ def within_loss(
     kept = np.flatnonzero(losses <= most / points + 1e-12)
     if len(kept):
         return [columns[i] for i in kept.tolist()]
+    # the baseline, which loses nothing, is not among them
+    layer = scored.layers[best_of(scored, columns)]
     raise LayerscopeError(
         f"no layer that may be chosen loses at most {in_points(most)}: the least is "
-        f"{losses.min() * points:.2f} ({scored.name(best_of(scored, columns))})"
+        f"{losses.min() * points:.2f} (layer {layer})"
     )
 
 
