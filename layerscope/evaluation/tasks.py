@@ -59,11 +59,10 @@ def _with_kinds(task: Any) -> Mapping[str, Any]:
     """Return data by their kind, of `KIND:PATH` or a mapping; empty for a task of mteb."""
     if isinstance(task, Mapping):
         return task
-    if not isinstance(task, str):
-        return {}
-    kind, _, path = task.partition(":")
-    if path:
-        return {kind: path}
+    if isinstance(task, str):
+        kind, _, path = task.partition(":")
+        if path:
+            return {kind: path}
     return {}
 
 
