@@ -271,11 +271,12 @@ def _names(about: Mapping[str, Any], layers: pd.DataFrame) -> tuple[str, str]:
         if re.fullmatch("[0-9a-f]{40}", revision):
             revision = revision[:7]
         model += f"@{revision}"
-    place = []
-    if about["site"] and layers["site"].nunique(dropna=False) > 1:
-        place.append(about["site"])
-    if about["pooling"] and layers["pooling"].nunique(dropna=False) > 1:
-        place.append(pooling_name(about["pooling"]))
+    names = {"site": about["site"], "pooling": pooling_name(about["pooling"])}
+    place = [
+        name
+        for key, name in names.items()
+        if about[key] and layers[key].nunique(dropna=False) > 1
+    ]
     return plain(model), plain(" ".join(place))
 
 
