@@ -53,7 +53,7 @@ def rights_of(grid: Grid) -> dict[str, Rights]:
 
     Measures that are no share of samples have other values than 1 and 0.
     """
-    is_single = grid.rows["kind"].isin(("layer", "baseline"))
+    is_single = grid.rows["kind"] != "mix"
     rows = grid.rows[is_single & grid.rows["right"].notna()]
     right = defaultdict[str, Rights](dict)
     for row in rows.to_dict(orient="records"):
