@@ -146,9 +146,8 @@ def _by_samples(
         lacking = (
             f"only {fewest} samples: {LEAST} judged samples are needed, label more"
         )
-    layers = tuple(grid.complete.index)
     return replace(
-        of_samples(values, _averaged(tasks), layers),
+        of_samples(values, _averaged(tasks), grid.complete.index),
         blocks=np.concatenate(blocks),
         basis=f"{count(len(values), 'sample')} of {count(len(tasks), 'task')}",
         lacking=lacking,
