@@ -53,13 +53,9 @@ def open_evaluation(path: str | Path) -> Evaluation:
     file = existing(path, "evaluation")
     if STORE.is_in(file):
         return STORE.open(file, _saved)
-    if not holds_scores(file):
-        if file.is_dir():
-            raise LayerscopeError(
-                f"folder {str(file)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}"
-            )
-        raise LayerscopeError(f"{file} is not an evaluation: give {GIVE}")
     if not file.is_dir():
+        if not is_csv(file):
+            raise LayerscopeError(f"{file} is not an evaluation: give {GIVE}")
         rows = read_csv(file, PUBLISHED, ("revision", "site", "pooling"))
         return Evaluation(rows.rename(columns={"main_score": "score"}), str(file))
     parts = []
@@ -67,6 +63,10 @@ def open_evaluation(path: str | Path) -> Evaluation:
         parts.append(read_mteb(file))
     if has_probes(file):
         parts.append(read_probes(file))
+    if not parts:
+        raise LayerscopeError(
+            f"folder {str(file)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}"
+        )
     evaluation = Evaluation(pd.concat(parts, ignore_index=True), str(file))
     evaluation.origins = read_origins(file)
     return evaluation
