@@ -24,10 +24,12 @@ def as_data_sets(splits: Splits) -> Any:
     """Return splits as most tasks of mteb hold them."""
     from datasets import Dataset, DatasetDict
 
-    data = DatasetDict()
-    for name, rows in splits.items():
-        data[name] = Dataset.from_pandas(rows, preserve_index=False)
-    return data
+    return DatasetDict(
+        {
+            name: Dataset.from_pandas(rows, preserve_index=False)
+            for name, rows in splits.items()
+        }
+    )
 
 
 def refuse_empty(column: pd.Series, source: str) -> None:
