@@ -29,8 +29,8 @@ def average_chart(grid: Grid) -> Chart:
     depth = max(1, grid.depth)
     if math.isfinite(grid.shipped):
         text = f"as shipped: {unit.text(grid.shipped)}"
-        ends = (0.0, float(depth)), (grid.shipped,) * 2
-        series.append(Series(SHIPPED, *ends, note=text))
+        values = (grid.shipped,) * 2
+        series.append(Series(SHIPPED, (0.0, float(depth)), values, note=text))
     summary = ""
     if grid.best is not None:
         summary = f"{unit.text(average[grid.best])} at layer {grid.best}, the best"
