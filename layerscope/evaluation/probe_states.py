@@ -15,6 +15,7 @@ from torch import Tensor
 
 from layerscope.core import LayerscopeError, Reporter, Team, count
 from layerscope.core.labels import WHOLE, is_target
+from layerscope.evaluation.encoders import last_of
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.inputs import Corpus, draw, open_corpus
 from layerscope.inputs.tagged import Tagged, first_tokens, read_tagged
@@ -65,8 +66,9 @@ class Pass:
 
     def run(self, *measure: Any) -> Run:
         """Run the model over the data, or what is missing; what is kept is a run folder without tables."""
-        who = self.reporter, self.team
-        return shared_run(self.path, self.manifest, self.job, *who, *measure)
+        return shared_run(
+            self.path, self.manifest, self.job, self.reporter, self.team, *measure
+        )
 
 
 class Shared(ABC):
@@ -84,7 +86,7 @@ class Shared(ABC):
         self.slots = list(slots)
         self.corpus = data
         self.model = model
-        self.last: Slot = model.depth, model.final, model.pooling[0]
+        self.last = last_of(model)
 
     @abstractmethod
     def compute(self, work: Pass) -> None:

@@ -97,10 +97,15 @@ class Study:
     def identity(self) -> tuple[Any, ...]:
         """All that the states depend on, but for where they are taken."""
         model = self.model
-        weights = weights_fingerprint(model.module), dtype_of(model.module)
-        tokens = tokens_fingerprint(model, self.states.corpus)
-        data = model.max_length, self.fingerprint, tokens
-        return revision_of(model.loaded), *weights, model.stack, *data
+        return (
+            revision_of(model.loaded),
+            weights_fingerprint(model.module),
+            dtype_of(model.module),
+            model.stack,
+            model.max_length,
+            self.fingerprint,
+            tokens_fingerprint(model, self.states.corpus),
+        )
 
     @property
     def path(self) -> Path:
