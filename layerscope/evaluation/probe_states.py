@@ -1,7 +1,6 @@
 """The states that probes of one data set share, kept by one pass, and what a probe reads of them at one layer."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from layerscope.models import Inputs, LayeredModel, accepts
 from layerscope.probes.mixes import Weights
 from layerscope.profiling.forward_pass import shared_run
 from layerscope.profiling.plan import Job
-from layerscope.profiling.source import Source
+from layerscope.profiling.source import Source, can_be_probed
 from layerscope.runs import Run
 from layerscope.runs.states import Column
 from layerscope.scores.probe_results import Slot
@@ -40,14 +39,11 @@ def labelled(data: Any, samples: int | None, seed: int) -> Corpus:
             f"{corpus.name} has no labels to probe: give a column label, or a sub-folder for each class"
         )
     corpus = draw(corpus, samples, seed)
-    if is_target(corpus.labels):
+    if is_target(corpus.labels) or can_be_probed(corpus.labels):
         return corpus
-    sizes = Counter(corpus.labels)
-    if sum(size >= WHOLE for size in sizes.values()) < 2:
-        raise LayerscopeError(
-            f"{corpus.name}: fewer than 2 classes have {WHOLE} samples: give more of each"
-        )
-    return corpus
+    raise LayerscopeError(
+        f"{corpus.name}: fewer than 2 classes have {WHOLE} samples: give more of each"
+    )
 
 
 @dataclass(frozen=True)
