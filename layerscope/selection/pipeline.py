@@ -181,7 +181,7 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
     }
     case = Case(
         about,
-        tuple(run.layers),
+        run.layers,
         run.depth,
         scored,
         costs,
