@@ -248,8 +248,9 @@ class Study:
     ) -> None:
         """Add the scores of the mixes of layers at a site and pooling."""
         assert isinstance(self.states, Pooled)
-        at_place = (slot for slot in by_slot if slot[1:] == place)
-        by_layer = {slot[0]: by_slot[slot] for slot in at_place}
+        by_layer = {
+            slot[0]: score for slot, score in by_slot.items() if slot[1:] == place
+        }
         mixes = linear_mixes(
             partial(self.states.mix, *place),
             self.layers,

@@ -44,7 +44,7 @@ def joined(sets: Sequence[Floats], mean: Floats | float) -> Floats:
     parts = []
     for values in sets:
         weight = n / (len(sets) * len(values))
-        parts.append(mean + (values - values.mean(0)) * weight)
+        parts.append((values - values.mean(0)) * weight + mean)
     return np.concatenate(parts)
 
 

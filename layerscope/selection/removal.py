@@ -102,9 +102,8 @@ class Removal(Stored):
         for choice in self.choices:
             loss = Cell(f"{choice.cost:.4f}", f"±{choice.stderr:.2g}", choice.cost)
             left = Cell(f"{choice.score:.4f}", value=choice.score)
-            is_best = choice is best
             blocks = words(spans(choice.blocks))
-            rows.append(row(choice.way, blocks, loss, left, marked=is_best))
+            rows.append(row(choice.way, blocks, loss, left, marked=choice is best))
         heads = (
             *columns(("chosen by", "blocks"), "left"),
             *columns((cost, score), "decimal"),
