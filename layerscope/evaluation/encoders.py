@@ -99,17 +99,12 @@ def encoders_of(
     if not mixes:
         return views
     layers = sorted({layer for layer, *_ in slots})
-    places = dict.fromkeys((site, pooling) for _, site, pooling in slots)
+    places = dict.fromkeys(slot[1:] for slot in slots)
     mixed = fixed_mixes(layers, model.depth)
     for (site, pooling), (name, weights) in product(places, mixed.items()):
-        about = {
-            "mix": name,
-            "weights": as_text(weights),
-            "site": site,
-            "pooling": pooling,
-        }
         of_slots = {(layer, site, pooling): weights[layer] for layer in weights}
-        views.append(view(of_slots, about))
+        about = {"mix": name, "weights": as_text(weights)}
+        views.append(view(of_slots, about | {"site": site, "pooling": pooling}))
     return views
 
 

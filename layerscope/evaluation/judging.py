@@ -49,19 +49,19 @@ def judge(task: Any, encoder: Any) -> Any:
                 show_progress_bar=False,
                 encode_kwargs={"batch_size": BATCH, "show_progress_bar": False},
                 prediction_folder=Path(folder),
-            )
-            for result in results.task_results:
+            ).task_results
+            for result in results:
                 add_values(task, result, Path(folder) / task.prediction_file_name)
     except LayerscopeError:
         raise
     except Exception as error:
         raise UnjudgedError(f"{where}: {line_of(error)}") from error
-    if not results.task_results:
+    if not results:
         raise UnjudgedError(f"{where}: mteb gave no result")
-    score = float(results.task_results[0].get_score())
+    score = float(results[0].get_score())
     if not math.isfinite(score):
         raise UndefinedError(f"the score of {where} is {score}")
-    return results.task_results[0]
+    return results[0]
 
 
 @contextmanager

@@ -43,7 +43,12 @@ class Serving:
         self.cut = getattr(self.served, "truncate_dim", None)
         measure = self.served.similarity_fn_name
         self.measure = str(getattr(measure, "value", measure))
-        self.wrapper = wrapped(self.served)
+        from mteb.models import SentenceTransformerEncoderWrapper
+
+        # mteb reads the width by a method that sentence-transformers has renamed
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            self.wrapper = SentenceTransformerEncoderWrapper(self.served)
 
     def prompt(self, task_metadata: Any, prompt_type: Any) -> str:
         """Return what stands before every text of this kind in this task, as mteb and the model's own code choose."""
@@ -79,16 +84,6 @@ class Serving:
             features = module(features)
         finished: Floats = features["sentence_embedding"][:, : self.cut].numpy()
         return finished
-
-
-def wrapped(served: Any) -> Any:
-    """Return a SentenceTransformer as mteb evaluates it."""
-    from mteb.models import SentenceTransformerEncoderWrapper
-
-    # mteb reads the width by a method that sentence-transformers has renamed
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        return SentenceTransformerEncoderWrapper(served)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """A language model as lm-evaluation-harness sees one, with answers of every layer from one forward."""
 
 import copy
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from layerscope.core import LayerscopeError, Reporter, Team
 from layerscope.core.errors import needs
 from layerscope.evaluation.judging import quiet
+from layerscope.inputs.samples import hash_of
 from layerscope.models import Inputs, LayeredModel, batches_of, evaluating
 from layerscope.models.encode import padded
 
@@ -88,8 +88,8 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
             return self._batch([rows[n] for n in batch], spans)
 
         batches = batches_of(self.layered, [*map(len, rows)])
-        about = hashlib.sha256(repr(requests).encode()).hexdigest()
-        answers = self.team.each(answer, batches, f"answers to {about}")
+        about = f"answers to {hash_of(requests)}"
+        answers = self.team.each(answer, batches, about)
         table = np.empty((2, len(requests), len(self.layers)))
         with (
             self.reporter.bar("every layer", len(rows), "texts") as advance,

@@ -67,8 +67,7 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
             model = studies[0].model
         if run is not None:
             check_unchanged(str(run.path), run.info, model)
-        for task, data in _data_by_task(tasks, studies).items():
-            refuse_other_data(folder, task, data)
+        _refuse_other_data(folder, tasks, studies)
         team.meet()  # all have looked at the folder before one writes to it
         stack.enter_context(locked(folder) if team.leads else nullcontext())
         stack.enter_context(quiet())
@@ -138,12 +137,15 @@ def _studies(
         yield make_study(group, states, shift=shift)
 
 
-def _data_by_task(tasks: Sequence[Any], studies: Sequence[Study]) -> dict[str, str]:
-    """Return what names the data of each task."""
-    data = {task.metadata.name: task.metadata.revision for task in tasks}
+def _refuse_other_data(
+    folder: Path, tasks: Sequence[Any], studies: Sequence[Study]
+) -> None:
+    """Raise where a folder has scores of one of these tasks on other data."""
+    for task in tasks:
+        refuse_other_data(folder, task.metadata.name, task.metadata.revision)
     for study in studies:
-        data |= {probe.name: study.data_of(probe) for probe in study.tasks}
-    return data
+        for probe in study.tasks:
+            refuse_other_data(folder, probe.name, study.data_of(probe))
 
 
 def _part(model: LayeredModel, loaded: Loaded) -> str | None:

@@ -1,7 +1,6 @@
 """The states that probes of one data set share, kept by one pass, and what a probe reads of them at one layer."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
 from layerscope.core import LayerscopeError, Reporter, Team, count
 from layerscope.core.labels import WHOLE, is_target
+from layerscope.evaluation.encoders import last_of
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.inputs import Corpus, draw, open_corpus
 from layerscope.inputs.tagged import Tagged, first_tokens, read_tagged
@@ -23,7 +22,7 @@ from layerscope.models import Inputs, LayeredModel, accepts
 from layerscope.probes.mixes import Weights
 from layerscope.profiling.forward_pass import shared_run
 from layerscope.profiling.plan import Job
-from layerscope.profiling.source import Source
+from layerscope.profiling.source import Source, can_be_probed
 from layerscope.runs import Run
 from layerscope.runs.states import Column
 from layerscope.scores.probe_results import Slot
@@ -40,30 +39,32 @@ def labelled(data: Any, samples: int | None, seed: int) -> Corpus:
             f"{corpus.name} has no labels to probe: give a column label, or a sub-folder for each class"
         )
     corpus = draw(corpus, samples, seed)
-    if is_target(corpus.labels):
+    if is_target(corpus.labels) or can_be_probed(corpus.labels):
         return corpus
-    sizes = Counter(corpus.labels)
-    if sum(size >= WHOLE for size in sizes.values()) < 2:
-        raise LayerscopeError(
-            f"{corpus.name}: fewer than 2 classes have {WHOLE} samples: give more of each"
-        )
-    return corpus
+    raise LayerscopeError(
+        f"{corpus.name}: fewer than 2 classes have {WHOLE} samples: give more of each"
+    )
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass over one data set: what is run, which run that is, where it is kept, and who works on it."""
+    """A pass over one data set: what is run, which run that is, where it is kept, and who works on it.
+
+    `there` is a run that may have the states already.
+    """
 
     job: Job
     manifest: dict[str, Any]
     path: Path
     reporter: Reporter
     team: Team
+    there: Run | None
 
     def run(self, *measure: Any) -> Run:
         """Run the model over the data, or what is missing; what is kept is a run folder without tables."""
-        who = self.reporter, self.team
-        return shared_run(self.path, self.manifest, self.job, *who, *measure)
+        return shared_run(
+            self.path, self.manifest, self.job, self.reporter, self.team, *measure
+        )
 
 
 class Shared(ABC):
@@ -81,15 +82,11 @@ class Shared(ABC):
         self.slots = list(slots)
         self.corpus = data
         self.model = model
-        self.last: Slot = model.depth, model.final, model.pooling[0]
+        self.last = last_of(model)
 
     @abstractmethod
     def compute(self, work: Pass) -> None:
         """Run the model over the data, or what is missing of it."""
-
-    def read_run(self, run: Run, work: Pass) -> bool:
-        """Take the states of a run where it has these of the same data, and return whether it has."""
-        return False
 
     @abstractmethod
     def layer(self, slot: Slot) -> tuple[Any, ...]:
@@ -114,25 +111,23 @@ class Pooled(Shared):
         self.kept = self.poolings = tuple(dict.fromkeys(poolings))
 
     def compute(self, work: Pass) -> None:
-        """Run the model over the data, or what is missing of it."""
-        self._take(work.run(), work.job)
+        """Take the states of a run that has them, else run the model over the data, or what is missing of it."""
+        run = work.there
+        if run is not None and self._are_in(run, work.manifest):
+            work.reporter.say(f"states: those of run {str(run.path)!r}")
+        else:
+            run = work.run()
+        self.run = run
+        # of exact copies one, as a run of `profile` is probed
+        self.rows = Source(run, work.job.options).distinct
 
-    def read_run(self, run: Run, work: Pass) -> bool:
-        """Take the states of a run where it has these of the same data, and return whether it has."""
+    def _are_in(self, run: Run, manifest: dict[str, Any]) -> bool:
+        """Return whether a run has these states of the same data."""
         for group, keys in SAME.items():
             for key in keys:
-                if run.info[group].get(key) != work.manifest[group].get(key):
+                if run.info[group].get(key) != manifest[group].get(key):
                     return False
-        if not set(self.poolings) <= set(run.info["pooling"]):
-            return False
-        self._take(run, work.job)
-        return True
-
-    def _take(self, run: Run, job: Job) -> None:
-        """Read the states of a run, of exact copies one."""
-        # as a run of `profile` is probed
-        self.rows = Source(run, job.options).distinct
-        self.run = run
+        return set(self.poolings) <= set(run.info["pooling"])
 
     def layer(self, slot: Slot) -> tuple[Any, ...]:
         """Return vectors [N, D] of a layer, and labels."""
@@ -192,30 +187,6 @@ class TokenMeasure:
         return {"broken": self.broken, "length": self.length, **states}
 
 
-def stored_tokens(
-    run: Run, column: Column
-) -> tuple[Tensor, npt.NDArray[np.int64], pd.DataFrame]:
-    """Return the tokens [M, D] of a layer, how many each sample has [N], and the samples' rows of the plan.
-
-    Samples that are not finite, and exact copies, are left out.
-    """
-    folder = run.folder
-    tokens = []
-    lengths = []
-    kept = []
-    for shard in folder.shards:
-        with folder.shard(shard) as file:
-            states = file.get_tensor(f"{column.site}.{column.layer}")[0]
-            length = file.get_tensor("length")
-            finite = file.get_tensor("broken").numpy() < 0
-        rows = folder.rows(shard)
-        fine = ~folder.copies[rows.index] & finite
-        tokens.append(states[torch.from_numpy(fine).repeat_interleave(length)])
-        lengths.append(length.numpy()[fine])
-        kept.append(rows[fine])
-    return torch.cat(tokens), np.concatenate(lengths), pd.concat(kept)
-
-
 class Words(Shared):
     """The first token of every word, and the labels of the words."""
 
@@ -264,12 +235,29 @@ class Words(Shared):
         self.run = work.run(measure, self._bytes)
 
     def layer(self, slot: Slot) -> tuple[Any, ...]:
-        """Return states [words, D], the label of each word, and the number of its sentence."""
+        """Return states [words, D], the label of each word, and the number of its sentence.
+
+        Samples that are not finite, and exact copies, are left out.
+        """
         layer, site, _ = slot
-        states, lengths, rows = stored_tokens(self.run, Column(site, layer))
-        samples = rows["sample"].to_numpy()
+        folder = self.run.folder
+        tokens = []
+        lengths = []
+        kept = []
+        for shard in folder.shards:
+            with folder.shard(shard) as file:
+                states = file.get_tensor(f"{site}.{layer}")[0]
+                length = file.get_tensor("length")
+                finite = file.get_tensor("broken").numpy() < 0
+            rows = folder.rows(shard)
+            fine = ~folder.copies[rows.index] & finite
+            tokens.append(states[torch.from_numpy(fine).repeat_interleave(length)])
+            lengths.append(length.numpy()[fine])
+            kept.append(rows["sample"].to_numpy()[fine])
+        samples = np.concatenate(kept)
         labels = [tag for sample in samples for tag in self.tags[sample]]
-        return states.float(), np.array(labels), np.repeat(samples, lengths)
+        sentences = np.repeat(samples, np.concatenate(lengths))
+        return torch.cat(tokens).float(), np.array(labels), sentences
 
     def _bytes(self, plan: pd.DataFrame, job: Job) -> int:
         """Return how many bytes the tokens take that are kept."""

@@ -48,30 +48,24 @@ class ProbeKind:
     score: str = ""
 
     def open(self, data: Any, draw: Draw) -> "list[ProbeTask]":
-        """Return the probe of these data, and that under a shift."""
+        """Return the probe of these data, and that under a shift; raises for numbers where it takes classes alone."""
         read = self.states.read
         key = read, data if isinstance(data, (str, Path)) else id(data)
         if key not in draw.opened:
             draw.opened[key] = read(data, draw.samples, draw.seed)
         samples = draw.opened[key]
         if isinstance(samples, Corpus) and is_target(samples.labels):
-            self._check_target(samples, draw)
+            fault = f"the labels of {samples.name} are numbers to predict, and"
+            if not self.takes_target:
+                raise LayerscopeError(
+                    f"{fault} {self.name} takes classes: give it to a linear-probe"
+                )
+            if draw.shift is not None:
+                raise LayerscopeError(f"{fault} a `shift` takes classes: leave it out")
         task = ProbeTask(self, samples)
         if draw.shift is None or not self.takes_shift:
             return [task]
         return [task, replace(task, shift=_shifted(draw.shift, samples, draw))]
-
-    def _check_target(self, samples: Corpus, draw: Draw) -> None:
-        """Raise where labels are numbers to predict and the probe takes classes alone."""
-        if not self.takes_target:
-            raise LayerscopeError(
-                f"the labels of {samples.name} are numbers to predict, and {self.name} takes classes: give it to a "
-                "linear-probe"
-            )
-        if draw.shift is not None:
-            raise LayerscopeError(
-                f"the labels of {samples.name} are numbers to predict, and a `shift` takes classes: leave it out"
-            )
 
 
 @dataclass(frozen=True)

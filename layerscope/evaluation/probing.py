@@ -7,10 +7,9 @@ of all that it depends on, so that a second call fits only what is missing. Unde
 study has the states of the other data, and one fit gives both scores.
 """
 
-import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice, product
@@ -24,6 +23,7 @@ from layerscope.evaluation.judging import line_of
 from layerscope.evaluation.options import Positions
 from layerscope.evaluation.probe_states import Pass, Pooled, Shared
 from layerscope.evaluation.probe_tasks import ProbeTask
+from layerscope.inputs.samples import hash_of
 from layerscope.models import Loaded, Override, Vectors, dtype_of, find_layers
 from layerscope.models.identity import (
     revision_of,
@@ -78,10 +78,6 @@ class Study:
         states = self.states
         self.model = states.model
         self.team = processes.team()
-        # the pass keeps nothing but states for a metric of labels, and no views
-        self.options = PassOptions(
-            metrics=("linear_probe",), views=0, samples=None, seed=self.seed
-        )
         self.rows = [("baseline", states.last)]
         """Kind and slot of every row: the model as shipped, then the layers."""
         self.rows += [("layer", slot) for slot in states.slots]
@@ -101,17 +97,21 @@ class Study:
     def identity(self) -> tuple[Any, ...]:
         """All that the states depend on, but for where they are taken."""
         model = self.model
-        weights = weights_fingerprint(model.module), dtype_of(model.module)
-        tokens = tokens_fingerprint(model, self.states.corpus)
-        data = model.max_length, self.fingerprint, tokens
-        return revision_of(model.loaded), *weights, model.stack, *data
+        return (
+            revision_of(model.loaded),
+            weights_fingerprint(model.module),
+            dtype_of(model.module),
+            model.stack,
+            model.max_length,
+            self.fingerprint,
+            tokens_fingerprint(model, self.states.corpus),
+        )
 
     @property
     def path(self) -> Path:
         """The folder of the states."""
         what = type(self.states).__name__, self.identity, self.states.kept
-        digest = hashlib.sha256(repr(what).encode()).hexdigest()[:16]
-        return self.folder / STATES / f"probes-{digest}"
+        return self.folder / STATES / f"probes-{hash_of(what)[:16]}"
 
     def judge(self, reporter: Reporter) -> dict[str, str]:
         """Judge every probe at every slot that has no score of these weights, data and options yet.
@@ -157,7 +157,7 @@ class Study:
             "revision": revision_of(self.model.loaded),
             "task": task.name,
             "data": self.data_of(task),
-            "digest": hashlib.sha256(repr(about).encode()).hexdigest(),
+            "digest": hash_of(about),
             "shifted_from": source,
         }
         return ProbeScores(self.folder, facts, writes=self.team.leads)
@@ -188,17 +188,18 @@ class Study:
         """Run the model over the data, or what is missing of it, unless a run has the states."""
         if self.shift is not None:
             self.shift._compute(reporter)
+        # the pass keeps nothing but states for a metric of labels, and no views
+        options = PassOptions(
+            metrics=("linear_probe",), views=0, samples=None, seed=self.seed
+        )
         vectors = Vectors(self.states.poolings)
-        job = Job(self.model, self.states.corpus, self.options, vectors)
+        job = Job(self.model, self.states.corpus, options, vectors)
         tasks = [task.name for task in self.tasks]
         name = self.model.name
         command = f"layerscope.evaluate({name!r}, {tasks!r})"
         manifest = describe(job, name, job.corpus.name, command)
-        work = Pass(job, manifest, self.path, reporter, self.team)
-        if self.run is not None and self.states.read_run(self.run, work):
-            reporter.say(f"states: those of run {str(self.run.path)!r}")
-        else:
-            self.states.compute(work)
+        work = Pass(job, manifest, self.path, reporter, self.team, self.run)
+        self.states.compute(work)
 
     def _fit(self, task: ProbeTask, scores: ProbeScores, reporter: Reporter) -> None:
         """Fit the probe at every row that lacks a score, and the mixes that do."""
@@ -220,15 +221,24 @@ class Study:
                 advance(1)
 
     def _probe(self, task: ProbeTask, slot: Slot) -> tuple[ProbeScore, ...]:
-        """Return the score of a layer, and that under a shift: one probe is judged on both data."""
+        """Return the score of a layer, and that under a shift: one probe is judged on both data.
+
+        Whatever it raises is one line that names task and layer.
+        """
         if self.shift is not None and slot in self.both:
             return self.both[slot]
         seed = self.seed
-        with _naming(task, slot):
+        try:
             states = self.states.layer(slot)
             if self.shift is None:
                 return (task.kind.probe(*states, seed=seed),)
             return shifted_probe(*states, *self.shift.states.layer(slot), seed=seed)
+        except LayerscopeError:
+            raise
+        except Exception as error:  # numpy, scipy and scikit-learn raise many kinds
+            raise LayerscopeError(
+                f"{task.name} fails at layer {slot[0]}: {line_of(error)}"
+            ) from error
 
     def _mix(
         self,
@@ -238,8 +248,9 @@ class Study:
     ) -> None:
         """Add the scores of the mixes of layers at a site and pooling."""
         assert isinstance(self.states, Pooled)
-        at_place = (slot for slot in by_slot if slot[1:] == place)
-        by_layer = {slot[0]: by_slot[slot] for slot in at_place}
+        by_layer = {
+            slot[0]: score for slot, score in by_slot.items() if slot[1:] == place
+        }
         mixes = linear_mixes(
             partial(self.states.mix, *place),
             self.layers,
@@ -256,16 +267,3 @@ class Study:
                 values["score"] = mix.score.mean
                 values["weights"] = as_text(mix.weights)
                 scores.add("mix", slot, values)
-
-
-@contextmanager
-def _naming(task: ProbeTask, slot: Slot) -> Iterator[None]:
-    """Name task and layer in whatever a probe raises that is not one line already."""
-    try:
-        yield
-    except LayerscopeError:
-        raise
-    except Exception as error:  # numpy, scipy and scikit-learn raise many kinds
-        raise LayerscopeError(
-            f"{task.name} fails at layer {slot[0]}: {line_of(error)}"
-        ) from error

@@ -4,7 +4,6 @@ A text is found by a key, a hash of it: the layers, and tasks that are judged on
 share texts and so their states.
 """
 
-import hashlib
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from torch import Tensor
 from layerscope.core import LayerscopeError, Reporter, Team
 from layerscope.core.state_store import StateStore
 from layerscope.core.workers import torch_threads
-from layerscope.inputs.samples import KEY_BYTES, key_of
+from layerscope.inputs.samples import KEY_BYTES, hash_of, key_of
 from layerscope.models import LayeredModel, batches_of, evaluating, pool
 from layerscope.models.identity import states_fingerprint
 from layerscope.runs.folder import need_room
@@ -71,8 +70,7 @@ class TextStates:
         self.lengths: list[int] = []
         self.threads = torch.get_num_threads()
         about = FORMAT, states_fingerprint(model), self.slots
-        name = hashlib.sha256(repr(about).encode()).hexdigest()[:16]
-        self.folder = folder / name
+        self.folder = folder / hash_of(about)[:16]
         self.store = StateStore(self.folder, "", "part")
         self.store.drop_damaged()  # those samples are embedded again
         self._rows: dict[bytes, tuple[int, int]] = {}
@@ -145,7 +143,7 @@ class TextStates:
             return self._write(embedded, vectors), len(embedded)
 
         # the other processes embed the same, sooner or later
-        about = hashlib.sha256(b"".join(missing)).hexdigest()
+        about = hash_of([*missing])
         with (
             torch_threads(self.threads),  # amid a judging that has fewer
             self.reporter.bar("texts at all layers", len(texts), "texts") as advance,

@@ -24,10 +24,12 @@ def as_data_sets(splits: Splits) -> Any:
     """Return splits as most tasks of mteb hold them."""
     from datasets import Dataset, DatasetDict
 
-    data = DatasetDict()
-    for name, rows in splits.items():
-        data[name] = Dataset.from_pandas(rows, preserve_index=False)
-    return data
+    return DatasetDict(
+        {
+            name: Dataset.from_pandas(rows, preserve_index=False)
+            for name, rows in splits.items()
+        }
+    )
 
 
 def refuse_empty(column: pd.Series, source: str) -> None:
@@ -98,38 +100,34 @@ class TableKind:
         return columns
 
     def open(self, data: Any, draw: Any) -> list[Any]:
-        """Return the task of a table or of a folder of them."""
+        """Return mteb's task of a table: a file, a folder with test.* or a frame."""
         require("evaluation", f"a task of the kind {self.name}")
-        return [table_task(self, data, draw.samples, draw.seed)]
-
-
-def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> Any:
-    """Return an mteb task of a kind made of a table; a file, a folder with test.* or a frame."""
-    source = "the data frame"
-    name = "frame"
-    tables: dict[str, Any] = {"test": path}
-    if isinstance(path, (str, Path)):
-        file = existing(path, "task file")
-        source = str(file)
-        name = task_name(file)
-        tables = _files(file, kind)
-    elif not is_frame(path):
-        raise LayerscopeError(
-            f"{kind.name} reads a pandas frame or a file, not a {type(path).__name__}"
-        )
-    splits = {}
-    for split, table in tables.items():
-        rows = _read(table, kind)
-        drawn, _ = drawn_rows(len(rows), None, samples or len(rows), seed)
-        rows = rows.iloc[drawn]
-        for column in kind.texts:
-            refuse_empty(rows[column], source)
-        rows = kind.check(rows.astype(dict.fromkeys(kind.texts, str)), source)
-        splits[split] = rows.reset_index(drop=True)
-    splits = kind.arrange(splits, samples, seed, source)
-    for split, rows in splits.items():
-        splits[split] = rows.rename(columns=dict(kind.renamed))
-    return _task(kind, name, splits)
+        source = "the data frame"
+        name = "frame"
+        tables: dict[str, Any] = {"test": data}
+        if isinstance(data, (str, Path)):
+            file = existing(data, "task file")
+            source = str(file)
+            name = task_name(file)
+            tables = _files(file, self)
+        elif not is_frame(data):
+            raise LayerscopeError(
+                f"{self.name} reads a pandas frame or a file, not a {type(data).__name__}"
+            )
+        splits = {}
+        for split, table in tables.items():
+            rows = _read(table, self)
+            n = draw.samples or len(rows)
+            drawn, _ = drawn_rows(len(rows), None, n, draw.seed)
+            rows = rows.iloc[drawn]
+            for column in self.texts:
+                refuse_empty(rows[column], source)
+            rows = self.check(rows.astype(dict.fromkeys(self.texts, str)), source)
+            splits[split] = rows.reset_index(drop=True)
+        splits = self.arrange(splits, draw.samples, draw.seed, source)
+        for split, rows in splits.items():
+            splits[split] = rows.rename(columns=dict(self.renamed))
+        return [_task(self, name, splits)]
 
 
 def _files(path: Path, kind: TableKind) -> dict[str, Path]:

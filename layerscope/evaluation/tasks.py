@@ -59,11 +59,10 @@ def _with_kinds(task: Any) -> Mapping[str, Any]:
     """Return data by their kind, of `KIND:PATH` or a mapping; empty for a task of mteb."""
     if isinstance(task, Mapping):
         return task
-    if not isinstance(task, str):
-        return {}
-    kind, _, path = task.partition(":")
-    if path:
-        return {kind: path}
+    if isinstance(task, str):
+        kind, _, path = task.partition(":")
+        if path:
+            return {kind: path}
     return {}
 
 
@@ -90,7 +89,7 @@ def _refuse(
 
 
 def _of_mteb(task: Any) -> Iterator[Any]:
-    """Yield the tasks of mteb that a name or object stands for."""
+    """Yield the tasks of mteb that a name or object stands for; raises for one that does not read texts alone."""
     require("evaluation", "a task of mteb")
     if isinstance(task, str):
         named = _by_name(task.strip())
@@ -105,18 +104,14 @@ def _of_mteb(task: Any) -> Iterator[Any]:
         if hasattr(one, "taskname_to_task"):
             parts = one.tasks
         for part in parts:
-            _refuse_inputs(part.metadata)
+            about = part.metadata
+            if about.modalities != ["text"]:
+                reads = " and ".join(about.modalities)
+                raise LayerscopeError(
+                    f"task {about.name} reads {reads}: evaluate takes tasks of mteb on texts, and of others probes, "
+                    "such as linear-probe:FOLDER"
+                )
             yield part
-
-
-def _refuse_inputs(about: Any) -> None:
-    """Raise where a task does not read texts alone."""
-    if about.modalities != ["text"]:
-        reads = " and ".join(about.modalities)
-        raise LayerscopeError(
-            f"task {about.name} reads {reads}: evaluate takes tasks of mteb on texts, and of others probes, such as "
-            "linear-probe:FOLDER"
-        )
 
 
 def _by_name(name: str) -> list[Any]:

@@ -104,7 +104,7 @@ def pairs(
     for grid in grids:
         scored = {f"scored_{key}": grid.about[key] for key in ("site", "pooling")}
         scored["revision"] = grid.about["revision"]
-        for about, rows in groups(frame, list(CURVE)):
+        for about, rows in groups(frame, CURVE):
             if not same_model(about, grid.about):
                 continue
             is_matched = True

@@ -153,12 +153,6 @@ def as_dict(
     return entries
 
 
-def _answer(grids: Sequence[Grid]) -> str:
-    if _one_model(grids):
-        return best_in_words(_best(grids))
-    return best_of_several(grids)
-
-
 def _best(grids: Sequence[Grid]) -> Grid:
     """Return the model, site and pooling of the highest average."""
     return max(grids, key=lambda grid: max(grid.average, default=-math.inf))
@@ -176,7 +170,7 @@ def score_findings(grid: Grid) -> tuple[str, ...]:
         if most["gain"] > CLEAR * most["error"]:
             text = f"The mix of layers {most.name!r} against {rival}, both chosen on other samples: {gain}."
         sentences.append(text)
-    sentences += [f"{shift.in_words(grid.unit)}." for shift in shifts_of(grid)]
+    sentences += [f"{shift}." for shift in shifts_of(grid)]
     return tuple(sentences)
 
 
@@ -189,7 +183,7 @@ def best_in_words(grid: Grid) -> str:
         return f"{grid.name}: no layer has scores on enough tasks for an average"
     shifts = list(shifts_of(grid))
     if len(shifts) == 1:
-        return shifts[0].in_words(unit)
+        return shifts[0]
     tasks = grid.complete.columns
     where = ""
     others = ""
@@ -219,8 +213,10 @@ def best_in_words(grid: Grid) -> str:
     return f"Layer {best} of {grid.depth}{where} scores best {on}: {score}, {against}{others}"
 
 
-def best_of_several(grids: Sequence[Grid]) -> str:
-    """Return in one line for how many models a layer before the last scores best, and what it gains."""
+def _answer(grids: Sequence[Grid]) -> str:
+    """Return the best layer of one model, or for how many of several one before the last is, and what it gains."""
+    if _one_model(grids):
+        return best_in_words(_best(grids))
     gains = {}
     for grid in grids:
         if grid.best is not None and grid.depth in grid.average:

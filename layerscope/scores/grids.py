@@ -136,11 +136,6 @@ class Grid:
         """Number of (layer, task) pairs without a score."""
         return int(self.scores.isna().to_numpy().sum())
 
-    @property
-    def oracle(self) -> float:
-        """Mean over tasks of the score of each one's best layer, NaN where only layer 0 is complete."""
-        return float(candidates(self.complete).max().mean())
-
     @cached_property
     def _by_place(self) -> dict[tuple[Key, str], Score]:
         rows = self.rows
@@ -165,13 +160,6 @@ class Grid:
     def best_on(self, task: str) -> int | None:
         """Return the layer of the highest score on a task: see `best_layer`."""
         return best_layer(self.scores[task])
-
-    @cached_property
-    def gains(self) -> pd.DataFrame:
-        """Scores task × layer less that of the model as shipped, else of the deepest layer with a score."""
-        deepest = self.scores.ffill().iloc[-1]
-        reference = self.baseline.reindex(self.scores.columns).fillna(deepest)
-        return (self.scores - reference).T
 
 
 def error_of_mean(errors: Sequence[float]) -> float:
@@ -205,10 +193,10 @@ def best_layer(scores: pd.Series) -> int | None:
 
 
 def groups(
-    frame: pd.DataFrame, keys: list[str]
+    frame: pd.DataFrame, keys: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     """Yield what the rows of each group share, None where it is empty, and the rows, in order of appearance."""
-    for _, rows in frame.groupby(keys, sort=False, dropna=False):
+    for _, rows in frame.groupby(list(keys), sort=False, dropna=False):
         first = rows.iloc[0]
         yield {key: None if pd.isna(first[key]) else first[key] for key in keys}, rows
 
@@ -252,7 +240,7 @@ def grids(scores: pd.DataFrame, depths: Mapping[str, int]) -> list[Grid]:
     scored = layers[layers["score"].notna()].groupby(list(VARIANT), dropna=False)
     most = scored["task"].nunique().max()
     entries = []
-    for about, rows in groups(layers, list(VARIANT)):
+    for about, rows in groups(layers, VARIANT):
         model = {key: about[key] for key in ("model", "revision")}
         beside = [mixes[where(mixes, about)], shipped[where(shipped, model)]]
         by_layer = wide(rows.astype({"layer": "int64"}), ["layer"])
@@ -283,11 +271,12 @@ def _names(about: Mapping[str, Any], layers: pd.DataFrame) -> tuple[str, str]:
         if re.fullmatch("[0-9a-f]{40}", revision):
             revision = revision[:7]
         model += f"@{revision}"
-    place = []
-    if about["site"] and layers["site"].nunique(dropna=False) > 1:
-        place.append(about["site"])
-    if about["pooling"] and layers["pooling"].nunique(dropna=False) > 1:
-        place.append(pooling_name(about["pooling"]))
+    names = {"site": about["site"], "pooling": pooling_name(about["pooling"])}
+    place = [
+        name
+        for key, name in names.items()
+        if about[key] and layers[key].nunique(dropna=False) > 1
+    ]
     return plain(model), plain(" ".join(place))
 
 
@@ -333,7 +322,7 @@ def summary_row(grid: Grid) -> dict[str, Any]:
         "first": average.iloc[0],
         "mean_over_layers": average.mean(),
         "last": average.get(grid.depth, math.nan),
-        "oracle": grid.oracle,
+        "oracle": candidates(grid.complete).max().mean(),
         "best": math.nan if best is None else average[best],
         "best_layer": best,
         "baseline": grid.shipped,

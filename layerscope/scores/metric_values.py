@@ -152,10 +152,9 @@ def _of_run(run: "Run") -> pd.DataFrame:
     table = run.at()
     rows = table[table["layer"].notna() & table["layer_b"].isna()]
     model = run.info["model"]
-    data = str(run.info["data"]["name"])
-    about = {
-        "model": str(model["name"]),
-        "revision": str(model.get("revision") or ""),
-        "dataset": data,
-    }
-    return rows.assign(**about)[list(COLUMNS)].reset_index(drop=True)
+    rows = rows.assign(
+        model=str(model["name"]),
+        revision=str(model.get("revision") or ""),
+        dataset=str(run.info["data"]["name"]),
+    )
+    return rows[list(COLUMNS)].reset_index(drop=True)

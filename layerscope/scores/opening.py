@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from layerscope.core import LayerscopeError, existing, require, unreadable
@@ -20,6 +19,7 @@ from layerscope.scores.probe_results import (
     read_probes,
     unpacked,
 )
+from layerscope.scores.shifts import joined
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -53,13 +53,9 @@ def open_evaluation(path: str | Path) -> Evaluation:
     file = existing(path, "evaluation")
     if STORE.is_in(file):
         return STORE.open(file, _saved)
-    if not holds_scores(file):
-        if file.is_dir():
-            raise LayerscopeError(
-                f"folder {str(file)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}"
-            )
-        raise LayerscopeError(f"{file} is not an evaluation: give {GIVE}")
     if not file.is_dir():
+        if not is_csv(file):
+            raise LayerscopeError(f"{file} is not an evaluation: give {GIVE}")
         rows = read_csv(file, PUBLISHED, ("revision", "site", "pooling"))
         return Evaluation(rows.rename(columns={"main_score": "score"}), str(file))
     parts = []
@@ -67,6 +63,10 @@ def open_evaluation(path: str | Path) -> Evaluation:
         parts.append(read_mteb(file))
     if has_probes(file):
         parts.append(read_probes(file))
+    if not parts:
+        raise LayerscopeError(
+            f"folder {str(file)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}"
+        )
     evaluation = Evaluation(pd.concat(parts, ignore_index=True), str(file))
     evaluation.origins = read_origins(file)
     return evaluation
@@ -184,19 +184,12 @@ def _score(path: Path) -> dict[str, Any]:
 def _by_sample(
     scores: Mapping[str, Sequence[Mapping[str, Any]]], score: float
 ) -> dict[str, Any]:
-    """Return standard error, number and values of the samples, where each split and subset of a task has them.
-
-    All sets count alike in the score: the samples of a large one count less than those of a small one.
-    """
+    """Return standard error, number and values of the samples, where each split and subset of a task has them."""
     sets = []
-    apart = []
     for entry in chain.from_iterable(scores.values()):
         if BY_SAMPLE not in entry:
             return {}
         sets.append(unpacked(entry[BY_SAMPLE]))
-    n = sum(map(len, sets))
-    for values in sets:
-        weight = n / (len(sets) * len(values))
-        apart.append((values - values.mean()) * weight)
-    values = score + np.concatenate(apart)
+    values = joined(sets, score)
+    n = len(values)
     return {"stderr": values.std() / math.sqrt(n), "n": n, "right": packed(values)}

@@ -29,8 +29,8 @@ def average_chart(grid: Grid) -> Chart:
     depth = max(1, grid.depth)
     if math.isfinite(grid.shipped):
         text = f"as shipped: {unit.text(grid.shipped)}"
-        ends = (0.0, float(depth)), (grid.shipped,) * 2
-        series.append(Series(SHIPPED, *ends, note=text))
+        values = (grid.shipped,) * 2
+        series.append(Series(SHIPPED, (0.0, float(depth)), values, note=text))
     summary = ""
     if grid.best is not None:
         summary = f"{unit.text(average[grid.best])} at layer {grid.best}, the best"
@@ -54,7 +54,10 @@ def task_map(grid: Grid) -> HeatMap:
     The reference is the model as shipped, else the deepest layer with a score. Colours end where
     nineteen in twenty cells lie, so that one far cell does not make all others alike.
     """
-    gains = grid.unit.scale * grid.gains
+    scores = grid.scores
+    deepest = scores.ffill().iloc[-1]
+    reference = grid.baseline.reindex(scores.columns).fillna(deepest)
+    gains = grid.unit.scale * (scores - reference).T
     # 1 where no layer differs
     end = float(np.nanpercentile(np.abs(gains), BEYOND)) or 1.0
     rings = list[int | None]()

@@ -47,7 +47,12 @@ class ProbeScores:
         self.path = folder / FOLDER / folder_name(model) / file
         self.about = dict(facts)
         self.writes = writes
-        self.rows: list[dict[str, Any]] = self._there()
+        self.rows: list[dict[str, Any]] = []
+        # a file that is not whole, or of something else, is written anew
+        with suppress(LayerscopeError):
+            there = read_facts(self.path, KIND, AGAIN)
+            if all(there.get(name) == value for name, value in facts.items()):
+                self.rows = list(there["rows"])
 
     def has(self, kind: str, slot: Slot | MixSlot) -> bool:
         """Return whether the score of a layer or mix, at a site and of a pooling, is there, of this kind of row."""
@@ -82,16 +87,6 @@ class ProbeScores:
         if self.writes:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_facts(self.path, KIND, {**self.about, "rows": self.rows})
-
-    def _there(self) -> list[dict[str, Any]]:
-        if not self.path.is_file():
-            return []
-        try:
-            facts = read_facts(self.path, KIND, AGAIN)
-        except LayerscopeError:  # it is judged again
-            return []
-        same = all(facts.get(name) == value for name, value in self.about.items())
-        return list(facts["rows"]) if same else []
 
 
 def packed(values: npt.NDArray[Any]) -> str:

@@ -62,7 +62,11 @@ def rules_table(
     if metrics is not None:
         measured = curves(metrics)
         deepest = measured.groupby("model")["layer"].max().to_dict()
-    whole = [grid for grid in evaluation.grids() if _is_whole(grid, deepest)]
+    whole = []
+    for grid in evaluation.grids():
+        last = max(grid.depth, deepest.get(grid.about["model"], 0))
+        if last in grid.complete.index and grid.complete.shape[1] >= grid.needed:
+            whole.append(grid)
     if not whole:
         raise LayerscopeError(
             "no model has scores of its last layer on enough tasks: evaluate that layer too"
@@ -104,11 +108,6 @@ def family_of(model: str) -> str:
             break
         family.append(word)
     return "-".join(family)
-
-
-def _is_whole(grid: Grid, deepest: Mapping[str, int]) -> bool:
-    last = max(grid.depth, deepest.get(grid.about["model"], 0))
-    return last in grid.complete.index and grid.complete.shape[1] >= grid.needed
 
 
 def _extrema(

@@ -8,7 +8,6 @@ two are compared sample by sample, on either set.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,49 +19,8 @@ from layerscope.scores.naming import Unit
 from layerscope.scores.probe_results import unpacked
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Shift:
-    """Samples that are right, 1, or wrong, 0, at each layer `[n, layers]`.
-
-    `source` and `target` are tasks: the probes were fitted on the source, whose samples they judge
-    by cross-validation, and judge those of the target as they are. The last of the `layers`, None,
-    is the model as shipped.
-
-    >>> right = np.array([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])  # of two samples, at three layers
-    >>> Shift("books", "films", (1, 2, None), right, right).in_words(Unit(percent=True))
-    'Layer 1 is best on source and target of films: 100.00 % and 100.00 %'
-    """
-
-    source: str
-    target: str
-    layers: tuple[int | None, ...]
-    on_source: Floats
-    on_target: Floats
-
-    def in_words(self, unit: Unit) -> str:
-        """Return which layers but 0 are best on source and target, and what the one of the target wins and loses."""
-        one = self._best(self.on_source)
-        two = self._best(self.on_target)
-        here = unit.text(self.on_source[:, one].mean())
-        there = unit.text(self.on_target[:, two].mean())
-        if one == two:
-            return f"Layer {self.layers[one]} is best on source and target of {self.target}: {here} and {there}"
-        target = self.on_target
-        source = self.on_source
-        gain = unit.difference(*mean_of(target[:, two] - target[:, one]))
-        loss = unit.difference(*mean_of(source[:, two] - source[:, one]))
-        return (
-            f"Layer {self.layers[two]} is best on the target of {self.target}: {there}; against layer "
-            f"{self.layers[one]}, the best on the source, {gain} there and {loss} on the source"
-        )
-
-    def _best(self, values: Floats) -> int:
-        """Return the column of the layer but 0 that is right most often."""
-        means = values.mean(0)
-        candidates = [i for i, layer in enumerate(self.layers) if layer]
-        return max(candidates, key=means.__getitem__)
+Rights = dict[int | None, Floats]
+"""By layer, None for the model as shipped, which samples are right, 1, or wrong, 0."""
 
 
 def mean_of(values: Floats) -> tuple[float, float]:
@@ -74,14 +32,30 @@ def mean_of(values: Floats) -> tuple[float, float]:
     return float(values.mean()), error_of(values)
 
 
-def rights_of(grid: Grid) -> dict[str, dict[int | None, Floats]]:
-    """Return by task and layer, None for the model as shipped, the values of the samples, where they are known.
+def joined(sets: Sequence[Floats], mean: Floats | float) -> Floats:
+    """Return the values of several sets of samples as those of one, with this mean.
 
-    A sample is right, 1, or wrong, 0; measures that are no share of samples have other values.
+    All sets count alike in it: the samples of a large one count less than those of a small one.
+
+    >>> joined([np.array([0.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])], 0.625).tolist()
+    [-0.125, 1.375, 0.0625, 0.8125, 0.8125, 0.8125]
     """
-    is_single = grid.rows["kind"].isin(("layer", "baseline"))
+    n = sum(map(len, sets))
+    parts = []
+    for values in sets:
+        weight = n / (len(sets) * len(values))
+        parts.append((values - values.mean(0)) * weight + mean)
+    return np.concatenate(parts)
+
+
+def rights_of(grid: Grid) -> dict[str, Rights]:
+    """Return by task and layer the values of the samples, where they are known.
+
+    Measures that are no share of samples have other values than 1 and 0.
+    """
+    is_single = grid.rows["kind"] != "mix"
     rows = grid.rows[is_single & grid.rows["right"].notna()]
-    right = defaultdict[str, dict[int | None, Floats]](dict)
+    right = defaultdict[str, Rights](dict)
     for row in rows.to_dict(orient="records"):
         layer = None if pd.isna(row["layer"]) else int(row["layer"])
         right[row["task"]][layer] = unpacked(row["right"], row["n"])
@@ -130,16 +104,42 @@ def error_of_gain(grid: Grid, layer: int | None, rival: int | None) -> float:
     return error_of_mean(errors)
 
 
-def shifts_of(grid: Grid) -> Iterator[Shift]:
-    """Yield the shifts that a model's layers were scored under, where it is known which samples are right."""
+def shifts_of(grid: Grid) -> Iterator[str]:
+    """Yield in words the shifts that a model's layers were scored under, where it is known which samples are right."""
     right = rights_of(grid)
     sources = dict(zip(grid.rows["task"], grid.rows["shifted_from"], strict=True))
     for target, source in sources.items():
         of_target = right.get(target, {})
         of_source = right.get(source, {})
         shared = of_source.keys() & of_target.keys()
-        layers = sorted(shared, key=lambda layer: (layer is None, layer))
-        if len(layers) > 1 and layers[-1] is None:
-            on_source = np.stack([of_source[layer] for layer in layers], 1)
-            on_target = np.stack([of_target[layer] for layer in layers], 1)
-            yield Shift(source, target, tuple(layers), on_source, on_target)
+        layers = sorted(layer for layer in shared if layer)
+        if layers and None in shared:
+            yield shift_in_words(target, layers, of_source, of_target, grid.unit)
+
+
+def shift_in_words(
+    target: str, layers: Sequence[int], on_source: Rights, on_target: Rights, unit: Unit
+) -> str:
+    """Return which layers are best on source and target, and what the one of the target wins and loses.
+
+    The probes were fitted on the source, whose samples they judge by cross-validation, and judge
+    those of the target as they are.
+
+    >>> right = {1: np.array([1.0, 1.0]), 2: np.array([0.0, 1.0])}  # of two samples, at two layers
+    >>> shift_in_words("films", (1, 2), right, right, Unit(percent=True))
+    'Layer 1 is best on source and target of films: 100.00 % and 100.00 %'
+    """
+    one = max(layers, key=lambda layer: on_source[layer].mean())
+    two = max(layers, key=lambda layer: on_target[layer].mean())
+    here = unit.text(on_source[one].mean())
+    there = unit.text(on_target[two].mean())
+    if one == two:
+        return (
+            f"Layer {one} is best on source and target of {target}: {here} and {there}"
+        )
+    gain = unit.difference(*mean_of(on_target[two] - on_target[one]))
+    loss = unit.difference(*mean_of(on_source[two] - on_source[one]))
+    return (
+        f"Layer {two} is best on the target of {target}: {there}; against layer {one}, the best on the source, "
+        f"{gain} there and {loss} on the source"
+    )

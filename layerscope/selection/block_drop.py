@@ -8,7 +8,7 @@ import numpy as np
 
 from layerscope.core import LayerscopeError, Reporter
 from layerscope.inputs import Corpus, open_corpus
-from layerscope.inputs.built_in import BUILT_IN
+from layerscope.inputs.opening import is_name
 from layerscope.models import TextEncoder, evaluating
 from layerscope.models.texts import distinct
 from layerscope.runs.run import Run
@@ -99,13 +99,15 @@ def _corpus(run: Run, data: Any) -> Corpus:
         return open_corpus(data)
     about = run.info["data"]
     source = about.get("source") or ""
-    is_named = source in BUILT_IN or source.startswith("hf:")
-    if not source or not (is_named or Path(source).expanduser().exists()):
+    if not source or not (is_name(source) or Path(source).expanduser().exists()):
         raise LayerscopeError(
             f"the run's data ({source or about['name']}) cannot be found: name them with `data`"
         )
-    columns = {name: about.get(name) for name in ("text_column", "label_column")}
-    return open_corpus(source, **columns)
+    return open_corpus(
+        source,
+        text_column=about.get("text_column"),
+        label_column=about.get("label_column"),
+    )
 
 
 def _fault(source: Source, blocks: Blocks) -> str:

@@ -16,9 +16,9 @@ import numpy as np
 from layerscope.core import LayerscopeError
 from layerscope.scores.shifts import mean_of
 from layerscope.selection.scored import (
-    BY_SCORE,
     SHIPPED,
     Scored,
+    best_if_clear,
     best_of,
     in_points,
     within_loss,
@@ -69,15 +69,14 @@ class Case:
         return len(self.layers)
 
     def columns(self) -> list[int]:
-        """Return the columns within the bounds on cost; raises where no layer is."""
+        """Return the columns within the bounds on cost, the baseline last; raises where no layer is."""
         candidates = self.candidates
         if self.costs is not None:
             candidates = self.budget.layers(candidates, self.costs.layers)
-        return [*map(self.layers.index, candidates)]
-
-    def fits_as_shipped(self) -> bool:
-        """Return whether the model as shipped is within the bounds."""
-        return self.costs is None or self.budget.allows(self.costs.full)
+        columns = [*map(self.layers.index, candidates)]
+        if self.costs is None or self.budget.allows(self.costs.full):
+            columns.append(self.baseline)
+        return columns
 
     def candidate(self, column: int) -> Candidate:
         """Return what is known of one layer, or in the last column of the model as shipped."""
@@ -111,16 +110,14 @@ def choose_layer(case: Case, rule: str | None) -> Selection:
     if rule is None and most is not None:
         name = MAX_LOSS
     columns = case.columns()
-    if case.fits_as_shipped():
-        columns.append(scored.baseline)
 
     def choose(scores: Scored) -> int:
-        allowed = columns
-        if most is not None:
-            allowed = within_loss(scores, columns, most / scores.points)
+        allowed = within_loss(scores, columns, most)
         if name == MAX_LOSS:
             return allowed[0]
-        return BY_SCORE[name](scores, allowed)
+        if name == DEFAULT:
+            return best_if_clear(scores, allowed)
+        return best_of(scores, allowed)
 
     chosen = choose(scored)
     why = _why(case, scored, name, chosen, columns)
@@ -165,7 +162,8 @@ def _without_scores(case: Case) -> Selection:
     wanted = SHARE * case.last
     layer = min(case.candidates, key=lambda layer: abs(layer - wanted))
     nearest = case.layers.index(layer)
-    if case.is_language_model and nearest in case.columns():
+    columns = case.columns()
+    if case.is_language_model and nearest in columns:
         points = [f"{points} ({model})" for model, points in GAINS.items()]
         gains = ", ".join(points)
         why = (
@@ -173,10 +171,10 @@ def _without_scores(case: Case) -> Selection:
             "points; three families are few, so judge it by labels of yours"
         )
         return _selection(case, nearest, "share-of-depth", why)
-    if case.fits_as_shipped():
+    if case.baseline in columns:
         return _selection(case, case.baseline, "baseline", UNLABELLED)
     why = f"the deepest layer{case.budget.within}: {UNLABELLED}"
-    return _selection(case, case.columns()[-1], "deepest", why)
+    return _selection(case, columns[-1], "deepest", why)
 
 
 def _within(case: Case, scored: Scored, columns: Sequence[int]) -> tuple[int, ...]:
@@ -200,7 +198,8 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     try:
         for block in names:
             units = scored.blocks == block
-            column = choose(scored.without(block))
+            others = replace(scored, values=scored.values[~units], blocks=None)
+            column = choose(others)
             values[units, -1] = scored.values[units, column]
     # without some block no layer is within the loss that is allowed
     except LayerscopeError:
@@ -218,13 +217,9 @@ def _why(
 ) -> str:
     """Return why a column was chosen, in a sentence."""
     within = case.budget.within
-    most = case.budget.max_loss
-    if most is not None:
-        columns = within_loss(scored, columns, most / scored.points)
-    best = best_of(scored, columns)
-    baseline = scored.name(scored.baseline)
+    baseline = scored.baseline_name
     if name == MAX_LOSS:
-        loses = f"loses at most {in_points(most or 0)}{within}"
+        loses = f"loses at most {in_points(case.budget.max_loss or 0)}{within}"
         if chosen == scored.baseline:
             return f"no shallower layer {loses}; {baseline} loses nothing"
         return f"the shallowest layer that {loses}"
@@ -232,7 +227,7 @@ def _why(
         return f"no layer is measurably better than {baseline}"
     if name != DEFAULT or scored.baseline not in columns:
         return f"the best score{within}"
-    _, error = scored.difference(best, scored.baseline)
+    _, error = scored.difference(chosen, scored.baseline)
     if math.isfinite(error):
         return f"the best score{within}, measurably above {baseline}"
     return f"the best score{within}; the error of its difference is unknown"

@@ -13,10 +13,9 @@ from layerscope.models import LoadOptions, Override
 from layerscope.models.checks import EMBEDDED
 from layerscope.scores.evaluation import ModelOrigin
 from layerscope.truncation.costs import Costs, costs_by_depth
+from layerscope.truncation.options import POOLINGS
 from layerscope.truncation.source import Source, open_source
 
-POOLINGS = ("mean", "cls", "last")
-"""Poolings that `truncate` can record in a checkpoint."""
 UNKNOWN = ModelOrigin(None, 0)
 """Stands for the origin of a model that `evaluate` did not load."""
 

@@ -79,7 +79,8 @@ def _scored(selection: "Selection") -> Iterator[str]:
     """Yield the score of the choice and the gain to expect, from data that had no part in it where there are any."""
     chosen = selection.chosen
     first = selection.layers[0]
-    score = _score(chosen, selection)
+    unit = _unit(selection)
+    score = unit.text(chosen.score or 0.0, chosen.stderr)
     if selection.basis:
         score += f" ({selection.basis})"
     yield score
@@ -88,7 +89,7 @@ def _scored(selection: "Selection") -> Iterator[str]:
         gain = _gain(selection)
         yield f"{gain}{expected} against {selection.baseline_name}"
     if first.layer == 0 and (first.score or 0) > (chosen.score or 0):
-        shown = _score(first, selection)
+        shown = unit.text(first.score or 0.0, first.stderr)
         yield f"layer 0 has {shown} and is not a candidate: it is before the first block"
 
 
@@ -128,15 +129,16 @@ def offer(selection: "Selection") -> str:
 
 def ship(selection: "Selection") -> tuple[str, str]:
     """Return the command that writes the chosen model, or an empty text and why there is none."""
+    reason = ""
     if selection.lacking or selection.as_shipped:
-        return "", f"nothing to truncate: {selection.baseline_name} is the choice"
-    if selection.source == "":
+        reason = f"{selection.baseline_name} is the choice"
+    elif selection.source == "":
         reason = "the run was made without a model that a command can open"
-        return "", f"nothing to truncate: {reason}"
-    if selection.raw_only:
+    elif selection.raw_only:
         reason = (
             "no model gives states before its final norm; choose by `site='normed'`"
         )
+    if reason:
         return "", f"nothing to truncate: {reason}"
     how = []
     mixes_normed = selection.mix and "normed" in selection.sites
@@ -218,11 +220,6 @@ def _milliseconds(candidate: "Candidate") -> str:
 def _unit(selection: "Selection") -> Unit:
     """Return how scores are written: in percent, or as they are."""
     return Unit(selection.share, 1 if selection.share else 2)
-
-
-def _score(candidate: "Candidate", selection: "Selection") -> str:
-    """Return a score with its standard error."""
-    return _unit(selection).text(candidate.score or 0.0, candidate.stderr)
 
 
 def _gain(selection: "Selection") -> str:

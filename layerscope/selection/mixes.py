@@ -21,17 +21,22 @@ def with_mix(selection: Selection, grid: Grid, case: Case) -> Selection:
     both mix and layer chosen in the folds. The mix is one that `truncate` writes, within the
     bounds, and of the same weights on all tasks.
     """
-    by_layer = {candidate.layer: candidate for candidate in selection.layers}
-    costs = {}
-    if case.costs is not None:
-        costs = case.costs.layers
+    columns = case.columns()
+    allowed = {
+        candidate.layer: candidate
+        for column, candidate in enumerate(selection.layers)
+        if column in columns
+    }
     for name, gain in _clear(grid.gains_of_mixes).iterrows():
         mix = str(name)
-        weights = _weights(grid, mix)
+        of_tasks = grid.mixes.loc[grid.mixes["mix"] == mix, "weights"].unique()
+        if len(of_tasks) > 1:
+            continue
+        weights = str(of_tasks[0])
         parts = filter(None, weights.split(","))
         layers = [int(part.partition("=")[0]) for part in parts]
-        deepest = by_layer.get(max(layers, default=-1))
-        if deepest is None or not case.budget.allows(costs.get(deepest.layer)):
+        deepest = allowed.get(max(layers, default=-1))
+        if deepest is None:
             continue
         mixed = _mixed(deepest, grid, mix, selection.baseline)
         by = f"{grid.unit.difference(gain['gain'])} ±{grid.unit.number(gain['error'])}"
@@ -59,14 +64,6 @@ def _clear(gains: pd.DataFrame) -> pd.DataFrame:
     errors = norm.ppf(1 - CHANCE / len(gains))
     clear = gains["gain"] > errors * gains["error"]
     return gains[clear].sort_values("gain", ascending=False)
-
-
-def _weights(grid: Grid, mix: str) -> str:
-    """Return the weights of a mix, empty where tasks have different ones."""
-    weights = grid.mixes.loc[grid.mixes["mix"] == mix, "weights"].unique()
-    if len(weights) == 1:
-        return str(weights[0])
-    return ""
 
 
 def _mixed(deepest: Candidate, grid: Grid, mix: str, baseline: Candidate) -> Candidate:

@@ -74,7 +74,6 @@ def _opened(options: SelectOptions, reporter: Reporter) -> Any:
     """Return the run or the scores to choose by; of a model with data the run that is made of these first."""
     given = options.given
     data = options.data
-    is_result = isinstance(given, (Run, Evaluation))
     if isinstance(given, (str, Path)):
         path = Path(given).expanduser()
         holds_run = path.exists() and run_of(path) is not None
@@ -86,7 +85,7 @@ def _opened(options: SelectOptions, reporter: Reporter) -> Any:
                     raise
                 mend = "to choose a layer of a model give `data`, too"
                 raise LayerscopeError(f"{error}; {mend}") from error
-    if is_result or data is None:
+    if data is None or isinstance(given, (Run, Evaluation)):
         return given
     run = profile(
         given,
@@ -182,7 +181,7 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
     }
     case = Case(
         about,
-        tuple(run.layers),
+        run.layers,
         run.depth,
         scored,
         costs,

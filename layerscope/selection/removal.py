@@ -85,8 +85,8 @@ class Removal(Stored):
 
     def document(self) -> Document:
         """Return the recommended blocks, and what each choice costs."""
-        n = len(self.choices[0].blocks)
         best = self.choices[0]
+        n = len(best.blocks)
         cost, score, meaning = MEASURES[self.measure]
         commands: tuple[str, ...] = ()
         answer = f"no {n} of the {self.depth} blocks can be left out: {best.fault}"
@@ -102,9 +102,8 @@ class Removal(Stored):
         for choice in self.choices:
             loss = Cell(f"{choice.cost:.4f}", f"±{choice.stderr:.2g}", choice.cost)
             left = Cell(f"{choice.score:.4f}", value=choice.score)
-            is_best = choice is best
             blocks = words(spans(choice.blocks))
-            rows.append(row(choice.way, blocks, loss, left, marked=is_best))
+            rows.append(row(choice.way, blocks, loss, left, marked=choice is best))
         heads = (
             *columns(("chosen by", "blocks"), "left"),
             *columns((cost, score), "decimal"),

@@ -14,8 +14,8 @@ them than their own errors would suggest.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -49,12 +49,6 @@ class Scored:
     lacking: str = ""
     baseline_name: str = SHIPPED
 
-    def name(self, column: int) -> str:
-        """Return what a column is called in a sentence."""
-        if column == self.baseline:
-            return self.baseline_name
-        return f"layer {self.layers[column]}"
-
     @property
     def baseline(self) -> int:
         """Column of the baseline."""
@@ -65,43 +59,32 @@ class Scored:
         """Mean score by column."""
         return np.asarray(self.values.mean(0))
 
-    def without(self, block: int) -> "Scored":
-        """Return the scores of all units but those of one block."""
-        kept = self.blocks != block
-        return replace(self, values=self.values[kept], blocks=None)
-
     @property
     def share(self) -> bool:
         """Whether scores are shares, shown in percent; the values of single samples may lie beyond."""
         return bool(np.abs(self.means).max() <= 1)
 
-    @property
-    def points(self) -> int:
-        """How many points one unit of the scores is: 100 for shares, else 1."""
-        if self.share:
-            return 100
-        return 1
-
     def difference(self, one: int, two: int) -> tuple[float, float]:
         """Return the mean difference of two columns, and its standard error.
 
-        It is paired over units where that `is_paired`; else it is that of independent scores, which
-        is too large where both were judged on the same items; NaN where no error is known.
+        It is paired over units, but for one or two tasks, which are too few for a spread: there it
+        is that of independent scores, which is too large where both were judged on the same items;
+        NaN where no error is known.
         """
         if one == two:
             return 0.0, 0.0
-        if self.baseline in (one, two) and self._is_shipped(min(one, two)):
-            return 0.0, 0.0
+        if self.baseline in (one, two):
+            column = min(one, two)
+            # with the same score on every unit the last layer is the model as shipped
+            is_last = self.layers[column] == max(self.layers)
+            if is_last and self.equals_baseline(column):
+                return 0.0, 0.0
         differences = self.values[:, one] - self.values[:, two]
-        if self.is_paired:
+        fewest = {"sample": 2, "task": 3}
+        if len(differences) >= fewest[self.unit]:
             return mean_of(differences)
         error = np.hypot(self.errors[one], self.errors[two])
         return float(differences.mean()), float(error)
-
-    def _is_shipped(self, column: int) -> bool:
-        """Return whether a column is the model as shipped: its last layer, with the same score on every unit."""
-        is_last = self.layers[column] == max(self.layers)
-        return is_last and self.equals_baseline(column)
 
     def equals_baseline(self, column: int) -> bool:
         """Return whether a column has the scores of the baseline."""
@@ -112,12 +95,6 @@ class Scored:
     def is_within(self, column: int, best: int) -> bool:
         """Return whether a column does not differ measurably from the best."""
         return differs(*self.difference(column, best)) is False
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether differences are paired over units: two tasks are too few for a spread."""
-        fewest = {"sample": 2, "task": 3}
-        return len(self.values) >= fewest[self.unit]
 
 
 def best_of(scored: Scored, columns: Sequence[int]) -> int:
@@ -133,12 +110,6 @@ def best_if_clear(scored: Scored, columns: Sequence[int]) -> int:
     return best
 
 
-BY_SCORE: dict[str, Callable[[Scored, Sequence[int]], int]] = {
-    "best-if-clear": best_if_clear,
-    "best": best_of,
-}
-
-
 def in_points(most: float) -> str:
     """Return `1 point`, `0.5 points`."""
     if most == 1:
@@ -146,16 +117,26 @@ def in_points(most: float) -> str:
     return f"{most:g} points"
 
 
-def within_loss(scored: Scored, columns: Sequence[int], most: float) -> list[int]:
-    """Return the columns that lose at most `most` against the baseline; raises where there is none."""
+def within_loss(
+    scored: Scored, columns: Sequence[int], most: float | None
+) -> Sequence[int]:
+    """Return the columns that lose at most `most` points against the baseline, None being no bound.
+
+    Raises where there is none.
+    """
+    if most is None:
+        return columns
+    points = 100 if scored.share else 1
     means = scored.means
     losses = means[-1] - means[list(columns)]
-    kept = np.flatnonzero(losses <= most + 1e-12)
+    kept = np.flatnonzero(losses <= most / points + 1e-12)
     if len(kept):
         return [columns[i] for i in kept.tolist()]
+    # the baseline, which loses nothing, is not among them
+    layer = scored.layers[best_of(scored, columns)]
     raise LayerscopeError(
-        f"no layer that may be chosen loses at most {in_points(most * scored.points)}: the least is "
-        f"{losses.min() * scored.points:.2f} ({scored.name(best_of(scored, columns))})"
+        f"no layer that may be chosen loses at most {in_points(most)}: the least is "
+        f"{losses.min() * points:.2f} (layer {layer})"
     )
 
 

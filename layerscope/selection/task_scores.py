@@ -1,5 +1,6 @@
 """Scores of an evaluation's layers: on tasks, or of one or two tasks on their samples."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core import LayerscopeError, choices, count
+from layerscope.core import LayerscopeError, choices, count, listed
 from layerscope.core.labels import LEAST
 from layerscope.profiling.source import FOLDS
 from layerscope.scores import Evaluation
 from layerscope.scores.grids import Grid, grids, groups, where
 from layerscope.scores.naming import VARIANT
-from layerscope.scores.shifts import hits_of
+from layerscope.scores.shifts import hits_of, joined
 from layerscope.selection.options import Variant
 from layerscope.selection.scored import LAST, SHIPPED, Scored, of_samples
 
@@ -75,7 +76,7 @@ def judged(grid: Grid, tasks: Tasks) -> tuple[Scored, list[str]]:
             )
     baseline = None
     baseline_name = SHIPPED
-    if not grid.baseline.reindex(names).notna().all():
+    if math.isnan(grid.shipped):
         baseline = grid.depth
         baseline_name = LAST
         if baseline not in complete.index:
@@ -122,32 +123,22 @@ def _averaged(tasks: Sequence[str]) -> str:
     """Name the task, or those that a score is the average of, as far as a line holds them."""
     if len(tasks) == 1:
         return tasks[0]
-    names = ", ".join(tasks[:3])
-    if len(tasks) > 3:
-        names += ", …"
-    return f"average of {len(tasks)} tasks ({names})"
+    return f"average of {len(tasks)} tasks ({listed(tasks, 3)})"
 
 
 def _by_samples(
     grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]
 ) -> Scored | None:
-    """Return the scores of one or two tasks by their samples, in seeded blocks; None where not all are known.
-
-    The tasks count alike: the samples of a large one count less than those of a small one.
-    """
+    """Return the scores of one or two tasks by their samples, in seeded blocks; None where not all are known."""
     hits = hits_of(grid, tasks, columns)
     if not hits:
         return None
     sizes = [len(right) for right in hits]
-    n = sum(sizes)
     fewest = min(sizes)
     order = np.random.default_rng(0)
     blocks = [order.permutation(size) % FOLDS for size in sizes]
     means = np.mean([right.mean(0) for right in hits], axis=0)
-    values = []
-    for right in hits:
-        weight = n / (len(hits) * len(right))
-        values.append(means + (right - right.mean(0)) * weight)
+    values = joined(hits, means)
     # a probe learns from the samples that it judges; the samples of mteb's tasks only measure
     is_of_probes = np.isin(np.concatenate(hits), (0, 1)).all()
     lacking = ""
@@ -155,11 +146,10 @@ def _by_samples(
         lacking = (
             f"only {fewest} samples: {LEAST} judged samples are needed, label more"
         )
-    layers = tuple(grid.complete.index)
     return replace(
-        of_samples(np.concatenate(values), _averaged(tasks), layers),
+        of_samples(values, _averaged(tasks), grid.complete.index),
         blocks=np.concatenate(blocks),
-        basis=f"{count(n, 'sample')} of {count(len(tasks), 'task')}",
+        basis=f"{count(len(values), 'sample')} of {count(len(tasks), 'task')}",
         lacking=lacking,
     )
 
@@ -183,5 +173,5 @@ def _one(variants: pd.DataFrame, wanted: Variant) -> dict[str, Any]:
                 f"{column} {name!r} is not in this evaluation{choices(name, names, 'it has')}"
             )
         variants = variants[values == name]
-    about, _ = next(groups(variants, list(VARIANT)))
+    about, _ = next(groups(variants, VARIANT))
     return about

@@ -49,10 +49,10 @@ def test_two_tasks_have_no_spread_to_choose_by():
 
 def test_loss_that_is_allowed():
     case = scored([[0.2, 0.47, 0.48, 0.5]])
-    assert within_loss(case, [0, 1, 2, 3], 0.03) == [1, 2, 3]
+    assert within_loss(case, [0, 1, 2, 3], 3) == [1, 2, 3]
     assert within_loss(case, [0, 1, 2, 3], 0) == [3]
     with refused(r"loses at most 1 point: the least is 2.00 \(layer 2\)"):
-        within_loss(case, [0, 1, 2], 0.01)
+        within_loss(case, [0, 1, 2], 1)
 
 
 def test_the_best_is_chosen_where_it_is_measurably_better_and_else_the_model_as_shipped():

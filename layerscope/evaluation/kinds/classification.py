@@ -19,11 +19,11 @@ def train_and_test(
         rows = splits["test"].drop_duplicates("text")
         draw = np.random.default_rng([seed, 1])
         shuffled = rows.iloc[draw.permutation(len(rows))]
-        trained = shuffled.groupby("label").cumcount() % 2 == 0
-        halves = {"train": shuffled[trained], "test": shuffled[~trained]}
+        number = shuffled.groupby("label").cumcount().sort_index()
+        trained = number % 2 == 0
         splits = {
-            name: half.sort_index().reset_index(drop=True)
-            for name, half in halves.items()
+            "train": rows[trained].reset_index(drop=True),
+            "test": rows[~trained].reset_index(drop=True),
         }
     train = splits["train"]
     test = splits["test"]
