@@ -153,10 +153,7 @@ def open_stream(
     """
     columns = Columns(text_column, label_column)
     if labels is None:
-        paths = []
-        if isinstance(data, (str, Path)):
-            paths = _files(data)
-        if paths:
+        if paths := _files(data):
             return _file_stream(data, paths, columns, rows)
         named = _iterable(data, columns)
         if named is not None:
@@ -207,9 +204,9 @@ def _iterable(data: Any, columns: Columns) -> tuple[str, Rows] | None:
     return dataset_name(data, "stream"), iterable_rows(data, "the iterable")
 
 
-def _files(data: str | Path) -> list[Path]:
+def _files(data: Any) -> list[Path]:
     """Return the files to read by rows: one of a table or of text, or the tables in a folder; else none."""
-    if is_name(data):
+    if not isinstance(data, (str, Path)) or is_name(data):
         return []
     path = existing_data(data)
     if path.is_file():
@@ -235,8 +232,7 @@ def _is_iterable(data: Any) -> bool:
     """Return whether data come one by one: what has no length, and rows of texts that `datasets` keeps on disk."""
     if is_a(data, "datasets.Dataset"):
         return media_of(data.features, Columns()) is None
-    is_sized = hasattr(data, "__len__") or isinstance(data, (str, Path))
-    return isinstance(data, Iterable) and not is_sized
+    return isinstance(data, Iterable) and not hasattr(data, "__len__")
 
 
 def _text_stream(path: Path, name: str, rows: int) -> Stream:
