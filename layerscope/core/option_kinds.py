@@ -197,11 +197,9 @@ class Names(Kind):
             raise LayerscopeError(
                 f"{name} is {shown(value)}: give one name or several, or leave it out"
             )
-        for each in taken:
-            if self.known and each not in self.known:
-                raise LayerscopeError(
-                    f"{name} {each!r} does not exist{choices(each, self.known)}"
-                )
+        if self.known:
+            for each in taken:
+                OneOf(self.known).take(name, each)
         return taken
 
 
