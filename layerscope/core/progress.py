@@ -110,16 +110,13 @@ class Screen(Reporter):
             TimeRemainingColumn,
         )
 
-        columns = (
+        outer = self._shown
+        progress = outer or Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[rate]}"),
-        )
-        outer = self._shown
-        progress = outer or Progress(
-            *columns,
             console=self.console,
             transient=True,
             disable=not self._has_bars,
