@@ -193,13 +193,16 @@ def corpus_stream(corpus: Corpus, rows: int) -> Stream:
 
 
 def _iterable(data: Any, columns: Columns) -> tuple[str, Rows] | None:
-    """Return name and rows of data that come one by one, texts of `datasets` among them.
+    """Return name and rows of data that come one by one: what has no length, and texts of `datasets`.
 
     Of other data it is None.
     """
     if is_dataset(data):
         return hub_rows(data, columns)
-    if not _is_iterable(data):
+    is_unread = isinstance(data, Iterable) and not hasattr(data, "__len__")
+    if is_a(data, "datasets.Dataset"):  # whose texts lie on the disk
+        is_unread = media_of(data.features, Columns()) is None
+    if not is_unread:
         return None
     return dataset_name(data, "stream"), iterable_rows(data, "the iterable")
 
@@ -226,13 +229,6 @@ def _files(data: Any) -> list[Path]:
             tables.append(file)
             suffixes.add(suffix)
     return tables * (len(suffixes) == 1)
-
-
-def _is_iterable(data: Any) -> bool:
-    """Return whether data come one by one: what has no length, and rows of texts that `datasets` keeps on disk."""
-    if is_a(data, "datasets.Dataset"):
-        return media_of(data.features, Columns()) is None
-    return isinstance(data, Iterable) and not hasattr(data, "__len__")
 
 
 def _text_stream(path: Path, name: str, rows: int) -> Stream:
