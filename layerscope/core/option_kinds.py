@@ -237,12 +237,10 @@ class Weights(Kind):
         return taken
 
 
-@dataclass(frozen=True)
 class Repeated(Kind):
     """Values in a list; a command line repeats the option."""
 
 
-@dataclass(frozen=True)
 class Folder(Kind):
     """A folder to write to."""
 
