@@ -26,8 +26,8 @@ def into(text: str, metavar: str = "FILE") -> Parameter:
 class Printing:
     """How a command prints its result: as JSON, or as tables, all of them or the one that answers."""
 
-    json: bool = False
-    long: bool = False
+    json: bool
+    long: bool
 
 
 Csv = Annotated[str | None, into("CSV file for the scores, layer × task.")]
