@@ -194,10 +194,9 @@ def first_difference(pairs: Iterable[tuple[str, Any, Any]]) -> str:
     >>> first_difference([("site", "raw", "raw"), ("layers", [1, 2], [1, 3])])
     'layers: 1,2 there, 1,3 here'
     """
-    for name, *values in pairs:
-        if values[0] != values[1]:
-            old, new = map(_shortened, values)
-            return f"{name}: {old} there, {new} here"
+    for name, there, here in pairs:
+        if there != here:
+            return f"{name}: {_shortened(there)} there, {_shortened(here)} here"
     return ""
 
 
