@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from layerscope.core import OUTPUT, LayerscopeError
+from layerscope.core import OUTPUT, LayerscopeError, processes
 from layerscope.core.extras import lacking
 from layerscope.show import Document
 from layerscope.show.plain import plain
@@ -73,8 +73,11 @@ def _readers(saved: Path | None = None) -> Iterator[None]:
 def result(result: Any, printing: Printing, out: str | None) -> None:
     """Print a result, and write its page into the folder where it was saved, if any.
 
-    The page comes once the document is printed: should it fail, the result has been seen.
+    The page comes once the document is printed: should it fail, the result has been seen. Of
+    several processes the first one does both.
     """
+    if not processes.team().leads:
+        return
     if not printing.json:
         finish(printing, result)
     pages = _page(result, out)
