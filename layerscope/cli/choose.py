@@ -85,6 +85,4 @@ def scores(
 @command(layerscope.select, argument="RUN_OR_SCORES_OR_MODEL")
 def select(options: Options, printing: Printing) -> None:
     """Print the choice, and write its page."""
-    selection = layerscope.select(**options)
-    if processes.team().leads:
-        output.result(selection, printing, options.get("out"))
+    output.result(layerscope.select(**options), printing, options.get("out"))

@@ -56,27 +56,32 @@ def command(
         parameters += list(inspect.signature(do, eval_str=True).parameters.values())[2:]
         for name, text in SWITCHES.items():
             if prints or name != "long":
-                parameters.append(_switch(name, text))
+                switch = _keyword(name, False, bool, on_or_off(text, OUTPUT))
+                parameters.append(switch)
         flags = [_flag(parameter.name) for parameter in parameters]
 
-        def run(*positional: Any, **named: Any) -> None:
+        def run(
+            *positional: Any,
+            json: bool = False,
+            long: bool = False,
+            quiet: bool = False,
+            **named: Any,
+        ) -> None:
             _check_alone(do.__name__)
             use_flags(flags)
             values = dict(zip(options, positional, strict=False)) | named
-            quiet = values.pop("quiet", False)
-            printing = Printing(
-                json=values.pop("json", False), long=values.pop("long", False)
-            )
             of_verb: Options = {}
             for name, option in options.items():
                 if name in values:
-                    of_verb[name] = _read(option, values.pop(name))
+                    value = values.pop(name)
+                    is_text = isinstance(value, str)
+                    of_verb[name] = option.kind.read(value) if is_text else value
             require_for(do.__name__, of_verb | values)
             with ExitStack() as stack:
                 if quiet:
                     nowhere = stack.enter_context(open(os.devnull, "w"))
                     stack.enter_context(redirect_stderr(nowhere))
-                do(of_verb, printing, **values)
+                do(of_verb, Printing(json, long), **values)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what cyclopts reads
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
@@ -88,13 +93,6 @@ def command(
         )
 
     return make
-
-
-def _read(option: Option, value: Any) -> Any:
-    """Return what was typed as the value of a verb's option."""
-    if isinstance(value, str):
-        return option.kind.read(value)
-    return value
 
 
 def _check_alone(name: str) -> None:
@@ -209,11 +207,6 @@ def _metavar(option: Option) -> str:
     if len(words) > 2:
         words = ("NAME",)
     return "|".join((option.kind.metavar, *words))
-
-
-def _switch(name: str, text: str) -> Declared:
-    """Return an option that is on or off."""
-    return _keyword(name, False, bool, on_or_off(text, OUTPUT))
 
 
 def on_or_off(text: str, group: str) -> Parameter:

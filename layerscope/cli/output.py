@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from layerscope.core import OUTPUT, LayerscopeError
+from layerscope.core import OUTPUT, LayerscopeError, processes
 from layerscope.core.extras import lacking
 from layerscope.show import Document
 from layerscope.show.plain import plain
@@ -26,8 +26,8 @@ def into(text: str, metavar: str = "FILE") -> Parameter:
 class Printing:
     """How a command prints its result: as JSON, or as tables, all of them or the one that answers."""
 
-    json: bool = False
-    long: bool = False
+    json: bool
+    long: bool
 
 
 Csv = Annotated[str | None, into("CSV file for the scores, layer × task.")]
@@ -38,32 +38,23 @@ def finish(
     result: Any,
     *lines: str,
     saved: Path | None = None,
-    write: Callable[[], Sequence[Path]] | None = None,
     **shown: Any,
 ) -> None:
     """Print a result as JSON, or as its document and the lines that follow; `saved` is the folder that holds it.
 
-    `write` writes its pages and figures, once the document is printed: should that fail, the result
-    has been seen. `shown` is what of the result is shown.
+    `shown` is what of the result is shown.
     """
     with _readers(saved):
-        if not printing.json:
-            show(result.document(**shown), printing)
-    extra: dict[str, Any] = {}
-    if write is not None:
-        extra["pages"] = [str(page) for page in write()]
-    with _readers(saved):
         if printing.json:
-            as_json(result.as_dict(**shown) | extra)
+            as_json(result.as_dict(**shown))
             return
+        show(result.document(**shown), printing)
         for line in lines:
             print(line)
-        for page in extra.get("pages", ()):
-            print(f"page: {page}")
 
 
 @contextmanager
-def _readers(saved: Path | None) -> Iterator[None]:
+def _readers(saved: Path | None = None) -> Iterator[None]:
     """Within, a reader who has seen enough (| head) may close standard output; what is to be written to files is."""
     try:
         yield
@@ -80,14 +71,27 @@ def _readers(saved: Path | None) -> Iterator[None]:
 
 
 def result(result: Any, printing: Printing, out: str | None) -> None:
-    """Print a result, and write its page into the folder where it was saved, if any."""
-    lines = []
-    if out is not None:
-        lines.append(f"\nwritten: {out}")
-    finish(printing, result, *lines, write=lambda: _page(result, out))
+    """Print a result, and write its page into the folder where it was saved, if any.
+
+    The page comes once the document is printed: should it fail, the result has been seen. Of
+    several processes the first one does both.
+    """
+    if not processes.team().leads:
+        return
+    if not printing.json:
+        finish(printing, result)
+    pages = _page(result, out)
+    with _readers():
+        if printing.json:
+            as_json(result.as_dict() | {"pages": pages})
+            return
+        if out is not None:
+            print(f"\nwritten: {out}")
+        for page in pages:
+            print(f"page: {page}")
 
 
-def _page(result: Any, out: str | None) -> list[Path]:
+def _page(result: Any, out: str | None) -> list[str]:
     """Write the page of a result into its folder where one is named; return its path."""
     from layerscope.reports.verb import report
 
@@ -99,7 +103,7 @@ def _page(result: Any, out: str | None) -> list[Path]:
             file=sys.stderr,
         )
         return []
-    return [report(result, Path(out).expanduser() / "report.html")]
+    return [str(report(result, Path(out).expanduser() / "report.html"))]
 
 
 def show(document: Document, printing: Printing) -> None:

@@ -64,9 +64,7 @@ def train(options: Options, printing: Printing) -> None:
 @command(layerscope.exits)
 def exits(options: Options, printing: Printing) -> None:
     """Print the report, and write its page."""
-    report = layerscope.exits(**options)
-    if processes.team().leads:
-        output.result(report, printing, options.get("out"))
+    output.result(layerscope.exits(**options), printing, options.get("out"))
 
 
 @command(layerscope.generate)

@@ -217,8 +217,6 @@ def existing(path: str | Path, what: str, alternatives: Collection[str] = ()) ->
         names = [*alternatives]
         if there.parent.is_dir():
             names[:0] = [other.name for other in there.parent.iterdir()]
-    except LayerscopeError:
-        raise
     except PermissionError as error:
         raise unreadable(there, error) from error
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody

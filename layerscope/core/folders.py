@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 
 from layerscope.core.errors import LayerscopeError
 
@@ -83,7 +83,11 @@ def folder_aside(folder: Path) -> Iterator[Path]:
         raise _unwritable(folder, error, "name another folder") from error
     try:
         yield aside
-        _release(lock)
+        # away before anyone else can hold it; Windows deletes it only when it is free
+        with suppress(OSError):
+            (aside / HELD).unlink()
+        lock.release()
+        (aside / HELD).unlink(missing_ok=True)
         aside.chmod(0o755)  # a temporary folder is its maker's alone
         if folder.is_dir():
             # it was empty before the long job; what came into it since is not ours to delete
@@ -123,17 +127,6 @@ def _unwritable(folder: Path, error: OSError, mend: str) -> LayerscopeError:
     return LayerscopeError(
         f"`out={str(folder)!r}` cannot be written ({error.strerror or error}): {mend}"
     )
-
-
-def _release(lock: BaseFileLock) -> None:
-    """Take the lock's file away before anyone else can hold it, where that can be."""
-    if not lock.is_locked:
-        return
-    # Windows deletes no open file: there it is deleted when it is free
-    with suppress(OSError):
-        Path(lock.lock_file).unlink()
-    lock.release()
-    Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _drop_abandoned(folder: Path) -> None:

@@ -197,11 +197,9 @@ class Names(Kind):
             raise LayerscopeError(
                 f"{name} is {shown(value)}: give one name or several, or leave it out"
             )
-        for each in taken:
-            if self.known and each not in self.known:
-                raise LayerscopeError(
-                    f"{name} {each!r} does not exist{choices(each, self.known)}"
-                )
+        if self.known:
+            for each in taken:
+                OneOf(self.known).take(name, each)
         return taken
 
 
@@ -239,12 +237,10 @@ class Weights(Kind):
         return taken
 
 
-@dataclass(frozen=True)
 class Repeated(Kind):
     """Values in a list; a command line repeats the option."""
 
 
-@dataclass(frozen=True)
 class Folder(Kind):
     """A folder to write to."""
 

@@ -110,16 +110,13 @@ class Screen(Reporter):
             TimeRemainingColumn,
         )
 
-        columns = (
+        outer = self._shown
+        progress = outer or Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[rate]}"),
-        )
-        outer = self._shown
-        progress = outer or Progress(
-            *columns,
             console=self.console,
             transient=True,
             disable=not self._has_bars,
@@ -139,12 +136,9 @@ class Screen(Reporter):
             if not self._has_bars and time.monotonic() - printed >= EVERY:
                 printed = time.monotonic()
                 of = "" if total is None else f" of {total:,}"
-                line = ", ".join(
-                    filter(
-                        None,
-                        (f"{title}: {bar.completed:,.0f}{of} {unit}".rstrip(), about),
-                    )
-                )
+                line = f"{title}: {bar.completed:,.0f}{of} {unit}".rstrip()
+                if about:
+                    line += f", {about}"
                 self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
         with nullcontext() if outer else progress:

@@ -115,11 +115,10 @@ class Store:
             raise _damaged(path / self.manifest, self.what, self.again) from error
 
     def _write(self, frame: pd.DataFrame, path: Path) -> None:
-        if self.suffix != "csv":
+        if self.suffix == "csv":
+            frame.to_csv(path, index=False, errors="replace")
+        else:
             write_parquet(path, frame)
-            return
-        text = frame.to_csv(index=False)
-        path.write_text(text, encoding="utf-8", errors="replace", newline="")
 
     def _read(
         self, columns: Mapping[str, str], path: Path, checksum: str

@@ -84,14 +84,12 @@ class StateStore:
             int(path.stem) for path in self.files.glob(f"[0-9]*{self.suffix}")
         )
 
-    def is_intact(self, number: int) -> bool:
-        """Return whether a file is what was written; one without a mark, as of another's run, counts as whole."""
-        if not self.path(number).is_file():
-            return not self.mark(number).is_file()
-        return not self.is_damaged(number)
-
     def is_damaged(self, number: int) -> bool:
-        """Return whether a file is there and not what was written; one that is gone is only not finished."""
+        """Return whether a file is there and not what was written.
+
+        One that is gone is only not finished; one without a mark, as of another's run, counts as
+        whole.
+        """
         path = self.path(number)
         mark = self.mark(number)
         try:
@@ -196,10 +194,9 @@ def first_difference(pairs: Iterable[tuple[str, Any, Any]]) -> str:
     >>> first_difference([("site", "raw", "raw"), ("layers", [1, 2], [1, 3])])
     'layers: 1,2 there, 1,3 here'
     """
-    for name, *values in pairs:
-        if values[0] != values[1]:
-            old, new = map(_shortened, values)
-            return f"{name}: {old} there, {new} here"
+    for name, there, here in pairs:
+        if there != here:
+            return f"{name}: {_shortened(there)} there, {_shortened(here)} here"
     return ""
 
 

@@ -76,7 +76,7 @@ class TextStates:
         self._rows: dict[bytes, tuple[int, int]] = {}
         # one whose mark is missing is whole all the same
         for number in self.store.there():
-            if self.store.is_intact(number):
+            if not self.store.is_damaged(number):
                 self._index(number)
 
     def keys(self, texts: Sequence[str]) -> list[bytes]:

@@ -75,10 +75,9 @@ def _saved(path: Path) -> Any:
         raise LayerscopeError(
             f"{path} does not exist: give a folder written by save_to_disk"
         )
+    datasets = _datasets()
     try:
-        return _datasets().load_from_disk(str(path))
-    except LayerscopeError:
-        raise
+        return datasets.load_from_disk(str(path))
     except Exception as error:  # pyarrow, json and datasets each raise their own
         raise LayerscopeError(
             f"{path} is not a data set written by save_to_disk ({first_line(error, 200)}): save it again"

@@ -30,7 +30,6 @@ ENDS = 65536  # bytes at either end of a file, by which its contents are known
 PARQUET_BUFFER = 1 << 20  # bytes read ahead of a column
 Record = Mapping[str, Any]
 Records = Iterator[Record]
-Wanted = Callable[[int], bool]
 
 
 @dataclass
@@ -42,8 +41,8 @@ class Rows:
     before they are read.
 
     >>> rows = iterable_rows([{"text": "good", "label": 1}, {"text": "bad", "label": 0}], "the list")
-    >>> [part for _, part in rows.parts(["text"], 1, lambda number: number == 1)]
-    [None, [['bad']]]
+    >>> [row["text"] for row in rows.read(["text"])]
+    ['good', 'bad']
     """
 
     where: str
@@ -61,19 +60,6 @@ class Rows:
         import pandas as pd
 
         return pd.DataFrame(list(self.read(None)), dtype=object)
-
-    def parts(
-        self, names: Sequence[str], rows: int, wanted: Wanted
-    ) -> Iterator[tuple[int, list[list[Any]] | None]]:
-        """Yield how many rows part after part has, `rows` in all but the last, with their cells where it is wanted."""
-        remaining = self.read(names)
-        number = 0
-        while part := list(islice(remaining, rows)):
-            cells = None
-            if wanted(number):
-                cells = [[row.get(name) for name in names] for row in part]
-            yield len(part), cells
-            number += 1
 
 
 def file_rows(paths: Sequence[Path], suffix: str) -> Rows:

@@ -59,12 +59,12 @@ class Conversation(str):
         return (self.messages,)
 
 
+@dataclass(frozen=True, eq=False)
 class Picked(Sequence[Any]):
     """Some samples of another sequence, by index, without touching them."""
 
-    def __init__(self, base: Sequence[Any], indices: Iterable[int]) -> None:
-        self.base = base
-        self.indices = tuple(indices)
+    base: Sequence[Any]
+    indices: Sequence[int]
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -128,13 +128,13 @@ def extracted(where: Path, layers: Layers, pooling: str) -> States:
         raise LayerscopeError(
             f"{where} holds states as Parquet: extract them as safetensors"
         )
-    poolings = manifest["poolings"]
-    if poolings and pooling not in ("auto", *poolings):
-        raise LayerscopeError(
-            f"{where} has no pooling {pooling!r}: it has {', '.join(poolings)}"
-        )
-    if poolings and pooling == "auto":
-        pooling = poolings[0]
+    if poolings := manifest["poolings"]:
+        if pooling == "auto":
+            pooling = poolings[0]
+        if pooling not in poolings:
+            raise LayerscopeError(
+                f"{where} has no pooling {pooling!r}: it has {', '.join(poolings)}"
+            )
     about = {
         "model": model["name"],
         "depth": model["depth"],

@@ -6,6 +6,7 @@ chunks as well. The formats of tables are those of `rows`, for streams and for c
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ from layerscope.inputs.opening import (
 from layerscope.inputs.rows import (
     HEAD,
     TABLES,
+    Record,
     Rows,
-    Wanted,
     file_fingerprint,
     file_rows,
     iterable_rows,
@@ -93,7 +94,10 @@ class Stream:
     fingerprint: str
     text_column: str | None
     label_column: str | None
-    read: Callable[[Wanted], Iterator[Chunk]]
+    items: Callable[[], Iterable[Any]]
+    """What yields the rows from the first one on."""
+    make: Callable[[int, list[Any]], Chunk]
+    """What makes a chunk of its number and its rows."""
 
     @property
     def name(self) -> str:
@@ -111,14 +115,20 @@ class Stream:
         return self.head.notes
 
     def chunks(
-        self, start: int = 0, wanted: Wanted = lambda number: True
+        self, start: int = 0, wanted: Callable[[int], bool] = lambda number: True
     ) -> Iterator[Chunk]:
         """Yield the chunks from a number on; of those that are not `wanted` no sample is made.
 
         Raises `LayerscopeError` where the data turn out to be broken, after the chunks before that.
         """
-        chunks = self.read(lambda number: number >= start and wanted(number))
-        return (chunk for chunk in chunks if chunk.number >= start)
+        items = iter(self.items())
+        number = 0
+        while part := list(islice(items, self.rows)):
+            if number >= start and wanted(number):
+                yield self.make(number, part)
+            elif number >= start:
+                yield Chunk(number, len(part), read=False)
+            number += 1
 
 
 def open_stream(
@@ -143,10 +153,7 @@ def open_stream(
     """
     columns = Columns(text_column, label_column)
     if labels is None:
-        paths = []
-        if isinstance(data, (str, Path)):
-            paths = _files(data)
-        if paths:
+        if paths := _files(data):
             return _file_stream(data, paths, columns, rows)
         named = _iterable(data, columns)
         if named is not None:
@@ -176,33 +183,33 @@ def _file_stream(
 def corpus_stream(corpus: Corpus, rows: int) -> Stream:
     """Return samples that are open already as a stream."""
 
-    def read(wanted: Wanted) -> Iterator[Chunk]:
-        for number, first in enumerate(range(0, len(corpus), rows)):
-            here = range(first, min(first + rows, len(corpus)))
-            if wanted(number):
-                part = corpus.take(here)
-                yield Chunk(number, len(here), part.samples, part.names, part.labels)
-            else:
-                yield Chunk(number, len(here), read=False)
+    def make(number: int, indices: list[int]) -> Chunk:
+        part = corpus.take(indices)
+        return Chunk(number, len(part), part.samples, part.names, part.labels)
 
-    return Stream(corpus, rows, len(corpus), corpus.fingerprint(), None, None, read)
+    every = range(len(corpus))
+    digest = corpus.fingerprint()
+    return Stream(corpus, rows, len(corpus), digest, None, None, lambda: every, make)
 
 
 def _iterable(data: Any, columns: Columns) -> tuple[str, Rows] | None:
-    """Return name and rows of data that come one by one, texts of `datasets` among them.
+    """Return name and rows of data that come one by one: what has no length, and texts of `datasets`.
 
     Of other data it is None.
     """
     if is_dataset(data):
         return hub_rows(data, columns)
-    if not _is_iterable(data):
+    is_unread = isinstance(data, Iterable) and not hasattr(data, "__len__")
+    if is_a(data, "datasets.Dataset"):  # whose texts lie on the disk
+        is_unread = media_of(data.features, Columns()) is None
+    if not is_unread:
         return None
     return dataset_name(data, "stream"), iterable_rows(data, "the iterable")
 
 
-def _files(data: str | Path) -> list[Path]:
+def _files(data: Any) -> list[Path]:
     """Return the files to read by rows: one of a table or of text, or the tables in a folder; else none."""
-    if is_name(data):
+    if not isinstance(data, (str, Path)) or is_name(data):
         return []
     path = existing_data(data)
     if path.is_file():
@@ -224,33 +231,22 @@ def _files(data: str | Path) -> list[Path]:
     return tables * (len(suffixes) == 1)
 
 
-def _is_iterable(data: Any) -> bool:
-    """Return whether data come one by one: what has no length, and rows of texts that `datasets` keeps on disk."""
-    if is_a(data, "datasets.Dataset"):
-        return media_of(data.features, Columns()) is None
-    is_sized = hasattr(data, "__len__") or isinstance(data, (str, Path))
-    return isinstance(data, Iterable) and not is_sized
-
-
 def _text_stream(path: Path, name: str, rows: int) -> Stream:
-    def read(wanted: Wanted) -> Iterator[Chunk]:
-        lines = enumerate(read_lines(path), 1)
-        number = 0
-        while part := list(islice(lines, rows)):
-            samples = []
-            names = []
-            for i, line in part:
-                if line.strip():
-                    samples.append(line.rstrip("\n"))
-                    names.append(str(i))
-            if wanted(number):
-                yield Chunk(number, len(part), samples, names)
-            else:
-                yield Chunk(number, len(part), read=False)
-            number += 1
+    def read() -> Iterator[tuple[int, str]]:
+        return enumerate(read_lines(path), 1)
+
+    def make(number: int, lines: list[tuple[int, str]]) -> Chunk:
+        samples = []
+        names = []
+        for i, line in lines:
+            if line.strip():
+                samples.append(line.rstrip("\n"))
+                names.append(str(i))
+        return Chunk(number, len(lines), samples, names)
 
     head = lines_corpus("".join(islice(read_lines(path), HEAD)), name)
-    return Stream(head, rows, None, file_fingerprint([path]), None, None, read)
+    digest = file_fingerprint([path])
+    return Stream(head, rows, None, digest, None, None, read, make)
 
 
 def _table_stream(
@@ -270,34 +266,25 @@ def _table_stream(
         label = chosen.label
         names.append(str(label))
     has_ids = ID in frame and ID not in names and frame[ID].is_unique
-    wanted_columns = [*names]
     if has_ids:
-        wanted_columns.append(ID)
+        names.append(ID)
     where = f"{table.where}: column {chosen.text!r}"
 
-    def read(wanted: Wanted) -> Iterator[Chunk]:
-        parts = table.parts(wanted_columns, rows, wanted)
-        for number, (n, cells) in enumerate(parts):
-            if cells is None:
-                yield Chunk(number, n, read=False)
-                continue
-            first = number * rows
-            by_column = [*map(list, zip(*cells, strict=True))]
-            ids = [*range(first, first + n)]
-            if has_ids:
-                ids = by_column.pop()
-            yield _texts(number, by_column, [*map(str, ids)], where, first)
+    def make(number: int, records: list[Record]) -> Chunk:
+        first = number * rows
+        ids: Sequence[Any] = range(first, first + len(records))
+        cells = [[record.get(name) for record in records] for name in names]
+        if has_ids:
+            ids = cells.pop()
+        return _texts(number, cells, ids, f"{where} from row {first:,} on")
 
-    digest = hash_of((fingerprint, wanted_columns))
-    return Stream(head, rows, table.length, digest, chosen.text, label, read)
+    digest = hash_of((fingerprint, names))
+    read = partial(table.read, names)
+    return Stream(head, rows, table.length, digest, chosen.text, label, read, make)
 
 
 def _texts(
-    number: int,
-    columns: Sequence[list[Any]],
-    ids: Sequence[str],
-    where: str,
-    first: int,
+    number: int, columns: Sequence[list[Any]], ids: Sequence[Any], where: str
 ) -> Chunk:
     """Return a chunk of the rows that have a text and, where the data are labelled, a label."""
     texts, *labels = columns
@@ -307,9 +294,8 @@ def _texts(
     rows = np.flatnonzero(kept).tolist()
     if not rows:
         return Chunk(number, len(texts))
-    where = f"{where} from row {first:,} on"
     samples = text_corpus([texts[row] for row in rows], "chunk", where).samples
-    names = [ids[row] for row in rows]
+    names = [str(ids[row]) for row in rows]
     classes = None
     for cells in labels:
         of_kept = [cells[row] for row in rows]

@@ -13,9 +13,7 @@ def table_suffix(data: Any) -> str:
     """
     if not isinstance(data, (str, Path)) or not Path(data).expanduser().is_file():
         return ""
-    suffix = next(
-        (s.lower() for s in reversed(Path(data).suffixes) if s.lower() != ".gz"), ""
-    )
+    suffix = Path(str(data).lower().removesuffix(".gz")).suffix
     return suffix if suffix in TABLES else ""
 
 
