@@ -17,7 +17,12 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import ModelOutput
 
 from layerscope.core import LayerscopeError, Loading, checked
-from layerscope.early_exit.batch_compaction import Decide, Outcome, Watch, run
+from layerscope.early_exit.batch_compaction import (
+    Decide,
+    ExitForward,
+    Outcome,
+    Watch,
+)
 from layerscope.early_exit.calibration import Calibration, check_exits
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.early_exit.head_probe import find_head
@@ -41,7 +46,6 @@ from layerscope.models import (
     find_layers,
     is_mean_head,
     load,
-    logits_of,
     made_up_samples,
 )
 from layerscope.models.forward import fitted
@@ -303,13 +307,10 @@ class ExitModel(nn.Module):
             LOCKS.setdefault(self.model, Lock()),
             evaluating(self.model) if self.model.training else nullcontext(),
         ):
-            if exits or watch is not None:
-                return run(
-                    self._layered, self._head, call, inputs, exits, decide, watch
-                )
-            logits = logits_of(call())
-        assert logits is not None
-        return Outcome(logits.float(), torch.full((len(logits),), self.depth))
+            forward = ExitForward(
+                self._layered, self._head, inputs, exits, decide, watch
+            )
+            return forward.run(call)
 
     def __getattr__(self, name: str) -> Any:
         """Give what the wrapped model has, such as its config."""

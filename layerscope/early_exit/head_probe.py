@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from layerscope.core import LayerscopeError, first_line
 from layerscope.early_exit.batch_axes import Layout, find_layout, front_of
-from layerscope.early_exit.batch_compaction import run
+from layerscope.early_exit.batch_compaction import ExitForward
 from layerscope.early_exit.classifier_head import ClassifierHead
 from layerscope.models import (
     Inputs,
@@ -65,8 +65,8 @@ def find_head(model: LayeredModel) -> ClassifierHead:
         for trims, called in product(trimming, dict.fromkeys((steps, ()))):
             head = ClassifierHead(lens, replace(layout, trims=trims), called)
             try:
-                call = partial(forward, module, inputs)
-                logits = run(model, head, call, inputs, exits, decide).logits
+                leaving = ExitForward(model, head, inputs, exits, decide)
+                logits = leaving.run(partial(forward, module, inputs)).logits
             except LayerscopeError:
                 raise
             # code that looks at the batch again fails in its own way
