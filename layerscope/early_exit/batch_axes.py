@@ -210,13 +210,12 @@ class _Seen:
         self.started = 0
         self.ended = 0
         self.depth = model.depth
-        blocks = list(dict.fromkeys(model.stack.blocks))
+        stack = model.stack
         module = model.module
         hooks: list[Hooks] = [
-            (block, self._start, self._end)
-            for block in map(module.get_submodule, blocks)
+            (block, self._start, self._end) for block in stack.block_modules(module)
         ]
-        for name in front_of(module, blocks):
+        for name in front_of(module, stack.blocks):
             beside = partial(self._beside, name)
             hooks.append((module.get_submodule(name), None, beside))
         with hooked(hooks):
