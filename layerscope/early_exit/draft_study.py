@@ -103,9 +103,14 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
         drafts[str(layer)] = SelfSpeculation(module, layer, tokens, fall_back=False)
     drafts[AUTO] = SelfSpeculation(module, AUTO, tokens)
     corpus = open_texts(options.data, options.reading)
-    samples = options.samples or PROMPTS
-    longest = options.reading.get("max_length")
-    texts = from_data(model, corpus, samples, options.seed, options.prefix, longest)
+    texts = from_data(
+        model,
+        corpus,
+        options.samples or PROMPTS,
+        options.seed,
+        options.prefix,
+        options.reading,
+    )
     check_room(model, texts.prompts, options.max_new_tokens)
     size = options.batch_size or BATCH
     starts = range(0, len(texts.prompts), size)
@@ -162,8 +167,7 @@ def _certified(
 ) -> tuple[Calibration | None, tuple[str, ...]]:
     """Return the exit and threshold that meet the goal on texts of the data; none if they are too few, with a note."""
     seed, prefix = options.seed, options.prefix
-    longest = options.reading.get("max_length")
-    texts = from_data(model, corpus, CERTIFYING, seed, prefix, longest)
+    texts = from_data(model, corpus, CERTIFYING, seed, prefix, options.reading)
     rows = [row for row in texts.rows if len(row) > prefix]
     try:
         design, tested = split(len(rows), options.goal, seed)

@@ -76,9 +76,8 @@ def run_generate(options: GenerateOptions) -> Generation:
     else:
         data = corpus.name
         prefix = options.prefix
-        longest = options.reading.get("max_length")
         subjects = from_data(
-            model, corpus, options.samples, sampling.seed, prefix, longest
+            model, corpus, options.samples, sampling.seed, prefix, options.reading
         )
     check_room(model, subjects.prompts, sampling.max_new_tokens)
     for note in subjects.notes:
@@ -171,10 +170,11 @@ def from_data(
     samples: int | Literal["all"],
     seed: int,
     prefix: int,
-    max_length: int | None,
+    reading: Reading,
 ) -> Texts:
     """Return texts drawn from the data, running text packed; one of a single token leaves nothing to predict."""
     assert isinstance(model.encoder, TextEncoder) and model.max_length is not None
+    max_length = reading.get("max_length")
     if corpus.running:
         refuse_chat(model)
         window = min(max_length or WINDOW, model.max_length)
