@@ -185,10 +185,10 @@ def _race(
         raced = [plan[i] for i in np.unique(spread.astype(int))]
         batches = [samples.batch(rows) for rows in raced]
         rounds = max(1, turns // len(batches))
-        times = np.zeros((rounds, len(batches), len(runners)))
+        times = np.zeros((len(runners), rounds, len(batches)))
         total = rounds * len(batches)
         with reporter.bar("exits and depths, interleaved", total, "batches") as advance:
             for turn, number in np.ndindex(rounds, len(batches)):
-                times[turn, number] = timed(batches[number], turn + number)
+                times[:, turn, number] = timed(batches[number], turn + number)
                 advance(1)
-    return raced, dict(zip(runners, np.moveaxis(times, 2, 0), strict=True))
+    return raced, dict(zip(runners, times, strict=True))

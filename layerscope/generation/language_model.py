@@ -28,7 +28,7 @@ def ends_of(module: Any) -> tuple[int, ...]:
     return (int(ends),)
 
 
-def until_end(tokens: Sequence[int], ends: Collection[int]) -> Sequence[int]:
+def until_end(tokens: list[int], ends: Collection[int]) -> list[int]:
     """Return the tokens of a text up to the first that ends it."""
     for number, token in enumerate(tokens, start=1):
         if token in ends:
