@@ -160,7 +160,7 @@ def errors_along_path(
 ) -> tuple[tuple[float, ...], Floats]:
     """Return the thresholds from never leaving on, T in all, and how many predictions are not the full model's, [T]."""
     thresholds = (NEVER, *threshold_path(recorded.classes, exits))
-    columns = np.asarray([*exits, recorded.depth], dtype=np.int64) - 1
+    columns = [layer - 1 for layer in (*exits, recorded.depth)]
     wrong = recorded.predictions[:, columns] != recorded.full[:, None]
     return thresholds, along(recorded, exits, thresholds, wrong)
 

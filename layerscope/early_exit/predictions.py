@@ -86,7 +86,7 @@ class Recorded:
 
     def scores_at(self, exits: Sequence[int]) -> Floats:
         """Return what is compared with the threshold at these exits (layers 1 … L − 1), [N, E]."""
-        return self.scores[:, np.asarray(exits, dtype=np.int64) - 1]
+        return self.scores[:, [layer - 1 for layer in exits]]
 
     def leaves(self, exits: Sequence[int], threshold: float) -> Layers:
         """Return the layer at which each sample leaves: the first exit whose score reaches the threshold, else L."""
