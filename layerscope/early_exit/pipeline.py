@@ -294,9 +294,11 @@ def depth_table(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFr
         modules = nn.ModuleList(map(model.model.get_submodule, dropped))
         not_measured = math.nan, math.nan
         measured, error = raced.speedups.get(("layer", layer), not_measured)
-        row: dict[str, float | None] = {"layer": layer}
-        row |= {"measured": measured, "error": error}
-        row |= _quality(recorded, np.full(len(recorded), layer))
-        row["parameters"] = size - parameters(modules)
-        rows.append(row)
+        row = {
+            "layer": layer,
+            "measured": measured,
+            "error": error,
+            "parameters": size - parameters(modules),
+        }
+        rows.append(row | _quality(recorded, np.full(len(recorded), layer)))
     return pd.DataFrame(rows)
