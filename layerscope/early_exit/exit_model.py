@@ -39,7 +39,6 @@ from layerscope.models import (
     Inputs,
     LayeredModel,
     Loaded,
-    Override,
     accepts,
     dtype_of,
     evaluating,
@@ -147,10 +146,9 @@ class ExitModel(nn.Module):
             raise LayerscopeError(
                 "this is an ExitModel already: give its folder, or its `model`"
             )
-        override = options.override
         heads = ExitHeads("", {})
         loaded = load(model, options.load, processor)
-        self._layered = find_layers(loaded, *made_up_samples(loaded), override)
+        self._layered = find_layers(loaded, *made_up_samples(loaded), options.override)
         if self._layered.is_language_model:
             raise IsLanguageModelError(loaded)
         # the weights of an object may differ by now from those in its folder
@@ -160,7 +158,7 @@ class ExitModel(nn.Module):
                 heads = exit_heads(beside, loaded.module) or heads
         module: Any = self._layered.module
         self.model: Any = module
-        self.override: Override = override
+        self.override = options.override
         kind: Any = type(module)
         name = kind.__name__
         config = getattr(module, "config", None)
@@ -197,9 +195,9 @@ class ExitModel(nn.Module):
     ) -> "ExitModel":
         """Set where rows leave, and when; returns the model. See the class for what is what."""
         self.calibration: Calibration | None = None
-        self.exits = tuple(range(1, self.depth))
-        if exits is not None:
-            self.exits = check_exits(exits, self.depth)
+        if exits is None:
+            exits = range(1, self.depth)
+        self.exits = check_exits(exits, self.depth)
         self.threshold = check_threshold(threshold)
         return self
 
