@@ -124,8 +124,7 @@ def find_steps(
     """Return the modules, one reading what the other gives, from the last block's states to the logits; else none."""
     beside = set(front_of(module, stack.blocks))
     calls = trace(module, "", inputs)
-    blocks = [i for i, call in enumerate(calls) if call.path == stack.blocks[-1]]
-    last = blocks[-1]
+    last = max(i for i, call in enumerate(calls) if call.path == stack.blocks[-1])
     value = calls[last].output
     steps = []
     for call in calls[last + 1 :]:
@@ -147,12 +146,12 @@ def _lens(model: LayeredModel) -> Lens:
     name = model.name
     lens = model.lens
     problem = setting(model.module, "problem_type")
-    broken = next((note for note in model.notes if "NaN" in note), None)
-    if lens is None and broken is not None:
-        raise LayerscopeError(
-            f"{name} cannot leave early: {broken.removesuffix(': no lens')}; check its weights"
-        )
     if lens is None:
+        for note in model.notes:
+            if "NaN" in note:
+                raise LayerscopeError(
+                    f"{name} cannot leave early: {note.removesuffix(': no lens')}; check its weights"
+                )
         raise LayerscopeError(
             f"{name} has no head of classes over its {model.stack.part}: give a classifier"
         )
