@@ -7,9 +7,6 @@ from typing import Any, Literal
 from layerscope.core import Loading, Options, Reading
 from layerscope.models import LoadOptions, Override
 
-FOR_CLASSIFIERS = ("threshold",)
-FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens")
-
 
 @dataclass(frozen=True)
 class Goal:

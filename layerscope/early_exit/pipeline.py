@@ -36,11 +36,7 @@ from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.findings import judged
-from layerscope.early_exit.options import (
-    FOR_CLASSIFIERS,
-    FOR_LANGUAGE_MODELS,
-    ExitsOptions,
-)
+from layerscope.early_exit.options import ExitsOptions
 from layerscope.early_exit.predictions import NEVER, Layers, Recorded, check_threshold
 from layerscope.early_exit.timing import Raced, measure_costs, race_exits
 from layerscope.early_exit.validation import Validation, read_validation, record_all
@@ -49,6 +45,8 @@ from layerscope.generation.language_model import language_model
 from layerscope.inputs.opening import check_there
 from layerscope.models import dtype_of, parameters
 
+FOR_CLASSIFIERS = ("threshold",)
+FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens")
 STATED = "no guarantee: the threshold was fixed, not calibrated"
 MODEL = "model"
 """The folder of the exit model within that of the report."""

@@ -20,7 +20,7 @@ from layerscope.generation.language_model import (
     layers_of,
     token_ids,
 )
-from layerscope.generation.options import Drafting, GenerateOptions, Sampling
+from layerscope.generation.options import GenerateOptions, Sampling
 from layerscope.generation.sampling import (
     continued,
     follows_its_cache,
@@ -85,21 +85,27 @@ def run_generate(options: GenerateOptions) -> Generation:
     scores = None
     if options.measure:
         scores = scores_of(model, subjects.rows, layers, reporter)
-    # every depth writes for itself, or drafts write the last one's text
-    if options.drafting.draft_layer is not None and layers != [model.depth]:
-        raise LayerscopeError(
-            "drafts speed up the last layer's text: leave `layers` out"
-        )
     notes = subjects.notes
     prompts = subjects.prompts
-    if options.drafting.draft_layer is None:
+    # every depth writes for itself, or drafts write the last one's text
+    if options.draft_layer is None:
         decode = partial(continuations, model, prompts, sampling, reporter)
         tables = [_table(model, subjects, layer, decode(layer)) for layer in layers]
         texts = pd.concat(tables)
-    else:
-        ids, note = drafted(model, options.drafting, prompts, sampling, reporter)
+    elif layers == [model.depth]:
+        speculation = SelfSpeculation(
+            model.module,
+            options.draft_layer,
+            options.draft_tokens,
+            fall_back="auto" in (options.draft_layer, options.draft_tokens),
+        )
+        ids, note = drafted(model, speculation, prompts, sampling, reporter)
         texts = _table(model, subjects, model.depth, ids)
         notes = (*notes, note)
+    else:
+        raise LayerscopeError(
+            "drafts speed up the last layer's text: leave `layers` out"
+        )
     if options.measure:
         texts["coherence"] = _coherences(texts, served)
         texts["diversity"] = [*map(_diversity, texts["ids"])]
@@ -123,7 +129,6 @@ def _check(options: GenerateOptions) -> None:
     """Refuse options that do not go together, and a folder that holds other things, before anything is loaded."""
     if options.out is not None:
         STORE.folder(options.out)
-    drafting = options.drafting
     new = options.sampling.max_new_tokens
     if (options.prompt is None) == (options.data is None):
         raise LayerscopeError(
@@ -134,7 +139,7 @@ def _check(options: GenerateOptions) -> None:
             f"`max_new_tokens={new}` is too short for diversity, which counts 4-grams: give at least "
             f"{FEWEST}"
         )
-    if drafting.draft_layer is None and "draft_tokens" in options.changed:
+    if options.draft_layer is None and "draft_tokens" in options.changed:
         raise LayerscopeError(
             "`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`"
         )
@@ -232,14 +237,12 @@ def continuations(
 
 def drafted(
     model: LayeredModel,
-    drafting: Drafting,
+    speculation: SelfSpeculation,
     prompts: Sequence[list[int]],
     sampling: Sampling,
     reporter: Reporter,
 ) -> tuple[list[tuple[int, ...]], str]:
     """Return what continues each prompt by self-speculation, and a note on what was drafted for all of them."""
-    chosen = drafting.draft_layer or "auto", drafting.draft_tokens
-    speculation = SelfSpeculation(model.module, *chosen, fall_back="auto" in chosen)
     total = Speculated()
     most = sampling.batch_size
     if not model.batching:
@@ -269,12 +272,11 @@ def _table(
     read = partial(
         following, getattr(model.encoder, "tokenizer", None), skip_special_tokens=True
     )
-    pairs = zip(texts.prompts, new_ids, strict=True)
     columns = {
         "layer": layer,
         "sample": texts.names,
         "prompt": texts.beginnings,
-        "text": [read(prompt, ids) for prompt, ids in pairs],
+        "text": [*map(read, texts.prompts, new_ids)],
         "prompt_ids": [*map(tuple, texts.prompts)],
         "ids": new_ids,
     }
