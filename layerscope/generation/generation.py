@@ -163,13 +163,10 @@ class Generation(Stored):
     ) -> Self:
         """Return texts as they were saved; their token ids are tuples again."""
         del facts["summary"]
-        lists = {
-            name: frames["texts"][name].map(lambda row: tuple(row.tolist()))
-            for name in LISTS
-        }
-        return super()._made(
-            facts, frames | {"texts": frames["texts"].assign(**lists)}, folder
-        )
+        texts = frames["texts"]
+        for name in LISTS:
+            texts[name] = texts[name].map(lambda row: tuple(row.tolist()))
+        return super()._made(facts, frames, folder)
 
 
 def open_generation(folder: str | Path) -> Generation:
