@@ -146,7 +146,7 @@ class SelfSpeculation:
             self.report,
             logits_processor,
             stopping_criteria,
-            generation_config,
+            generation_config.do_sample,
             streamer,
         )
         padding = int((mask == 0).all(0).sum())
@@ -154,10 +154,8 @@ class SelfSpeculation:
         if streamer is not None:
             streamer.end()
         self.report.seconds = time.perf_counter() - started
-        pad = 0
-        if getattr(generation_config, "_pad_token_tensor", None) is not None:
-            pad = int(generation_config._pad_token_tensor)
-        ids = pad_sequence(continued, batch_first=True, padding_value=pad)
+        pad = getattr(generation_config, "_pad_token_tensor", None)
+        ids = pad_sequence(continued, batch_first=True, padding_value=int(pad or 0))
         return as_asked(ids, generation_config)
 
 
