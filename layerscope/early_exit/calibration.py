@@ -204,7 +204,7 @@ def calibrate_recorded(
         p_value=float(p_values[certified - 1]),
         tested=min(certified, len(thresholds) - 1),
         mean_layer=float(leaving.mean()),
-        disagreement=float(recorded.disagrees(leaving).mean()),
+        disagreement=recorded.disagreement(leaving),
         accuracy=recorded.accuracy(leaving),
         full_accuracy=recorded.accuracy(recorded.whole),
         **weights,

@@ -207,7 +207,7 @@ def _report(
         error=error,
         accuracy=recorded.accuracy(leaving),
         plain_accuracy=recorded.accuracy(recorded.whole),
-        disagreement=float(recorded.disagrees(leaving).mean()),
+        disagreement=recorded.disagreement(leaving),
         plain_milliseconds=raced.milliseconds,
         path=None,
         curve=curve,
@@ -262,7 +262,7 @@ def _quality(recorded: Recorded, leaving: Layers) -> dict[str, float | None]:
     """Return how good predictions are where samples leave at these layers."""
     return {
         "accuracy": recorded.accuracy(leaving),
-        "disagreement": recorded.disagrees(leaving).mean(),
+        "disagreement": recorded.disagreement(leaving),
     }
 
 

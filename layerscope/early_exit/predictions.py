@@ -100,9 +100,9 @@ class Recorded:
         """Return what is predicted of each sample where it leaves at its layer, [N]."""
         return self.predictions[np.arange(len(self)), layers - 1]
 
-    def disagrees(self, layers: Layers) -> NDArray[np.bool_]:
-        """Return where the prediction is not the full model's, [N]."""
-        return np.not_equal(self.predicted(layers), self.full)
+    def disagreement(self, layers: Layers) -> float:
+        """Return the share predicted otherwise than by the full model where each sample leaves at its layer."""
+        return float(np.not_equal(self.predicted(layers), self.full).mean())
 
     def accuracy(self, layers: Layers) -> float | None:
         """Return the share predicted right where each sample leaves at its layer, None without labels."""
