@@ -258,12 +258,23 @@ class ExitModel(nn.Module):
                 raise LayerscopeError(
                     f"{name}: rows leave at different layers, call .model for what all layers hold"
                 )
+        tensors = {
+            name: value
+            for name, value in named.items()
+            if isinstance(value, Tensor) and value.ndim
+        }
+        if not tensors:
+            kind = type(self.model).__name__
+            raise LayerscopeError(
+                f"no tensor was given: call it as {kind} is called, such as model(**batch)"
+            )
+        inputs = Inputs(tensors, mask=tensors.get("attention_mask"))
         exits = () if self.threshold == NEVER else self.exits
 
         def is_sure(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
             return sureness(logits, f"layer {layer}") >= self.threshold
 
-        outcome = self.run(_inputs(named, self.model), exits, is_sure, **named)
+        outcome = self.run(inputs, exits, is_sure, **named)
         # a copy: gradients of what follows could not start from a tensor of inference mode
         logits = outcome.logits.clone()
         sure = sureness(logits, "this model").to(logits.device, torch.float32)
@@ -325,17 +336,3 @@ def _loading(**loading: Unpack[Loading]) -> None:
 
 
 _loading.__name__ = "ExitModel"  # as errors call it
-
-
-def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
-    """Return the tensors of a call as a batch; raises for one without rows or positions."""
-    tensors = {
-        name: value
-        for name, value in named.items()
-        if isinstance(value, Tensor) and value.ndim
-    }
-    if not tensors:
-        raise LayerscopeError(
-            f"no tensor was given: call it as {type(module).__name__} is called, such as model(**batch)"
-        )
-    return Inputs(tensors, mask=tensors.get("attention_mask"))
