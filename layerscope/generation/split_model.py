@@ -15,7 +15,6 @@ from layerscope.generation.sampling import tolerance_of
 from layerscope.models import (
     Inputs,
     Lens,
-    Stack,
     accepts,
     evaluating,
     parameters,
@@ -42,7 +41,9 @@ class SplitModel:
     """
 
     def __init__(self, module: Any) -> None:
-        self.stack = stack_of(module)
+        ids = probe_ids(module, 1, 4)
+        inputs = Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        self.stack = choose(find_stacks(module, inputs), None)
         self.module = module
         self.config = module.config.get_text_config(decoder=True)
         self.blocks = self.stack.block_modules(module)
@@ -205,10 +206,9 @@ class SplitModel:
         """Keep of the last `new` columns the first `kept` [B] of each text."""
         counts = kept.tolist()
         most = max(counts)
-        even = len({*counts}) == 1
         columns = torch.arange(most, device=kept.device)[None] < kept[:, None]
         self.real = torch.cat([self.real, columns], 1)
-        if not even:
+        if len({*counts}) > 1:
             self._close_up()
         elif most < new:
             self._narrow(slice(most - new))
@@ -325,13 +325,6 @@ def refusal(module: Any, why: str) -> LayerscopeError:
     return LayerscopeError(
         f"self-speculation and exits for next tokens do not work with {name}, {why}: decode plainly"
     )
-
-
-def stack_of(module: Any) -> Stack:
-    """Return the blocks of a language model; raises `LayerscopeError` where they cannot run apart."""
-    ids = probe_ids(module, 1, 4)
-    inputs = Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-    return choose(find_stacks(module, inputs), None)
 
 
 def _behind(cache: Any, layer: int) -> Any:
