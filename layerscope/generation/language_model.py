@@ -14,7 +14,6 @@ from layerscope.models import (
     setting,
 )
 from layerscope.models.modality import modality_of, positions
-from layerscope.truncation.depth import depth_of
 from layerscope.truncation.pipeline import checked_layers
 
 
@@ -34,13 +33,6 @@ def until_end(tokens: list[int], ends: Collection[int]) -> list[int]:
         if token in ends:
             return tokens[:number]
     return tokens
-
-
-def at_depth(model: LayeredModel, layer: int) -> Any:
-    """Return the model that ends at a layer, in the same memory."""
-    if layer == model.depth:
-        return model.module
-    return depth_of(model, kept=range(layer)).build(model.module, range(layer))
 
 
 def language_model(loaded: Loaded, override: Override) -> LayeredModel:

@@ -9,12 +9,10 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from layerscope.core import LayerscopeError, Reading, Reporter, count, reporting
 from layerscope.generation.generation import MEASURED, STORE, Generation
 from layerscope.generation.language_model import (
-    at_depth,
     check_room,
     language_model,
     layers_of,
@@ -33,6 +31,7 @@ from layerscope.metrics import coherence, diversity
 from layerscope.metrics.arrays import mean
 from layerscope.models import LayeredModel, LoadOptions, TextEncoder, evaluating, load
 from layerscope.models.texts import following, refuse_chat
+from layerscope.truncation.depth import depth_of
 
 LONGEST = 512
 """Most tokens of a text where no `max_length` is given."""
@@ -213,7 +212,10 @@ def continuations(
     layer: int,
 ) -> list[tuple[int, ...]]:
     """Return how the model cut at a layer continues each prompt; only this function knows how depths are decoded."""
-    module = at_depth(model, layer)
+    module: Any = model.module
+    # a cut shares the weights of the whole
+    if layer < model.depth:
+        module = depth_of(model, kept=range(layer)).build(module, range(layer))
     most = sampling.batch_size
     assert model.lens is not None and model.max_length is not None
     seeded = torch.Generator().manual_seed(0)
@@ -285,20 +287,14 @@ def _table(
 
 def _coherences(texts: pd.DataFrame, served: Any) -> NDArray[np.float64]:
     """Return the cosine of each prompt and its continuation, NaN where one of them has no word."""
-
-    def embed(column: str) -> Tensor:
-        sentences = texts.loc[worded, column].tolist()
-        vectors: Tensor = served.encode(
-            sentences, convert_to_tensor=True, show_progress_bar=False
-        )
-        return vectors
-
+    embed = partial(served.encode, convert_to_tensor=True, show_progress_bar=False)
     cosines = np.full(len(texts), np.nan)
     words = texts[["prompt", "text"]].apply(lambda column: column.str.strip())
     worded = (words != "").all(axis=1).to_numpy()
     if worded.any():
-        measured = coherence(embed("prompt"), embed("text"))
-        cosines[worded] = measured.cpu().numpy()
+        prompts = embed(texts.loc[worded, "prompt"].tolist())
+        written = embed(texts.loc[worded, "text"].tolist())
+        cosines[worded] = coherence(prompts, written).cpu().numpy()
     return cosines
 
 
