@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from copy import copy
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,6 +52,12 @@ class SplitModel:
             raise refusal(module, "which runs one block several times")
         if not any(accepts(module, name) for name in CACHES):
             raise refusal(module, "which has no cache that can be cut back")
+        number = positions(module)
+        self.context = int(number) if math.isfinite(number) else 0
+        """Number of positions that the model has, 0 where it does not say."""
+        head = self.config.vocab_size * self.stack.width
+        self.head_work: float = head / max(1, parameters(self.blocks[0]))
+        """Work of the model's head, in blocks, by the number of weights that each multiplies."""
         self.first = 0
         self.last = self.depth
         self.head = True
@@ -125,10 +131,10 @@ class SplitModel:
         for i, layer in enumerate(cache.layers):
             if type(layer) is DynamicSlidingWindowLayer:
                 cache.layers[i] = DynamicLayer()
-        plain = all(type(each) is DynamicLayer for each in cache.layers)
-        if not plain or len(cache.layers) not in (0, self.depth):
-            kinds = ", ".join(sorted({type(each).__name__ for each in cache.layers}))
-            raise refusal(self.module, f"whose caches cannot be cut back ({kinds})")
+        kinds = {type(each) for each in cache.layers}
+        if kinds - {DynamicLayer} or len(cache.layers) not in (0, self.depth):
+            names = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise refusal(self.module, f"whose caches cannot be cut back ({names})")
         self.real = mask.bool()
         self.cache = cache
         self.ahead = 0
@@ -187,20 +193,6 @@ class SplitModel:
         chunks = lens.token_logits(every, Inputs({"input_ids": ids}))
         logits = torch.cat([*chunks])
         return dict(zip(states, logits.chunk(len(states)), strict=True))
-
-    @cached_property
-    def context(self) -> int:
-        """Number of positions that the model has, 0 where it does not say."""
-        number = positions(self.module)
-        if math.isfinite(number):
-            return int(number)
-        return 0
-
-    @cached_property
-    def head_work(self) -> float:
-        """Work of the model's head, in blocks, by the number of weights that each multiplies."""
-        block = parameters(self.blocks[0])
-        return float(self.config.vocab_size * self.stack.width / max(1, block))
 
     def cut(self, kept: Tensor, new: int) -> None:
         """Keep of the last `new` columns the first `kept` [B] of each text."""
