@@ -24,9 +24,7 @@ class Goal:
         return 1 - self.confidence
 
     def __str__(self) -> str:
-        bound = self.max_disagreement
-        sure = percent(self.confidence)
-        return f"max_disagreement {bound:g} with {sure} confidence"
+        return f"max_disagreement {self.max_disagreement:g} with {percent(self.confidence)} confidence"
 
 
 def percent(share: float) -> str:

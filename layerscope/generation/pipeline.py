@@ -233,8 +233,16 @@ def continuations(
                 f"layer {layer}: cached logits differ from those of the whole text, so every step reads the whole text"
             )
             most = 1
-        settings = {"do_sample": False, "use_cache": cached}
-        return continued(module, prompts, sampling, most, advance, layer, **settings)
+        return continued(
+            module,
+            prompts,
+            sampling,
+            most,
+            advance,
+            layer,
+            do_sample=False,
+            use_cache=cached,
+        )
 
 
 def drafted(
