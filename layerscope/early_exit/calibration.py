@@ -145,12 +145,10 @@ def along(
     # next one's
     highest = np.maximum.accumulate(recorded.scores_at(exits), axis=1)
     careful = -np.asarray(thresholds, dtype=np.float64)
-    changes = np.zeros(len(careful) + 1)
-    changes[0] = values[:, -1].sum()
-    for column in range(len(exits)):
-        change = values[:, column].astype(np.float64) - values[:, column + 1]
-        first = np.searchsorted(careful, -highest[:, column], side="left")
-        changes += np.bincount(first, weights=change, minlength=len(changes))
+    first = np.searchsorted(careful, -highest).ravel()
+    change = -np.diff(values.astype(np.float64), axis=1).ravel()
+    changes = np.bincount(first, weights=change, minlength=len(careful) + 1)
+    changes[0] += values[:, -1].sum()
     sums: Floats = changes.cumsum()[:-1]
     return sums
 
