@@ -257,10 +257,14 @@ def drafted(
     most = sampling.batch_size
     if not model.batching:
         most = 1
-    settings: dict[str, Any] = {"custom_generate": speculation, "do_sample": False}
+    settings: dict[str, Any] = {"do_sample": False}
     if sampling.top_p is not None:
-        nucleus = {"top_p": sampling.top_p, "temperature": sampling.temperature}
-        settings |= nucleus | {"do_sample": True, "top_k": 0}
+        settings = {
+            "do_sample": True,
+            "top_p": sampling.top_p,
+            "top_k": 0,
+            "temperature": sampling.temperature,
+        }
     bar = reporter.bar("self-speculation", len(prompts), "texts")
     with evaluating(model.module), torch.random.fork_rng(), bar as advance:
 
@@ -270,7 +274,15 @@ def drafted(
             advance(texts)
 
         torch.manual_seed(sampling.seed)
-        texts = continued(model.module, prompts, sampling, most, add, **settings)
+        texts = continued(
+            model.module,
+            prompts,
+            sampling,
+            most,
+            add,
+            custom_generate=speculation,
+            **settings,
+        )
     rate = total.tokens / total.seconds
     return texts, f"{total}; {rate:,.0f} tokens per second"
 
