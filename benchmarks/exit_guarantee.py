@@ -76,7 +76,7 @@ def main() -> None:
             calibration = calibrate_recorded(recorded.take(known[tested]), exits, goal)
             truth = recorded.take(others)
             leaving = truth.leaves(calibration.exits, calibration.threshold)
-            violations += bool(truth.disagrees(leaving).mean() > given.max_disagreement)
+            violations += truth.disagreement(leaving) > given.max_disagreement
             never += bool((leaving == recorded.depth).all())
             layers.append(
                 exit_speedup(

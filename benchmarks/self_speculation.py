@@ -116,7 +116,7 @@ def own(model: Any, ids: Any, tokens: int, top_p: float | None) -> Any:
     from layerscope.generation.sampling import continued
 
     prompts, layers = ids.tolist(), model.config.num_hidden_layers
-    sampling, how = Sampling(tokens, top_p), {"do_sample": False}
+    sampling, how = Sampling(tokens, top_p, 1.0, 0, len(prompts)), {"do_sample": False}
     made = continued(
         model, prompts, sampling, len(prompts), lambda _: None, layers, **how
     )

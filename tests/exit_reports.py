@@ -54,7 +54,7 @@ def made(chosen=0.9, exits=(2, 4), labelled=True, **more):
     depths = {
         "layer": places,
         "accuracy": [rec.accuracy(layers) for layers in truncated],
-        "disagreement": [rec.disagrees(layers).mean() for layers in truncated],
+        "disagreement": [*map(rec.disagreement, truncated)],
         "measured": [math.nan, *(depth / layer for layer in places[1:])],
         "error": [math.nan, *[0.03] * (depth - 1)],
         "parameters": [1000 + 500 * layer for layer in places],

@@ -172,8 +172,7 @@ def find_layout(
             raise LayerscopeError(
                 f"the states of {name} do not hold one entry a sample: none can leave a batch"
             )
-    front = [name for name in two.before if name not in two.after]
-    return Layout(axes, trims, tuple(front))
+    return Layout(axes, trims, tuple(two.front))
 
 
 def _rows(
@@ -200,23 +199,21 @@ def width_of(state: Tensor) -> int:
 
 
 class _Seen:
-    """The shapes of one probe, the number of positions of its states, and what ran before and after the blocks."""
+    """The shapes of one probe, the number of positions of its states, and what ran before the blocks alone."""
 
     def __init__(self, model: LayeredModel, inputs: Inputs) -> None:
         self.shapes: dict[Path, torch.Size] = {}
-        self.before: dict[str, None] = {}
-        self.after: set[str] = set()
+        self.front: dict[str, None] = {}
         self.width = 0
         self.started = 0
         self.ended = 0
         self.depth = model.depth
-        blocks = list(dict.fromkeys(model.stack.blocks))
+        stack = model.stack
         module = model.module
         hooks: list[Hooks] = [
-            (block, self._start, self._end)
-            for block in map(module.get_submodule, blocks)
+            (block, self._start, self._end) for block in stack.block_modules(module)
         ]
-        for name in front_of(module, blocks):
+        for name in front_of(module, stack.blocks):
             beside = partial(self._beside, name)
             hooks.append((module.get_submodule(name), None, beside))
         with hooked(hooks):
@@ -248,10 +245,10 @@ class _Seen:
     ) -> None:
         """See what a module beside the blocks gives, and when it runs."""
         if not self.started:
-            self.before[name] = None
+            self.front[name] = None
             self._add(output, "front", name)
         elif self.ended == self.depth:
-            self.after.add(name)
+            self.front.pop(name, None)
 
 
 def _words(path: Path) -> str:

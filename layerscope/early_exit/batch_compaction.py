@@ -9,7 +9,7 @@ are left, and to the width of the longest of them, by what `batch_axes` found of
     rows 0 3       block 2, block 3 → head; the logits are put in the order 0 1 2 3 at the end
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -41,54 +41,16 @@ class _Done(Exception):
     """Ends a forward: every row has its logits."""
 
 
-def run(
-    model: LayeredModel,
-    head: ClassifierHead,
-    call: Callable[[], Any],
-    inputs: Inputs,
-    exits: Sequence[int],
-    decide: Decide,
-    watch: Watch | None = None,
-) -> Outcome:
-    """Run one batch, the `inputs` of `call`, by a model in evaluation mode; return what each row says where it leaves.
-
-    Rows left after the last block are read by the model's own code where none has left, else by the
-    head.
-    """
-    forward = _Forward(
-        model, head, inputs, frozenset(exits), decide, watch or (lambda *_: None)
-    )
-    module = model.module
-    blocks = map(module.get_submodule, dict.fromkeys(model.stack.blocks))
-    hooks: list[Hooks] = [
-        (block, forward.before_block, forward.after_block) for block in blocks
-    ]
-    if not head.steps:
-        for name in head.layout.front:
-            keep = partial(forward.keep_front, name)
-            hooks.append((module.get_submodule(name), None, keep))
-    try:
-        with hooked(hooks):
-            output = call()
-    except _Done:
-        return forward.outcome()
-    logits = logits_of(output)
-    assert logits is not None
-    forward.watch("head", len(logits), 0)
-    layers = torch.full((len(logits),), model.depth)
-    return Outcome(logits.float(), layers)
-
-
 @dataclass(eq=False)
-class _Forward:
-    """The state of one forward: which layer it is at, who is left, and what those who left took along."""
+class ExitForward:
+    """One forward of a batch: which layer it is at, who is left, and what those who left took along."""
 
     model: LayeredModel
     head: ClassifierHead
     inputs: Inputs
-    exits: frozenset[int]
+    exits: Sequence[int]
     decide: Decide
-    watch: Watch
+    watch: Watch | None = None
     left: Left = field(init=False)
     layer: int = 0
     """How many blocks have run."""
@@ -102,17 +64,45 @@ class _Forward:
     """What the modules before the first block gave, by their names."""
     cuts: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Arguments by their ids, with what is left of each."""
-    departed: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
-    """Layer, rows and logits of those who left."""
+    departed: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    """Layers, rows and logits of those who left."""
 
-    def keep_front(
+    def run(self, call: Callable[[], Any]) -> Outcome:
+        """Call the model, in evaluation mode, on the inputs; return what each row says where it leaves.
+
+        Rows left after the last block are read by the model's own code where none has left, else by
+        the head. With no exits and nobody who watches the model runs as it is, without hooks.
+        """
+        try:
+            with hooked(self._hooks()):
+                output = call()
+        except _Done:
+            return self._outcome()
+        self._stage("head")
+        logits = logits_of(output)
+        assert logits is not None
+        layers = torch.full((len(logits),), self.model.depth)
+        return Outcome(logits.float(), layers)
+
+    def _hooks(self) -> Iterator[Hooks]:
+        """Yield hooks on the blocks, and on what runs before them where the head needs it again."""
+        if not self.exits and self.watch is None:
+            return
+        module = self.model.module
+        for block in self.model.stack.block_modules(module):
+            yield block, self._before_block, self._after_block
+        if not self.head.steps:
+            for name in self.head.layout.front:
+                yield module.get_submodule(name), None, partial(self._keep_front, name)
+
+    def _keep_front(
         self, name: str, _: nn.Module, __: Args, ___: Kwargs, output: Any
     ) -> None:
         """Keep what a module gives before the first block."""
         if not self.started:
             self.front[name] = output
 
-    def before_block(self, _: nn.Module, args: Args, kwargs: Kwargs) -> Any:
+    def _before_block(self, _: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         """Give a block what is left of its arguments."""
         if self.reading or (self.started and len(self.left) == self.left.total):
             return None
@@ -132,7 +122,7 @@ class _Forward:
         self._stage("front")
         return None
 
-    def after_block(self, _: nn.Module, __: Args, ___: Kwargs, output: Any) -> Any:
+    def _after_block(self, _: nn.Module, __: Args, ___: Kwargs, output: Any) -> Any:
         """Read the layer where it is an exit, and let rows leave."""
         if self.reading:
             return None
@@ -158,18 +148,16 @@ class _Forward:
             raise _Done
         return self._compact(output, ~leaves)
 
-    def outcome(self) -> Outcome:
+    def _outcome(self) -> Outcome:
         """Return what all rows took along, in the order of the batch."""
-        order = torch.cat([rows for _, rows, _ in self.departed]).argsort()
-        layers = [
-            torch.full_like(rows, layer).cpu() for layer, rows, _ in self.departed
-        ]
-        logits = torch.cat([logits for _, _, logits in self.departed])
-        return Outcome(logits[order], torch.cat(layers)[order.cpu()])
+        layers, rows, logits = map(torch.cat, zip(*self.departed, strict=True))
+        order = rows.argsort()
+        return Outcome(logits[order], layers[order].cpu())
 
     def _stage(self, name: str) -> None:
         """Report the end of a stage to `watch`."""
-        self.watch(name, len(self.left), self.left.width)
+        if self.watch is not None:
+            self.watch(name, len(self.left), self.left.width)
 
     def _read(self, output: Any) -> Tensor:
         """Return the logits of the rows that are left, at this layer."""
@@ -182,7 +170,9 @@ class _Forward:
 
     def _leave(self, logits: Tensor, leaves: Tensor) -> None:
         """Let rows leave with their logits."""
-        self.departed.append((self.layer, self.left.rows[leaves], logits[leaves]))
+        rows = self.left.rows[leaves]
+        layers = torch.full_like(rows, self.layer)
+        self.departed.append((layers, rows, logits[leaves]))
         self.left.rows = self.left.rows[~leaves]
 
     def _compact(self, output: Any, stays: Tensor) -> Any:

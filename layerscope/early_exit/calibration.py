@@ -145,12 +145,10 @@ def along(
     # next one's
     highest = np.maximum.accumulate(recorded.scores_at(exits), axis=1)
     careful = -np.asarray(thresholds, dtype=np.float64)
-    changes = np.zeros(len(careful) + 1)
-    changes[0] = values[:, -1].sum()
-    for column in range(len(exits)):
-        change = values[:, column].astype(np.float64) - values[:, column + 1]
-        first = np.searchsorted(careful, -highest[:, column], side="left")
-        changes += np.bincount(first, weights=change, minlength=len(changes))
+    first = np.searchsorted(careful, -highest).ravel()
+    change = -np.diff(values.astype(np.float64), axis=1).ravel()
+    changes = np.bincount(first, weights=change, minlength=len(careful) + 1)
+    changes[0] += values[:, -1].sum()
     sums: Floats = changes.cumsum()[:-1]
     return sums
 
@@ -160,7 +158,7 @@ def errors_along_path(
 ) -> tuple[tuple[float, ...], Floats]:
     """Return the thresholds from never leaving on, T in all, and how many predictions are not the full model's, [T]."""
     thresholds = (NEVER, *threshold_path(recorded.classes, exits))
-    columns = np.asarray([*exits, recorded.depth], dtype=np.int64) - 1
+    columns = [layer - 1 for layer in (*exits, recorded.depth)]
     wrong = recorded.predictions[:, columns] != recorded.full[:, None]
     return thresholds, along(recorded, exits, thresholds, wrong)
 
@@ -204,7 +202,7 @@ def calibrate_recorded(
         p_value=float(p_values[certified - 1]),
         tested=min(certified, len(thresholds) - 1),
         mean_layer=float(leaving.mean()),
-        disagreement=float(recorded.disagrees(leaving).mean()),
+        disagreement=recorded.disagreement(leaving),
         accuracy=recorded.accuracy(leaving),
         full_accuracy=recorded.accuracy(recorded.whole),
         **weights,

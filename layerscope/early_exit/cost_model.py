@@ -36,7 +36,7 @@ class Costs:
             enters = batches[leaving >= layer]
             rows_entering.append(np.bincount(enters, minlength=batches[-1] + 1))
         entering = np.stack(rows_entering)
-        checked = entering[np.asarray(exits, dtype=np.int64) - 1]
+        checked = entering[[layer - 1 for layer in exits]]
         rows = (0, *self.rows)
         blocks = np.interp(entering, rows, (0.0, *self.block))
         checks = np.interp(checked, rows, (0.0, *self.check))

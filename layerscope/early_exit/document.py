@@ -89,16 +89,16 @@ def _speed(report: "ExitReport") -> Chart:
     cut = truncations(report)
     cut = cut[cut["quality"] >= curve["quality"].min()]
     what = "Accuracy" if report.labelled else "Agreement"
-    x = "measured"
-    y = "quality"
     return Chart(
         title=f"{what} against speed",
         name=f"exits_{what.lower()}_against_speed",
         x=Axis("measured speed-up (×)"),
         y=Axis(f"{what.lower()} (%)", scale=100),
         series=(
-            Series.of(cut, x, y, "truncated at a layer", tone="rival"),
-            Series.of(curve, x, y, "exits, a point for each threshold"),
+            Series.of(cut, "measured", "quality", "truncated at a layer", tone="rival"),
+            Series.of(
+                curve, "measured", "quality", "exits, a point for each threshold"
+            ),
             Series("plain model", (1.0,), (plain,), mark="points", tone="ink"),
         ),
         summary=f"{percent(chosen)} at {times(report.measured)}",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -21,7 +21,6 @@ from layerscope.core import (
     processes,
     reporting,
 )
-from layerscope.core.saved import typed
 from layerscope.early_exit.calibration import (
     Calibration,
     affordable_threshold,
@@ -54,36 +53,6 @@ TURNS = 5
 Texts = list[list[int]]
 
 
-@dataclass(frozen=True)
-class Writer:
-    """Has a model continue batches of prompts greedily; by its way, `drafts` has what drafts."""
-
-    model: LayeredModel
-    batches: Sequence[Sequence[list[int]]]
-    new: int
-    drafts: Mapping[str, SelfSpeculation | NextTokenExits]
-
-    def __call__(self, way: str, batch: int) -> Texts:
-        """Return the new tokens of each text of a batch."""
-        prompts = self.batches[batch]
-        module = self.model.module
-        rows = [torch.tensor(row, device=self.model.device) for row in prompts]
-        mask = [torch.ones_like(row) for row in rows]
-        texts: Any = module.generate(  # type: ignore[operator]  # a language model has it
-            pad_sequence(rows, batch_first=True, padding_side="left"),
-            attention_mask=pad_sequence(mask, batch_first=True, padding_side="left"),
-            max_new_tokens=self.new,
-            do_sample=False,
-            num_beams=1,
-            pad_token_id=0,
-            custom_generate=self.drafts.get(way),
-        )
-        ends = ends_of(module)
-        start = max(map(len, prompts))
-        new = texts[:, start:].tolist()
-        return [[*until_end(row, ends)] for row in new]
-
-
 def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
     """Return how fast drafts of some layers, and of the one that is chosen on the way, write the prompts."""
     out = options.out
@@ -98,15 +67,21 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
             f"layer {layers[-1]} of {depth} cannot draft: give `exits` before the last layer"
         )
     tokens = options.draft_tokens
-    drafts = {}
+    drafts: dict[str, Any] = {}
     for layer in layers:
         drafts[str(layer)] = SelfSpeculation(module, layer, tokens, fall_back=False)
     drafts[AUTO] = SelfSpeculation(module, AUTO, tokens)
     corpus = open_texts(options.data, options.reading)
-    samples = options.samples or PROMPTS
-    longest = options.reading.get("max_length")
-    texts = from_data(model, corpus, samples, options.seed, options.prefix, longest)
-    check_room(model, texts.prompts, options.max_new_tokens)
+    texts = from_data(
+        model,
+        corpus,
+        options.samples or PROMPTS,
+        options.seed,
+        options.prefix,
+        options.reading,
+    )
+    new = options.max_new_tokens
+    check_room(model, texts.prompts, new)
     size = options.batch_size or BATCH
     starts = range(0, len(texts.prompts), size)
     batches = [texts.prompts[start : start + size] for start in starts]
@@ -114,14 +89,12 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
 
     def race() -> DraftReport:
         # an exit that leaves tokens unverified races too, where the texts certify one
-        ways: dict[str, Any] = {**drafts}
         calibration, note = _certified(options, model, corpus, reporter)
         if calibration is not None and calibration.threshold != NEVER:
             (layer,) = calibration.exits
             exits = NextTokenExits(module, layer, calibration.threshold)
-            ways[f"{EXIT}{layer}"] = exits
-        writer = Writer(model, batches, options.max_new_tokens, ways)
-        table, same = _measured(writer, reporter)
+            drafts[f"{EXIT}{layer}"] = exits
+        table, same = _measured(model, batches, new, drafts, reporter)
         best = table[table["chosen"]].iloc[0]
         pays, verdict = judged(best["measured"], best["error"], options.min_speedup)
         if not pays:
@@ -132,7 +105,7 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
             data=corpus.name,
             prompts=len(texts.prompts),
             batch_size=size,
-            max_new_tokens=options.max_new_tokens,
+            max_new_tokens=new,
             draft_tokens=str(tokens),
             dtype=dtype_of(module),
             machine=machine(model.device),
@@ -162,8 +135,7 @@ def _certified(
 ) -> tuple[Calibration | None, tuple[str, ...]]:
     """Return the exit and threshold that meet the goal on texts of the data; none if they are too few, with a note."""
     seed, prefix = options.seed, options.prefix
-    longest = options.reading.get("max_length")
-    texts = from_data(model, corpus, CERTIFYING, seed, prefix, longest)
+    texts = from_data(model, corpus, CERTIFYING, seed, prefix, options.reading)
     rows = [row for row in texts.rows if len(row) > prefix]
     try:
         design, tested = split(len(rows), options.goal, seed)
@@ -186,37 +158,44 @@ def _certified(
     return calibrate_recorded(recorded.take(tested), exits, options.goal), ()
 
 
-def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
-    """Have all ways write every batch in turns; return a row for each, and how many texts the fastest left alike."""
-    ways = [PLAIN, *writer.drafts]
-    batches = len(writer.batches)
-    rounds = math.ceil(TURNS / batches)
-    watch = Stopwatch(writer.model.device)
-    seconds = np.zeros((rounds, batches, len(ways)))
+def _measured(
+    model: LayeredModel,
+    batches: Sequence[Sequence[list[int]]],
+    new: int,
+    drafts: Mapping[str, Any],
+    reporter: Reporter,
+) -> tuple[pd.DataFrame, int]:
+    """Have all ways write every batch in turns; return a row for each, and how many texts the fastest left alike.
+
+    `drafts` holds what drafts, by the name of its way.
+    """
+    ways = [PLAIN, *drafts]
+    rounds = math.ceil(TURNS / len(batches))
+    watch = Stopwatch(model.device)
+    seconds = np.zeros((len(ways), rounds, len(batches)))
     texts: dict[str, dict[int, Texts]] = {way: {} for way in ways}
     reports = {way: Speculated() for way in ways}
 
     def write(way: str, batch: int) -> None:
-        texts[way][batch] = writer(way, batch)
+        texts[way][batch] = _written(model, batches[batch], new, drafts.get(way))
 
     watch.turn([partial(write, way, 0) for way in ways])  # the first allocates
-    bar = reporter.bar("ways to decode, in turns", rounds * batches, "batches")
-    with bar as advance:
-        for turn, batch in np.ndindex(rounds, batches):
+    total = rounds * len(batches)
+    with reporter.bar("ways to decode, in turns", total, "batches") as advance:
+        for turn, batch in np.ndindex(rounds, len(batches)):
             runs = [partial(write, way, batch) for way in ways]
-            seconds[turn, batch] = watch.turn(runs, turn + batch)
-            for way, drafts in writer.drafts.items():
-                reports[way] += drafts.report
+            seconds[:, turn, batch] = watch.turn(runs, turn + batch)
+            for way, decoding in drafts.items():
+                reports[way] += decoding.report
             advance(1)
     # plain decoding is the first way, to which all are compared
     rows = []
-    for i, way in enumerate(ways):
-        way_seconds = seconds[..., i]
-        measured, error = speedup(seconds[..., 0], way_seconds)
+    for way, way_seconds in zip(ways, seconds, strict=True):
+        measured, error = speedup(seconds[0], way_seconds)
         tokens = sum(map(len, chain(*texts[way].values())))
         rate = rounds * tokens / way_seconds.sum()
         rows.append((way, False, reports[way].acceptance, rate, measured, error))
-    table = typed(pd.DataFrame(rows, columns=[*WAYS]), WAYS)
+    table = pd.DataFrame(rows, columns=[*WAYS])
     # the fastest of those that verify what they write
     lossless = ~table["draft_layer"].str.startswith(EXIT)
     best = int(table["measured"][lossless][1:].idxmax())
@@ -225,3 +204,24 @@ def _measured(writer: Writer, reporter: Reporter) -> tuple[pd.DataFrame, int]:
     drafted = texts[ways[best]].values()
     pairs = zip(chain(*plain), chain(*drafted), strict=True)
     return table, sum(one == other for one, other in pairs)
+
+
+def _written(
+    model: LayeredModel, prompts: Sequence[list[int]], new: int, decoding: Any
+) -> Texts:
+    """Return the new tokens with which a model continues prompts greedily, plainly where `decoding` is None."""
+    module: Any = model.module
+    rows = [torch.tensor(row, device=model.device) for row in prompts]
+    mask = [torch.ones_like(row) for row in rows]
+    texts = module.generate(
+        pad_sequence(rows, batch_first=True, padding_side="left"),
+        attention_mask=pad_sequence(mask, batch_first=True, padding_side="left"),
+        max_new_tokens=new,
+        do_sample=False,
+        num_beams=1,
+        pad_token_id=0,
+        custom_generate=decoding,
+    )
+    start = max(map(len, prompts))
+    ends = ends_of(module)
+    return [until_end(row, ends) for row in texts[:, start:].tolist()]

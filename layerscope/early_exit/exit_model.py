@@ -17,7 +17,12 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import ModelOutput
 
 from layerscope.core import LayerscopeError, Loading, checked
-from layerscope.early_exit.batch_compaction import Decide, Outcome, Watch, run
+from layerscope.early_exit.batch_compaction import (
+    Decide,
+    ExitForward,
+    Outcome,
+    Watch,
+)
 from layerscope.early_exit.calibration import Calibration, check_exits
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.early_exit.head_probe import find_head
@@ -34,14 +39,12 @@ from layerscope.models import (
     Inputs,
     LayeredModel,
     Loaded,
-    Override,
     accepts,
     dtype_of,
     evaluating,
     find_layers,
     is_mean_head,
     load,
-    logits_of,
     made_up_samples,
 )
 from layerscope.models.forward import fitted
@@ -143,10 +146,9 @@ class ExitModel(nn.Module):
             raise LayerscopeError(
                 "this is an ExitModel already: give its folder, or its `model`"
             )
-        override = options.override
         heads = ExitHeads("", {})
         loaded = load(model, options.load, processor)
-        self._layered = find_layers(loaded, *made_up_samples(loaded), override)
+        self._layered = find_layers(loaded, *made_up_samples(loaded), options.override)
         if self._layered.is_language_model:
             raise IsLanguageModelError(loaded)
         # the weights of an object may differ by now from those in its folder
@@ -156,7 +158,7 @@ class ExitModel(nn.Module):
                 heads = exit_heads(beside, loaded.module) or heads
         module: Any = self._layered.module
         self.model: Any = module
-        self.override: Override = override
+        self.override = options.override
         kind: Any = type(module)
         name = kind.__name__
         config = getattr(module, "config", None)
@@ -193,9 +195,9 @@ class ExitModel(nn.Module):
     ) -> "ExitModel":
         """Set where rows leave, and when; returns the model. See the class for what is what."""
         self.calibration: Calibration | None = None
-        self.exits = tuple(range(1, self.depth))
-        if exits is not None:
-            self.exits = check_exits(exits, self.depth)
+        if exits is None:
+            exits = range(1, self.depth)
+        self.exits = check_exits(exits, self.depth)
         self.threshold = check_threshold(threshold)
         return self
 
@@ -256,12 +258,23 @@ class ExitModel(nn.Module):
                 raise LayerscopeError(
                     f"{name}: rows leave at different layers, call .model for what all layers hold"
                 )
+        tensors = {
+            name: value
+            for name, value in named.items()
+            if isinstance(value, Tensor) and value.ndim
+        }
+        if not tensors:
+            kind = type(self.model).__name__
+            raise LayerscopeError(
+                f"no tensor was given: call it as {kind} is called, such as model(**batch)"
+            )
+        inputs = Inputs(tensors, mask=tensors.get("attention_mask"))
         exits = () if self.threshold == NEVER else self.exits
 
         def is_sure(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
             return sureness(logits, f"layer {layer}") >= self.threshold
 
-        outcome = self.run(_inputs(named, self.model), exits, is_sure, **named)
+        outcome = self.run(inputs, exits, is_sure, **named)
         # a copy: gradients of what follows could not start from a tensor of inference mode
         logits = outcome.logits.clone()
         sure = sureness(logits, "this model").to(logits.device, torch.float32)
@@ -303,13 +316,10 @@ class ExitModel(nn.Module):
             LOCKS.setdefault(self.model, Lock()),
             evaluating(self.model) if self.model.training else nullcontext(),
         ):
-            if exits or watch is not None:
-                return run(
-                    self._layered, self._head, call, inputs, exits, decide, watch
-                )
-            logits = logits_of(call())
-        assert logits is not None
-        return Outcome(logits.float(), torch.full((len(logits),), self.depth))
+            forward = ExitForward(
+                self._layered, self._head, inputs, exits, decide, watch
+            )
+            return forward.run(call)
 
     def __getattr__(self, name: str) -> Any:
         """Give what the wrapped model has, such as its config."""
@@ -326,17 +336,3 @@ def _loading(**loading: Unpack[Loading]) -> None:
 
 
 _loading.__name__ = "ExitModel"  # as errors call it
-
-
-def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
-    """Return the tensors of a call as a batch; raises for one without rows or positions."""
-    tensors = {
-        name: value
-        for name, value in named.items()
-        if isinstance(value, Tensor) and value.ndim
-    }
-    if not tensors:
-        raise LayerscopeError(
-            f"no tensor was given: call it as {type(module).__name__} is called, such as model(**batch)"
-        )
-    return Inputs(tensors, mask=tensors.get("attention_mask"))

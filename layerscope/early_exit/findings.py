@@ -23,8 +23,9 @@ def findings(report: "ExitReport") -> list[str]:
             f"{report.depth}, {times(chosen['exit_speedup'])} by depth alone."
         )
     accuracy = ""
-    if report.accuracy is not None and report.plain_accuracy is not None:
-        accuracy = f"Accuracy {percent(report.accuracy)}, the plain model's {percent(report.plain_accuracy)}; "
+    if report.labelled:
+        quality, plain = map(percent, qualities(report))
+        accuracy = f"Accuracy {quality}, the plain model's {plain}; "
     second = (
         f"{accuracy}{percent(report.disagreement, 2)} of predictions differ from the plain model's; the plain model "
         f"takes {number(report.plain_milliseconds)} ms per sample."

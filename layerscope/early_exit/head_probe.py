@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from layerscope.core import LayerscopeError, first_line
 from layerscope.early_exit.batch_axes import Layout, find_layout, front_of
-from layerscope.early_exit.batch_compaction import run
+from layerscope.early_exit.batch_compaction import ExitForward
 from layerscope.early_exit.classifier_head import ClassifierHead
 from layerscope.models import (
     Inputs,
@@ -65,8 +65,8 @@ def find_head(model: LayeredModel) -> ClassifierHead:
         for trims, called in product(trimming, dict.fromkeys((steps, ()))):
             head = ClassifierHead(lens, replace(layout, trims=trims), called)
             try:
-                call = partial(forward, module, inputs)
-                logits = run(model, head, call, inputs, exits, decide).logits
+                leaving = ExitForward(model, head, inputs, exits, decide)
+                logits = leaving.run(partial(forward, module, inputs)).logits
             except LayerscopeError:
                 raise
             # code that looks at the batch again fails in its own way
@@ -124,8 +124,7 @@ def find_steps(
     """Return the modules, one reading what the other gives, from the last block's states to the logits; else none."""
     beside = set(front_of(module, stack.blocks))
     calls = trace(module, "", inputs)
-    blocks = [i for i, call in enumerate(calls) if call.path == stack.blocks[-1]]
-    last = blocks[-1]
+    last = max(i for i, call in enumerate(calls) if call.path == stack.blocks[-1])
     value = calls[last].output
     steps = []
     for call in calls[last + 1 :]:
@@ -147,12 +146,12 @@ def _lens(model: LayeredModel) -> Lens:
     name = model.name
     lens = model.lens
     problem = setting(model.module, "problem_type")
-    broken = next((note for note in model.notes if "NaN" in note), None)
-    if lens is None and broken is not None:
-        raise LayerscopeError(
-            f"{name} cannot leave early: {broken.removesuffix(': no lens')}; check its weights"
-        )
     if lens is None:
+        for note in model.notes:
+            if "NaN" in note:
+                raise LayerscopeError(
+                    f"{name} cannot leave early: {note.removesuffix(': no lens')}; check its weights"
+                )
         raise LayerscopeError(
             f"{name} has no head of classes over its {model.stack.part}: give a classifier"
         )

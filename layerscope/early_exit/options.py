@@ -7,9 +7,6 @@ from typing import Any, Literal
 from layerscope.core import Loading, Options, Reading
 from layerscope.models import LoadOptions, Override
 
-FOR_CLASSIFIERS = ("threshold",)
-FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens")
-
 
 @dataclass(frozen=True)
 class Goal:
@@ -27,9 +24,7 @@ class Goal:
         return 1 - self.confidence
 
     def __str__(self) -> str:
-        bound = self.max_disagreement
-        sure = percent(self.confidence)
-        return f"max_disagreement {bound:g} with {sure} confidence"
+        return f"max_disagreement {self.max_disagreement:g} with {percent(self.confidence)} confidence"
 
 
 def percent(share: float) -> str:

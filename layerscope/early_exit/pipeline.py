@@ -36,11 +36,7 @@ from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.findings import judged
-from layerscope.early_exit.options import (
-    FOR_CLASSIFIERS,
-    FOR_LANGUAGE_MODELS,
-    ExitsOptions,
-)
+from layerscope.early_exit.options import ExitsOptions
 from layerscope.early_exit.predictions import NEVER, Layers, Recorded, check_threshold
 from layerscope.early_exit.timing import Raced, measure_costs, race_exits
 from layerscope.early_exit.validation import Validation, read_validation, record_all
@@ -49,6 +45,8 @@ from layerscope.generation.language_model import language_model
 from layerscope.inputs.opening import check_there
 from layerscope.models import dtype_of, parameters
 
+FOR_CLASSIFIERS = ("threshold",)
+FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens")
 STATED = "no guarantee: the threshold was fixed, not calibrated"
 MODEL = "model"
 """The folder of the exit model within that of the report."""
@@ -209,7 +207,7 @@ def _report(
         error=error,
         accuracy=recorded.accuracy(leaving),
         plain_accuracy=recorded.accuracy(recorded.whole),
-        disagreement=float(recorded.disagrees(leaving).mean()),
+        disagreement=recorded.disagreement(leaving),
         plain_milliseconds=raced.milliseconds,
         path=None,
         curve=curve,
@@ -264,7 +262,7 @@ def _quality(recorded: Recorded, leaving: Layers) -> dict[str, float | None]:
     """Return how good predictions are where samples leave at these layers."""
     return {
         "accuracy": recorded.accuracy(leaving),
-        "disagreement": recorded.disagrees(leaving).mean(),
+        "disagreement": recorded.disagreement(leaving),
     }
 
 
@@ -294,9 +292,11 @@ def depth_table(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFr
         modules = nn.ModuleList(map(model.model.get_submodule, dropped))
         not_measured = math.nan, math.nan
         measured, error = raced.speedups.get(("layer", layer), not_measured)
-        row: dict[str, float | None] = {"layer": layer}
-        row |= {"measured": measured, "error": error}
-        row |= _quality(recorded, np.full(len(recorded), layer))
-        row["parameters"] = size - parameters(modules)
-        rows.append(row)
+        row = {
+            "layer": layer,
+            "measured": measured,
+            "error": error,
+            "parameters": size - parameters(modules),
+        }
+        rows.append(row | _quality(recorded, np.full(len(recorded), layer)))
     return pd.DataFrame(rows)

@@ -86,7 +86,7 @@ class Recorded:
 
     def scores_at(self, exits: Sequence[int]) -> Floats:
         """Return what is compared with the threshold at these exits (layers 1 … L − 1), [N, E]."""
-        return self.scores[:, np.asarray(exits, dtype=np.int64) - 1]
+        return self.scores[:, [layer - 1 for layer in exits]]
 
     def leaves(self, exits: Sequence[int], threshold: float) -> Layers:
         """Return the layer at which each sample leaves: the first exit whose score reaches the threshold, else L."""
@@ -100,9 +100,9 @@ class Recorded:
         """Return what is predicted of each sample where it leaves at its layer, [N]."""
         return self.predictions[np.arange(len(self)), layers - 1]
 
-    def disagrees(self, layers: Layers) -> NDArray[np.bool_]:
-        """Return where the prediction is not the full model's, [N]."""
-        return np.not_equal(self.predicted(layers), self.full)
+    def disagreement(self, layers: Layers) -> float:
+        """Return the share predicted otherwise than by the full model where each sample leaves at its layer."""
+        return float(np.not_equal(self.predicted(layers), self.full).mean())
 
     def accuracy(self, layers: Layers) -> float | None:
         """Return the share predicted right where each sample leaves at its layer, None without labels."""

@@ -42,12 +42,9 @@ def fingerprint(classifier: nn.Module, heads: nn.Module) -> str:
     it.
     """
     digest = hashlib.sha256()
-    head_weights = (
-        (f"exit_heads.{name}", tensor) for name, tensor in numbers_of(heads)
-    )
-    for name, tensor in sorted(
-        (*numbers_of(classifier), *head_weights), key=itemgetter(0)
-    ):
+    named_heads = nn.ModuleDict({"exit_heads": heads})
+    weights = (*numbers_of(classifier), *numbers_of(named_heads))
+    for name, tensor in sorted(weights, key=itemgetter(0)):
         flat = tensor.detach().reshape(-1)
         step = max(1, math.ceil(len(flat) / SAMPLED))
         sampled = flat[::step].to("cpu", torch.bfloat16).contiguous()
@@ -120,9 +117,10 @@ def load_exits(source: str | Path, revision: str | None) -> dict[str, Any]:
             folder = Path(cached_file(str(source), FILE, revision=revision)).parent
 
     def made(facts: dict[str, Any], *_: object) -> dict[str, Any]:
-        if facts["calibration"] is not None:
-            goal = Goal(**facts["calibration"]["goal"])
-            facts["calibration"] = Calibration(**{**facts["calibration"], "goal": goal})
+        calibration = facts["calibration"]
+        if calibration is not None:
+            calibration["goal"] = Goal(**calibration["goal"])
+            facts["calibration"] = Calibration(**calibration)
         return facts
 
     return STORE.open(folder, made)

@@ -9,7 +9,6 @@ cut down:
 The race says how much of what such times promise comes true.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Callable
 from copy import copy
@@ -146,8 +145,6 @@ def speedup(plain: Seconds, other: Seconds) -> tuple[float, float]:
     """
     ratio = _total(plain) / _total(other)
     runs = plain.size
-    if runs < 2:
-        return ratio, math.nan
     squares = np.square(plain - ratio * other).sum()
     error = np.sqrt(runs / (runs - 1) * squares) / other.sum()
     return ratio, float(error)
@@ -184,11 +181,11 @@ def _race(
         spread = np.linspace(0, len(plan) - 1, min(turns, len(plan)))
         raced = [plan[i] for i in np.unique(spread.astype(int))]
         batches = [samples.batch(rows) for rows in raced]
-        rounds = max(1, turns // len(batches))
-        times = np.zeros((rounds, len(batches), len(runners)))
+        rounds = turns // len(batches)
+        times = np.zeros((len(runners), rounds, len(batches)))
         total = rounds * len(batches)
         with reporter.bar("exits and depths, interleaved", total, "batches") as advance:
             for turn, number in np.ndindex(rounds, len(batches)):
-                times[turn, number] = timed(batches[number], turn + number)
+                times[:, turn, number] = timed(batches[number], turn + number)
                 advance(1)
-    return raced, dict(zip(runners, np.moveaxis(times, 2, 0), strict=True))
+    return raced, dict(zip(runners, times, strict=True))

@@ -94,9 +94,8 @@ def read_validation(
         raise LayerscopeError(
             f"{corpus.name}: sample {empty} is empty to this model: leave it out"
         )
-    labels, note = _labels(corpus, model)
-    if note:
-        notes.append(f"{note}; accuracy is not known")
+    labels, label_notes = _labels(corpus, model)
+    notes += label_notes
     longest = max(lengths)
     together = all(model.layered.joins(length, longest) for length in lengths)
     if not together:
@@ -164,17 +163,15 @@ def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
     ]
 
 
-def _labels(corpus: Corpus, model: ExitModel) -> tuple[Rows | None, str]:
+def _labels(corpus: Corpus, model: ExitModel) -> tuple[Rows | None, list[str]]:
     """Return the class number of each sample, None where a label is no class of the model, with the line on that."""
     if corpus.labels is None:
-        return None, ""
+        return None, []
     numbers = class_numbers(corpus.labels, model.layered)
     if None not in numbers:
-        return np.asarray(numbers, dtype=np.int64), ""
+        return np.asarray(numbers, dtype=np.int64), []
     other = str(corpus.labels[numbers.index(None)])
     names = setting(model.model, "id2label") or {}
     classes = choices(other, [*map(str, names.values())][:12])
-    return (
-        None,
-        f"label {other!r} of {corpus.name} is not a class of the model{classes}",
-    )
+    note = f"label {other!r} of {corpus.name} is not a class of the model{classes}; accuracy is not known"
+    return None, [note]

@@ -45,9 +45,9 @@ def probabilities(scores: Tensor) -> Tensor:
     return probs
 
 
-def refuse_nan(values: Tensor) -> None:
-    """Raise for a NaN."""
+def refuse_nan(values: Tensor, source: str = "the model") -> None:
+    """Raise for a NaN that `source` gives."""
     if bool(values.isnan().any()):
         raise LayerscopeError(
-            "the model gives NaN: check its weights, or try another `dtype`"
+            f"{source} gives NaN: check its weights, or try another `dtype`"
         )

@@ -250,8 +250,7 @@ class DraftScheduler:
             self.rounds += 1
             # what plain decoding costs may have been timed while the machine was busy: again after
             # 4, 8, 16, 32, 64 …
-            stale = self.rounds % RECENT == 0 or self.rounds in (4, 8, 16)
-            if stale:
+            if self.rounds % RECENT == 0 or self.rounds in (4, 8, 16):
                 return layer, 1
             return layer, tokens
         # drafts do not pay: a trial now and then, where the text can win back what it costs

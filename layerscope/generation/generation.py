@@ -136,12 +136,10 @@ class Generation(Stored):
             charts = tuple(_chart(self, name) for name in FORMS)
             parts: tuple[Any, ...] = (*charts, *lead)
             sections.insert(0, Section("measures", "How good each depth is", "", parts))
-        title = [plain(self.model)]
-        if self.data is not None:
-            title.append(plain(self.data))
+        names = filter(None, (self.model, self.data))
         return Document(
             self.summary,
-            title=tuple(title),
+            title=tuple(map(plain, names)),
             facts=(f"{self.depth} layers", _drawn(self)),
             parts=(*lead, *texts),
             lead=lead,
@@ -163,13 +161,10 @@ class Generation(Stored):
     ) -> Self:
         """Return texts as they were saved; their token ids are tuples again."""
         del facts["summary"]
-        lists = {
-            name: frames["texts"][name].map(lambda row: tuple(row.tolist()))
-            for name in LISTS
-        }
-        return super()._made(
-            facts, frames | {"texts": frames["texts"].assign(**lists)}, folder
-        )
+        texts = frames["texts"]
+        for name in LISTS:
+            texts[name] = texts[name].map(lambda row: tuple(row.tolist()))
+        return super()._made(facts, frames, folder)
 
 
 def open_generation(folder: str | Path) -> Generation:
@@ -212,9 +207,8 @@ def _by_layer(generation: Generation) -> Table:
             name = measured["measure"]
             scale = SCALES.get(name, 1.0)
             value = measured["value"]
-            stderr = measured["stderr"]
-            text = _shown(name, value)
-            cells.append(Cell(text, error(stderr * scale), value=value * scale))
+            stderr = error(measured["stderr"] * scale)
+            cells.append(Cell(_shown(name, value), stderr, value=value * scale))
         rows.append(row(*cells, quiet=layer == generation.depth))
     counts = generation.measures.groupby("measure")["n"].max()
     legend = (

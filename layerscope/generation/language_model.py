@@ -14,7 +14,6 @@ from layerscope.models import (
     setting,
 )
 from layerscope.models.modality import modality_of, positions
-from layerscope.truncation.depth import depth_of
 from layerscope.truncation.pipeline import checked_layers
 
 
@@ -28,19 +27,12 @@ def ends_of(module: Any) -> tuple[int, ...]:
     return (int(ends),)
 
 
-def until_end(tokens: Sequence[int], ends: Collection[int]) -> Sequence[int]:
+def until_end(tokens: list[int], ends: Collection[int]) -> list[int]:
     """Return the tokens of a text up to the first that ends it."""
     for number, token in enumerate(tokens, start=1):
         if token in ends:
             return tokens[:number]
     return tokens
-
-
-def at_depth(model: LayeredModel, layer: int) -> Any:
-    """Return the model that ends at a layer, in the same memory."""
-    if layer == model.depth:
-        return model.module
-    return depth_of(model, kept=range(layer)).build(model.module, range(layer))
 
 
 def language_model(loaded: Loaded, override: Override) -> LayeredModel:

@@ -7,29 +7,16 @@ from typing import Any, Literal
 from layerscope.core import Options, Reading
 from layerscope.models import LoadOptions, Override
 
-SAMPLING = "Sampling"
-SPECULATION = "Self-speculation"
-MEASURES = "Measures"
-AUTO = ("auto",)
-
 
 @dataclass(frozen=True)
 class Sampling:
     """How many tokens are chosen, and how; `top_p` None takes the likeliest."""
 
-    max_new_tokens: int = 64
-    top_p: float | None = None
-    temperature: float = 1.0
-    seed: int = 0
-    batch_size: int = 8
-
-
-@dataclass(frozen=True)
-class Drafting:
-    """Which layer drafts, and how many tokens."""
-
-    draft_layer: int | Literal["auto"] | None
-    draft_tokens: int | Literal["auto"]
+    max_new_tokens: int
+    top_p: float | None
+    temperature: float
+    seed: int
+    batch_size: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +30,8 @@ class GenerateOptions(Options):
     samples: int | Literal["all"]
     prefix: int
     sampling: Sampling
-    drafting: Drafting
+    draft_layer: int | Literal["auto"] | None
+    draft_tokens: int | Literal["auto"]
     measure: bool
     processor: Any
     out: Path | None

@@ -9,18 +9,16 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from layerscope.core import LayerscopeError, Reading, Reporter, count, reporting
 from layerscope.generation.generation import MEASURED, STORE, Generation
 from layerscope.generation.language_model import (
-    at_depth,
     check_room,
     language_model,
     layers_of,
     token_ids,
 )
-from layerscope.generation.options import Drafting, GenerateOptions, Sampling
+from layerscope.generation.options import GenerateOptions, Sampling
 from layerscope.generation.sampling import (
     continued,
     follows_its_cache,
@@ -33,6 +31,7 @@ from layerscope.metrics import coherence, diversity
 from layerscope.metrics.arrays import mean
 from layerscope.models import LayeredModel, LoadOptions, TextEncoder, evaluating, load
 from layerscope.models.texts import following, refuse_chat
+from layerscope.truncation.depth import depth_of
 
 LONGEST = 512
 """Most tokens of a text where no `max_length` is given."""
@@ -76,9 +75,8 @@ def run_generate(options: GenerateOptions) -> Generation:
     else:
         data = corpus.name
         prefix = options.prefix
-        longest = options.reading.get("max_length")
         subjects = from_data(
-            model, corpus, options.samples, sampling.seed, prefix, longest
+            model, corpus, options.samples, sampling.seed, prefix, options.reading
         )
     check_room(model, subjects.prompts, sampling.max_new_tokens)
     for note in subjects.notes:
@@ -86,21 +84,27 @@ def run_generate(options: GenerateOptions) -> Generation:
     scores = None
     if options.measure:
         scores = scores_of(model, subjects.rows, layers, reporter)
-    # every depth writes for itself, or drafts write the last one's text
-    if options.drafting.draft_layer is not None and layers != [model.depth]:
-        raise LayerscopeError(
-            "drafts speed up the last layer's text: leave `layers` out"
-        )
     notes = subjects.notes
     prompts = subjects.prompts
-    if options.drafting.draft_layer is None:
+    # every depth writes for itself, or drafts write the last one's text
+    if options.draft_layer is None:
         decode = partial(continuations, model, prompts, sampling, reporter)
         tables = [_table(model, subjects, layer, decode(layer)) for layer in layers]
         texts = pd.concat(tables)
-    else:
-        ids, note = drafted(model, options.drafting, prompts, sampling, reporter)
+    elif layers == [model.depth]:
+        speculation = SelfSpeculation(
+            model.module,
+            options.draft_layer,
+            options.draft_tokens,
+            fall_back="auto" in (options.draft_layer, options.draft_tokens),
+        )
+        ids, note = drafted(model, speculation, prompts, sampling, reporter)
         texts = _table(model, subjects, model.depth, ids)
         notes = (*notes, note)
+    else:
+        raise LayerscopeError(
+            "drafts speed up the last layer's text: leave `layers` out"
+        )
     if options.measure:
         texts["coherence"] = _coherences(texts, served)
         texts["diversity"] = [*map(_diversity, texts["ids"])]
@@ -124,7 +128,6 @@ def _check(options: GenerateOptions) -> None:
     """Refuse options that do not go together, and a folder that holds other things, before anything is loaded."""
     if options.out is not None:
         STORE.folder(options.out)
-    drafting = options.drafting
     new = options.sampling.max_new_tokens
     if (options.prompt is None) == (options.data is None):
         raise LayerscopeError(
@@ -135,7 +138,7 @@ def _check(options: GenerateOptions) -> None:
             f"`max_new_tokens={new}` is too short for diversity, which counts 4-grams: give at least "
             f"{FEWEST}"
         )
-    if drafting.draft_layer is None and "draft_tokens" in options.changed:
+    if options.draft_layer is None and "draft_tokens" in options.changed:
         raise LayerscopeError(
             "`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`"
         )
@@ -171,10 +174,11 @@ def from_data(
     samples: int | Literal["all"],
     seed: int,
     prefix: int,
-    max_length: int | None,
+    reading: Reading,
 ) -> Texts:
     """Return texts drawn from the data, running text packed; one of a single token leaves nothing to predict."""
     assert isinstance(model.encoder, TextEncoder) and model.max_length is not None
+    max_length = reading.get("max_length")
     if corpus.running:
         refuse_chat(model)
         window = min(max_length or WINDOW, model.max_length)
@@ -208,7 +212,10 @@ def continuations(
     layer: int,
 ) -> list[tuple[int, ...]]:
     """Return how the model cut at a layer continues each prompt; only this function knows how depths are decoded."""
-    module = at_depth(model, layer)
+    module: Any = model.module
+    # a cut shares the weights of the whole
+    if layer < model.depth:
+        module = depth_of(model, kept=range(layer)).build(module, range(layer))
     most = sampling.batch_size
     assert model.lens is not None and model.max_length is not None
     seeded = torch.Generator().manual_seed(0)
@@ -226,28 +233,38 @@ def continuations(
                 f"layer {layer}: cached logits differ from those of the whole text, so every step reads the whole text"
             )
             most = 1
-        settings = {"do_sample": False, "use_cache": cached}
-        return continued(module, prompts, sampling, most, advance, layer, **settings)
+        return continued(
+            module,
+            prompts,
+            sampling,
+            most,
+            advance,
+            layer,
+            do_sample=False,
+            use_cache=cached,
+        )
 
 
 def drafted(
     model: LayeredModel,
-    drafting: Drafting,
+    speculation: SelfSpeculation,
     prompts: Sequence[list[int]],
     sampling: Sampling,
     reporter: Reporter,
 ) -> tuple[list[tuple[int, ...]], str]:
     """Return what continues each prompt by self-speculation, and a note on what was drafted for all of them."""
-    chosen = drafting.draft_layer or "auto", drafting.draft_tokens
-    speculation = SelfSpeculation(model.module, *chosen, fall_back="auto" in chosen)
     total = Speculated()
     most = sampling.batch_size
     if not model.batching:
         most = 1
-    settings: dict[str, Any] = {"custom_generate": speculation, "do_sample": False}
+    settings: dict[str, Any] = {"do_sample": False}
     if sampling.top_p is not None:
-        nucleus = {"top_p": sampling.top_p, "temperature": sampling.temperature}
-        settings |= nucleus | {"do_sample": True, "top_k": 0}
+        settings = {
+            "do_sample": True,
+            "top_p": sampling.top_p,
+            "top_k": 0,
+            "temperature": sampling.temperature,
+        }
     bar = reporter.bar("self-speculation", len(prompts), "texts")
     with evaluating(model.module), torch.random.fork_rng(), bar as advance:
 
@@ -257,7 +274,15 @@ def drafted(
             advance(texts)
 
         torch.manual_seed(sampling.seed)
-        texts = continued(model.module, prompts, sampling, most, add, **settings)
+        texts = continued(
+            model.module,
+            prompts,
+            sampling,
+            most,
+            add,
+            custom_generate=speculation,
+            **settings,
+        )
     rate = total.tokens / total.seconds
     return texts, f"{total}; {rate:,.0f} tokens per second"
 
@@ -269,12 +294,11 @@ def _table(
     read = partial(
         following, getattr(model.encoder, "tokenizer", None), skip_special_tokens=True
     )
-    pairs = zip(texts.prompts, new_ids, strict=True)
     columns = {
         "layer": layer,
         "sample": texts.names,
         "prompt": texts.beginnings,
-        "text": [read(prompt, ids) for prompt, ids in pairs],
+        "text": [*map(read, texts.prompts, new_ids)],
         "prompt_ids": [*map(tuple, texts.prompts)],
         "ids": new_ids,
     }
@@ -283,20 +307,14 @@ def _table(
 
 def _coherences(texts: pd.DataFrame, served: Any) -> NDArray[np.float64]:
     """Return the cosine of each prompt and its continuation, NaN where one of them has no word."""
-
-    def embed(column: str) -> Tensor:
-        sentences = texts.loc[worded, column].tolist()
-        vectors: Tensor = served.encode(
-            sentences, convert_to_tensor=True, show_progress_bar=False
-        )
-        return vectors
-
+    embed = partial(served.encode, convert_to_tensor=True, show_progress_bar=False)
     cosines = np.full(len(texts), np.nan)
     words = texts[["prompt", "text"]].apply(lambda column: column.str.strip())
     worded = (words != "").all(axis=1).to_numpy()
     if worded.any():
-        measured = coherence(embed("prompt"), embed("text"))
-        cosines[worded] = measured.cpu().numpy()
+        prompts = embed(texts.loc[worded, "prompt"].tolist())
+        written = embed(texts.loc[worded, "text"].tolist())
+        cosines[worded] = coherence(prompts, written).cpu().numpy()
     return cosines
 
 

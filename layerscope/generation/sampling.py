@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscope.core import LayerscopeError
 from layerscope.core.progress import Advance
+from layerscope.generation.acceptance import refuse_nan
 from layerscope.generation.language_model import ends_of, until_end
 from layerscope.generation.options import Sampling
 from layerscope.models import dtype_of
@@ -66,13 +66,13 @@ def continued(
     """
     ends = ends_of(module)
     device = next(module.parameters()).device
-    by_prompt: dict[int, tuple[int, ...]] = {}
+    continuations: list[tuple[int, ...]] = [()] * len(prompts)
     with plain_settings(module):
         for batch, ids in prompt_batches(prompts, most):
             length = ids.shape[1]
             processors: list[Processor] = []
             if layer is not None:
-                processors.append(refuse_nan(layer))
+                processors.append(checking(layer))
                 if sampling.top_p is not None:
                     processors.append(drawing(sampling, batch, length))
             generated = module.generate(
@@ -85,21 +85,17 @@ def continued(
             )
             new = generated[:, length:].tolist()
             for index, row in zip(batch, new, strict=True):
-                by_prompt[index] = tuple(until_end(row, ends))
+                continuations[index] = tuple(until_end(row, ends))
             advance(len(batch))
-    return [by_prompt[index] for index in range(len(prompts))]
+    return continuations
 
 
-def refuse_nan(layer: int) -> Processor:
+def checking(layer: int) -> Processor:
     """Return a processor that raises for scores that are NaN."""
 
     def check(_: Tensor, scores: Tensor) -> Tensor:
         # one NaN among the logits makes NaN of all
-        first = scores.log_softmax(-1)[:, 0]
-        if bool(first.isnan().any()):
-            raise LayerscopeError(
-                f"layer {layer} gives NaN: check its weights, or try another `dtype`"
-            )
+        refuse_nan(scores.log_softmax(-1)[:, 0], f"layer {layer}")
         return scores
 
     return check

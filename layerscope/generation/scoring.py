@@ -21,53 +21,49 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """How well each of K layers predicts the tokens of texts, every token but the first.
+    """How well each of K layers predicts N tokens, all of some texts but the first of each.
 
-    `nll` holds for each text of T tokens the negative log-likelihoods [K, T − 1] in nats, float64,
-    and `correct` [K, T − 1] whether the most probable token was the right one. `layers` names the
-    layers, in order.
+    `nll` [K, N] holds the negative log-likelihoods in nats, float64, and `correct` [K, N] whether
+    the most probable token was the right one. `texts` [N] says which text a token is of, by its
+    number. `layers` names the layers, in order.
 
     >>> from layerscope.generation.scoring import Scores
-    >>> scores = Scores((1, 2), (np.log([[4.0, 4.0], [2.0, 2.0]]),), (np.array([[False, True], [True, True]]),))
+    >>> nll = np.log([[4.0, 4.0], [2.0, 2.0]])
+    >>> scores = Scores((1, 2), nll, np.array([[False, True], [True, True]]), np.array([0, 0]))
     >>> scores.tokens, scores.accuracy, scores.perplexity
     (2, array([0.5, 1. ]), array([4., 2.]))
     """
 
     layers: tuple[int, ...]
-    nll: tuple[Floats, ...]
-    correct: tuple[Bools, ...]
+    nll: Floats
+    correct: Bools
+    texts: NDArray[Any]
 
     @property
     def tokens(self) -> int:
         """Number of predicted tokens over all texts."""
-        return sum(values.shape[1] for values in self.nll)
+        return len(self.texts)
 
     @property
     def accuracy(self) -> Floats:
         """The share of all tokens that each layer puts first, [K] (Tracing Representation Progression, equation 20)."""
-        return np.asarray(np.concatenate(self.correct, 1).mean(1))
+        return np.asarray(self.correct.mean(1))
 
     @property
     def perplexity(self) -> Floats:
         """The perplexity of each layer over all tokens, [K]."""
-        nll = torch.from_numpy(np.concatenate(self.nll, 1))
-        return np.asarray(perplexity(nll))
+        return np.asarray(perplexity(torch.from_numpy(self.nll)))
 
     @property
     def stderrs(self) -> tuple[Floats, Floats]:
         """The standard errors of accuracy and perplexity, [K] each, NaN for one text: texts are drawn, not tokens."""
-        accuracy = self._errors(self.correct)
-        nll = self._errors(self.nll)
-        return accuracy, self.perplexity * nll
+        return self._errors(self.correct), self.perplexity * self._errors(self.nll)
 
-    def _errors(self, values: Sequence[NDArray[Any]]) -> Floats:
+    def _errors(self, values: NDArray[Any]) -> Floats:
         """Return the standard error of each layer's mean over tokens, where texts are drawn, [K]."""
-        if len(values) < 2:
+        if not self.texts.any():
             return np.full(len(self.layers), np.nan)
-        sizes = [each.shape[1] for each in values]
-        texts = np.repeat(np.arange(len(sizes)), sizes)
-        by_layer = np.concatenate(values, 1)
-        return np.array([error_of(row, texts) for row in by_layer])
+        return np.array([error_of(row, self.texts) for row in values])
 
 
 def scores_of(
@@ -82,24 +78,28 @@ def scores_of(
             raise LayerscopeError(
                 f"text {i} has one token, and nothing to predict: leave it out or join it to another"
             )
-    scored: dict[int, tuple[Floats, Bools]] = {}
+    scored = []
     with (
         evaluating(model.module),
         reporter.bar("forward", len(rows), "texts") as advance,
     ):
         for batch in batches_of(model, [*map(len, rows)]):
-            scored |= _scored(model, {i: rows[i] for i in batch}, layers)
+            scored.append(_scored(model, {i: rows[i] for i in batch}, layers))
             advance(len(batch))
-    in_order = [scored[i] for i in range(len(rows))]
-    nll, correct = zip(*in_order, strict=True)
-    return Scores(tuple(layers), nll, correct)
+    columns = zip(*scored, strict=True)
+    nll, correct, texts = (np.concatenate(column, -1) for column in columns)
+    # batches began with the longest text
+    order = texts.argsort(kind="stable")
+    nll = nll.take(order, 1)
+    correct = correct.take(order, 1)
+    return Scores(tuple(layers), nll, correct, texts[order])
 
 
 @torch.inference_mode()
 def _scored(
     model: LayeredModel, batch: dict[int, Sequence[int]], layers: Sequence[int]
-) -> dict[int, tuple[Floats, Bools]]:
-    """Return the losses and the hits of each text, [K, T − 1], by its index."""
+) -> tuple[Floats, Bools, NDArray[Any]]:
+    """Return the losses [K, n] and the hits [K, n] of a batch's tokens, and the index of the text of each, [n]."""
     assert model.lens is not None and isinstance(model.encoder, TextEncoder)
     inputs = model.encoder.batch_ids(batch.values()).to(model.device)
     assert inputs.mask is not None
@@ -121,19 +121,14 @@ def _scored(
         losses.append(cross_entropy(logits, chunk_labels, reduction="none"))
         hits.append(logits.argmax(-1) == chunk_labels)
         start += len(logits)
-    sizes = [len(row) - 1 for row in batch.values()]
-    nll = torch.cat(losses).view(len(layers), -1).double().cpu()
-    correct = torch.cat(hits).view(len(layers), -1).cpu()
-    texts = zip(
-        batch, torch.split(nll, sizes, 1), torch.split(correct, sizes, 1), strict=True
-    )
-    scores = {}
-    for i, text_nll, text_correct in texts:
-        broken = text_nll.isnan().any(1)
-        if bool(broken.any()):
-            layer = layers[int(broken.int().argmax())]
-            raise LayerscopeError(
-                f"layer {layer} gives NaN on text {i}: check its weights, or try another `dtype`"
-            )
-        scores[i] = text_nll.numpy(), text_correct.numpy()
-    return scores
+    nll = torch.cat(losses).view(len(layers), -1).double().cpu().numpy()
+    correct = torch.cat(hits).view(len(layers), -1).cpu().numpy()
+    texts = np.repeat([*batch], [len(row) - 1 for row in batch.values()])
+    broken = np.isnan(nll)
+    if broken.any():
+        text = texts[broken.any(0)][0]
+        layer = layers[int(broken[:, texts == text].any(1).argmax())]
+        raise LayerscopeError(
+            f"layer {layer} gives NaN on text {text}: check its weights, or try another `dtype`"
+        )
+    return nll, correct, texts

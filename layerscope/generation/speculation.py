@@ -3,6 +3,7 @@
 import inspect
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -88,7 +89,6 @@ class SelfSpeculation:
                 "with transformers.AutoModelForCausalLM.from_pretrained"
             )
         self.split = SplitModel(model)
-        self.fall_back = fall_back
         depth = self.split.depth
         if depth < 2:
             raise LayerscopeError(
@@ -98,21 +98,20 @@ class SelfSpeculation:
             "draft_layer", draft_layer
         )
         draft_tokens = Whole(1, words=("auto",)).take("draft_tokens", draft_tokens)
-        self.layer = None if draft_layer == "auto" else int(draft_layer)
-        self.tokens = None if draft_tokens == "auto" else int(draft_tokens)
+        layer = None if draft_layer == "auto" else int(draft_layer)
+        tokens = None if draft_tokens == "auto" else int(draft_tokens)
+        self._new_scheduler = partial(
+            DraftScheduler,
+            depth,
+            layer,
+            tokens,
+            always=not fall_back,
+            head=self.split.head_work,
+        )
+        """Returns a scheduler that knows nothing yet of the texts and the machine."""
         self.scheduler = self._new_scheduler()
         self.report = Speculated()
         self.split.check(self.scheduler.layers[0])
-
-    def _new_scheduler(self) -> DraftScheduler:
-        """Return a scheduler that knows nothing yet of the texts and the machine."""
-        return DraftScheduler(
-            self.split.depth,
-            self.layer,
-            self.tokens,
-            always=not self.fall_back,
-            head=self.split.head_work,
-        )
 
     @torch.no_grad()
     def __call__(
@@ -146,7 +145,7 @@ class SelfSpeculation:
             self.report,
             logits_processor,
             stopping_criteria,
-            generation_config,
+            generation_config.do_sample,
             streamer,
         )
         padding = int((mask == 0).all(0).sum())
@@ -154,10 +153,8 @@ class SelfSpeculation:
         if streamer is not None:
             streamer.end()
         self.report.seconds = time.perf_counter() - started
-        pad = 0
-        if getattr(generation_config, "_pad_token_tensor", None) is not None:
-            pad = int(generation_config._pad_token_tensor)
-        ids = pad_sequence(continued, batch_first=True, padding_value=pad)
+        pad = getattr(generation_config, "_pad_token_tensor", None)
+        ids = pad_sequence(continued, batch_first=True, padding_value=int(pad or 0))
         return as_asked(ids, generation_config)
 
 

@@ -42,7 +42,8 @@ NO_LIMIT = 1 << 60
 class SpeculativeTexts:
     """The texts of one batch while they are generated, in the rounds that a scheduler plans.
 
-    `processors`, `criteria`, `config` and `streamer` are those of `model.generate`.
+    `processors`, `criteria` and `streamer` are those of `model.generate`; `sample` is whether
+    tokens are drawn.
     """
 
     split: SplitModel
@@ -50,7 +51,7 @@ class SpeculativeTexts:
     report: Speculated
     processors: Any
     criteria: Any
-    config: Any
+    sample: bool
     streamer: Any
     texts: list[Tensor] = field(init=False)
     """Each prompt with what has been written of its continuation."""
@@ -63,7 +64,6 @@ class SpeculativeTexts:
             MaxLengthCriteria,
         )
 
-        self.sample = self.config.do_sample
         self.ends = set[int]()
         """Tokens that end a text."""
         self.longest = NO_LIMIT
@@ -139,23 +139,17 @@ class SpeculativeTexts:
             layer_scores = layer_logits.view(*real.shape, -1)
             if tokens is not None:
                 layer_scores = self._process(layer_scores, tokens)
-            self._observe(layer, layer_scores, scores, real)
+            if self.sample:
+                # a draft token is accepted with the probability that both distributions share
+                common = torch.minimum(layer_scores.softmax(-1), scores.softmax(-1))
+                agreement = common.sum(-1)
+            else:
+                same = layer_scores.argmax(-1) == scores.argmax(-1)
+                agreement = same.float()
+            self.scheduler.observe(layer, agreement[real].tolist())
         self.split.recorded_layers = ()
         self.split.recorded_states = {}
         self.scheduler.surveyed += time.perf_counter() - started
-
-    def _observe(
-        self, layer: int, layer_scores: Tensor, scores: Tensor, real: Tensor
-    ) -> None:
-        """Count where a layer's scores [B, n, V] agree with the model's."""
-        if self.sample:
-            # a draft token is accepted with the probability that both distributions share
-            common = torch.minimum(layer_scores.softmax(-1), scores.softmax(-1))
-            agreement = common.sum(-1)
-        else:
-            same = layer_scores.argmax(-1) == scores.argmax(-1)
-            agreement = same.float()
-        self.scheduler.observe(layer, agreement[real].tolist())
 
     def _round(self, pending: Tensor) -> Tensor:
         """Take the round that the scheduler plans; return the next token of each text that goes on, [B, 1]."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from copy import copy
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,14 +15,13 @@ from layerscope.generation.sampling import tolerance_of
 from layerscope.models import (
     Inputs,
     Lens,
-    Stack,
     accepts,
     evaluating,
     parameters,
     replaced,
 )
 from layerscope.models.capture import Enough
-from layerscope.models.forward import FAILURES, hidden_of, is_out_of_memory
+from layerscope.models.forward import FAILURES, hidden_of, is_out_of_memory, state_of
 from layerscope.models.modality import positions
 from layerscope.models.stack import choose, find_stacks
 
@@ -42,15 +41,23 @@ class SplitModel:
     """
 
     def __init__(self, module: Any) -> None:
-        self.stack = stack_of(module)
+        ids = probe_ids(module, 1, 4)
+        inputs = Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        self.stack = choose(find_stacks(module, inputs), None)
         self.module = module
         self.config = module.config.get_text_config(decoder=True)
-        self.blocks = [module.get_submodule(path) for path in self.stack.blocks]
-        self.depth = len(self.blocks)
-        if len({*self.blocks}) < self.depth:
+        self.blocks = self.stack.block_modules(module)
+        self.depth = self.stack.depth
+        if len(self.blocks) < self.depth:
             raise refusal(module, "which runs one block several times")
         if not any(accepts(module, name) for name in CACHES):
             raise refusal(module, "which has no cache that can be cut back")
+        number = positions(module)
+        self.context = int(number) if math.isfinite(number) else 0
+        """Number of positions that the model has, 0 where it does not say."""
+        head = self.config.vocab_size * self.stack.width
+        self.head_work: float = head / max(1, parameters(self.blocks[0]))
+        """Work of the model's head, in blocks, by the number of weights that each multiplies."""
         self.first = 0
         self.last = self.depth
         self.head = True
@@ -124,10 +131,10 @@ class SplitModel:
         for i, layer in enumerate(cache.layers):
             if type(layer) is DynamicSlidingWindowLayer:
                 cache.layers[i] = DynamicLayer()
-        plain = all(type(each) is DynamicLayer for each in cache.layers)
-        if not plain or len(cache.layers) not in (0, self.depth):
-            kinds = ", ".join(sorted({type(each).__name__ for each in cache.layers}))
-            raise refusal(self.module, f"whose caches cannot be cut back ({kinds})")
+        kinds = {type(each) for each in cache.layers}
+        if kinds - {DynamicLayer} or len(cache.layers) not in (0, self.depth):
+            names = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise refusal(self.module, f"whose caches cannot be cut back ({names})")
         self.real = mask.bool()
         self.cache = cache
         self.ahead = 0
@@ -139,7 +146,7 @@ class SplitModel:
         if not self.whole:
             mask = self.real.long()
         options = {"input_ids": ids, "attention_mask": mask, "logits_to_keep": 1}
-        logits = self._forward(options, self.cache, positions_of(self.real))
+        logits = self._forward(options, positions_of(self.real))
         return logits[:, -1:]
 
     def early(self, tokens: Tensor, layer: int) -> Tensor:
@@ -148,7 +155,7 @@ class SplitModel:
         `state` is then what the layer gave, [B, 1, D].
         """
         self.ahead += 1
-        return self._run(tokens, self.cache, self.ahead, 0, layer)[:, -1]
+        return self._run(tokens, self.ahead, 0, layer)[:, -1]
 
     def early_states(self, tokens: Tensor, layer: int) -> Tensor:
         """Run the blocks up to a layer, without the head; return what the layer gave, [B, 1, D]."""
@@ -163,17 +170,16 @@ class SplitModel:
     def late(self, tokens: Tensor, layer: int, states: Tensor) -> Tensor:
         """Run the blocks after a layer on its states [B, n, D] of tokens [B, n], and return logits [B, n, V]."""
         self.entering = states
-        return self._following(tokens, _behind(self.cache, layer), layer)
+        return self._following(tokens, layer)
 
     def all(self, tokens: Tensor) -> Tensor:
         """Run all blocks on tokens [B, n] that follow, and return logits [B, n, V]."""
-        return self._following(tokens, self.cache, 0)
+        return self._following(tokens, 0)
 
-    def _following(self, tokens: Tensor, cache: Any, first: int) -> Tensor:
+    def _following(self, tokens: Tensor, first: int) -> Tensor:
         """Run the blocks from the first on tokens that follow."""
         self.ahead = 0
-        new = tokens.shape[1]
-        return self._run(tokens, cache, new, first, self.depth)
+        return self._run(tokens, tokens.shape[1], first, self.depth)
 
     def read(self, states: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Return the logits [N, V] of the model's head for states [N, D] of layers.
@@ -188,28 +194,13 @@ class SplitModel:
         logits = torch.cat([*chunks])
         return dict(zip(states, logits.chunk(len(states)), strict=True))
 
-    @cached_property
-    def context(self) -> int:
-        """Number of positions that the model has, 0 where it does not say."""
-        number = positions(self.module)
-        if math.isfinite(number):
-            return int(number)
-        return 0
-
-    @cached_property
-    def head_work(self) -> float:
-        """Work of the model's head, in blocks, by the number of weights that each multiplies."""
-        block = parameters(self.blocks[0])
-        return float(self.config.vocab_size * self.stack.width / max(1, block))
-
     def cut(self, kept: Tensor, new: int) -> None:
         """Keep of the last `new` columns the first `kept` [B] of each text."""
         counts = kept.tolist()
         most = max(counts)
-        even = len({*counts}) == 1
         columns = torch.arange(most, device=kept.device)[None] < kept[:, None]
         self.real = torch.cat([self.real, columns], 1)
-        if not even:
+        if len({*counts}) > 1:
             self._close_up()
         elif most < new:
             self._narrow(slice(most - new))
@@ -245,9 +236,7 @@ class SplitModel:
             layer.keys = _columns(layer.keys, order)
             layer.values = _columns(layer.values, order)
 
-    def _run(
-        self, tokens: Tensor, cache: Any, new: int, first: int, last: int
-    ) -> Tensor:
+    def _run(self, tokens: Tensor, new: int, first: int, last: int) -> Tensor:
         """Run some blocks on the last of `new` tokens that follow the real columns, and return logits."""
         device = tokens.device
         after = torch.arange(new - tokens.shape[1], new, device=device)
@@ -260,13 +249,16 @@ class SplitModel:
         self.last = last
         try:
             inputs = {"input_ids": tokens, "attention_mask": mask}
-            return self._forward(inputs, cache, at)
+            return self._forward(inputs, at)
         finally:
             self.first = 0
             self.last = self.depth
 
-    def _forward(self, inputs: dict[str, Any], cache: Any, positions: Tensor) -> Tensor:
+    def _forward(self, inputs: dict[str, Any], positions: Tensor) -> Tensor:
         """Return the logits [B, n, V] of a forward over the cache, with what the model takes of these inputs."""
+        cache = self.cache
+        if self.first:
+            cache = _behind(cache, self.first)
         options = inputs | {"use_cache": True, "position_ids": positions}
         options |= dict.fromkeys(CACHES, cache)
         names = [name for name in options if accepts(self.module, name)]
@@ -281,12 +273,12 @@ class SplitModel:
         if self.first <= index < self.last:
             output = forward(*args, **kwargs)
             layer = index + 1
-            hidden = hidden_of(output)
-            if layer in self.recorded_layers and hidden is not None:
-                last = hidden[:, -SURVEY_TOKENS:].clone()
+            state = state_of(output)
+            if layer in self.recorded_layers:
+                last = state[:, -SURVEY_TOKENS:].clone()
                 self.recorded_states.setdefault(layer, []).append(last)
-            if layer == self.last and hidden is not None:
-                self.state = hidden
+            if layer == self.last:
+                self.state = state
                 if not self.head:
                     raise Enough
             return output
@@ -327,18 +319,10 @@ def refusal(module: Any, why: str) -> LayerscopeError:
     )
 
 
-def stack_of(module: Any) -> Stack:
-    """Return the blocks of a language model; raises `LayerscopeError` where they cannot run apart."""
-    ids = probe_ids(module, 1, 4)
-    inputs = Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-    return choose(find_stacks(module, inputs), None)
-
-
 def _behind(cache: Any, layer: int) -> Any:
     """Return a cache as the blocks after a layer see it: as long as their own, whatever the earlier ones hold."""
     view = copy(cache)
     late = cache.layers[layer:]
-    by_kind = {type(each): each for each in reversed(late)}
-    early = [by_kind.get(type(each), each) for each in cache.layers[:layer]]
-    view.layers = [*early, *late]
+    # all layers are of one kind, and models ask the first one
+    view.layers = late[:1] * layer + late
     return view

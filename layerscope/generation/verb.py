@@ -15,16 +15,15 @@ from layerscope.core import (
     checked,
 )
 from layerscope.core.options import LoadingReadingAndChat
-from layerscope.generation.options import (
-    AUTO,
-    MEASURES,
-    SAMPLING,
-    SPECULATION,
-    GenerateOptions,
-)
+from layerscope.generation.options import GenerateOptions
 
 if TYPE_CHECKING:
     from layerscope.generation.generation import Generation
+
+SAMPLING = "Sampling"
+SPECULATION = "Self-speculation"
+MEASURES = "Measures"
+AUTO = ("auto",)
 
 
 def generate(

@@ -61,7 +61,7 @@ def greediest(samples, goal):
 
     def allowed(exits):
         for threshold in np.linspace(0.3, 1, 50):
-            if samples.disagrees(samples.leaves(exits, threshold)).mean() <= goal:
+            if samples.disagreement(samples.leaves(exits, threshold)) <= goal:
                 return float(threshold)
         return math.inf
 

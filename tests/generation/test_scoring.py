@@ -14,7 +14,9 @@ def test_scores_are_those_of_the_truncated_models(cuts):
     found = score(cuts[zoo.L], texts)
     assert found.layers == (1, 2, 3) and found.tokens == 6 + 1 + 29 + 11
     every = {1: [], 2: [], 3: []}
-    for text, nll, correct in zip(texts, found.nll, found.correct, strict=True):
+    assert np.bincount(found.texts).tolist() == [6, 1, 29, 11]
+    by_text = (np.split(each, (6, 7, 36), 1) for each in (found.nll, found.correct))
+    for text, nll, correct in zip(texts, *by_text, strict=True):
         ids = torch.tensor([[int(word[1:]) for word in text.split()]])
         for place, layer in enumerate(found.layers):
             logits = cuts[layer](ids, use_cache=False).logits[0, :-1]
@@ -28,6 +30,5 @@ def test_scores_are_those_of_the_truncated_models(cuts):
         assert found.perplexity[place] == pytest.approx(
             float(torch.cat(every[layer]).mean().exp()), rel=1e-4
         )
-    correct = np.concatenate(found.correct, 1)
-    assert found.accuracy.tolist() == correct.mean(1).tolist()
+    assert found.accuracy.tolist() == found.correct.mean(1).tolist()
     assert len(set(found.perplexity)) == 3

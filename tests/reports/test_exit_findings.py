@@ -30,7 +30,7 @@ def test_tables_hold_the_values_and_mark_the_chosen_threshold():
     speed = 6 * len(rec) / leaves.sum()
     accuracy, differ = (
         100 * (rec.predicted(leaves) == rec.labels).mean(),
-        100 * rec.disagrees(leaves).mean(),
+        100 * rec.disagreement(leaves),
     )
     by_threshold = rows(text, "By threshold (● chosen)")
     assert [row[0] for row in by_threshold] == [
