@@ -8,7 +8,7 @@ the model's final norm belongs to it, and is no further layer: it stands beside 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,9 @@ from layerscope.runs.registry import (
     named,
     rank,
 )
+from layerscope.runs.run import Run
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 Values = npt.NDArray[np.float64]
 TABLE_ALONE = [name for name, metric in KNOWN.items() if not metric.curve]
@@ -97,7 +95,7 @@ class Curve:
         return self.final, self.final_stderr
 
 
-def curves(run: "Run") -> list[Curve]:
+def curves(run: Run) -> list[Curve]:
     """Return every metric of a run that has a value at each layer; of pairs, the similarity to the last layer.
 
     One curve for each metric, variant and pooling, in the order of the registry; what was never
@@ -112,7 +110,7 @@ def curves(run: "Run") -> list[Curve]:
     return sorted(measured, key=lambda curve: rank(curve.metric))
 
 
-def inside(run: "Run") -> list[Curve]:
+def inside(run: Run) -> list[Curve]:
     """Return the curves of a run's sub-layers, one for each metric, variant, pooling and site; none without them.
 
     With them stands `raw`, the blocks' output, and the sites are in the order in which a block
@@ -174,7 +172,7 @@ def heading(curve: Curve, beside: Sequence[Curve]) -> str:
     return ", ".join(parts)
 
 
-def counted(curve: Curve, run: "Run") -> str:
+def counted(curve: Curve, run: Run) -> str:
     """Return on how many samples a curve rests, and how many it skips; of a language model's lens these are tokens."""
     noun = "samples"
     if curve.about.needs == "lens" and run.info["model"].get("language_model"):
@@ -183,7 +181,7 @@ def counted(curve: Curve, run: "Run") -> str:
     return f"{curve.n:,} {noun}, {skipped} skipped"
 
 
-def _curve(rows: pd.DataFrame, run: "Run") -> Curve:
+def _curve(rows: pd.DataFrame, run: Run) -> Curve:
     """Return the curve of the rows of a metric: those at the site raw, else the final one, else whichever there is."""
     rows = rows.sort_values("layer")
     first = rows.iloc[0]

@@ -8,20 +8,17 @@ folders.
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from layerscope.core.labels import is_target
 from layerscope.runs.registry import METRICS
+from layerscope.runs.run import Run
 from layerscope.show.document import Facts, Sentences
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 LONG = ("model blocks", "data examples")
 """Lists that no reader compares."""
 
 
-def details(run: "Run") -> tuple[Facts | Sentences, ...]:
+def details(run: Run) -> tuple[Facts | Sentences, ...]:
     """Return how a run was made: its folder and command, its notes, and model, data and options by name."""
     info = run.info
     settings = dict[str, object]()
@@ -56,7 +53,7 @@ def _shown(facts: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     return tuple(entries)
 
 
-def unfinished(run: "Run") -> tuple[str, ...]:
+def unfinished(run: Run) -> tuple[str, ...]:
     """Return what a run that was stopped still lacks, one line each."""
     folder = run.folder
     lines = []
@@ -81,7 +78,7 @@ def unfinished(run: "Run") -> tuple[str, ...]:
     return tuple(lines)
 
 
-def run_names(runs: "Sequence[Run]") -> list[str]:
+def run_names(runs: Sequence[Run]) -> list[str]:
     """Return the shortest names by which runs differ, in their order: what came from a model or data, as it is there.
 
     The model's name; `model on data` where the data differ; what it was trained for, where that

@@ -5,7 +5,7 @@ course of a training, where the run is one, and end with every number in one lon
 """
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +16,14 @@ from layerscope.runs.findings import answer, findings
 from layerscope.runs.history import training_sections
 from layerscope.runs.plots import SUBLAYERS, sections
 from layerscope.runs.probed import Finding, drawn_from
+from layerscope.runs.run import Run
 from layerscope.show.document import Document, Facts, Frame, Section, Sentences, Table
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 ERROR = "± is one standard error."
 EVERY = "One row for each metric, layer, site and pooling, and for every two layers."
 
 
-def as_dict(run: "Run") -> dict[str, Any]:
+def as_dict(run: Run) -> dict[str, Any]:
     """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON.
 
     No number is null.
@@ -54,7 +52,7 @@ def as_dict(run: "Run") -> dict[str, Any]:
     return dict(jsonable(facts))
 
 
-def document(run: "Run") -> Document:
+def document(run: Run) -> Document:
     """Return a run as it is shown: rows are layers 0 … L, and `final` where a norm follows layer L."""
     measured = curves(run)
     sentences = findings(run, measured)
@@ -96,7 +94,7 @@ def document(run: "Run") -> Document:
     )
 
 
-def _facts(run: "Run") -> tuple[str, ...]:
+def _facts(run: Run) -> tuple[str, ...]:
     """Return the layers of a run, the size of its model, its samples and its poolings."""
     model = run.info["model"]
     first = run.layers[0]
@@ -115,7 +113,7 @@ def _facts(run: "Run") -> tuple[str, ...]:
     return tuple(filter(None, facts))
 
 
-def _samples(run: "Run") -> str:
+def _samples(run: Run) -> str:
     """Return how many samples a run is about, of how many they were drawn, or which of a stream were kept."""
     kept = run.info["data"]["samples"]
     total = drawn_from(run)
@@ -126,7 +124,7 @@ def _samples(run: "Run") -> str:
     return count(kept, "sample")
 
 
-def _commands(run: "Run", sentences: list[Finding]) -> tuple[str, ...]:
+def _commands(run: Run, sentences: list[Finding]) -> tuple[str, ...]:
     """Return what to type next: `select` where a layer is named."""
     verbs = ["report"]
     probes = [finding for finding in sentences if finding.name == "best_layer"]

@@ -6,24 +6,21 @@ good differs from model to model, so these are observed and not judged.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layerscope.core import capital, count, spans
 from layerscope.runs.curves import SIMILAR, Curve, curves, heading, value_text
 from layerscope.runs.probed import Finding, Numbers, is_within, probed
+from layerscope.runs.run import Run
 from layerscope.runs.why import why
 from layerscope.show.numbers import error, number
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 CAUSES = ("valley", "causal_depth")
 """Findings that say why a curve is as it is."""
 
 
-def findings(run: "Run", measured: list[Curve] | None = None) -> list[Finding]:
+def findings(run: Run, measured: list[Curve] | None = None) -> list[Finding]:
     """Return what stands out in a run, in sentences computed from its numbers.
 
     Only labels make a layer "best"; everything else is an observation, and layer 0 is never chosen.
@@ -39,7 +36,7 @@ def findings(run: "Run", measured: list[Curve] | None = None) -> list[Finding]:
     return [*sentences, *why(run, measured)]
 
 
-def answer(run: "Run", measured: list[Curve], sentences: list[Finding]) -> str:
+def answer(run: Run, measured: list[Curve], sentences: list[Finding]) -> str:
     """Return in one line which layer to take, by labels; without them what was observed, and no verdict."""
     judged = [finding for finding in sentences if finding.name == "best_layer"]
     if judged:
@@ -90,7 +87,7 @@ def _similar(curve: Curve, title: str) -> Iterator[Finding]:
     yield Finding("similar_to_last", capital(text), numbers, answer)
 
 
-def _settled(run: "Run") -> Iterator[Finding]:
+def _settled(run: Run) -> Iterator[Finding]:
     """Yield at which layer the predictions of the model's own head stop changing."""
     table = run.at()
     rows = table.loc[table["metric"] == "saturation_layer", ["value", "stderr"]]
@@ -104,7 +101,7 @@ def _settled(run: "Run") -> Iterator[Finding]:
         yield Finding("saturation", capital(f"{text}."), numbers, answer)
 
 
-def _effective_depth(run: "Run") -> Iterator[Finding]:
+def _effective_depth(run: Run) -> Iterator[Finding]:
     """Yield the first layer that is as good as the last one, on the data and on training data where that is known."""
     rows = run.at()
     depths = rows[rows["metric"] == "effective_depth"].set_index("variant")["value"]

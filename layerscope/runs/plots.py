@@ -8,7 +8,6 @@ two layers. Sections without a metric are left out.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -32,14 +31,12 @@ from layerscope.runs.registry import (
     spaced,
     titled,
 )
+from layerscope.runs.run import Run
 from layerscope.runs.why import repeats
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Section, Table, row
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
 from layerscope.show.plots import Axis, Chart, HeatMap, Series
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
     "probes": (
@@ -78,7 +75,7 @@ FEW_MAPS = 2
 """Similarities that have a figure each for every two layers; more of them are panels of one."""
 
 
-def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
+def sections(run: Run, measured: list[Curve]) -> Iterator[Section]:
     """Yield the plots and the table of each kind of metric.
 
     A heading without a metric is left out.
@@ -103,7 +100,7 @@ def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
         yield Section(SUBLAYERS, "Inside the blocks", INSIDE, (*charts, table))
 
 
-def by_layer(measured: Sequence[Curve], run: "Run") -> Iterator[Chart]:
+def by_layer(measured: Sequence[Curve], run: Run) -> Iterator[Chart]:
     """Yield a chart for each metric and variant: a line for each pooling, with errors and the value after the norm."""
     groups = panels(measured)
     table = run.at()
@@ -147,7 +144,7 @@ def axis_of(curves: Sequence[Curve]) -> Axis:
     return Axis("", log=first.log, scale=first.scale, least=least)
 
 
-def series(curve: Curve, run: "Run") -> Series:
+def series(curve: Curve, run: Run) -> Series:
     """Return a curve as points by layer, the value after the final norm apart from the line."""
     columns = {"layer": curve.layers, "value": curve.values, "error": curve.stderr}
     points = pd.DataFrame(columns)
@@ -180,7 +177,7 @@ def _summary(curve: Curve) -> str:
     return text
 
 
-def every_two_layers(run: "Run", measured: Sequence[Curve]) -> Iterator[HeatMap]:
+def every_two_layers(run: Run, measured: Sequence[Curve]) -> Iterator[HeatMap]:
     """Yield a heat map of every two layers for each similarity and pooling."""
     if run.is_history:  # it knows of each layer and the last one only
         return
@@ -215,7 +212,7 @@ def _of_first_pooling(curves: list[Curve]) -> list[Curve]:
     return [replace(curve, final=None, stands_out=None) for curve in kept]
 
 
-def _inside_chart(panel: list[Curve], run: "Run") -> Chart:
+def _inside_chart(panel: list[Curve], run: Run) -> Chart:
     """Return one metric at every site of the blocks: a line for each site."""
     first = panel[0]
     lines = []
@@ -239,7 +236,7 @@ def _inside_chart(panel: list[Curve], run: "Run") -> Chart:
 
 
 def layer_table(
-    title: str, section: str, members: Sequence[Curve], names: Sequence[str], run: "Run"
+    title: str, section: str, members: Sequence[Curve], names: Sequence[str], run: Run
 ) -> Table:
     """Return a column for each curve, and a row for each layer and after the final norm."""
     columns = [Column("layer")]

@@ -9,7 +9,6 @@ that is not measurably better than the last one is a tie, in favour of the whole
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -18,10 +17,8 @@ from layerscope.core import capital, count
 from layerscope.core.labels import WHOLE, Judged, is_target
 from layerscope.core.margin import INTERVAL, differs, error_of, named, tied
 from layerscope.runs.curves import Curve, Values, value_text
+from layerscope.runs.run import Run
 from layerscope.show.plain import pooling_name
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 HITS = "samples.probes"
 """The table that says which samples each probe gets right at each layer."""
@@ -53,7 +50,7 @@ def is_within(a: Point, b: Point) -> bool | None:
     return None if apart is None else not apart
 
 
-def hits_of(run: "Run", curve: Curve) -> dict[int, Values]:
+def hits_of(run: Run, curve: Curve) -> dict[int, Values]:
     """Return by layer which samples a probe gets right, 1, or wrong, 0.
 
     There is nothing where a run does not know.
@@ -68,7 +65,7 @@ def hits_of(run: "Run", curve: Curve) -> dict[int, Values]:
     return {int(layer): hits.to_numpy(np.float64) for layer, hits in by_layer.items()}
 
 
-def drawn_from(run: "Run") -> int | None:
+def drawn_from(run: Run) -> int | None:
     """Return of how many samples those of a run were drawn.
 
     It is None where it has them all.
@@ -77,7 +74,7 @@ def drawn_from(run: "Run") -> int | None:
     return streamed or run.info["data"].get("drawn_from")
 
 
-def probed(run: "Run", curves: list[Curve]) -> list[Finding]:
+def probed(run: Run, curves: list[Curve]) -> list[Finding]:
     """Return for each pooling which layer reads the labels best, by the linear probe where there is one, else kNN."""
     by_metric = defaultdict[str, list[Curve]](list)
     for curve in curves:
@@ -117,7 +114,7 @@ class Probe:
     The last layer is the model's, unless the states were read from files that may hold only some.
     """
 
-    def __init__(self, run: "Run", curve: Curve) -> None:
+    def __init__(self, run: Run, curve: Curve) -> None:
         self.curve = curve
         self.end = curve.layers[-1]
         self.hits = hits_of(run, curve)
