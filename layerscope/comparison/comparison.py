@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from layerscope.core import LayerscopeError, Store, choices
-from layerscope.show.pushed import Stored
+from layerscope.show import Stored
 
 COLUMNS = {
     "kind": "object", "run": "object", "run_b": "object", "metric": "object", "variant": "object", "layer": "Int64",

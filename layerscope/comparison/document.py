@@ -27,7 +27,7 @@ from layerscope.comparison.findings import (
 )
 from layerscope.comparison.plots import checkpoint_map, square_map
 from layerscope.runs.registry import about, named
-from layerscope.show.document import (
+from layerscope.show import (
     EMPTY,
     Cell,
     Column,

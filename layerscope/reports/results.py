@@ -5,17 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import layerscope
-from layerscope.core.errors import LayerscopeError, listed
-from layerscope.core.files import existing
+from layerscope.core import LayerscopeError, existing
 from layerscope.core.hub import page_folder
 from layerscope.runs.details import run_names
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.opening import merged, open_run_or_scores
-from layerscope.show.notebook import Shown
+from layerscope.show import Shown, write_page
 from layerscope.show.page.content import Named
 from layerscope.show.plain import plain
-from layerscope.show.written import write_page
 
 DATA = {"fingerprint": "their data", "samples": "the number of samples"}
 """Facts of the data that move a metric without the model."""
@@ -59,7 +57,7 @@ def write_report(shown: Any, out: str | Path | None) -> Path:
 def _rendered(
     runs: list[Run], evaluations: list[Evaluation], others: list[Shown]
 ) -> str:
-    from layerscope.show.page.page import render
+    from layerscope.show import render
 
     named = [Named(entry.document()) for entry in (*others, *evaluations)]
     title = ""
@@ -91,7 +89,7 @@ def unlike(runs: Sequence[Run]) -> list[str]:
     if not titles:
         return []
     return [
-        f"These runs differ in {listed(titles, len(titles))}: compare their shapes, not one value with another."
+        f"These runs differ in {', '.join(titles)}: compare their shapes, not one value with another."
     ]
 
 

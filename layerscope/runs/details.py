@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from layerscope.core.labels import is_target
 from layerscope.runs.registry import METRICS
 from layerscope.runs.run import Run
-from layerscope.show.document import Facts, Sentences
+from layerscope.show import Facts, Sentences
 
 LONG = ("model blocks", "data examples")
 """Lists that no reader compares."""

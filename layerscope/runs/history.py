@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from layerscope.core import capital
 from layerscope.runs.registry import about, meaning_of
 from layerscope.runs.run import Run
-from layerscope.show.document import Section
-from layerscope.show.numbers import number
-from layerscope.show.plots import Axis, Chart, HeatMap
+from layerscope.show import Axis, Chart, HeatMap, Section, number
 
 SCORES = ("perplexity", "pair_spearman", "pair_accuracy", "layer_accuracy")
 """What is drawn as a map of layers by steps: the first that a training measured."""

@@ -27,8 +27,8 @@ from layerscope.runs.states import (
     gather,
     sublayers_in,
 )
+from layerscope.show import write_page
 from layerscope.show.pushed import Saved
-from layerscope.show.written import write_page
 
 
 class Run(Saved):
@@ -272,7 +272,7 @@ class Run(Saved):
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
-        from layerscope.show.page.page import render
+        from layerscope.show import render
 
         target = path or page_folder(self.path) / "report.html"
         return write_page(target, lambda: render([self.document()]))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layerscope.core.errors import capital, spans
+from layerscope.core import capital, spans
 from layerscope.metrics.factors import SINK
 from layerscope.runs.curves import Curve
 from layerscope.runs.probed import Finding, Numbers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core import LayerscopeError, choices
 from layerscope.show.document import Document, TokenGrid
 from layerscope.show.figure import (
     COLUMN_WIDTH,

@@ -8,8 +8,7 @@ from textwrap import wrap
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import aside
+from layerscope.core import LayerscopeError, aside
 from layerscope.show.looks import SIZE, Json, config
 
 DPI = 300

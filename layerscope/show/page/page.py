@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from markupsafe import Markup, escape
 
-from layerscope.core.saved import jsonable
+from layerscope.core import jsonable
 from layerscope.show.document import Document, Facts, Frame, Section, Table, TokenGrid
 from layerscope.show.looks import DARK, Json, Owned, config, series_names
 from layerscope.show.numbers import chance
