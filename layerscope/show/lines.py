@@ -115,25 +115,23 @@ def _layers(x: Json, y: Json, owned: Sequence[Owned], hues: Json) -> list[Drawn]
 def _hues(owned: Sequence[Owned], names: list[str], width: float) -> Json:
     """Return how lines look: several results that lie over each other by result, else by series."""
     overlaid = owned[0].plot.overlaid
-    by_run = overlaid and not owned[0].alone
     series: dict[str, Look] = {}
     for one in owned:
         for each in one.plot.series:
             series.setdefault(plain(each.name), look(one, each, names))
-    field = "series"
-    looks = series
-    if by_run:
-        field = "run"
-        looks = {one.name: numbered(one.number) for one in owned}
     unnamed = "" in names and overlaid
-    colors = {name: each.color for name, each in looks.items()}
-    shapes = {name: each.shape for name, each in looks.items()}
     dashes = {name: list(each.dash) for name, each in series.items()}
+    field = "run"
+    looks = {one.name: numbered(one.number) for one in owned}
     dash = legend("series", dashes, width, unnamed)
-    if not by_run:
+    if owned[0].alone or not overlaid:
+        field = "series"
+        looks = series
         # colours and shapes tell series apart; in their own order, as Vega-Lite joins scales of one order
         dash = legend("series", dict(reversed(dashes.items())), width)
         dash["legend"] = None
+    colors = {name: each.color for name, each in looks.items()}
+    shapes = {name: each.shape for name, each in looks.items()}
     return {
         "color": legend(field, colors, width, unnamed),
         "shape": legend(field, shapes, width, unnamed),
@@ -165,12 +163,11 @@ def _steps(chart: Chart) -> list[Json]:
     low = "datum.y - datum.error"
     if chart.y.log:
         low = f"max({low}, datum.y / 2)"
-    steps = {
-        "at": DEPTH,
-        "low": low,
-        "high": "datum.y + datum.error",
-    }
-    return [{"calculate": expression, "as": name} for name, expression in steps.items()]
+    return [
+        {"calculate": DEPTH, "as": "at"},
+        {"calculate": low, "as": "low"},
+        {"calculate": "datum.y + datum.error", "as": "high"},
+    ]
 
 
 def _hover(owned: Sequence[Owned]) -> list[Json]:

@@ -81,8 +81,11 @@ def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
     ends = _scale_of([plot for plot in plots if plot.unit == part.unit])
     named = not (part.square or part.upward)
     across = {"title": part.across or None, "labelOverlap": True}
-    down: Json = {"labelLimit": room.panel / 3, "labelOverlap": not named}
-    down["title"] = None
+    down: Json = {
+        "labelLimit": room.panel / 3,
+        "labelOverlap": not named,
+        "title": None,
+    }
     if not named:
         down["title"] = part.down
     place = {
@@ -107,8 +110,13 @@ def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
     cell = {"type": "rect", "width": WHOLE, "height": WHOLE}
     layers = [layer(cell, VALUE, cells)]
     if part.rings:
-        ring: Json = {"type": "point", "filled": False, "size": 50, "strokeWidth": 1.4}
-        ring["color"] = RING
+        ring: Json = {
+            "type": "point",
+            "filled": False,
+            "size": 50,
+            "strokeWidth": 1.4,
+            "color": RING,
+        }
         if part.diverging:
             ring["color"] = INK
         layers.append(layer(ring, "datum.marked", place))
