@@ -178,8 +178,7 @@ def _data(owned: Sequence[Owned]) -> pd.DataFrame:
     for one in owned:
         names = titles(one.plot)
         frame = pd.DataFrame(rows(one))
-        kept = pd.Index(["run", *names]).intersection(frame.columns, sort=False)
-        frame = frame[kept].rename(columns=names)
+        frame = frame.filter(["run", *names]).rename(columns=names)
         frame.insert(1, "plot", one.plot.title)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
@@ -223,13 +222,12 @@ def _panels(owned: Sequence[Owned]) -> list[list[Owned]]:
 def _called(members: Sequence[Owned], owned: Sequence[Owned]) -> str:
     """Return the title of a panel, with what tells it from the others."""
     first = members[0]
-    words = [first.plot.title]
-    if any(
-        one.plot.title == first.plot.title and one.plot.variant != first.plot.variant
-        for one in owned
-    ):
-        words.append(first.plot.variant)
-    words.append(first.plot.choice)
+    plot = first.plot
+    variants = {one.plot.variant for one in owned if one.plot.title == plot.title}
+    words = [plot.title]
+    if len(variants) > 1:
+        words.append(plot.variant)
+    words.append(plot.choice)
     if len(members) == 1 and not first.alone:
         words.insert(0, first.name)
     return plain(", ".join(filter(None, words)))
