@@ -69,10 +69,6 @@ class Named:
                 texts += part.texts
         return texts
 
-    def owned(self, plot: Plot) -> Owned:
-        """Return a plot of the document as this result's."""
-        return Owned(plot, self.name, self.number, self.alone)
-
 
 def in_order(lists: Iterable[Iterable[T]]) -> list[T]:
     """Return what is in any list once, what is new in a list after what stands before it there, or before the next."""

@@ -89,7 +89,7 @@ def render(
         sections=sections,
         by_layer=any(isinstance(plot, Chart) and plot.x.depth for plot in plots),
         percent=percent,
-        content=_packed(_json(_content(title, members, sections))),
+        content=_packed(_content(title, members, sections)),
         vega=_packed(vega),
         style=Markup(_own("page.css") + _own("grid.css")),
         scripts=[*map(Markup, scripts)],
@@ -108,15 +108,15 @@ def _title(named: Sequence[Named]) -> str:
     return f"{len(named)} {kind} compared"
 
 
-def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> Json:
-    """Return what the scripts read."""
+def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> str:
+    """Return what the scripts read, as JSON."""
     results = [{"name": member.name, "alone": member.alone} for member in members]
     drawn: list[Json] = []
     tabled: list[Json] = []
     for section in sections:
         tabled += section["tables"]
         drawn += section["figures"]
-    return {
+    content = {
         "title": title,
         "runs": results,
         "figures": [{name: figure[name] for name in DRAWN} for figure in drawn],
@@ -124,6 +124,7 @@ def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> 
         "config": config(SIZE),
         "dark": DARK,
     }
+    return json.dumps(jsonable(content), allow_nan=False, separators=(",", ":"))
 
 
 def _name(entry: Named) -> str:
@@ -135,11 +136,12 @@ def _numbered(named: Sequence[Named]) -> list[Named]:
     names = [_name(entry) for entry in named]
     kinds = [entry.document.kind for entry in named]
     result = []
-    for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+    for i, entry in enumerate(named):
+        name = names[i]
         if names.count(name) > 1:
             name = f"{name} ({names[: i + 1].count(name)})"
-        alone = kinds.count(kind) == 1
-        result.append(Named(named[i].document, name, i, alone))
+        alone = kinds.count(entry.document.kind) == 1
+        result.append(Named(entry.document, name, i, alone))
     return result
 
 
@@ -174,7 +176,8 @@ def _section(
         tabled.append((member, []))
         for part in section.parts:
             if isinstance(part, Plot):
-                plots[-1].append(member.owned(part))
+                one = Owned(part, member.name, member.number, member.alone)
+                plots[-1].append(one)
             elif isinstance(part, TokenGrid):
                 name = f"{first.name} {len(grids) + 1}"
                 grids.append((member, part, anchor(taken, name)))
@@ -233,10 +236,6 @@ def _policy(scripts: Sequence[str]) -> str:
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _json(content: Json) -> str:
-    return json.dumps(jsonable(content), allow_nan=False, separators=(",", ":"))
 
 
 def _packed(text: str) -> str:
