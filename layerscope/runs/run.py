@@ -299,9 +299,7 @@ class Run(Saved):
 
         Columns: sample, name, label (where known), length, metric, variant, layer, site, value.
         """
-        plan = self.folder.originals
-        facts = pd.Index(["sample", "name", "label", "length"])
-        alone = plan[facts.intersection(plan.columns, sort=False)]
+        alone = self.folder.originals.filter(["sample", "name", "label", "length"])
         frames = []
         for key in filter(is_scalar, self.folder.sample_keys()):
             metric, variant, site = parse_key(key)
