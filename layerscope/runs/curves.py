@@ -71,16 +71,6 @@ class Curve:
         """The metric's record."""
         return about(self.metric)
 
-    @property
-    def unit(self) -> str:
-        """Name the unit, an empty string where there is none."""
-        return self.about.unit
-
-    @property
-    def scale(self) -> float:
-        """Factor from the values to the unit they are shown in."""
-        return self.about.scale
-
     def at(self, layer: int) -> tuple[float, float]:
         """Return value and standard error at a layer, NaN where there is none."""
         if layer not in self.layers:
@@ -256,17 +246,17 @@ def _holds_from(by_layer: pd.Series, level: float) -> int | None:
     return int(above.index[above.sum() - 1])
 
 
-def value_text(of: Curve | Metric, value: float, stderr: float = math.nan) -> str:
-    """Return value, standard error and unit of a point of a curve or metric, as a sentence says it.
+def value_text(metric: Metric, value: float, stderr: float = math.nan) -> str:
+    """Return a metric's value with its standard error and unit, as a sentence says it.
 
     >>> value_text(about("linear_probe"), 0.8125, 0.034), value_text(about("prompt_entropy"), 1.5)
     ('81.2 ±3.4 %', '1.50 nats')
     """
     text = number(value)
     beside = error(stderr)
-    if of.unit == "%" and math.isfinite(value):
+    if metric.unit == "%" and math.isfinite(value):
         text = f"{100 * value:.1f}"
         beside = ""
         if stderr >= NIL:
             beside = f"±{100 * stderr:.1f}"
-    return " ".join(filter(None, (text, beside, of.unit)))
+    return " ".join(filter(None, (text, beside, metric.unit)))

@@ -67,7 +67,9 @@ def _valley(curve: Curve, title: str) -> Iterator[Finding]:
     interior = all(point[0] < end[0] and not is_within(point, end) for end in ends)
     words = "a valley inside the stack" if interior else "no valley inside the stack"
     answer = f"{title} is lowest at layer {lowest}"
-    text = f"{answer} of {curve.layers[-1]} ({value_text(curve, *point)}): {words}."
+    text = (
+        f"{answer} of {curve.layers[-1]} ({value_text(curve.about, *point)}): {words}."
+    )
     numbers: Numbers = {"layer": lowest, "value": point[0], "interior": interior}
     yield Finding("prompt_entropy_valley", capital(text), numbers, answer)
 

@@ -114,7 +114,7 @@ def by_layer(measured: Sequence[Curve], run: Run) -> Iterator[Chart]:
             variant=spaced(variant),
             summary="; ".join(map(_summary, curves)),
             about=meaning_of(metric, table),
-            unit=curves[0].unit,
+            unit=curves[0].about.unit,
             name=name,
             sheet="curves",
             x=Axis("layer", whole=True, depth=run.depth),
@@ -169,8 +169,8 @@ def series(curve: Curve, run: Run) -> Series:
 def _summary(curve: Curve) -> str:
     """Return a curve's first and last value in words, for who does not see the chart."""
     first = curve.layers[0]
-    start = value_text(curve, *curve.at(first))
-    end = value_text(curve, *curve.last())
+    start = value_text(curve.about, *curve.at(first))
+    end = value_text(curve.about, *curve.last())
     text = f"{start} at layer {first}, {end} at the last layer"
     if curve.pooling:
         text = f"{pooling_name(curve.pooling)}: {text}"
@@ -226,7 +226,7 @@ def _inside_chart(panel: list[Curve], run: Run) -> Chart:
         title=capital(f"{title} inside the blocks"),
         summary=f"{first.title} at every site of the blocks",
         about=meaning_of(first.metric, run.at()),
-        unit=first.unit,
+        unit=first.about.unit,
         name=f"inside-{first.metric}",
         sheet=SUBLAYERS,
         x=Axis("layer", whole=True, depth=run.depth),
@@ -242,7 +242,7 @@ def layer_table(
     columns = [Column("layer")]
     rows = []
     for name, curve in zip(names, members, strict=True):
-        columns.append(Column(name, "decimal", unit=curve.unit))
+        columns.append(Column(name, "decimal", unit=curve.about.unit))
     for layer in sorted({layer for curve in members for layer in curve.layers}):
         cells = []
         for curve in members:
@@ -264,18 +264,19 @@ def layer_table(
 
 def cell(curve: Curve, value: float, stderr: float) -> Cell:
     """Return a point of a curve as a cell in its unit: shares in percent, similarities with three decimals."""
-    value = curve.scale * value
-    stderr = curve.scale * stderr
+    record = curve.about
+    value = record.scale * value
+    stderr = record.scale * stderr
     text = number(value)
     detail = error(stderr)
     if not math.isfinite(value):
         detail = ""
-    elif curve.unit == "%":
+    elif record.unit == "%":
         text = f"{value:.1f}"
         detail = "%"
         if stderr >= NIL:
             detail = f"±{stderr:.1f} %"
-    elif curve.about.needs == "pairs":
+    elif record.needs == "pairs":
         # + 0.0: no minus before nothing
         text = f"{round(value, 3) + 0.0:.3f}"
     return Cell(text, detail, value, more=(("stderr", stderr),))

@@ -141,10 +141,11 @@ class Probe:
         highest = max(self.points.values(), default=(math.nan,))[0]
         self.tops = [layer for layer in self.points if self.points[layer][0] == highest]
         self.is_flat = 1 < len(self.tops) == len(self.points)
+        self.others = [layer for layer in self.points if layer != self.end]
 
     def text(self, layer: int) -> str:
         """Return the accuracy at a layer, in words."""
-        return value_text(self.curve, *self.points[layer])
+        return value_text(self.curve.about, *self.points[layer])
 
     def is_within(self, one: int, other: int) -> bool | None:
         """Return whether two layers do not differ measurably, paired over samples as `select` does.
@@ -211,16 +212,11 @@ class Probe:
         sentence = f"{title}: {answer}{text}."
         return Finding("best_layer", sentence, numbers, capital(answer))
 
-    def _others(self) -> list[int]:
-        """Return the layers but the last."""
-        return [layer for layer in self.points if layer != self.end]
-
     def _within(self) -> bool | None:
         """Return whether the best layer is within the error of the last one, or the last of the next best."""
-        others = self._others()
-        if self.end not in self.points or not others:
+        if self.end not in self.points or not self.others:
             return None
-        rival = max(others, key=lambda layer: self.points[layer][0])
+        rival = max(self.others, key=lambda layer: self.points[layer][0])
         return self.is_within(rival, self.end)
 
     def _answer(self) -> str:
@@ -237,8 +233,9 @@ class Probe:
         if within is None:
             return f"{top} reads {self.labels} best, at {best}; how sure that is, is not known"
         if within:
-            others = self._others()
-            near = [layer for layer in others if self.is_within(self.tops[0], layer)]
+            near = [
+                layer for layer in self.others if self.is_within(self.tops[0], layer)
+            ]
             tie = tied([*self.points], near, self.shipped)
             name = "the last layer" if is_last else named(self.tops)
             return f"{tie} on {self.labels}; the best, {name}, has {best}"
