@@ -61,10 +61,12 @@ def _scores_by_step(run: Run) -> Iterator[HeatMap]:
     for name in measured[:1]:
         rows = table[table["metric"] == name]
         record = about(name)
+        # "Accuracy" of "layer accuracy", as the layers are named beside it
+        title = capital(record.title.removeprefix("layer "))
         values = rows.pivot_table(index="layer", columns="step", values="value")
         yield HeatMap.of(
             values * record.scale,
-            title=f"{_title(name)} by step",
+            title=f"{title} by step",
             summary=f"A heat map of layers by steps. {record.meaning}",
             about=meaning_of(name, table),
             unit=record.unit,
@@ -77,8 +79,3 @@ def _scores_by_step(run: Run) -> Iterator[HeatMap]:
             reversed=record.log,
             upward=True,
         )
-
-
-def _title(name: str) -> str:
-    """Return what a score is called whose layers are named beside it: of "layer accuracy" "Accuracy"."""
-    return capital(about(name).title.removeprefix("layer "))
