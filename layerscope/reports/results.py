@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import layerscope
+from layerscope.comparison.matching import OPTIONS
 from layerscope.core import LayerscopeError, existing
 from layerscope.core.hub import page_folder
 from layerscope.runs.details import run_names
@@ -17,17 +18,6 @@ from layerscope.show.plain import plain
 
 DATA = {"fingerprint": "their data", "samples": "the number of samples"}
 """Facts of the data that move a metric without the model."""
-OPTIONS = (
-    "pooling",
-    "max_length",
-    "prompt",
-    "chunk",
-    "views",
-    "alpha",
-    "exclude_sinks",
-    "seed",
-)
-"""Options that do."""
 KINDS = {
     "comparison.json": "comparison",
     "exits.json": "exit_report",
@@ -80,7 +70,7 @@ def _rendered(
 def unlike(runs: Sequence[Run]) -> list[str]:
     """Return one sentence on what keeps the values of runs from being compared, nothing where nothing does."""
     facts = [(title, "data", name) for name, title in DATA.items()]
-    facts += [(f"`{name}`", "options", name) for name in OPTIONS]
+    facts += [(f"`{name}`", "options", name) for name in ("pooling", *OPTIONS)]
     titles = [
         title
         for title, group, name in facts
