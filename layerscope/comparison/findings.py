@@ -151,7 +151,7 @@ def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     rows = rows.sort_values("metric", key=lambda names: names.map(rank), kind="stable")
     keys = rows["metric"], rows["variant"].fillna("")
     for (metric, variant), rows_of_metric in rows.groupby(list(keys), sort=False):
-        title = titled(metric, variant or None, several[metric])
+        title = titled(metric, variant, several[metric])
         yield metric, capital(title), rows_of_metric
 
 

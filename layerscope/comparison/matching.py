@@ -114,10 +114,8 @@ def is_series(runs: Sequence[Run]) -> bool:
     return len(runs) >= 3 and len(shapes) == 1
 
 
-def sides_of(
-    runs: Sequence[Run], pooling: str | None, site: str | None
-) -> tuple[list[Side], list[str]]:
-    """Return runs with their pooling, layers and rows of the samples that are whole in all of them, and notes.
+def sides_of(runs: Sequence[Run], pooling: str | None, site: str | None) -> list[Side]:
+    """Return runs with their pooling, layers and rows of the samples that are whole in all of them.
 
     Without `pooling` it is the first that all have, else the first of each.
     """
@@ -145,7 +143,7 @@ def sides_of(
             chosen = OWN
         rows = rows_by_sample[order].to_numpy()
         sides.append(Side(run, name, chosen, _columns(run, site), rows))
-    return sides, list(_notes(runs, sides[0].left_out))
+    return sides
 
 
 def _refuse_unpaired(runs: Sequence[Run]) -> None:
@@ -200,12 +198,13 @@ def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     return (*layers, Column(run.final, run.depth))
 
 
-def _notes(runs: Sequence[Run], left_out: int) -> Iterator[str]:
+def notes_on(sides: Sequence[Side]) -> Iterator[str]:
     """Yield a line on samples that are left out, and one on options in which the runs differ."""
+    left_out = sides[0].left_out
     if left_out:
         samples = count(left_out, "sample")
         yield f"{samples} broken or empty in some run: left out of similarities and paired differences"
-    options = [jsonable(run.info["options"]) for run in runs]
+    options = [jsonable(side.run.info["options"]) for side in sides]
     names = []
     for key, text in OPTIONS.items():
         values = {repr(run_options.get(key)) for run_options in options}

@@ -17,7 +17,7 @@ from layerscope.comparison.differences import (
     curves_of,
     difference_rows,
 )
-from layerscope.comparison.matching import Side, is_series, opened, sides_of
+from layerscope.comparison.matching import Side, is_series, notes_on, opened, sides_of
 from layerscope.comparison.options import CompareOptions
 from layerscope.comparison.steps import step_rows
 from layerscope.core import LayerscopeError, Reporter, choices, reporting
@@ -34,7 +34,7 @@ def compare_runs(options: CompareOptions) -> Comparison:
         # a folder of something else is refused before the work
         folder = STORE.folder(options.out)
     runs = opened(options.runs, options.paired)
-    sides, notes = sides_of(runs, options.pooling, options.site)
+    sides = sides_of(runs, options.pooling, options.site)
     curves = [curves_of(side) for side in sides]
     keys, not_compared = chosen_metrics(sides, curves, options.metrics)
     forms = [
@@ -53,7 +53,7 @@ def compare_runs(options: CompareOptions) -> Comparison:
         n=len(sides[0].rows),
         left_out=sides[0].left_out,
         series=is_series(runs),
-        notes=(*notes, *not_compared),
+        notes=(*notes_on(sides), *not_compared),
         frame=pd.DataFrame(rows, columns=list(COLUMNS)),
     )
     if folder is not None:
