@@ -115,12 +115,15 @@ def inside(run: Run) -> list[Curve]:
     groups = _by(rows, [*KEYS, "site"])
     of_sites = [_curve(part, run) for _, part in groups]
 
-    def position(curve: Curve) -> tuple[int, str, str, int]:
-        variant = curve.variant or ""
-        pooling = curve.pooling or ""
-        return rank(curve.metric), variant, pooling, order.index(curve.site)
-
-    return sorted(of_sites, key=position)
+    return sorted(
+        of_sites,
+        key=lambda curve: (
+            rank(curve.metric),
+            curve.variant or "",
+            curve.pooling or "",
+            order.index(curve.site),
+        ),
+    )
 
 
 def _by(rows: pd.DataFrame, names: list[str]) -> Any:
