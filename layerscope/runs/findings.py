@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from layerscope.core import capital, count, spans
-from layerscope.runs.curves import SIMILAR, Curve, curves, heading, value_text
+from layerscope.runs.curves import SIMILAR, Curve, heading, value_text
 from layerscope.runs.probed import Finding, Numbers, is_within, probed
 from layerscope.runs.run import Run
 from layerscope.runs.why import why
@@ -20,13 +20,11 @@ CAUSES = ("valley", "causal_depth")
 """Findings that say why a curve is as it is."""
 
 
-def findings(run: Run, measured: list[Curve] | None = None) -> list[Finding]:
+def findings(run: Run, measured: list[Curve]) -> list[Finding]:
     """Return what stands out in a run, in sentences computed from its numbers.
 
     Only labels make a layer "best"; everything else is an observation, and layer 0 is never chosen.
     """
-    if measured is None:
-        measured = curves(run)
     sentences = [*probed(run, measured), *_effective_depth(run), *_settled(run)]
     describers = {"prompt_entropy": _valley, "cosine_similarity": _similar}
     for name, describe in describers.items():
