@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.core import LayerscopeError, aside, write_json
@@ -176,7 +177,7 @@ class RunFolder:
         return self.plan[self.plan["view"] == 0]
 
     @property
-    def copies(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def copies(self) -> NDArray[np.bool_]:
         """Which rows of the plan are exact copies of an earlier sample."""
         marked = self.plan.get("copy", np.zeros(len(self.plan)))
         return np.asarray(marked, dtype=bool)
@@ -191,7 +192,7 @@ class RunFolder:
         is_original = self.plan["view"] == 0
         return self.plan.loc[is_original & ~self.copies, "label"]
 
-    def broken(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def broken(self) -> NDArray[np.int64]:
         """Return for every row of the plan the first layer with a NaN or an infinity, −1 where all are finite."""
         first = np.full(len(self.plan), -1)
         for shard in self.shards:
@@ -199,7 +200,7 @@ class RunFolder:
                 first[self.rows(shard).index] = file.get_tensor("broken").numpy()
         return first
 
-    def finite(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def finite(self) -> NDArray[np.bool_]:
         """Return which rows of the plan have no NaN and no infinity in their states."""
         return self.broken() < 0
 
