@@ -200,10 +200,11 @@ def _across(owned: Sequence[Owned]) -> Json:
     if depth:
         whole = {"expr": f"percent ? 100 : {depth}"}
         scale |= {"domain": [0, whole], "nice": False, "padding": 5}
+        if title == "layer":
+            title = {"expr": "percent ? 'depth [%]' : 'layer'"}
     elif axis.range:
         scale |= {"domain": list(axis.range), "nice": False}
-    if depth and title == "layer":
-        title = {"expr": "percent ? 'depth [%]' : 'layer'"}
+
     if axis.log:
         scale["type"] = "log"
     return quantity("at", scale=scale, axis=_axis(axis, title))
