@@ -16,7 +16,7 @@ import pandas as pd
 from layerscope.core import capital, count
 from layerscope.core.labels import WHOLE, Judged, is_target
 from layerscope.core.margin import INTERVAL, differs, error_of, named, tied
-from layerscope.runs.curves import Curve, Values, value_text
+from layerscope.runs.curves import Curve, value_text
 from layerscope.runs.run import Run
 from layerscope.show.plain import pooling_name
 
@@ -50,19 +50,17 @@ def is_within(a: Point, b: Point) -> bool | None:
     return None if apart is None else not apart
 
 
-def hits_of(run: Run, curve: Curve) -> dict[int, Values]:
-    """Return by layer which samples a probe gets right, 1, or wrong, 0.
+def hits_of(run: Run, curve: Curve) -> pd.DataFrame:
+    """Return by sample and layer whether a probe is right, 1, or wrong, 0.
 
     There is nothing where a run does not know.
     """
     if not run.folder.has_table(HITS):
-        return {}
+        return pd.DataFrame()
     rows = run.folder.read_table(HITS)
     is_curve = (rows["metric"] == curve.metric) & (rows["pooling"] == curve.pooling)
-    by_layer = (
-        rows[is_curve].pivot(index="sample", columns="layer", values="value").dropna()
-    )
-    return {int(layer): hits.to_numpy(np.float64) for layer, hits in by_layer.items()}
+    by_layer = rows[is_curve].pivot(index="sample", columns="layer", values="value")
+    return by_layer.dropna()
 
 
 def drawn_from(run: Run) -> int | None:
@@ -152,30 +150,21 @@ class Probe:
 
         It is None if unknown.
         """
-        if not {one, other} <= self.hits.keys():
+        if not {one, other} <= {*self.hits}:
             return is_within(self.points[one], self.points[other])
-        difference = self.hits[one] - self.hits[other]
+        difference = (self.hits[one] - self.hits[other]).to_numpy(np.float64)
         apart = differs(float(difference.mean()), error_of(difference))
         return None if apart is None else not apart
-
-    def above_chance(self, point: Point) -> bool | None:
-        """Return whether an accuracy is above that of the most frequent label.
-
-        It is None where that is not known.
-        """
-        value, stderr = point
-        if not math.isfinite(self.chance):
-            return None
-        if not math.isfinite(stderr):
-            stderr = 0.0
-        return value > self.chance + INTERVAL * stderr
 
     def finding(self, where: str) -> Finding:
         """Return which layer reads the labels best."""
         layer = self.end if self.end in self.tops else self.tops[0]
         value, stderr = self.points[layer]
         last, last_stderr = self.curve.last()
-        above = self.above_chance(self.points[layer])
+        above = None  # where no label is known
+        if math.isfinite(self.chance):
+            margin = INTERVAL * stderr if math.isfinite(stderr) else 0.0
+            above = value > self.chance + margin
         guess = "the most frequent label"
         if self.curve.metric == "ridge_probe":
             guess = "the mean"
