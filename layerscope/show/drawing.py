@@ -89,7 +89,7 @@ def _by_name(
     named: Named, name_of: Callable[[Plot], str]
 ) -> Iterator[tuple[str, Drawer]]:
     """Yield a figure for each name of plots; those without one are left out."""
-    owned = _owned(named)
+    owned = [*_owned(named)]
     names = series_names([one.plot for one in owned])
     title = _heading(named)
     by_name: dict[str, list[Owned]] = {}
@@ -101,10 +101,9 @@ def _by_name(
         yield re.sub(r"[^\w=.+-]+", "-", name), drawer
 
 
-def _owned(named: Named) -> list[Owned]:
-    """Return every plot, and whose it is; results of one kind are rivals, others stand alone."""
+def _owned(named: Named) -> Iterator[Owned]:
+    """Yield every plot, and whose it is; results of one kind are rivals, others stand alone."""
     kinds = [document.kind for _, document in named]
-    owned = []
     for number, (name, document) in enumerate(named):
         kind = document.kind
         rank = kinds[:number].count(kind)
@@ -114,8 +113,7 @@ def _owned(named: Named) -> list[Owned]:
                 if isinstance(part, TokenGrid):
                     part = _as_map(part, section.name)
                 if isinstance(part, Plot):
-                    owned.append(Owned(part, plain(name), rank, alone))
-    return owned
+                    yield Owned(part, plain(name), rank, alone)
 
 
 def _as_map(grid: TokenGrid, name: str) -> HeatMap:

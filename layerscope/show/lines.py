@@ -1,6 +1,6 @@
 """Charts as Vega-Lite specifications: bands, lines, dots and rings over the rows of their series."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -108,7 +108,7 @@ def _layers(x: Json, y: Json, owned: Sequence[Owned], hues: Json) -> list[Drawn]
         Drawn(DOT | {"size": 40}, dot, "points"),
         Drawn(DOT | DIAMOND, color, "after"),
         Drawn(DOT | RING, at, "", "marked"),
-        Drawn(DOT | UNSEEN, at | {"tooltip": _hover(owned)}, column="y"),
+        Drawn(DOT | UNSEEN, at | {"tooltip": [*_hover(owned)]}, column="y"),
     ]
 
 
@@ -170,19 +170,18 @@ def _steps(chart: Chart) -> list[Json]:
     ]
 
 
-def _hover(owned: Sequence[Owned]) -> list[Json]:
-    """Return what a tooltip shows for a point: its series, and its numbers."""
+def _hover(owned: Sequence[Owned]) -> Iterator[Json]:
+    """Yield what a tooltip shows for a point: its series, and its numbers."""
     first: Chart = owned[0].plot
     series = [*chain.from_iterable(one.plot.series for one in owned)]
-    up = first.y.title or first.unit or "value"
-    fields = [hover("x", first.x.title), hover("y", up)]
-    if any(each.name for each in series):
-        fields.insert(0, hover("series"))
     if not owned[0].alone:
-        fields.insert(0, hover("run"))
+        yield hover("run")
+    if any(each.name for each in series):
+        yield hover("series")
+    yield hover("x", first.x.title)
+    yield hover("y", first.y.title or first.unit or "value")
     if any(each.errors for each in series):
-        fields.append(hover("error", "±"))
-    return fields
+        yield hover("error", "±")
 
 
 def _axis(axis: Axis, title: Any) -> Json:

@@ -61,13 +61,12 @@ class Named:
         return SIGNS[numbered(self.number).shape]
 
     @property
-    def findings(self) -> list[str]:
+    def findings(self) -> Iterator[str]:
         """What belongs to the answer, and what stands out."""
-        texts = [*self.document.reasons]
+        yield from self.document.reasons
         for part in self.document.parts:
             if isinstance(part, Sentences):
-                texts += part.texts
-        return texts
+                yield from part.texts
 
 
 def in_order(lists: Iterable[Iterable[T]]) -> list[T]:
@@ -154,7 +153,7 @@ def _by_result(texts: Iterable[tuple[str, str]]) -> str:
 
 def _key(owned: Sequence[Owned]) -> str:
     """Return what the marks of a figure stand for, and how many samples it rests on."""
-    texts = notes(owned)
+    texts = [*notes(owned)]
     if isinstance(owned[0].plot, Chart):
         counted = ((one.name, each.note) for one in owned for each in one.plot.series)
         texts.append(_by_result(counted))
