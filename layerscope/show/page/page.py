@@ -5,7 +5,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 
@@ -60,7 +60,7 @@ def render(
             members += map(Named, parts)
         else:
             members.append(entry)
-    members = _numbered(members)
+    members = [*_numbered(members)]
     facts: tuple[str, ...] = ()
     if len(named) == 1:
         facts = named[0].document.facts
@@ -131,18 +131,16 @@ def _name(entry: Named) -> str:
     return plain(entry.name or " on ".join(entry.document.title))
 
 
-def _numbered(named: Sequence[Named]) -> list[Named]:
-    """Return documents with a number and a name each, the names numbered where two are the same."""
+def _numbered(named: Sequence[Named]) -> Iterator[Named]:
+    """Yield documents with a number and a name each, the names numbered where two are the same."""
     names = [_name(entry) for entry in named]
     kinds = [entry.document.kind for entry in named]
-    result = []
     for i, entry in enumerate(named):
         name = names[i]
         if names.count(name) > 1:
             name = f"{name} ({names[: i + 1].count(name)})"
         alone = kinds.count(entry.document.kind) == 1
-        result.append(Named(entry.document, name, i, alone))
-    return result
+        yield Named(entry.document, name, i, alone)
 
 
 def _sections(members: Sequence[Named], series: list[str]) -> list[Json]:
@@ -172,17 +170,18 @@ def _section(
     for member, section in owned:
         legend += section.legend
         leads.append(section.lead)
-        plots.append([])
-        tabled.append((member, []))
+        drawn = [
+            Owned(part, member.name, member.number, member.alone)
+            for part in section.parts
+            if isinstance(part, Plot)
+        ]
+        plots.append(drawn)
+        listed = [part for part in section.parts if isinstance(part, (Table, Frame))]
+        tabled.append((member, listed))
         for part in section.parts:
-            if isinstance(part, Plot):
-                one = Owned(part, member.name, member.number, member.alone)
-                plots[-1].append(one)
-            elif isinstance(part, TokenGrid):
+            if isinstance(part, TokenGrid):
                 name = f"{first.name} {len(grids) + 1}"
                 grids.append((member, part, anchor(taken, name)))
-            elif isinstance(part, (Table, Frame)):
-                tabled[-1][1].append(part)
     section_tables = [*tables(tabled)]
     section_figures = [*figures(plots, series)]
     for entry in (*section_tables, *section_figures):
