@@ -5,6 +5,7 @@ course of a training, where the run is one, and end with every number in one lon
 """
 
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def document(run: Run) -> Document:
     return Document(
         answer(run, measured, sentences),
         title=(run.info["model"]["name"], run.info["data"]["name"]),
-        facts=_facts(run),
+        facts=tuple(_facts(run)),
         parts=(
             Sentences("What stands out", tuple(finding.text for finding in sentences)),
             *tables,
@@ -88,29 +89,31 @@ def document(run: Run) -> Document:
             Section("numbers", every.title, "", (every,)),
         ),
         details=details(run),
-        warnings=unfinished(run),
+        warnings=tuple(unfinished(run)),
         kind="runs",
         depth=run.depth,
     )
 
 
-def _facts(run: Run) -> tuple[str, ...]:
-    """Return the layers of a run, the size of its model, its samples and its poolings."""
+def _facts(run: Run) -> Iterator[str]:
+    """Yield the layers of a run, the size of its model, its samples and its poolings."""
     model = run.info["model"]
     first = run.layers[0]
     layers = spans(run.layers, "layer")
     if 1 < len(run.layers) == run.depth + 1 - first:
         layers = f"layers {first} to {run.depth}"
-    facts = [layers, f"{model['width']:,} wide"]
+    yield layers
+    yield f"{model['width']:,} wide"
     if model["parameters"] is not None:
-        facts.append(f"{model['parameters']:,} parameters")
-    facts.append(_samples(run))
+        yield f"{model['parameters']:,} parameters"
+    yield _samples(run)
     if run.steps:
-        facts.append(f"step {run.steps[-1]:,}")
-    facts.append(run.info["options"].get("objective") or "")
+        yield f"step {run.steps[-1]:,}"
+    objective = run.info["options"].get("objective")
+    if objective:
+        yield objective
     if run.info["pooling"]:
-        facts.append(f"{', '.join(run.info['pooling'])} pooling")
-    return tuple(filter(None, facts))
+        yield f"{', '.join(run.info['pooling'])} pooling"
 
 
 def _samples(run: Run) -> str:
