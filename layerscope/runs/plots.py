@@ -215,13 +215,13 @@ def _of_first_pooling(curves: list[Curve]) -> list[Curve]:
 def _inside_chart(panel: list[Curve], run: Run) -> Chart:
     """Return one metric at every site of the blocks: a line for each site."""
     first = panel[0]
-    lines = []
     title = first.title
     if first.variant not in (None, "alpha=1"):
         title += f" ({first.variant})"
-    for tone, curve in enumerate(panel):
-        line = series(curve, run)
-        lines.append(replace(line, name=site_name(curve.site), tone=tone))
+    lines = tuple(
+        replace(series(curve, run), name=site_name(curve.site), tone=tone)
+        for tone, curve in enumerate(panel)
+    )
     return Chart(
         title=capital(f"{title} inside the blocks"),
         summary=f"{first.title} at every site of the blocks",
@@ -231,7 +231,7 @@ def _inside_chart(panel: list[Curve], run: Run) -> Chart:
         sheet=SUBLAYERS,
         x=Axis("layer", whole=True, depth=run.depth),
         y=axis_of(panel),
-        series=tuple(lines),
+        series=lines,
     )
 
 
