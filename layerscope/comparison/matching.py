@@ -55,11 +55,6 @@ class Side:
         return self.run.depth
 
     @property
-    def width(self) -> int:
-        """D, the size of a state."""
-        return self.states.width
-
-    @property
     def total(self) -> int:
         """The number of samples, common or not."""
         return int(self.run.info["data"]["samples"])
@@ -114,8 +109,10 @@ def is_series(runs: Sequence[Run]) -> bool:
     return len(runs) >= 3 and len(shapes) == 1
 
 
-def sides_of(runs: Sequence[Run], pooling: str | None, site: str | None) -> list[Side]:
-    """Return runs with their pooling, layers and rows of the samples that are whole in all of them.
+def sides_of(
+    runs: Sequence[Run], pooling: str | None, site: str | None
+) -> Iterator[Side]:
+    """Yield runs with their pooling, layers and rows of the samples that are whole in all of them.
 
     Without `pooling` it is the first that all have, else the first of each.
     """
@@ -130,7 +127,6 @@ def sides_of(runs: Sequence[Run], pooling: str | None, site: str | None) -> list
         raise LayerscopeError(
             "no sample is whole in all of these runs: check the notes in their reports"
         )
-    sides = []
     for run, name, rows_by_sample in zip(runs, run_names(runs), complete, strict=True):
         chosen = pooling or [*shared, *run.info["pooling"]][0]
         poolings = [*run.info["pooling"], *run.info["pair_pooling"]]
@@ -142,8 +138,7 @@ def sides_of(runs: Sequence[Run], pooling: str | None, site: str | None) -> list
         if site == PROJECTED:
             chosen = OWN
         rows = rows_by_sample[order].to_numpy()
-        sides.append(Side(run, name, chosen, _columns(run, site), rows))
-    return sides
+        yield Side(run, name, chosen, _columns(run, site), rows)
 
 
 def _refuse_unpaired(runs: Sequence[Run]) -> None:

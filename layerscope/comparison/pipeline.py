@@ -34,7 +34,7 @@ def compare_runs(options: CompareOptions) -> Comparison:
         # a folder of something else is refused before the work
         folder = STORE.folder(options.out)
     runs = opened(options.runs, options.paired)
-    sides = sides_of(runs, options.pooling, options.site)
+    sides = [*sides_of(runs, options.pooling, options.site)]
     curves = [curves_of(side) for side in sides]
     keys, not_compared = chosen_metrics(sides, curves, options.metrics)
     forms = [
@@ -70,7 +70,7 @@ def _member(side: Side) -> Member:
         model=str(model["name"]),
         revision=model.get("revision"),
         depth=side.depth,
-        width=side.width,
+        width=side.states.width,
         pooling=side.pooling,
         final=run.final,
     )
@@ -85,7 +85,7 @@ def chosen_similarities(
 
     Raises `LayerscopeError` for an unknown name, and for cosine where widths differ.
     """
-    widths = {side.width for side in sides}
+    widths = {side.states.width for side in sides}
     if names is None:
         if len(widths) > 1:
             return ("cka",)
@@ -133,7 +133,7 @@ def pair_rows(
     kind: str, name: str, similarity: Similarity, a: Side, b: Side
 ) -> Iterator[Row]:
     """Yield the similarity of every layer of one run with every layer of the other."""
-    needed = similarity.needed(max(a.width, b.width))
+    needed = similarity.needed(max(a.states.width, b.states.width))
     if len(a.rows) < needed:
         raise LayerscopeError(
             f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "
