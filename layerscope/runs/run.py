@@ -5,7 +5,7 @@ the states only what is looked at, layer by layer. Nothing here needs the model.
 """
 
 import shutil
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class Run(Saved):
     @property
     def columns(self) -> tuple[Column, ...]:
         """Layers 0..L raw, and the final one where a norm follows them; of a history 1..L at its one site."""
-        first = str(self.info["model"]["sites"][0])
+        first = self.info["model"]["sites"][0]
         columns = [Column(first, layer) for layer in self.layers]
         if self.final != first:
             columns.append(Column(self.final, self.depth))
@@ -86,17 +86,18 @@ class Run(Saved):
 
         It is empty where the run was made without sub-layers.
         """
-        columns: list[Column] = []
-        for site, layers in sublayers_in(self.info).items():
-            columns += map(partial(Column, site), layers)
-        return tuple(columns)
+        return tuple(
+            Column(site, layer)
+            for site, layers in sublayers_in(self.info).items()
+            for layer in layers
+        )
 
     @property
     def projected(self) -> tuple[Column, ...]:
         """Layers 0..L in the space that two towers share; empty where the model has none."""
         if not self.info["model"].get("projected"):
             return ()
-        return tuple(map(partial(Column, PROJECTED), range(self.depth + 1)))
+        return tuple(Column(PROJECTED, layer) for layer in range(self.depth + 1))
 
     def layers_at(self, site: str) -> tuple[int, ...]:
         """Return the layers at which a metric of tokens is measured: all raw ones, the last after the norm."""
