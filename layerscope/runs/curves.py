@@ -249,10 +249,10 @@ def _holds_from(by_layer: pd.Series, level: float) -> int | None:
     return int(above.index[above.sum() - 1])
 
 
-def value_text(metric: Metric, value: float, stderr: float = math.nan) -> str:
+def value_text(metric: Metric, value: float, stderr: float) -> str:
     """Return a metric's value with its standard error and unit, as a sentence says it.
 
-    >>> value_text(about("linear_probe"), 0.8125, 0.034), value_text(about("prompt_entropy"), 1.5)
+    >>> value_text(about("linear_probe"), 0.8125, 0.034), value_text(about("prompt_entropy"), 1.5, math.nan)
     ('81.2 ±3.4 %', '1.50 nats')
     """
     text = number(value)
