@@ -62,10 +62,9 @@ def draw(named: Named, folder: str | Path) -> list[Path]:
 
 def figure(document: Document, name: str | None, width: float | None) -> Figure:
     """Return the figure of a document that has this name, or of a metric; by default the first there is."""
-    named = []
-    for member in document.members or (document,):
-        called = " on ".join(member.title) * bool(document.members[1:])
-        named.append((called, member))
+    members = document.members or (document,)
+    several = len(members) > 1
+    named = [(" on ".join(member.title) * several, member) for member in members]
     drawers = dict(figures(named))
     for single, drawer in _by_name(named, lambda plot: plot.name * bool(plot.sheet)):
         drawers.setdefault(single.removeprefix("curve-"), drawer)
