@@ -65,15 +65,14 @@ def chosen_metrics(
     notes = []
     for name in sorted(set(names), key=rank):
         keys = [key for key in curves[0] if key[0] == name and key in in_all]
-        why = ""
         if len(tokens) > 1 and name in OF_TOKENS:
             why = "the models use different tokens"
         elif not keys:
             why = "the runs measured it with different options"
         else:
             chosen += keys
-        if why:
-            notes.append(f"{named(name)} is not compared: {why}")
+            continue
+        notes.append(f"{named(name)} is not compared: {why}")
     return chosen, notes
 
 

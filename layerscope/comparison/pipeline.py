@@ -29,10 +29,9 @@ Row = dict[str, Any]
 
 def compare_runs(options: CompareOptions) -> Comparison:
     """Compare every run with the first, or a series of checkpoints layer by layer."""
-    folder = None
     if options.out is not None:
         # a folder of something else is refused before the work
-        folder = STORE.folder(options.out)
+        STORE.folder(options.out)
     runs = opened(options.runs, options.paired)
     sides = [*sides_of(runs, options.pooling, options.site)]
     curves = [curves_of(side) for side in sides]
@@ -56,8 +55,8 @@ def compare_runs(options: CompareOptions) -> Comparison:
         notes=(*notes_on(sides), *not_compared),
         frame=pd.DataFrame(rows, columns=list(COLUMNS)),
     )
-    if folder is not None:
-        comparison.save(folder)
+    if options.out is not None:
+        comparison.save(options.out)
     return comparison
 
 
