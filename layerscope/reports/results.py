@@ -88,8 +88,8 @@ def opened(shown: Any) -> tuple[list[Run], list[Evaluation], list[Shown]]:
     if isinstance(shown, (Shown, str, Path)):
         shown = [shown]
     runs: list[Run] = []
-    scores: list[Evaluation] = []
-    others: list[Shown] = []
+    scores = []
+    others = []
     for entry in shown:
         result = _opened(entry)
         if isinstance(result, Evaluation):

@@ -58,8 +58,8 @@ def document(run: Run) -> Document:
     measured = curves(run)
     sentences = findings(run, measured)
     by_kind = [*sections(run, measured)]
-    tables: list[Table] = []
-    lead: list[Table] = []
+    tables = []
+    lead = []
     for kind in by_kind:
         for part in kind.parts:
             if isinstance(part, Table):

@@ -81,7 +81,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store = StateStore(path, "shards", "shard")
-        self.manifest: dict[str, Any] = read_json(path / "run.json")
+        self.manifest = read_json(path / "run.json")
         written = self.manifest.get("format")
         parts = map(self.manifest.get, ("model", "data", "options"))
         is_run = all(isinstance(part, dict) for part in parts)

@@ -25,8 +25,9 @@ LEAD = "What the whole model has at each evaluation; what follows by layer is th
 def training_sections(run: Run) -> Iterator[Section]:
     """Yield the course of a training; nothing of other runs."""
     if run.steps:
-        plots: tuple[Chart | HeatMap, ...] = (*_courses(run), *_scores_by_step(run))
-        yield Section("training", "Training", LEAD, plots)
+        yield Section(
+            "training", "Training", LEAD, (*_courses(run), *_scores_by_step(run))
+        )
 
 
 def _courses(run: Run) -> Iterator[Chart]:

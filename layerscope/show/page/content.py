@@ -202,8 +202,8 @@ def tables(
     """Yield a table for each name, of the rows that results have under it, as the script needs it."""
     names = in_order((table.name for table in members) for _, members in by_result)
     for name in names:
-        frames: list[tuple[Named, Frame]] = []
-        filled: list[tuple[Named, Table]] = []
+        frames = []
+        filled = []
         for member, members in by_result:
             for table in members:
                 if table.name != name:
@@ -223,7 +223,7 @@ def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
     first = owned[0][1]
     heads = in_order(map(_heading, table.columns[1:]) for _, table in owned)
     by_heading: dict[tuple[str, str], Json] = {}
-    lines: list[Json] = []
+    lines = []
     legend: list[str] = []
     for member, table in owned:
         legend += table.legend

@@ -163,9 +163,9 @@ def _section(
     """Return the sections of one name as one; each figure, table and grid gets an anchor that is not `taken`."""
     first = owned[0][1]
     legend: list[str] = []
-    leads: list[str] = []
-    plots: list[list[Owned]] = []
-    tabled: list[tuple[Named, list[Table | Frame]]] = []
+    leads = []
+    plots = []
+    tabled = []
     grids: list[tuple[Named, TokenGrid, str]] = []
     for member, section in owned:
         legend += section.legend
