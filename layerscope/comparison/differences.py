@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import NDArray
 
 from layerscope.comparison.matching import Side
 from layerscope.core import LayerscopeError, choices
@@ -29,7 +29,7 @@ Key = tuple[str, str | None]
 """Metric and variant."""
 Cell = tuple[str, str | None, str | None, str, int]
 """Metric, variant, pooling, site and layer."""
-Values = npt.NDArray[np.floating[Any]]
+Values = NDArray[np.floating[Any]]
 Curves = dict[Key, pd.DataFrame]
 """The rows of each metric by layer."""
 PLACE = ("pooling", "site", "layer")

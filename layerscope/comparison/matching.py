@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import NDArray
 
 from layerscope.core import LayerscopeError, choices, count, jsonable
 from layerscope.runs.details import run_names
@@ -32,7 +32,6 @@ OPTIONS = {
     "seed": "the seed",
 }
 """Options of a run that move a metric without the model."""
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Side:
     name: str
     pooling: str
     columns: tuple[Column, ...]
-    rows: Rows
+    rows: NDArray[np.int64]
 
     @property
     def depth(self) -> int:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import NDArray
 
 from layerscope.runs.registry import (
     CHOICES,
@@ -27,7 +27,7 @@ from layerscope.runs.run import Run
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
 
-Values = npt.NDArray[np.float64]
+Values = NDArray[np.float64]
 TABLE_ALONE = [name for name, metric in KNOWN.items() if not metric.curve]
 SIMILAR = 0.9
 HALF = 0.5

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import NDArray
 
 from layerscope.core import LayerscopeError, near, own_folder
 from layerscope.core.hub import page_folder
@@ -48,7 +48,7 @@ class Run(Saved):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.folder = RunFolder(self.path)
-        self.info: dict[str, Any] = self.folder.manifest
+        self.info = self.folder.manifest
 
     def __repr__(self) -> str:
         model = self.info["model"]
@@ -228,7 +228,7 @@ class Run(Saved):
 
     def pooled(
         self, layer: int, site: str = "raw", pooling: str | None = None
-    ) -> npt.NDArray[np.float32]:
+    ) -> NDArray[np.float32]:
         """Return the pooled states [N, D] of one layer in the order of the samples, float32.
 
         At the site "projected" they are [N, P], the model's own vectors, whatever the pooling. A
@@ -268,8 +268,7 @@ class Run(Saved):
 
         No number is null.
         """
-        entries: dict[str, Any] = self._shown_by().as_dict(self)
-        return entries
+        return dict(self._shown_by().as_dict(self))
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
@@ -287,7 +286,7 @@ class Run(Saved):
         return self.path, self.folder.files()
 
     def states(
-        self, pooling: str, columns: tuple[Column, ...], rows: npt.NDArray[Any]
+        self, pooling: str, columns: tuple[Column, ...], rows: NDArray[Any]
     ) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
         about = self.info["model"]
