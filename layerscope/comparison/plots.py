@@ -36,7 +36,6 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
         across=f"layer of {pair.b.name}",
         rings=tuple(most_alike(square, metric)),
         square=True,
-        upward=True,
         reversed=about(metric).low,
     )
 

@@ -202,7 +202,6 @@ def every_two_layers(run: Run, measured: Sequence[Curve]) -> Iterator[HeatMap]:
                 across="layer",
                 down="layer",
                 square=True,
-                upward=True,
             )
 
 
