@@ -68,7 +68,6 @@ def document(comparison: Comparison) -> Document:
         notes=tuple(f"Note: {note}" for note in comparison.notes),
         warnings=comparison.notes,
         kind="comparisons",
-        depth=min(run.depth for run in comparison.runs),
     )
 
 
