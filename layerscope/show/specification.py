@@ -152,8 +152,11 @@ def _colors(part: HeatMap, low: float, high: float) -> Json:
     if part.log and low > 0:
         scale["type"] = "log"
     if part.diverging:
-        around = {"domain": [low, (low + high) / 2, high], "range": list(AROUND)}
-        return scale | around | {"interpolate": "lab"}
+        return scale | {
+            "domain": [low, (low + high) / 2, high],
+            "range": list(AROUND),
+            "interpolate": "lab",
+        }
     return scale | {"scheme": SCHEME, "reverse": part.reversed}
 
 
