@@ -146,16 +146,22 @@ def difference_rows(
             rows = pairs.merge(curves_a[key], on="place")
             rows = rows.merge(curves_b[key].add_suffix("_b"), on="place_b")
             for row in rows.to_dict(orient="records"):
-                place = {name: row[name] for name in PLACE}
-                place_b = {f"{name}_b": row[f"{name}_b"] for name in PLACE}
-                values = samples_a.get((*key, *place.values()))
-                values_b = samples_b.get((*key, *place_b.values()))
+                place = [row[name] for name in PLACE]
+                place_b = [row[f"{name}_b"] for name in PLACE]
+                values = samples_a.get((*key, *place))
+                values_b = samples_b.get((*key, *place_b))
                 numbers = _independent(row)
                 if values is not None and values_b is not None:
                     numbers = _paired(values, values_b, a.total)
-                runs = {"run": a.name, "run_b": b.name}
-                metric = {"metric": key[0], "variant": key[1]}
-                yield {"kind": "difference"} | runs | metric | place | place_b | numbers
+                yield {
+                    "kind": "difference",
+                    "run": a.name,
+                    "run_b": b.name,
+                    "metric": key[0],
+                    "variant": key[1],
+                    **row,
+                    **numbers,
+                }
 
 
 def _independent(row: Row) -> Row:
