@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pandas as pd
 
+from layerscope.core import folder_name
 from layerscope.show.document import (
     Cell,
     Column,
@@ -113,7 +114,7 @@ def _figure(
     return {
         "title": title,
         "name": first.name or title,
-        "file": re.sub(r"[^\w.-]+", "-", title.lower()).strip("-.")[:80],
+        "file": folder_name(title.lower()),
         "summary": _by_result((one.name, one.plot.summary) for one in owned),
         "about": first.about,
         "unit": first.unit,
