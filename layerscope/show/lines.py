@@ -81,13 +81,22 @@ def chart(
         return nothing("no value")
     x = _across(owned)
     y = _upright(first, values)
+    low = "datum.y - datum.error"
+    if first.y.log:
+        low = f"max({low}, datum.y / 2)"
+    # of each row: its place across, and the ends of its band
+    steps = [
+        {"calculate": DEPTH, "as": "at"},
+        {"calculate": low, "as": "low"},
+        {"calculate": "datum.y + datum.error", "as": "high"},
+    ]
     layers = []
     for drawn in _layers(x, y, owned, _hues(rivals, names, room.legend)):
         if first.x.range or first.y.range:
             drawn.mark["clip"] = True
         if any(map(drawn.has, shown)):
             layers.append(drawn.json())
-    return {"transform": _steps(first), "layer": layers}
+    return {"transform": steps, "layer": layers}
 
 
 def _layers(x: Json, y: Json, owned: Sequence[Owned], hues: Json) -> list[Drawn]:
@@ -156,18 +165,6 @@ def legend(
             "values": names,
         }
     return {"field": field, "type": "nominal", "scale": scale, "legend": key}
-
-
-def _steps(chart: Chart) -> list[Json]:
-    """Return what is computed of each row: its place across, the ends of bands."""
-    low = "datum.y - datum.error"
-    if chart.y.log:
-        low = f"max({low}, datum.y / 2)"
-    return [
-        {"calculate": DEPTH, "as": "at"},
-        {"calculate": low, "as": "low"},
-        {"calculate": "datum.y + datum.error", "as": "high"},
-    ]
 
 
 def _hover(owned: Sequence[Owned]) -> Iterator[Json]:

@@ -111,6 +111,11 @@ def _figure(
     room = WIDE
     if first.overlaid:
         room = CARD
+    # rows by columns, which is shorter
+    parts = [
+        {"run": one.number, "columns": pd.DataFrame(rows(one)).to_dict("list")}
+        for one in owned
+    ]
     return {
         "title": title,
         "name": first.name or title,
@@ -120,18 +125,13 @@ def _figure(
         "unit": first.unit,
         "key": _key(owned),
         "spec": view(owned, names, room, rivals),
-        "parts": [*map(_part, owned)],
+        "parts": parts,
         "wide": _is_wide(first),
         "names": titles(first),
         "tall": _tall(first),
         "square": isinstance(first, HeatMap) and first.square,
         "printed": _printed_width(first),
     }
-
-
-def _part(one: Owned) -> Json:
-    """Return the rows of a plot by columns, which is shorter."""
-    return {"run": one.number, "columns": pd.DataFrame(rows(one)).to_dict("list")}
 
 
 def _key_of(one: Owned) -> tuple[str, str]:
