@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from layerscope.comparison.comparison import Comparison, Member
+from layerscope.comparison.comparison import Comparison
 from layerscope.comparison.findings import (
     SURE,
     Pair,
@@ -57,7 +57,10 @@ def document(comparison: Comparison) -> Document:
     reasons = [*first.reasons]
     for member in others:
         reasons += member.answer, *member.reasons
-    sizes = (f"{run.name}: {_size(run)}" for run in comparison.runs)
+    sizes = (
+        f"{run.name}: {run.depth} layers, {run.width:,} wide, {run.pooling} pooling"
+        for run in comparison.runs
+    )
     return replace(
         first,
         reasons=tuple(reasons),
@@ -122,10 +125,6 @@ def _of_pair(pair: Pair) -> Document:
         kind="pairs",
         depth=min(pair.a.depth, pair.b.depth),
     )
-
-
-def _size(member: Member) -> str:
-    return f"{member.depth} layers, {member.width:,} wide, {member.pooling} pooling"
 
 
 def _nearest(pair: Pair) -> Table:

@@ -96,7 +96,10 @@ def document(run: Run) -> Document:
 
 
 def _facts(run: Run) -> Iterator[str]:
-    """Yield the layers of a run, the size of its model, its samples and its poolings."""
+    """Yield the layers of a run, the size of its model, its samples and its poolings.
+
+    Of the samples it says of how many they were drawn, or how many of a stream were kept.
+    """
     model = run.info["model"]
     first = run.layers[0]
     layers = spans(run.layers, "layer")
@@ -106,7 +109,14 @@ def _facts(run: Run) -> Iterator[str]:
     yield f"{model['width']:,} wide"
     if model["parameters"] is not None:
         yield f"{model['parameters']:,} parameters"
-    yield _samples(run)
+    kept = run.info["data"]["samples"]
+    total = drawn_from(run)
+    if run.info.get("stream"):
+        yield f"{count(total or 0, 'sample')}, of which {kept:,} were kept"
+    elif total:
+        yield f"{kept:,} of {count(total, 'sample')}"
+    else:
+        yield count(kept, "sample")
     if run.steps:
         yield f"step {run.steps[-1]:,}"
     objective = run.info["options"].get("objective")
@@ -114,17 +124,6 @@ def _facts(run: Run) -> Iterator[str]:
         yield objective
     if run.info["pooling"]:
         yield f"{', '.join(run.info['pooling'])} pooling"
-
-
-def _samples(run: Run) -> str:
-    """Return how many samples a run is about, of how many they were drawn, or which of a stream were kept."""
-    kept = run.info["data"]["samples"]
-    total = drawn_from(run)
-    if run.info.get("stream"):
-        return f"{count(total or 0, 'sample')}, of which {kept:,} were kept"
-    if total:
-        return f"{kept:,} of {count(total, 'sample')}"
-    return count(kept, "sample")
 
 
 def _commands(run: Run, sentences: list[Finding]) -> tuple[str, ...]:
