@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from layerscope.core import LayerscopeError, Store, choices
-from layerscope.show.pushed import Stored
+from layerscope.show import Stored
 
 COLUMNS = {
     "kind": "object", "run": "object", "run_b": "object", "metric": "object", "variant": "object", "layer": "Int64",
@@ -122,12 +122,11 @@ class Comparison(Stored):
         second = self.member(b).name
         rows = self.named[self.named["kind"].isin(("similarity", "within"))]
         rows = rows[(rows["metric"] == metric) & (rows["variant"] == variant)]
-        straight = rows[(rows["run"] == first) & (rows["run_b"] == second)]
-        turned = rows[(rows["run"] == second) & (rows["run_b"] == first)]
-        if len(straight):
-            return layer_map(straight, "b", "value")
-        if len(turned):
-            return layer_map(turned, "b", "value").T
+        by_runs = dict(list(rows.groupby(["run", "run_b"])))
+        if (first, second) in by_runs:
+            return layer_map(by_runs[first, second], "b", "value")
+        if (second, first) in by_runs:
+            return layer_map(by_runs[second, first], "b", "value").T
         raise LayerscopeError(
             f"every run is compared with the first, {self.runs[0].name!r}: name it and another"
         )

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import NDArray
 
 from layerscope.comparison.matching import Side
 from layerscope.core import LayerscopeError, choices
@@ -29,7 +29,7 @@ Key = tuple[str, str | None]
 """Metric and variant."""
 Cell = tuple[str, str | None, str | None, str, int]
 """Metric, variant, pooling, site and layer."""
-Values = npt.NDArray[np.floating[Any]]
+Values = NDArray[np.floating[Any]]
 Curves = dict[Key, pd.DataFrame]
 """The rows of each metric by layer."""
 PLACE = ("pooling", "site", "layer")
@@ -65,15 +65,14 @@ def chosen_metrics(
     notes = []
     for name in sorted(set(names), key=rank):
         keys = [key for key in curves[0] if key[0] == name and key in in_all]
-        why = ""
         if len(tokens) > 1 and name in OF_TOKENS:
             why = "the models use different tokens"
         elif not keys:
             why = "the runs measured it with different options"
         else:
             chosen += keys
-        if why:
-            notes.append(f"{named(name)} is not compared: {why}")
+            continue
+        notes.append(f"{named(name)} is not compared: {why}")
     return chosen, notes
 
 
@@ -147,16 +146,22 @@ def difference_rows(
             rows = pairs.merge(curves_a[key], on="place")
             rows = rows.merge(curves_b[key].add_suffix("_b"), on="place_b")
             for row in rows.to_dict(orient="records"):
-                place = {name: row[name] for name in PLACE}
-                place_b = {f"{name}_b": row[f"{name}_b"] for name in PLACE}
-                values = samples_a.get((*key, *place.values()))
-                values_b = samples_b.get((*key, *place_b.values()))
+                place = [row[name] for name in PLACE]
+                place_b = [row[f"{name}_b"] for name in PLACE]
+                values = samples_a.get((*key, *place))
+                values_b = samples_b.get((*key, *place_b))
                 numbers = _independent(row)
                 if values is not None and values_b is not None:
                     numbers = _paired(values, values_b, a.total)
-                runs = {"run": a.name, "run_b": b.name}
-                metric = {"metric": key[0], "variant": key[1]}
-                yield {"kind": "difference"} | runs | metric | place | place_b | numbers
+                yield {
+                    "kind": "difference",
+                    "run": a.name,
+                    "run_b": b.name,
+                    "metric": key[0],
+                    "variant": key[1],
+                    **row,
+                    **numbers,
+                }
 
 
 def _independent(row: Row) -> Row:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from layerscope.comparison.comparison import Comparison, Member
+from layerscope.comparison.comparison import Comparison
 from layerscope.comparison.findings import (
     SURE,
     Pair,
@@ -27,7 +27,7 @@ from layerscope.comparison.findings import (
 )
 from layerscope.comparison.plots import checkpoint_map, square_map
 from layerscope.runs.registry import about, named
-from layerscope.show.document import (
+from layerscope.show import (
     EMPTY,
     Cell,
     Column,
@@ -57,7 +57,10 @@ def document(comparison: Comparison) -> Document:
     reasons = [*first.reasons]
     for member in others:
         reasons += member.answer, *member.reasons
-    sizes = (f"{run.name}: {_size(run)}" for run in comparison.runs)
+    sizes = (
+        f"{run.name}: {run.depth} layers, {run.width:,} wide, {run.pooling} pooling"
+        for run in comparison.runs
+    )
     return replace(
         first,
         reasons=tuple(reasons),
@@ -68,7 +71,6 @@ def document(comparison: Comparison) -> Document:
         notes=tuple(f"Note: {note}" for note in comparison.notes),
         warnings=comparison.notes,
         kind="comparisons",
-        depth=min(run.depth for run in comparison.runs),
     )
 
 
@@ -123,10 +125,6 @@ def _of_pair(pair: Pair) -> Document:
         kind="pairs",
         depth=min(pair.a.depth, pair.b.depth),
     )
-
-
-def _size(member: Member) -> str:
-    return f"{member.depth} layers, {member.width:,} wide, {member.pooling} pooling"
 
 
 def _nearest(pair: Pair) -> Table:

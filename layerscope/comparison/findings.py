@@ -82,8 +82,7 @@ def most_alike(square: pd.DataFrame, metric: str) -> list[int | None]:
     near[:, square.columns == 0] = np.nan
     most = np.nan_to_num(near, nan=-np.inf).argmax(axis=1)
     has_value = np.isfinite(near).any(axis=1)
-    columns: Any = np.where(has_value, most.astype(object), None)
-    return list(columns)
+    return list(np.where(has_value, most.astype(object), None))
 
 
 def headline(pair: Pair) -> str:
@@ -151,7 +150,7 @@ def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     rows = rows.sort_values("metric", key=lambda names: names.map(rank), kind="stable")
     keys = rows["metric"], rows["variant"].fillna("")
     for (metric, variant), rows_of_metric in rows.groupby(list(keys), sort=False):
-        title = titled(metric, variant or None, several[metric])
+        title = titled(metric, variant, several[metric])
         yield metric, capital(title), rows_of_metric
 
 

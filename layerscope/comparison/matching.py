@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import NDArray
 
 from layerscope.core import LayerscopeError, choices, count, jsonable
 from layerscope.runs.details import run_names
@@ -32,7 +32,6 @@ OPTIONS = {
     "seed": "the seed",
 }
 """Options of a run that move a metric without the model."""
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -47,17 +46,12 @@ class Side:
     name: str
     pooling: str
     columns: tuple[Column, ...]
-    rows: Rows
+    rows: NDArray[np.int64]
 
     @property
     def depth(self) -> int:
         """L, the number of block executions."""
         return self.run.depth
-
-    @property
-    def width(self) -> int:
-        """D, the size of a state."""
-        return self.states.width
 
     @property
     def total(self) -> int:
@@ -116,8 +110,8 @@ def is_series(runs: Sequence[Run]) -> bool:
 
 def sides_of(
     runs: Sequence[Run], pooling: str | None, site: str | None
-) -> tuple[list[Side], list[str]]:
-    """Return runs with their pooling, layers and rows of the samples that are whole in all of them, and notes.
+) -> Iterator[Side]:
+    """Yield runs with their pooling, layers and rows of the samples that are whole in all of them.
 
     Without `pooling` it is the first that all have, else the first of each.
     """
@@ -132,7 +126,6 @@ def sides_of(
         raise LayerscopeError(
             "no sample is whole in all of these runs: check the notes in their reports"
         )
-    sides = []
     for run, name, rows_by_sample in zip(runs, run_names(runs), complete, strict=True):
         chosen = pooling or [*shared, *run.info["pooling"]][0]
         poolings = [*run.info["pooling"], *run.info["pair_pooling"]]
@@ -144,8 +137,7 @@ def sides_of(
         if site == PROJECTED:
             chosen = OWN
         rows = rows_by_sample[order].to_numpy()
-        sides.append(Side(run, name, chosen, _columns(run, site), rows))
-    return sides, list(_notes(runs, sides[0].left_out))
+        yield Side(run, name, chosen, _columns(run, site), rows)
 
 
 def _refuse_unpaired(runs: Sequence[Run]) -> None:
@@ -200,12 +192,13 @@ def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     return (*layers, Column(run.final, run.depth))
 
 
-def _notes(runs: Sequence[Run], left_out: int) -> Iterator[str]:
+def notes_on(sides: Sequence[Side]) -> Iterator[str]:
     """Yield a line on samples that are left out, and one on options in which the runs differ."""
+    left_out = sides[0].left_out
     if left_out:
         samples = count(left_out, "sample")
         yield f"{samples} broken or empty in some run: left out of similarities and paired differences"
-    options = [jsonable(run.info["options"]) for run in runs]
+    options = [jsonable(side.run.info["options"]) for side in sides]
     names = []
     for key, text in OPTIONS.items():
         values = {repr(run_options.get(key)) for run_options in options}

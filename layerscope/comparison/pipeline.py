@@ -17,7 +17,7 @@ from layerscope.comparison.differences import (
     curves_of,
     difference_rows,
 )
-from layerscope.comparison.matching import Side, is_series, opened, sides_of
+from layerscope.comparison.matching import Side, is_series, notes_on, opened, sides_of
 from layerscope.comparison.options import CompareOptions
 from layerscope.comparison.steps import step_rows
 from layerscope.core import LayerscopeError, Reporter, choices, reporting
@@ -29,12 +29,11 @@ Row = dict[str, Any]
 
 def compare_runs(options: CompareOptions) -> Comparison:
     """Compare every run with the first, or a series of checkpoints layer by layer."""
-    folder = None
     if options.out is not None:
         # a folder of something else is refused before the work
-        folder = STORE.folder(options.out)
+        STORE.folder(options.out)
     runs = opened(options.runs, options.paired)
-    sides, notes = sides_of(runs, options.pooling, options.site)
+    sides = [*sides_of(runs, options.pooling, options.site)]
     curves = [curves_of(side) for side in sides]
     keys, not_compared = chosen_metrics(sides, curves, options.metrics)
     forms = [
@@ -53,11 +52,11 @@ def compare_runs(options: CompareOptions) -> Comparison:
         n=len(sides[0].rows),
         left_out=sides[0].left_out,
         series=is_series(runs),
-        notes=(*notes, *not_compared),
+        notes=(*notes_on(sides), *not_compared),
         frame=pd.DataFrame(rows, columns=list(COLUMNS)),
     )
-    if folder is not None:
-        comparison.save(folder)
+    if options.out is not None:
+        comparison.save(options.out)
     return comparison
 
 
@@ -70,7 +69,7 @@ def _member(side: Side) -> Member:
         model=str(model["name"]),
         revision=model.get("revision"),
         depth=side.depth,
-        width=side.width,
+        width=side.states.width,
         pooling=side.pooling,
         final=run.final,
     )
@@ -85,7 +84,7 @@ def chosen_similarities(
 
     Raises `LayerscopeError` for an unknown name, and for cosine where widths differ.
     """
-    widths = {side.width for side in sides}
+    widths = {side.states.width for side in sides}
     if names is None:
         if len(widths) > 1:
             return ("cka",)
@@ -133,7 +132,7 @@ def pair_rows(
     kind: str, name: str, similarity: Similarity, a: Side, b: Side
 ) -> Iterator[Row]:
     """Yield the similarity of every layer of one run with every layer of the other."""
-    needed = similarity.needed(max(a.width, b.width))
+    needed = similarity.needed(max(a.states.width, b.states.width))
     if len(a.rows) < needed:
         raise LayerscopeError(
             f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "

@@ -6,7 +6,7 @@ import pandas as pd
 from layerscope.comparison.findings import Pair, headline, most_alike
 from layerscope.core import capital
 from layerscope.runs.registry import about, file_name, meaning_of, named
-from layerscope.show.plots import HeatMap
+from layerscope.show import HeatMap
 
 RINGS = "○ the layer across that is most like the one down; layer 0 is not a candidate."
 LEAST = 0.05
@@ -36,7 +36,6 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
         across=f"layer of {pair.b.name}",
         rings=tuple(most_alike(square, metric)),
         square=True,
-        upward=True,
         reversed=about(metric).low,
     )
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.extras import require
+from layerscope.core import LayerscopeError, require
 from layerscope.reports.results import opened
 from layerscope.runs.details import run_names
 from layerscope.show.drawing import draw as drawn, figures

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.options import Options
+from layerscope.core import Options
 
 
 @dataclass(frozen=True, kw_only=True)

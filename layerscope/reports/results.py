@@ -5,31 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import layerscope
-from layerscope.core.errors import LayerscopeError, listed
-from layerscope.core.files import existing
+from layerscope.comparison.matching import OPTIONS
+from layerscope.core import LayerscopeError, existing
 from layerscope.core.hub import page_folder
 from layerscope.runs.details import run_names
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.opening import merged, open_run_or_scores
-from layerscope.show.notebook import Shown
+from layerscope.show import Shown, write_page
 from layerscope.show.page.content import Named
 from layerscope.show.plain import plain
-from layerscope.show.written import write_page
 
 DATA = {"fingerprint": "their data", "samples": "the number of samples"}
 """Facts of the data that move a metric without the model."""
-OPTIONS = (
-    "pooling",
-    "max_length",
-    "prompt",
-    "chunk",
-    "views",
-    "alpha",
-    "exclude_sinks",
-    "seed",
-)
-"""Options that do."""
 KINDS = {
     "comparison.json": "comparison",
     "exits.json": "exit_report",
@@ -59,7 +47,7 @@ def write_report(shown: Any, out: str | Path | None) -> Path:
 def _rendered(
     runs: list[Run], evaluations: list[Evaluation], others: list[Shown]
 ) -> str:
-    from layerscope.show.page.page import render
+    from layerscope.show import render
 
     named = [Named(entry.document()) for entry in (*others, *evaluations)]
     title = ""
@@ -82,7 +70,7 @@ def _rendered(
 def unlike(runs: Sequence[Run]) -> list[str]:
     """Return one sentence on what keeps the values of runs from being compared, nothing where nothing does."""
     facts = [(title, "data", name) for name, title in DATA.items()]
-    facts += [(f"`{name}`", "options", name) for name in OPTIONS]
+    facts += [(f"`{name}`", "options", name) for name in ("pooling", *OPTIONS)]
     titles = [
         title
         for title, group, name in facts
@@ -91,7 +79,7 @@ def unlike(runs: Sequence[Run]) -> list[str]:
     if not titles:
         return []
     return [
-        f"These runs differ in {listed(titles, len(titles))}: compare their shapes, not one value with another."
+        f"These runs differ in {', '.join(titles)}: compare their shapes, not one value with another."
     ]
 
 
@@ -100,8 +88,8 @@ def opened(shown: Any) -> tuple[list[Run], list[Evaluation], list[Shown]]:
     if isinstance(shown, (Shown, str, Path)):
         shown = [shown]
     runs: list[Run] = []
-    scores: list[Evaluation] = []
-    others: list[Shown] = []
+    scores = []
+    others = []
     for entry in shown:
         result = _opened(entry)
         if isinstance(result, Evaluation):

@@ -1,8 +1,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from layerscope.core.option_kinds import Repeated
-from layerscope.core.options import OUTPUT, checked
+from layerscope.core import OUTPUT, Repeated, checked
 from layerscope.reports.options import ReportOptions
 
 

@@ -8,11 +8,11 @@ the model's final norm belongs to it, and is no further layer: it stands beside 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import NDArray
 
 from layerscope.runs.registry import (
     CHOICES,
@@ -23,13 +23,11 @@ from layerscope.runs.registry import (
     named,
     rank,
 )
+from layerscope.runs.run import Run
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
 
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
-
-Values = npt.NDArray[np.float64]
+Values = NDArray[np.float64]
 TABLE_ALONE = [name for name, metric in KNOWN.items() if not metric.curve]
 SIMILAR = 0.9
 HALF = 0.5
@@ -73,16 +71,6 @@ class Curve:
         """The metric's record."""
         return about(self.metric)
 
-    @property
-    def unit(self) -> str:
-        """Name the unit, an empty string where there is none."""
-        return self.about.unit
-
-    @property
-    def scale(self) -> float:
-        """Factor from the values to the unit they are shown in."""
-        return self.about.scale
-
     def at(self, layer: int) -> tuple[float, float]:
         """Return value and standard error at a layer, NaN where there is none."""
         if layer not in self.layers:
@@ -97,7 +85,7 @@ class Curve:
         return self.final, self.final_stderr
 
 
-def curves(run: "Run") -> list[Curve]:
+def curves(run: Run) -> list[Curve]:
     """Return every metric of a run that has a value at each layer; of pairs, the similarity to the last layer.
 
     One curve for each metric, variant and pooling, in the order of the registry; what was never
@@ -112,7 +100,7 @@ def curves(run: "Run") -> list[Curve]:
     return sorted(measured, key=lambda curve: rank(curve.metric))
 
 
-def inside(run: "Run") -> list[Curve]:
+def inside(run: Run) -> list[Curve]:
     """Return the curves of a run's sub-layers, one for each metric, variant, pooling and site; none without them.
 
     With them stands `raw`, the blocks' output, and the sites are in the order in which a block
@@ -127,12 +115,15 @@ def inside(run: "Run") -> list[Curve]:
     groups = _by(rows, [*KEYS, "site"])
     of_sites = [_curve(part, run) for _, part in groups]
 
-    def position(curve: Curve) -> tuple[int, str, str, int]:
-        variant = curve.variant or ""
-        pooling = curve.pooling or ""
-        return rank(curve.metric), variant, pooling, order.index(curve.site)
-
-    return sorted(of_sites, key=position)
+    return sorted(
+        of_sites,
+        key=lambda curve: (
+            rank(curve.metric),
+            curve.variant or "",
+            curve.pooling or "",
+            order.index(curve.site),
+        ),
+    )
 
 
 def _by(rows: pd.DataFrame, names: list[str]) -> Any:
@@ -174,7 +165,7 @@ def heading(curve: Curve, beside: Sequence[Curve]) -> str:
     return ", ".join(parts)
 
 
-def counted(curve: Curve, run: "Run") -> str:
+def counted(curve: Curve, run: Run) -> str:
     """Return on how many samples a curve rests, and how many it skips; of a language model's lens these are tokens."""
     noun = "samples"
     if curve.about.needs == "lens" and run.info["model"].get("language_model"):
@@ -183,7 +174,7 @@ def counted(curve: Curve, run: "Run") -> str:
     return f"{curve.n:,} {noun}, {skipped} skipped"
 
 
-def _curve(rows: pd.DataFrame, run: "Run") -> Curve:
+def _curve(rows: pd.DataFrame, run: Run) -> Curve:
     """Return the curve of the rows of a metric: those at the site raw, else the final one, else whichever there is."""
     rows = rows.sort_values("layer")
     first = rows.iloc[0]
@@ -258,17 +249,17 @@ def _holds_from(by_layer: pd.Series, level: float) -> int | None:
     return int(above.index[above.sum() - 1])
 
 
-def value_text(of: Curve | Metric, value: float, stderr: float = math.nan) -> str:
-    """Return value, standard error and unit of a point of a curve or metric, as a sentence says it.
+def value_text(metric: Metric, value: float, stderr: float) -> str:
+    """Return a metric's value with its standard error and unit, as a sentence says it.
 
-    >>> value_text(about("linear_probe"), 0.8125, 0.034), value_text(about("prompt_entropy"), 1.5)
+    >>> value_text(about("linear_probe"), 0.8125, 0.034), value_text(about("prompt_entropy"), 1.5, math.nan)
     ('81.2 ±3.4 %', '1.50 nats')
     """
     text = number(value)
     beside = error(stderr)
-    if of.unit == "%" and math.isfinite(value):
+    if metric.unit == "%" and math.isfinite(value):
         text = f"{100 * value:.1f}"
         beside = ""
         if stderr >= NIL:
             beside = f"±{100 * stderr:.1f}"
-    return " ".join(filter(None, (text, beside, of.unit)))
+    return " ".join(filter(None, (text, beside, metric.unit)))

@@ -7,21 +7,18 @@ folders.
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from layerscope.core.labels import is_target
 from layerscope.runs.registry import METRICS
-from layerscope.show.document import Facts, Sentences
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
+from layerscope.runs.run import Run
+from layerscope.show import Facts, Sentences
 
 LONG = ("model blocks", "data examples")
 """Lists that no reader compares."""
 
 
-def details(run: "Run") -> tuple[Facts | Sentences, ...]:
+def details(run: Run) -> tuple[Facts | Sentences, ...]:
     """Return how a run was made: its folder and command, its notes, and model, data and options by name."""
     info = run.info
     settings = dict[str, object]()
@@ -35,35 +32,32 @@ def details(run: "Run") -> tuple[Facts | Sentences, ...]:
                 settings[f"{group} {name}"] = value
     settings["layerscope"] = info.get("layerscope")
     return (
-        Facts(_shown(made)),
+        Facts(tuple(_shown(made))),
         Sentences("Noted on the way:", tuple(map(str, info.get("notes", ())))),
-        Facts(_shown(settings), "Model, data and options"),
+        Facts(tuple(_shown(settings)), "Model, data and options"),
     )
 
 
-def _shown(facts: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """Return names and facts as texts, without those that are not set.
+def _shown(facts: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield names and facts as texts, without those that are not set.
 
-    >>> _shown({"model dtype": "float32", "model part": None, "options metrics": ["cka", "dime"]})
-    (('model dtype', 'float32'), ('options metrics', 'cka, dime'))
+    >>> [*_shown({"model dtype": "float32", "model part": None, "options metrics": ["cka", "dime"]})]
+    [('model dtype', 'float32'), ('options metrics', 'cka, dime')]
     """
-    entries = []
     for name, value in facts.items():
         if isinstance(value, list):
             value = ", ".join(map(str, value))
         if value not in (None, ""):
-            entries.append((name.replace("_", " "), str(value)))
-    return tuple(entries)
+            yield name.replace("_", " "), str(value)
 
 
-def unfinished(run: "Run") -> tuple[str, ...]:
-    """Return what a run that was stopped still lacks, one line each."""
+def unfinished(run: Run) -> Iterator[str]:
+    """Yield what a run that was stopped still lacks, one line each."""
     folder = run.folder
-    lines = []
     shards = folder.shards
     missing = len(shards) - sum(map(folder.is_finished, shards))
     if missing:
-        lines.append(f"unfinished: {missing:,} of {len(shards):,} shards are missing")
+        yield f"unfinished: {missing:,} of {len(shards):,} shards are missing"
     names = {*run.info["options"]["metrics"]}
     # numbers to predict have another probe than classes
     if is_target(folder.labels()):
@@ -75,13 +69,10 @@ def unfinished(run: "Run") -> tuple[str, ...]:
         if name in names and not folder.has_table(metric.needs):
             lacking.append(metric.title)
     if lacking:
-        lines.append(
-            f"unfinished: {', '.join(lacking)} not computed yet; run the same command to resume"
-        )
-    return tuple(lines)
+        yield f"unfinished: {', '.join(lacking)} not computed yet; run the same command to resume"
 
 
-def run_names(runs: "Sequence[Run]") -> list[str]:
+def run_names(runs: Sequence[Run]) -> list[str]:
     """Return the shortest names by which runs differ, in their order: what came from a model or data, as it is there.
 
     The model's name; `model on data` where the data differ; what it was trained for, where that

@@ -5,7 +5,8 @@ course of a training, where the run is one, and end with every number in one lon
 """
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +17,14 @@ from layerscope.runs.findings import answer, findings
 from layerscope.runs.history import training_sections
 from layerscope.runs.plots import SUBLAYERS, sections
 from layerscope.runs.probed import Finding, drawn_from
+from layerscope.runs.run import Run
 from layerscope.show.document import Document, Facts, Frame, Section, Sentences, Table
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 ERROR = "± is one standard error."
 EVERY = "One row for each metric, layer, site and pooling, and for every two layers."
 
 
-def as_dict(run: "Run") -> dict[str, Any]:
+def as_dict(run: Run) -> dict[str, Any]:
     """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON.
 
     No number is null.
@@ -54,13 +53,13 @@ def as_dict(run: "Run") -> dict[str, Any]:
     return dict(jsonable(facts))
 
 
-def document(run: "Run") -> Document:
+def document(run: Run) -> Document:
     """Return a run as it is shown: rows are layers 0 … L, and `final` where a norm follows layer L."""
     measured = curves(run)
     sentences = findings(run, measured)
     by_kind = [*sections(run, measured)]
-    tables: list[Table] = []
-    lead: list[Table] = []
+    tables = []
+    lead = []
     for kind in by_kind:
         for part in kind.parts:
             if isinstance(part, Table):
@@ -75,7 +74,7 @@ def document(run: "Run") -> Document:
     return Document(
         answer(run, measured, sentences),
         title=(run.info["model"]["name"], run.info["data"]["name"]),
-        facts=_facts(run),
+        facts=tuple(_facts(run)),
         parts=(
             Sentences("What stands out", tuple(finding.text for finding in sentences)),
             *tables,
@@ -90,43 +89,44 @@ def document(run: "Run") -> Document:
             Section("numbers", every.title, "", (every,)),
         ),
         details=details(run),
-        warnings=unfinished(run),
+        warnings=tuple(unfinished(run)),
         kind="runs",
         depth=run.depth,
     )
 
 
-def _facts(run: "Run") -> tuple[str, ...]:
-    """Return the layers of a run, the size of its model, its samples and its poolings."""
+def _facts(run: Run) -> Iterator[str]:
+    """Yield the layers of a run, the size of its model, its samples and its poolings.
+
+    Of the samples it says of how many they were drawn, or how many of a stream were kept.
+    """
     model = run.info["model"]
     first = run.layers[0]
     layers = spans(run.layers, "layer")
     if 1 < len(run.layers) == run.depth + 1 - first:
         layers = f"layers {first} to {run.depth}"
-    facts = [layers, f"{model['width']:,} wide"]
+    yield layers
+    yield f"{model['width']:,} wide"
     if model["parameters"] is not None:
-        facts.append(f"{model['parameters']:,} parameters")
-    facts.append(_samples(run))
-    if run.steps:
-        facts.append(f"step {run.steps[-1]:,}")
-    facts.append(run.info["options"].get("objective") or "")
-    if run.info["pooling"]:
-        facts.append(f"{', '.join(run.info['pooling'])} pooling")
-    return tuple(filter(None, facts))
-
-
-def _samples(run: "Run") -> str:
-    """Return how many samples a run is about, of how many they were drawn, or which of a stream were kept."""
+        yield f"{model['parameters']:,} parameters"
     kept = run.info["data"]["samples"]
     total = drawn_from(run)
     if run.info.get("stream"):
-        return f"{count(total or 0, 'sample')}, of which {kept:,} were kept"
-    if total:
-        return f"{kept:,} of {count(total, 'sample')}"
-    return count(kept, "sample")
+        yield f"{count(total or 0, 'sample')}, of which {kept:,} were kept"
+    elif total:
+        yield f"{kept:,} of {count(total, 'sample')}"
+    else:
+        yield count(kept, "sample")
+    if run.steps:
+        yield f"step {run.steps[-1]:,}"
+    objective = run.info["options"].get("objective")
+    if objective:
+        yield objective
+    if run.info["pooling"]:
+        yield f"{', '.join(run.info['pooling'])} pooling"
 
 
-def _commands(run: "Run", sentences: list[Finding]) -> tuple[str, ...]:
+def _commands(run: Run, sentences: list[Finding]) -> tuple[str, ...]:
     """Return what to type next: `select` where a layer is named."""
     verbs = ["report"]
     probes = [finding for finding in sentences if finding.name == "best_layer"]

@@ -6,30 +6,25 @@ good differs from model to model, so these are observed and not judged.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layerscope.core import capital, count, spans
-from layerscope.runs.curves import SIMILAR, Curve, curves, heading, value_text
+from layerscope.runs.curves import SIMILAR, Curve, heading, value_text
 from layerscope.runs.probed import Finding, Numbers, is_within, probed
+from layerscope.runs.run import Run
 from layerscope.runs.why import why
 from layerscope.show.numbers import error, number
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 CAUSES = ("valley", "causal_depth")
 """Findings that say why a curve is as it is."""
 
 
-def findings(run: "Run", measured: list[Curve] | None = None) -> list[Finding]:
+def findings(run: Run, measured: list[Curve]) -> list[Finding]:
     """Return what stands out in a run, in sentences computed from its numbers.
 
     Only labels make a layer "best"; everything else is an observation, and layer 0 is never chosen.
     """
-    if measured is None:
-        measured = curves(run)
     sentences = [*probed(run, measured), *_effective_depth(run), *_settled(run)]
     describers = {"prompt_entropy": _valley, "cosine_similarity": _similar}
     for name, describe in describers.items():
@@ -39,7 +34,7 @@ def findings(run: "Run", measured: list[Curve] | None = None) -> list[Finding]:
     return [*sentences, *why(run, measured)]
 
 
-def answer(run: "Run", measured: list[Curve], sentences: list[Finding]) -> str:
+def answer(run: Run, measured: list[Curve], sentences: list[Finding]) -> str:
     """Return in one line which layer to take, by labels; without them what was observed, and no verdict."""
     judged = [finding for finding in sentences if finding.name == "best_layer"]
     if judged:
@@ -70,7 +65,9 @@ def _valley(curve: Curve, title: str) -> Iterator[Finding]:
     interior = all(point[0] < end[0] and not is_within(point, end) for end in ends)
     words = "a valley inside the stack" if interior else "no valley inside the stack"
     answer = f"{title} is lowest at layer {lowest}"
-    text = f"{answer} of {curve.layers[-1]} ({value_text(curve, *point)}): {words}."
+    text = (
+        f"{answer} of {curve.layers[-1]} ({value_text(curve.about, *point)}): {words}."
+    )
     numbers: Numbers = {"layer": lowest, "value": point[0], "interior": interior}
     yield Finding("prompt_entropy_valley", capital(text), numbers, answer)
 
@@ -90,7 +87,7 @@ def _similar(curve: Curve, title: str) -> Iterator[Finding]:
     yield Finding("similar_to_last", capital(text), numbers, answer)
 
 
-def _settled(run: "Run") -> Iterator[Finding]:
+def _settled(run: Run) -> Iterator[Finding]:
     """Yield at which layer the predictions of the model's own head stop changing."""
     table = run.at()
     rows = table.loc[table["metric"] == "saturation_layer", ["value", "stderr"]]
@@ -104,7 +101,7 @@ def _settled(run: "Run") -> Iterator[Finding]:
         yield Finding("saturation", capital(f"{text}."), numbers, answer)
 
 
-def _effective_depth(run: "Run") -> Iterator[Finding]:
+def _effective_depth(run: Run) -> Iterator[Finding]:
     """Yield the first layer that is as good as the last one, on the data and on training data where that is known."""
     rows = run.at()
     depths = rows[rows["metric"] == "effective_depth"].set_index("variant")["value"]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.core import LayerscopeError, aside, write_json
@@ -80,7 +81,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store = StateStore(path, "shards", "shard")
-        self.manifest: dict[str, Any] = read_json(path / "run.json")
+        self.manifest = read_json(path / "run.json")
         written = self.manifest.get("format")
         parts = map(self.manifest.get, ("model", "data", "options"))
         is_run = all(isinstance(part, dict) for part in parts)
@@ -176,11 +177,10 @@ class RunFolder:
         return self.plan[self.plan["view"] == 0]
 
     @property
-    def copies(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def copies(self) -> NDArray[np.bool_]:
         """Which rows of the plan are exact copies of an earlier sample."""
-        if "copy" not in self.plan:
-            return np.zeros(len(self.plan), dtype=bool)
-        return np.asarray(self.plan["copy"], dtype=bool)
+        marked = self.plan.get("copy", np.zeros(len(self.plan)))
+        return np.asarray(marked, dtype=bool)
 
     def labels(self) -> pd.Series | None:
         """Return the labels of the samples that probes may judge, each distinct one once.
@@ -192,7 +192,7 @@ class RunFolder:
         is_original = self.plan["view"] == 0
         return self.plan.loc[is_original & ~self.copies, "label"]
 
-    def broken(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def broken(self) -> NDArray[np.int64]:
         """Return for every row of the plan the first layer with a NaN or an infinity, −1 where all are finite."""
         first = np.full(len(self.plan), -1)
         for shard in self.shards:
@@ -200,7 +200,7 @@ class RunFolder:
                 first[self.rows(shard).index] = file.get_tensor("broken").numpy()
         return first
 
-    def finite(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def finite(self) -> NDArray[np.bool_]:
         """Return which rows of the plan have no NaN and no infinity in their states."""
         return self.broken() < 0
 
@@ -255,15 +255,15 @@ class RunFolder:
         except OSError as error:
             raise unwritable(self.path / "log.jsonl", error) from error
 
-    def events(self, event: str | None = None) -> list[dict[str, Any]]:
-        """Return the log's lines, or those of one kind; half a line is no line."""
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """Return the log's lines of one kind; half a line is no line."""
         path = self.path / "log.jsonl"
         entries = []
         if path.is_file():
             for line in path.read_text("utf-8", "replace").splitlines():
                 with suppress(ValueError):
                     entries.append(json.loads(line))
-        return [entry for entry in entries if event in (None, entry["event"])]
+        return [entry for entry in entries if entry["event"] == event]
 
     def _table(self, name: str) -> Path:
         return self.path / "tables" / f"{name}.parquet"

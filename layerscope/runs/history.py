@@ -6,16 +6,11 @@ as a map of layers by steps, which shows at what depth a training changes.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from layerscope.core import capital
 from layerscope.runs.registry import about, meaning_of
-from layerscope.show.document import Section
-from layerscope.show.numbers import number
-from layerscope.show.plots import Axis, Chart, HeatMap
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
+from layerscope.runs.run import Run
+from layerscope.show import Axis, Chart, HeatMap, Section, number
 
 SCORES = ("perplexity", "pair_spearman", "pair_accuracy", "layer_accuracy")
 """What is drawn as a map of layers by steps: the first that a training measured."""
@@ -27,14 +22,15 @@ COURSES = {
 LEAD = "What the whole model has at each evaluation; what follows by layer is that of the last step."
 
 
-def training_sections(run: "Run") -> Iterator[Section]:
+def training_sections(run: Run) -> Iterator[Section]:
     """Yield the course of a training; nothing of other runs."""
     if run.steps:
-        plots: tuple[Chart | HeatMap, ...] = (*_courses(run), *_scores_by_step(run))
-        yield Section("training", "Training", LEAD, plots)
+        yield Section(
+            "training", "Training", LEAD, (*_courses(run), *_scores_by_step(run))
+        )
 
 
-def _courses(run: "Run") -> Iterator[Chart]:
+def _courses(run: Run) -> Iterator[Chart]:
     """Yield lines by step."""
     table = run.table()
     table = table[table["layer"] == run.depth].sort_values("step")
@@ -57,7 +53,7 @@ def _courses(run: "Run") -> Iterator[Chart]:
             )
 
 
-def _scores_by_step(run: "Run") -> Iterator[HeatMap]:
+def _scores_by_step(run: Run) -> Iterator[HeatMap]:
     """Yield the score of each layer at each step."""
     table = run.table()
     table = table[table["variant"].isna()]
@@ -66,10 +62,12 @@ def _scores_by_step(run: "Run") -> Iterator[HeatMap]:
     for name in measured[:1]:
         rows = table[table["metric"] == name]
         record = about(name)
+        # "Accuracy" of "layer accuracy", as the layers are named beside it
+        title = capital(record.title.removeprefix("layer "))
         values = rows.pivot_table(index="layer", columns="step", values="value")
         yield HeatMap.of(
             values * record.scale,
-            title=f"{_title(name)} by step",
+            title=f"{title} by step",
             summary=f"A heat map of layers by steps. {record.meaning}",
             about=meaning_of(name, table),
             unit=record.unit,
@@ -82,8 +80,3 @@ def _scores_by_step(run: "Run") -> Iterator[HeatMap]:
             reversed=record.log,
             upward=True,
         )
-
-
-def _title(name: str) -> str:
-    """Return what a score is called whose layers are named beside it: of "layer accuracy" "Accuracy"."""
-    return capital(about(name).title.removeprefix("layer "))

@@ -7,11 +7,13 @@ import pandas as pd
 from layerscope.core import LayerscopeError
 
 
-def need(what: str, name: object, available: Collection[object]) -> None:
-    """Raise `LayerscopeError` where a run has no layer, site, pooling or step of a name."""
+def need(
+    what: str, name: object, available: Collection[object], where: str = "in this run"
+) -> None:
+    """Raise `LayerscopeError` where a run, or a metric of it, has no layer, site, pooling or step of a name."""
     if name not in available:
         has = ", ".join(map(str, available)) or "none"
-        raise LayerscopeError(f"{what} {name!r} is not in this run: it has {has}")
+        raise LayerscopeError(f"{what} {name!r} is not {where}: it has {has}")
 
 
 def chosen(
@@ -25,12 +27,7 @@ def chosen(
         wanted = values[0]
         if default in values:
             wanted = default
-    if wanted not in values:
-        metric = rows["metric"].iloc[0]
-        named = ", ".join(map(str, values)) or "none"
-        raise LayerscopeError(
-            f"{column} {wanted!r} is not there for {metric}: it has {named}"
-        )
+    need(column, wanted, values, f"there for {rows['metric'].iloc[0]}")
     return rows[rows[column] == wanted]
 
 

@@ -7,8 +7,7 @@ the folder that was given.
 from pathlib import Path
 from typing import Any
 
-from layerscope.core import LayerscopeError, near
-from layerscope.core.errors import refuse_dangling
+from layerscope.core.errors import LayerscopeError, near, refuse_dangling
 from layerscope.core.folder_lock import LOCK
 from layerscope.core.hub import on_this_machine
 from layerscope.runs.folder import RunFolder

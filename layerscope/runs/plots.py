@@ -8,7 +8,6 @@ two layers. Sections without a metric are left out.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -32,14 +31,12 @@ from layerscope.runs.registry import (
     spaced,
     titled,
 )
+from layerscope.runs.run import Run
 from layerscope.runs.why import repeats
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Section, Table, row
 from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
 from layerscope.show.plots import Axis, Chart, HeatMap, Series
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
     "probes": (
@@ -78,7 +75,7 @@ FEW_MAPS = 2
 """Similarities that have a figure each for every two layers; more of them are panels of one."""
 
 
-def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
+def sections(run: Run, measured: list[Curve]) -> Iterator[Section]:
     """Yield the plots and the table of each kind of metric.
 
     A heading without a metric is left out.
@@ -103,7 +100,7 @@ def sections(run: "Run", measured: list[Curve]) -> Iterator[Section]:
         yield Section(SUBLAYERS, "Inside the blocks", INSIDE, (*charts, table))
 
 
-def by_layer(measured: Sequence[Curve], run: "Run") -> Iterator[Chart]:
+def by_layer(measured: Sequence[Curve], run: Run) -> Iterator[Chart]:
     """Yield a chart for each metric and variant: a line for each pooling, with errors and the value after the norm."""
     groups = panels(measured)
     table = run.at()
@@ -117,7 +114,7 @@ def by_layer(measured: Sequence[Curve], run: "Run") -> Iterator[Chart]:
             variant=spaced(variant),
             summary="; ".join(map(_summary, curves)),
             about=meaning_of(metric, table),
-            unit=curves[0].unit,
+            unit=curves[0].about.unit,
             name=name,
             sheet="curves",
             x=Axis("layer", whole=True, depth=run.depth),
@@ -147,7 +144,7 @@ def axis_of(curves: Sequence[Curve]) -> Axis:
     return Axis("", log=first.log, scale=first.scale, least=least)
 
 
-def series(curve: Curve, run: "Run") -> Series:
+def series(curve: Curve, run: Run) -> Series:
     """Return a curve as points by layer, the value after the final norm apart from the line."""
     columns = {"layer": curve.layers, "value": curve.values, "error": curve.stderr}
     points = pd.DataFrame(columns)
@@ -172,15 +169,15 @@ def series(curve: Curve, run: "Run") -> Series:
 def _summary(curve: Curve) -> str:
     """Return a curve's first and last value in words, for who does not see the chart."""
     first = curve.layers[0]
-    start = value_text(curve, *curve.at(first))
-    end = value_text(curve, *curve.last())
+    start = value_text(curve.about, *curve.at(first))
+    end = value_text(curve.about, *curve.last())
     text = f"{start} at layer {first}, {end} at the last layer"
     if curve.pooling:
         text = f"{pooling_name(curve.pooling)}: {text}"
     return text
 
 
-def every_two_layers(run: "Run", measured: Sequence[Curve]) -> Iterator[HeatMap]:
+def every_two_layers(run: Run, measured: Sequence[Curve]) -> Iterator[HeatMap]:
     """Yield a heat map of every two layers for each similarity and pooling."""
     if run.is_history:  # it knows of each layer and the last one only
         return
@@ -205,7 +202,6 @@ def every_two_layers(run: "Run", measured: Sequence[Curve]) -> Iterator[HeatMap]
                 across="layer",
                 down="layer",
                 square=True,
-                upward=True,
             )
 
 
@@ -215,37 +211,37 @@ def _of_first_pooling(curves: list[Curve]) -> list[Curve]:
     return [replace(curve, final=None, stands_out=None) for curve in kept]
 
 
-def _inside_chart(panel: list[Curve], run: "Run") -> Chart:
+def _inside_chart(panel: list[Curve], run: Run) -> Chart:
     """Return one metric at every site of the blocks: a line for each site."""
     first = panel[0]
-    lines = []
     title = first.title
     if first.variant not in (None, "alpha=1"):
         title += f" ({first.variant})"
-    for tone, curve in enumerate(panel):
-        line = series(curve, run)
-        lines.append(replace(line, name=site_name(curve.site), tone=tone))
+    lines = tuple(
+        replace(series(curve, run), name=site_name(curve.site), tone=tone)
+        for tone, curve in enumerate(panel)
+    )
     return Chart(
         title=capital(f"{title} inside the blocks"),
         summary=f"{first.title} at every site of the blocks",
         about=meaning_of(first.metric, run.at()),
-        unit=first.unit,
+        unit=first.about.unit,
         name=f"inside-{first.metric}",
         sheet=SUBLAYERS,
         x=Axis("layer", whole=True, depth=run.depth),
         y=axis_of(panel),
-        series=tuple(lines),
+        series=lines,
     )
 
 
 def layer_table(
-    title: str, section: str, members: Sequence[Curve], names: Sequence[str], run: "Run"
+    title: str, section: str, members: Sequence[Curve], names: Sequence[str], run: Run
 ) -> Table:
     """Return a column for each curve, and a row for each layer and after the final norm."""
     columns = [Column("layer")]
     rows = []
     for name, curve in zip(names, members, strict=True):
-        columns.append(Column(name, "decimal", unit=curve.unit))
+        columns.append(Column(name, "decimal", unit=curve.about.unit))
     for layer in sorted({layer for curve in members for layer in curve.layers}):
         cells = []
         for curve in members:
@@ -267,18 +263,19 @@ def layer_table(
 
 def cell(curve: Curve, value: float, stderr: float) -> Cell:
     """Return a point of a curve as a cell in its unit: shares in percent, similarities with three decimals."""
-    value = curve.scale * value
-    stderr = curve.scale * stderr
+    record = curve.about
+    value = record.scale * value
+    stderr = record.scale * stderr
     text = number(value)
     detail = error(stderr)
     if not math.isfinite(value):
         detail = ""
-    elif curve.unit == "%":
+    elif record.unit == "%":
         text = f"{value:.1f}"
         detail = "%"
         if stderr >= NIL:
             detail = f"±{stderr:.1f} %"
-    elif curve.about.needs == "pairs":
+    elif record.needs == "pairs":
         # + 0.0: no minus before nothing
         text = f"{round(value, 3) + 0.0:.3f}"
     return Cell(text, detail, value, more=(("stderr", stderr),))

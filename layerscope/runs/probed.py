@@ -9,7 +9,6 @@ that is not measurably better than the last one is a tie, in favour of the whole
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,11 +16,9 @@ import pandas as pd
 from layerscope.core import capital, count
 from layerscope.core.labels import WHOLE, Judged, is_target
 from layerscope.core.margin import INTERVAL, differs, error_of, named, tied
-from layerscope.runs.curves import Curve, Values, value_text
+from layerscope.runs.curves import Curve, value_text
+from layerscope.runs.run import Run
 from layerscope.show.plain import pooling_name
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 HITS = "samples.probes"
 """The table that says which samples each probe gets right at each layer."""
@@ -53,22 +50,20 @@ def is_within(a: Point, b: Point) -> bool | None:
     return None if apart is None else not apart
 
 
-def hits_of(run: "Run", curve: Curve) -> dict[int, Values]:
-    """Return by layer which samples a probe gets right, 1, or wrong, 0.
+def hits_of(run: Run, curve: Curve) -> pd.DataFrame:
+    """Return by sample and layer whether a probe is right, 1, or wrong, 0.
 
     There is nothing where a run does not know.
     """
     if not run.folder.has_table(HITS):
-        return {}
+        return pd.DataFrame()
     rows = run.folder.read_table(HITS)
     is_curve = (rows["metric"] == curve.metric) & (rows["pooling"] == curve.pooling)
-    by_layer = (
-        rows[is_curve].pivot(index="sample", columns="layer", values="value").dropna()
-    )
-    return {int(layer): hits.to_numpy(np.float64) for layer, hits in by_layer.items()}
+    by_layer = rows[is_curve].pivot(index="sample", columns="layer", values="value")
+    return by_layer.dropna()
 
 
-def drawn_from(run: "Run") -> int | None:
+def drawn_from(run: Run) -> int | None:
     """Return of how many samples those of a run were drawn.
 
     It is None where it has them all.
@@ -77,7 +72,7 @@ def drawn_from(run: "Run") -> int | None:
     return streamed or run.info["data"].get("drawn_from")
 
 
-def probed(run: "Run", curves: list[Curve]) -> list[Finding]:
+def probed(run: Run, curves: list[Curve]) -> list[Finding]:
     """Return for each pooling which layer reads the labels best, by the linear probe where there is one, else kNN."""
     by_metric = defaultdict[str, list[Curve]](list)
     for curve in curves:
@@ -117,7 +112,7 @@ class Probe:
     The last layer is the model's, unless the states were read from files that may hold only some.
     """
 
-    def __init__(self, run: "Run", curve: Curve) -> None:
+    def __init__(self, run: Run, curve: Curve) -> None:
         self.curve = curve
         self.end = curve.layers[-1]
         self.hits = hits_of(run, curve)
@@ -144,40 +139,32 @@ class Probe:
         highest = max(self.points.values(), default=(math.nan,))[0]
         self.tops = [layer for layer in self.points if self.points[layer][0] == highest]
         self.is_flat = 1 < len(self.tops) == len(self.points)
+        self.others = [layer for layer in self.points if layer != self.end]
 
     def text(self, layer: int) -> str:
         """Return the accuracy at a layer, in words."""
-        return value_text(self.curve, *self.points[layer])
+        return value_text(self.curve.about, *self.points[layer])
 
     def is_within(self, one: int, other: int) -> bool | None:
         """Return whether two layers do not differ measurably, paired over samples as `select` does.
 
         It is None if unknown.
         """
-        if not {one, other} <= self.hits.keys():
+        if not {one, other} <= {*self.hits}:
             return is_within(self.points[one], self.points[other])
-        difference = self.hits[one] - self.hits[other]
+        difference = (self.hits[one] - self.hits[other]).to_numpy(np.float64)
         apart = differs(float(difference.mean()), error_of(difference))
         return None if apart is None else not apart
-
-    def above_chance(self, point: Point) -> bool | None:
-        """Return whether an accuracy is above that of the most frequent label.
-
-        It is None where that is not known.
-        """
-        value, stderr = point
-        if not math.isfinite(self.chance):
-            return None
-        if not math.isfinite(stderr):
-            stderr = 0.0
-        return value > self.chance + INTERVAL * stderr
 
     def finding(self, where: str) -> Finding:
         """Return which layer reads the labels best."""
         layer = self.end if self.end in self.tops else self.tops[0]
         value, stderr = self.points[layer]
         last, last_stderr = self.curve.last()
-        above = self.above_chance(self.points[layer])
+        above = None  # where no label is known
+        if math.isfinite(self.chance):
+            margin = INTERVAL * stderr if math.isfinite(stderr) else 0.0
+            above = value > self.chance + margin
         guess = "the most frequent label"
         if self.curve.metric == "ridge_probe":
             guess = "the mean"
@@ -214,16 +201,11 @@ class Probe:
         sentence = f"{title}: {answer}{text}."
         return Finding("best_layer", sentence, numbers, capital(answer))
 
-    def _others(self) -> list[int]:
-        """Return the layers but the last."""
-        return [layer for layer in self.points if layer != self.end]
-
     def _within(self) -> bool | None:
         """Return whether the best layer is within the error of the last one, or the last of the next best."""
-        others = self._others()
-        if self.end not in self.points or not others:
+        if self.end not in self.points or not self.others:
             return None
-        rival = max(others, key=lambda layer: self.points[layer][0])
+        rival = max(self.others, key=lambda layer: self.points[layer][0])
         return self.is_within(rival, self.end)
 
     def _answer(self) -> str:
@@ -240,8 +222,9 @@ class Probe:
         if within is None:
             return f"{top} reads {self.labels} best, at {best}; how sure that is, is not known"
         if within:
-            others = self._others()
-            near = [layer for layer in others if self.is_within(self.tops[0], layer)]
+            near = [
+                layer for layer in self.others if self.is_within(self.tops[0], layer)
+            ]
             tie = tied([*self.points], near, self.shipped)
             name = "the last layer" if is_last else named(self.tops)
             return f"{tie} on {self.labels}; the best, {name}, has {best}"

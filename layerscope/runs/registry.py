@@ -14,7 +14,7 @@ from layerscope.core import LayerscopeError, choices
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
 from layerscope.metrics.pairs import FromPairs
 from layerscope.metrics.readings import FromReadings
-from layerscope.show.plots import Meaning
+from layerscope.show import Meaning
 
 H = TypeVar("H", bound=How)
 ORDER = (

@@ -5,13 +5,13 @@ the states only what is looked at, layer by layer. Nothing here needs the model.
 """
 
 import shutil
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import NDArray
 
 from layerscope.core import LayerscopeError, near, own_folder
 from layerscope.core.hub import page_folder
@@ -27,8 +27,8 @@ from layerscope.runs.states import (
     gather,
     sublayers_in,
 )
+from layerscope.show import write_page
 from layerscope.show.pushed import Saved
-from layerscope.show.written import write_page
 
 
 class Run(Saved):
@@ -48,7 +48,7 @@ class Run(Saved):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.folder = RunFolder(self.path)
-        self.info: dict[str, Any] = self.folder.manifest
+        self.info = self.folder.manifest
 
     def __repr__(self) -> str:
         model = self.info["model"]
@@ -74,7 +74,7 @@ class Run(Saved):
     @property
     def columns(self) -> tuple[Column, ...]:
         """Layers 0..L raw, and the final one where a norm follows them; of a history 1..L at its one site."""
-        first = str(self.info["model"]["sites"][0])
+        first = self.info["model"]["sites"][0]
         columns = [Column(first, layer) for layer in self.layers]
         if self.final != first:
             columns.append(Column(self.final, self.depth))
@@ -86,17 +86,18 @@ class Run(Saved):
 
         It is empty where the run was made without sub-layers.
         """
-        columns: list[Column] = []
-        for site, layers in sublayers_in(self.info).items():
-            columns += map(partial(Column, site), layers)
-        return tuple(columns)
+        return tuple(
+            Column(site, layer)
+            for site, layers in sublayers_in(self.info).items()
+            for layer in layers
+        )
 
     @property
     def projected(self) -> tuple[Column, ...]:
         """Layers 0..L in the space that two towers share; empty where the model has none."""
         if not self.info["model"].get("projected"):
             return ()
-        return tuple(map(partial(Column, PROJECTED), range(self.depth + 1)))
+        return tuple(Column(PROJECTED, layer) for layer in range(self.depth + 1))
 
     def layers_at(self, site: str) -> tuple[int, ...]:
         """Return the layers at which a metric of tokens is measured: all raw ones, the last after the norm."""
@@ -227,7 +228,7 @@ class Run(Saved):
 
     def pooled(
         self, layer: int, site: str = "raw", pooling: str | None = None
-    ) -> npt.NDArray[np.float32]:
+    ) -> NDArray[np.float32]:
         """Return the pooled states [N, D] of one layer in the order of the samples, float32.
 
         At the site "projected" they are [N, P], the model's own vectors, whatever the pooling. A
@@ -267,12 +268,11 @@ class Run(Saved):
 
         No number is null.
         """
-        entries: dict[str, Any] = self._shown_by().as_dict(self)
-        return entries
+        return dict(self._shown_by().as_dict(self))
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""
-        from layerscope.show.page.page import render
+        from layerscope.show import render
 
         target = path or page_folder(self.path) / "report.html"
         return write_page(target, lambda: render([self.document()]))
@@ -286,7 +286,7 @@ class Run(Saved):
         return self.path, self.folder.files()
 
     def states(
-        self, pooling: str, columns: tuple[Column, ...], rows: npt.NDArray[Any]
+        self, pooling: str, columns: tuple[Column, ...], rows: NDArray[Any]
     ) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
         about = self.info["model"]
@@ -299,9 +299,7 @@ class Run(Saved):
 
         Columns: sample, name, label (where known), length, metric, variant, layer, site, value.
         """
-        plan = self.folder.originals
-        facts = pd.Index(["sample", "name", "label", "length"])
-        alone = plan[facts.intersection(plan.columns, sort=False)]
+        alone = self.folder.originals.filter(["sample", "name", "label", "length"])
         frames = []
         for key in filter(is_scalar, self.folder.sample_keys()):
             metric, variant, site = parse_key(key)

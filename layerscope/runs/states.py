@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.runs.folder import RunFolder, unpacked
@@ -40,7 +41,7 @@ class StoredStates:
     folder: RunFolder
     pooling: str
     columns: tuple[Column, ...]
-    rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+    rows: NDArray[np.int64]
     width: int
 
     @property

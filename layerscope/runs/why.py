@@ -10,18 +10,16 @@ half as much at the same layer:
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from layerscope.core.errors import capital, spans
+from layerscope.core import capital, spans
 from layerscope.metrics.factors import SINK
 from layerscope.runs.curves import Curve
 from layerscope.runs.probed import Finding, Numbers
+from layerscope.runs.run import Run
 from layerscope.show.numbers import error, number, percent
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 Curves = dict[tuple[str, str | None], Curve]
 """By metric and variant."""
@@ -33,7 +31,7 @@ LATE = 0.1
 """A block writes late where future tokens change by less than this share of what its own does."""
 
 
-def why(run: "Run", measured: list[Curve]) -> Iterator[Finding]:
+def why(run: Run, measured: list[Curve]) -> Iterator[Finding]:
     """Yield what the valley is made of, and how many blocks share the prediction."""
     by_name = {(curve.metric, curve.variant): curve for curve in measured}
     every = by_name.get(("valley", "all tokens"))
@@ -145,7 +143,7 @@ def _sink(curves: Curves, numbers: Numbers) -> str:
     return f"{words}; token 1 gets up to {percent(share, 0)} of a block's attention"
 
 
-def _depth(run: "Run", curves: Curves) -> Finding:
+def _depth(run: Run, curves: Curves) -> Finding:
     """Return how many blocks share the prediction, which are idle, and which write for their own token alone."""
     same = curves["skip_prediction", "same token"]
     changes = dict(zip(same.layers, same.values.tolist(), strict=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core import LayerscopeError, choices
 from layerscope.show.document import Document, TokenGrid
 from layerscope.show.figure import (
     COLUMN_WIDTH,
@@ -62,10 +62,9 @@ def draw(named: Named, folder: str | Path) -> list[Path]:
 
 def figure(document: Document, name: str | None, width: float | None) -> Figure:
     """Return the figure of a document that has this name, or of a metric; by default the first there is."""
-    named = []
-    for member in document.members or (document,):
-        called = " on ".join(member.title) * bool(document.members[1:])
-        named.append((called, member))
+    members = document.members or (document,)
+    several = len(members) > 1
+    named = [(" on ".join(member.title) * several, member) for member in members]
     drawers = dict(figures(named))
     for single, drawer in _by_name(named, lambda plot: plot.name * bool(plot.sheet)):
         drawers.setdefault(single.removeprefix("curve-"), drawer)
@@ -89,7 +88,7 @@ def _by_name(
     named: Named, name_of: Callable[[Plot], str]
 ) -> Iterator[tuple[str, Drawer]]:
     """Yield a figure for each name of plots; those without one are left out."""
-    owned = _owned(named)
+    owned = [*_owned(named)]
     names = series_names([one.plot for one in owned])
     title = _heading(named)
     by_name: dict[str, list[Owned]] = {}
@@ -101,10 +100,9 @@ def _by_name(
         yield re.sub(r"[^\w=.+-]+", "-", name), drawer
 
 
-def _owned(named: Named) -> list[Owned]:
-    """Return every plot, and whose it is; results of one kind are rivals, others stand alone."""
+def _owned(named: Named) -> Iterator[Owned]:
+    """Yield every plot, and whose it is; results of one kind are rivals, others stand alone."""
     kinds = [document.kind for _, document in named]
-    owned = []
     for number, (name, document) in enumerate(named):
         kind = document.kind
         rank = kinds[:number].count(kind)
@@ -114,8 +112,7 @@ def _owned(named: Named) -> list[Owned]:
                 if isinstance(part, TokenGrid):
                     part = _as_map(part, section.name)
                 if isinstance(part, Plot):
-                    owned.append(Owned(part, plain(name), rank, alone))
-    return owned
+                    yield Owned(part, plain(name), rank, alone)
 
 
 def _as_map(grid: TokenGrid, name: str) -> HeatMap:
@@ -178,8 +175,7 @@ def _data(owned: Sequence[Owned]) -> pd.DataFrame:
     for one in owned:
         names = titles(one.plot)
         frame = pd.DataFrame(rows(one))
-        kept = pd.Index(["run", *names]).intersection(frame.columns, sort=False)
-        frame = frame[kept].rename(columns=names)
+        frame = frame.filter(["run", *names]).rename(columns=names)
         frame.insert(1, "plot", one.plot.title)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
@@ -223,13 +219,12 @@ def _panels(owned: Sequence[Owned]) -> list[list[Owned]]:
 def _called(members: Sequence[Owned], owned: Sequence[Owned]) -> str:
     """Return the title of a panel, with what tells it from the others."""
     first = members[0]
-    words = [first.plot.title]
-    if any(
-        one.plot.title == first.plot.title and one.plot.variant != first.plot.variant
-        for one in owned
-    ):
-        words.append(first.plot.variant)
-    words.append(first.plot.choice)
+    plot = first.plot
+    variants = {one.plot.variant for one in owned if one.plot.title == plot.title}
+    words = [plot.title]
+    if len(variants) > 1:
+        words.append(plot.variant)
+    words.append(plot.choice)
     if len(members) == 1 and not first.alone:
         words.insert(0, first.name)
     return plain(", ".join(filter(None, words)))

@@ -8,8 +8,7 @@ from textwrap import wrap
 
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import aside
+from layerscope.core import LayerscopeError, aside
 from layerscope.show.looks import SIZE, Json, config
 
 DPI = 300
@@ -146,9 +145,12 @@ def _sized(panel: Panel, wide: float) -> Json:
     height = panel.tall * POINTS
     if panel.square:
         height = wide
-    title = {"text": _lines(panel.title, wide)}
-    size = {"width": round(wide, 1), "height": round(height, 1)}
-    return {"title": title} | size | panel.view
+    return {
+        "title": {"text": _lines(panel.title, wide)},
+        "width": round(wide, 1),
+        "height": round(height, 1),
+        **panel.view,
+    }
 
 
 def _lines(text: str, points: float) -> list[str]:

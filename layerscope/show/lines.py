@@ -1,6 +1,6 @@
 """Charts as Vega-Lite specifications: bands, lines, dots and rings over the rows of their series."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -81,13 +81,22 @@ def chart(
         return nothing("no value")
     x = _across(owned)
     y = _upright(first, values)
+    low = "datum.y - datum.error"
+    if first.y.log:
+        low = f"max({low}, datum.y / 2)"
+    # of each row: its place across, and the ends of its band
+    steps = [
+        {"calculate": DEPTH, "as": "at"},
+        {"calculate": low, "as": "low"},
+        {"calculate": "datum.y + datum.error", "as": "high"},
+    ]
     layers = []
     for drawn in _layers(x, y, owned, _hues(rivals, names, room.legend)):
         if first.x.range or first.y.range:
             drawn.mark["clip"] = True
         if any(map(drawn.has, shown)):
             layers.append(drawn.json())
-    return {"transform": _steps(first), "layer": layers}
+    return {"transform": steps, "layer": layers}
 
 
 def _layers(x: Json, y: Json, owned: Sequence[Owned], hues: Json) -> list[Drawn]:
@@ -108,32 +117,30 @@ def _layers(x: Json, y: Json, owned: Sequence[Owned], hues: Json) -> list[Drawn]
         Drawn(DOT | {"size": 40}, dot, "points"),
         Drawn(DOT | DIAMOND, color, "after"),
         Drawn(DOT | RING, at, "", "marked"),
-        Drawn(DOT | UNSEEN, at | {"tooltip": _hover(owned)}, column="y"),
+        Drawn(DOT | UNSEEN, at | {"tooltip": [*_hover(owned)]}, column="y"),
     ]
 
 
 def _hues(owned: Sequence[Owned], names: list[str], width: float) -> Json:
     """Return how lines look: several results that lie over each other by result, else by series."""
     overlaid = owned[0].plot.overlaid
-    by_run = overlaid and not owned[0].alone
     series: dict[str, Look] = {}
     for one in owned:
         for each in one.plot.series:
             series.setdefault(plain(each.name), look(one, each, names))
-    field = "series"
-    looks = series
-    if by_run:
-        field = "run"
-        looks = {one.name: numbered(one.number) for one in owned}
     unnamed = "" in names and overlaid
-    colors = {name: each.color for name, each in looks.items()}
-    shapes = {name: each.shape for name, each in looks.items()}
     dashes = {name: list(each.dash) for name, each in series.items()}
+    field = "run"
+    looks = {one.name: numbered(one.number) for one in owned}
     dash = legend("series", dashes, width, unnamed)
-    if not by_run:
+    if owned[0].alone or not overlaid:
+        field = "series"
+        looks = series
         # colours and shapes tell series apart; in their own order, as Vega-Lite joins scales of one order
         dash = legend("series", dict(reversed(dashes.items())), width)
         dash["legend"] = None
+    colors = {name: each.color for name, each in looks.items()}
+    shapes = {name: each.shape for name, each in looks.items()}
     return {
         "color": legend(field, colors, width, unnamed),
         "shape": legend(field, shapes, width, unnamed),
@@ -160,32 +167,18 @@ def legend(
     return {"field": field, "type": "nominal", "scale": scale, "legend": key}
 
 
-def _steps(chart: Chart) -> list[Json]:
-    """Return what is computed of each row: its place across, the ends of bands."""
-    low = "datum.y - datum.error"
-    if chart.y.log:
-        low = f"max({low}, datum.y / 2)"
-    steps = {
-        "at": DEPTH,
-        "low": low,
-        "high": "datum.y + datum.error",
-    }
-    return [{"calculate": expression, "as": name} for name, expression in steps.items()]
-
-
-def _hover(owned: Sequence[Owned]) -> list[Json]:
-    """Return what a tooltip shows for a point: its series, and its numbers."""
+def _hover(owned: Sequence[Owned]) -> Iterator[Json]:
+    """Yield what a tooltip shows for a point: its series, and its numbers."""
     first: Chart = owned[0].plot
     series = [*chain.from_iterable(one.plot.series for one in owned)]
-    up = first.y.title or first.unit or "value"
-    fields = [hover("x", first.x.title), hover("y", up)]
-    if any(each.name for each in series):
-        fields.insert(0, hover("series"))
     if not owned[0].alone:
-        fields.insert(0, hover("run"))
+        yield hover("run")
+    if any(each.name for each in series):
+        yield hover("series")
+    yield hover("x", first.x.title)
+    yield hover("y", first.y.title or first.unit or "value")
     if any(each.errors for each in series):
-        fields.append(hover("error", "±"))
-    return fields
+        yield hover("error", "±")
 
 
 def _axis(axis: Axis, title: Any) -> Json:
@@ -203,10 +196,11 @@ def _across(owned: Sequence[Owned]) -> Json:
     if depth:
         whole = {"expr": f"percent ? 100 : {depth}"}
         scale |= {"domain": [0, whole], "nice": False, "padding": 5}
+        if title == "layer":
+            title = {"expr": "percent ? 'depth [%]' : 'layer'"}
     elif axis.range:
         scale |= {"domain": list(axis.range), "nice": False}
-    if depth and title == "layer":
-        title = {"expr": "percent ? 'depth [%]' : 'layer'"}
+
     if axis.log:
         scale["type"] = "log"
     return quantity("at", scale=scale, axis=_axis(axis, title))

@@ -128,9 +128,7 @@ def look(owned: Owned, series: Series, names: list[str]) -> Look:
     if series.tone == "ink":
         return Look(INK, DASHES[0], SHAPES[3])
     alone = owned.alone and series.mark == "line"
-    return replace(
-        numbered(kind if alone else owned.number), dash=DASHES[kind % len(DASHES)]
-    )
+    return replace(numbered(kind if alone else owned.number), dash=numbered(kind).dash)
 
 
 def numbered(number: int) -> Look:

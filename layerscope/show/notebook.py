@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from layerscope.core.extras import require
+from layerscope.core import require
 from layerscope.show.document import MARK, Document
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ def plain(text: str) -> str:
     """Return a text in one line, with what would steer a terminal or turn a line around spelt out."""
     if text.isascii() and text.isprintable():
         return text
-    steers = {
-        c for c in set(text) if unicodedata.category(c) in SPELT or c in DIRECTIONS
+    spelt = {
+        ord(c): c.encode("unicode_escape").decode()
+        for c in set(text)
+        if unicodedata.category(c) in SPELT or c in DIRECTIONS
     }
-    return "".join(
-        c.encode("unicode_escape").decode() if c in steers else c for c in text
-    )
+    return text.translate(spelt)
 
 
 def escape(text: str) -> str:

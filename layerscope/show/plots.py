@@ -157,9 +157,9 @@ class HeatMap(Plot):
     What lies less than `least` apart is no difference, and gets colours that are close.
 
     `down` and `across` name rows and columns; a map is a `square` where both are layers, `upward`
-    where the first row is the lowest, `diverging` where its numbers lie around 0, `reversed` where
-    less is better. Of each row one column may be ringed (`rings`); `shown` is what is printed in
-    its cells.
+    where the first row is the lowest, as in every square, `diverging` where its numbers lie around
+    0, `reversed` where less is better. Of each row one column may be ringed (`rings`); `shown` is
+    what is printed in its cells.
     """
 
     rows: tuple[str, ...]

@@ -102,14 +102,10 @@ class Stored(Saved):
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
         """Return the facts and the frames that are saved."""
-        names = [
-            field.name
-            for field in fields(self)
-            if field.name not in (*self.STORE.frames, "folder")
-        ]
-        facts = {name: getattr(self, name) for name in names}
         frames = {name: getattr(self, name) for name in self.STORE.frames}
-        return facts, frames
+        names = [field.name for field in fields(self)]
+        others = [name for name in names if name not in (*frames, "folder")]
+        return {name: getattr(self, name) for name in others}, frames
 
     @classmethod
     def _made(

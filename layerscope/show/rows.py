@@ -29,12 +29,10 @@ def rows(one: Owned) -> list[Row]:
 def titles(plot: Plot) -> Mapping[str, str]:
     """Return what the columns of the table behind a plot are called; the others are for drawing alone."""
     if isinstance(plot, Chart):
-        x = plot.x.title
-        y = plot.y.title or "value"
         return {
             "series": "series",
-            "x": x,
-            "y": y,
+            "x": plot.x.title,
+            "y": plot.y.title or "value",
             "error": "stderr",
             "marked": plot.marked,
         }
@@ -61,10 +59,13 @@ def _chart(chart: Chart, offset: int) -> Iterator[Row]:
         line = f"{offset}.{number}"
         step = math.ceil(len(series.x) / MARKED)
         for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
-            row: Row = {"series": plain(series.name), "line": line}
-            row["x"] = finite(x)
-            row["y"] = finite(y * chart.y.scale)
-            row["mark"] = series.mark
+            row: Row = {
+                "series": plain(series.name),
+                "line": line,
+                "x": finite(x),
+                "y": finite(y * chart.y.scale),
+                "mark": series.mark,
+            }
             if i in series.after:
                 row["mark"] = "after"
             if series.errors:
@@ -81,8 +82,11 @@ def _chart(chart: Chart, offset: int) -> Iterator[Row]:
 def _map(part: HeatMap) -> Iterator[Row]:
     for i, name in enumerate(part.rows):
         for j, column in enumerate(part.columns):
-            row: Row = {"row": plain(name), "column": plain(column)}
-            row["value"] = finite(part.values[i][j])
+            row: Row = {
+                "row": plain(name),
+                "column": plain(column),
+                "value": finite(part.values[i][j]),
+            }
             if part.shown:
                 row["text"] = plain(part.shown[i][j])
             if part.rings and part.rings[i] == j:

@@ -5,7 +5,7 @@ Each kind of plot is a few layers over the rows behind it: a chart is bands, lin
 are values of rows or of scales, never a part of an expression.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -55,21 +55,19 @@ def view(
     return bars(owned, room)
 
 
-def notes(owned: Sequence[Owned]) -> list[str]:
-    """Return what the marks of a panel stand for, where they are there."""
+def notes(owned: Sequence[Owned]) -> Iterator[str]:
+    """Yield what the marks of a panel stand for, where they are there."""
     first = owned[0].plot
-    marks = []
     if isinstance(first, Chart):
         series = [*chain.from_iterable(one.plot.series for one in owned)]
         if any(one.marked for one in series):
-            marks.append(f"○ {first.marked}")
+            yield f"○ {first.marked}"
         if any(one.after for one in series):
-            marks.append("◇ after the final norm")
+            yield "◇ after the final norm"
         if np.isfinite([*chain.from_iterable(one.errors for one in series)]).any():
-            marks.append("bands and bars: ± one standard error")
+            yield "bands and bars: ± one standard error"
     if first.note:
-        marks.append(first.note)
-    return marks
+        yield first.note
 
 
 def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
@@ -81,8 +79,11 @@ def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
     ends = _scale_of([plot for plot in plots if plot.unit == part.unit])
     named = not (part.square or part.upward)
     across = {"title": part.across or None, "labelOverlap": True}
-    down: Json = {"labelLimit": room.panel / 3, "labelOverlap": not named}
-    down["title"] = None
+    down: Json = {
+        "labelLimit": room.panel / 3,
+        "labelOverlap": not named,
+        "title": None,
+    }
     if not named:
         down["title"] = part.down
     place = {
@@ -107,8 +108,13 @@ def heat_map(one: Owned, room: Room, rivals: Sequence[Owned]) -> Json:
     cell = {"type": "rect", "width": WHOLE, "height": WHOLE}
     layers = [layer(cell, VALUE, cells)]
     if part.rings:
-        ring: Json = {"type": "point", "filled": False, "size": 50, "strokeWidth": 1.4}
-        ring["color"] = RING
+        ring: Json = {
+            "type": "point",
+            "filled": False,
+            "size": 50,
+            "strokeWidth": 1.4,
+            "color": RING,
+        }
         if part.diverging:
             ring["color"] = INK
         layers.append(layer(ring, "datum.marked", place))
@@ -146,8 +152,11 @@ def _colors(part: HeatMap, low: float, high: float) -> Json:
     if part.log and low > 0:
         scale["type"] = "log"
     if part.diverging:
-        around = {"domain": [low, (low + high) / 2, high], "range": list(AROUND)}
-        return scale | around | {"interpolate": "lab"}
+        return scale | {
+            "domain": [low, (low + high) / 2, high],
+            "range": list(AROUND),
+            "interpolate": "lab",
+        }
     return scale | {"scheme": SCHEME, "reverse": part.reversed}
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -44,7 +43,7 @@ class Printed:
     width: int
     breaks: bool = False
     """Whether its texts may be broken into lines."""
-    justify: Literal["left", "right"] = "left"
+    align: doc.Align = "left"
 
 
 def show(document: doc.Document, console: Console, *, long: bool = True) -> None:
@@ -158,7 +157,7 @@ def _grid(columns: Sequence[Printed], styles: Sequence[str]) -> Grid:
     for column in columns:
         grid.add_column(
             column.heading,
-            justify=column.justify,
+            justify="right" if column.align == "right" else "left",
             no_wrap=not column.breaks,
             overflow="fold",
         )
@@ -177,7 +176,7 @@ def _columns(table: doc.Table) -> Iterator[Printed]:
         cells = [row.cells[number] for row in table.rows]
         if number and not any(cell.text for cell in cells):
             continue
-        texts = _texts(column, cells)
+        texts = [*_texts(column, cells)]
         is_name = number == 0 and column.align == "left"
         if is_name:
             texts = [Text(folded(text.plain, NAME)) for text in texts]
@@ -188,31 +187,26 @@ def _columns(table: doc.Table) -> Iterator[Printed]:
         if column.wraps:
             widest = min(widest, SENTENCE)
         width = max(widest, *map(len, heading.split("\n")))
-        justify: Literal["left", "right"] = "left"
-        if column.align == "right":
-            justify = "right"
         # a name that leaves no room for the rest is broken, a number never
         breaks = column.wraps or is_name
-        yield Printed(Text(heading), texts, width, breaks, justify)
+        yield Printed(Text(heading), texts, width, breaks, column.align)
 
 
-def _texts(column: doc.Column, cells: Sequence[doc.Cell]) -> list[Text]:
-    """Return the cells of a column, numbers aligned at their points, details beside them, marks at the end."""
+def _texts(column: doc.Column, cells: Sequence[doc.Cell]) -> Iterator[Text]:
+    """Yield the cells of a column, numbers aligned at their points, details beside them, marks at the end."""
     texts = [plain(cell.text) for cell in cells]
     if column.align == "decimal":
         texts = _aligned_at_points(texts)
     details = [plain(cell.detail) for cell in cells]
     width = max(map(len, details))
     has_marks = any(cell.marked for cell in cells)
-    printed = []
     for cell, text, detail in zip(cells, texts, details, strict=True):
         if width:
             text = f"{text} {detail:<{width}}"
         if cell.marked:
-            printed.append(Text(f"{text} {doc.MARK}", "bold green"))
+            yield Text(f"{text} {doc.MARK}", "bold green")
         else:
-            printed.append(Text(text + "  " * has_marks))
-    return printed
+            yield Text(text + "  " * has_marks)
 
 
 def _aligned_at_points(texts: list[str]) -> list[str]:

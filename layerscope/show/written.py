@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.extras import require
-from layerscope.core.files import aside
+from layerscope.core import LayerscopeError, aside, require
 
 PAGE_MARK = '<meta name="generator" content="layerscope'
 """What a page of ours says of itself."""

@@ -185,10 +185,12 @@ def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path):
     model.blocks[0].register_forward_hook(lambda _, __, out: torch.randn_like(out))
     how = {"metrics": "linear_probe", "processor": None}
     run = profile(model, tmp_path / "run", (data, labels.tolist()), **how)
-    probe = curves(run)[0]
+    measured = curves(run)
+    probe = measured[0]
     assert probe.layers == (0, 1, 2, 3) and probe.values.argmax() == 0
     assert probe.stands_out in (1, 2, 3)
-    best = next(finding for finding in findings(run) if finding.name == "best_layer")
+    sentences = findings(run, measured)
+    best = next(finding for finding in sentences if finding.name == "best_layer")
     assert best.numbers["layer"] != 0
 
 

@@ -103,7 +103,7 @@ def test_without_a_finite_or_a_differing_value_no_layer_stands_out(written, by_l
         "curvature": None,
         "lidar": 2,
     }
-    assert findings(run) == []
+    assert findings(run, curves(run)) == []
 
 
 @pytest.mark.parametrize(

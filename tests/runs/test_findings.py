@@ -9,7 +9,8 @@ import pytest
 import layerscope
 from layerscope.core.labels import WHOLE
 from layerscope.profiling.source import FOLDS
-from layerscope.runs.findings import findings
+from layerscope.runs.curves import curves
+from layerscope.runs.findings import findings as sentences
 
 BEST = {
     "clearly better": ([0.5, 0.6, 0.9, 0.8, 0.7], 0.02, 2, False, "use layer 2 of 4: it reads"),
@@ -23,6 +24,10 @@ BEST = {
     "below chance": ([0.3, 0.41, 0.3, 0.38, 0.3], 0.06, None, True, "no layer reads the labels above chance"),
     "layer 0 is no candidate": ([0.95, 0.6, 0.7, 0.65, 0.6], 0.01, 2, False, "use layer 2 of 4"),
 }  # fmt: skip
+
+
+def findings(run):
+    return sentences(run, curves(run))
 
 
 def named(found, name):

@@ -153,10 +153,7 @@ def test_data_in_memory_have_a_folder_of_their_own(tmp_path, monkeypatch):
     )
     assert one.path != other.path and one.path.name.startswith("Plain-tensor-")
     again = layerscope.profile(model, tiny.rows(12), **options)
-    assert (
-        again.path == one.path
-        and [event["event"] for event in again.folder.events()].count("resumed") == 1
-    )
+    assert again.path == one.path and len(again.folder.events("resumed")) == 1
     labels = [i % 2 for i in range(12)]
     given = layerscope.profile(model, tiny.rows(12), labels=labels, **options)
     assert given.path != one.path and given.samples()["label"].tolist() == labels

@@ -4,8 +4,7 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import aside
+from layerscope.core import LayerscopeError, aside
 
 CACHE = "LAYERSCOPE_CACHE"
 """The variable of the environment that names the folder of the cache."""

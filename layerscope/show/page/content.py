@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pandas as pd
 
+from layerscope.core import folder_name
 from layerscope.show.document import (
     Cell,
     Column,
@@ -61,17 +62,12 @@ class Named:
         return SIGNS[numbered(self.number).shape]
 
     @property
-    def findings(self) -> list[str]:
+    def findings(self) -> Iterator[str]:
         """What belongs to the answer, and what stands out."""
-        texts = [*self.document.reasons]
+        yield from self.document.reasons
         for part in self.document.parts:
             if isinstance(part, Sentences):
-                texts += part.texts
-        return texts
-
-    def owned(self, plot: Plot) -> Owned:
-        """Return a plot of the document as this result's."""
-        return Owned(plot, self.name, self.number, self.alone)
+                yield from part.texts
 
 
 def in_order(lists: Iterable[Iterable[T]]) -> list[T]:
@@ -115,27 +111,27 @@ def _figure(
     room = WIDE
     if first.overlaid:
         room = CARD
+    # rows by columns, which is shorter
+    parts = [
+        {"run": one.number, "columns": pd.DataFrame(rows(one)).to_dict("list")}
+        for one in owned
+    ]
     return {
         "title": title,
         "name": first.name or title,
-        "file": re.sub(r"[^\w.-]+", "-", title.lower()).strip("-.")[:80],
+        "file": folder_name(title.lower()),
         "summary": _by_result((one.name, one.plot.summary) for one in owned),
         "about": first.about,
         "unit": first.unit,
         "key": _key(owned),
         "spec": view(owned, names, room, rivals),
-        "parts": [*map(_part, owned)],
+        "parts": parts,
         "wide": _is_wide(first),
         "names": titles(first),
         "tall": _tall(first),
         "square": isinstance(first, HeatMap) and first.square,
         "printed": _printed_width(first),
     }
-
-
-def _part(one: Owned) -> Json:
-    """Return the rows of a plot by columns, which is shorter."""
-    return {"run": one.number, "columns": pd.DataFrame(rows(one)).to_dict("list")}
 
 
 def _key_of(one: Owned) -> tuple[str, str]:
@@ -158,7 +154,7 @@ def _by_result(texts: Iterable[tuple[str, str]]) -> str:
 
 def _key(owned: Sequence[Owned]) -> str:
     """Return what the marks of a figure stand for, and how many samples it rests on."""
-    texts = notes(owned)
+    texts = [*notes(owned)]
     if isinstance(owned[0].plot, Chart):
         counted = ((one.name, each.note) for one in owned for each in one.plot.series)
         texts.append(_by_result(counted))
@@ -207,8 +203,8 @@ def tables(
     """Yield a table for each name, of the rows that results have under it, as the script needs it."""
     names = in_order((table.name for table in members) for _, members in by_result)
     for name in names:
-        frames: list[tuple[Named, Frame]] = []
-        filled: list[tuple[Named, Table]] = []
+        frames = []
+        filled = []
         for member, members in by_result:
             for table in members:
                 if table.name != name:
@@ -228,7 +224,7 @@ def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
     first = owned[0][1]
     heads = in_order(map(_heading, table.columns[1:]) for _, table in owned)
     by_heading: dict[tuple[str, str], Json] = {}
-    lines: list[Json] = []
+    lines = []
     legend: list[str] = []
     for member, table in owned:
         legend += table.legend

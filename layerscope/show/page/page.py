@@ -5,13 +5,13 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 
 from markupsafe import Markup, escape
 
-from layerscope.core.saved import jsonable
+from layerscope.core import jsonable
 from layerscope.show.document import Document, Facts, Frame, Section, Table, TokenGrid
 from layerscope.show.looks import DARK, Json, Owned, config, series_names
 from layerscope.show.numbers import chance
@@ -60,7 +60,7 @@ def render(
             members += map(Named, parts)
         else:
             members.append(entry)
-    members = _numbered(members)
+    members = [*_numbered(members)]
     facts: tuple[str, ...] = ()
     if len(named) == 1:
         facts = named[0].document.facts
@@ -89,7 +89,7 @@ def render(
         sections=sections,
         by_layer=any(isinstance(plot, Chart) and plot.x.depth for plot in plots),
         percent=percent,
-        content=_packed(_json(_content(title, members, sections))),
+        content=_packed(_content(title, members, sections)),
         vega=_packed(vega),
         style=Markup(_own("page.css") + _own("grid.css")),
         scripts=[*map(Markup, scripts)],
@@ -108,15 +108,15 @@ def _title(named: Sequence[Named]) -> str:
     return f"{len(named)} {kind} compared"
 
 
-def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> Json:
-    """Return what the scripts read."""
+def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> str:
+    """Return what the scripts read, as JSON."""
     results = [{"name": member.name, "alone": member.alone} for member in members]
     drawn: list[Json] = []
     tabled: list[Json] = []
     for section in sections:
         tabled += section["tables"]
         drawn += section["figures"]
-    return {
+    content = {
         "title": title,
         "runs": results,
         "figures": [{name: figure[name] for name in DRAWN} for figure in drawn],
@@ -124,23 +124,23 @@ def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> 
         "config": config(SIZE),
         "dark": DARK,
     }
+    return json.dumps(jsonable(content), allow_nan=False, separators=(",", ":"))
 
 
 def _name(entry: Named) -> str:
     return plain(entry.name or " on ".join(entry.document.title))
 
 
-def _numbered(named: Sequence[Named]) -> list[Named]:
-    """Return documents with a number and a name each, the names numbered where two are the same."""
+def _numbered(named: Sequence[Named]) -> Iterator[Named]:
+    """Yield documents with a number and a name each, the names numbered where two are the same."""
     names = [_name(entry) for entry in named]
     kinds = [entry.document.kind for entry in named]
-    result = []
-    for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+    for i, entry in enumerate(named):
+        name = names[i]
         if names.count(name) > 1:
             name = f"{name} ({names[: i + 1].count(name)})"
-        alone = kinds.count(kind) == 1
-        result.append(Named(named[i].document, name, i, alone))
-    return result
+        alone = kinds.count(entry.document.kind) == 1
+        yield Named(entry.document, name, i, alone)
 
 
 def _sections(members: Sequence[Named], series: list[str]) -> list[Json]:
@@ -163,23 +163,25 @@ def _section(
     """Return the sections of one name as one; each figure, table and grid gets an anchor that is not `taken`."""
     first = owned[0][1]
     legend: list[str] = []
-    leads: list[str] = []
-    plots: list[list[Owned]] = []
-    tabled: list[tuple[Named, list[Table | Frame]]] = []
+    leads = []
+    plots = []
+    tabled = []
     grids: list[tuple[Named, TokenGrid, str]] = []
     for member, section in owned:
         legend += section.legend
         leads.append(section.lead)
-        plots.append([])
-        tabled.append((member, []))
+        drawn = [
+            Owned(part, member.name, member.number, member.alone)
+            for part in section.parts
+            if isinstance(part, Plot)
+        ]
+        plots.append(drawn)
+        listed = [part for part in section.parts if isinstance(part, (Table, Frame))]
+        tabled.append((member, listed))
         for part in section.parts:
-            if isinstance(part, Plot):
-                plots[-1].append(member.owned(part))
-            elif isinstance(part, TokenGrid):
+            if isinstance(part, TokenGrid):
                 name = f"{first.name} {len(grids) + 1}"
                 grids.append((member, part, anchor(taken, name)))
-            elif isinstance(part, (Table, Frame)):
-                tabled[-1][1].append(part)
     section_tables = [*tables(tabled)]
     section_figures = [*figures(plots, series)]
     for entry in (*section_tables, *section_figures):
@@ -233,10 +235,6 @@ def _policy(scripts: Sequence[str]) -> str:
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _json(content: Json) -> str:
-    return json.dumps(jsonable(content), allow_nan=False, separators=(",", ":"))
 
 
 def _packed(text: str) -> str:
