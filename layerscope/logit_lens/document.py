@@ -58,15 +58,19 @@ def document(reading: "Reading") -> Document:
     total = f"{len(reading.counted):,} {what}"
     drawn = tuple(grids(reading))
     settled = _settled(reading, total)
-    along = along_text.section(reading.parts, reading.entropy, reading.depth)
+    by_layer = reading.entropy
+    by_part = along_text.tables(reading.parts, by_layer)
+    along = along_text.section(by_part, by_layer, reading.depth)
     reasons = [*along_text.findings(reading.counted)]
     sections = list[Section]()
-    tables = [*along_text.tables(reading.parts, reading.entropy), settled]
+    tables = [*by_part, settled]
     if reading.tuned is not None:
         facts.append("tuned lens")
         reasons.append(fidelity.verdict(reading.tuned))
-        sections.append(fidelity.section(reading.tuned))
-        tables.insert(0, fidelity.table(reading.tuned))
+        divergences = fidelity.table(reading.tuned)
+        tables.insert(0, divergences)
+        parts = (divergences,)
+        sections.append(Section("tuned", fidelity.TITLE, fidelity.LEAD, parts))
     curve = (_curve(reading, total), settled)
     averages = Section("settled", "Where predictions settle", SETTLED, curve), along
     predictions = Section("lens", "What each layer would predict", "", drawn)
