@@ -91,9 +91,9 @@ def run_lens(options: LensOptions) -> Reading:
             if translators is not None:
                 tokens = [_chosen(state[0], chosen) for state in states]
                 apart.append(divergences(model, translators, inputs, tokens))
-            columns = _columns(subject)
-            grids.append(_grid(columns, tops, subjects.prediction))
-            settled.append(_saturation(columns, subject, tops, subjects.prediction))
+            grid = _grid(subject, tops, subjects.prediction)
+            grids.append(grid)
+            settled.append(_saturation(grid, subject, tops.ids))
             read.append((subject.name, subject.text, subject.continuation))
             advance(1)
     if not read:
@@ -230,28 +230,23 @@ def _chosen(rows: Tensor, positions: Sequence[int] | None) -> Tensor:
     return rows[torch.tensor(positions, device=rows.device)]
 
 
-def _columns(subject: Subject) -> pd.DataFrame:
-    """Return a row for each position that is read of a sample."""
+def _grid(subject: Subject, tops: Tops, name: Callable[[int], str]) -> pd.DataFrame:
+    """Return the predictions of one sample: a row for each layer, position and rank."""
     n = len(subject.tokens)
     read = [None] * (n - subject.generated)
-    columns = {
-        "sample": subject.name,
-        "position": subject.positions or range(n),
-        "token": pd.Series(subject.tokens, dtype=object),
-        "generated": np.arange(n) >= n - subject.generated,
-        "third": pd.Series([*read, *thirds(subject.generated)], dtype=object),
-        "phase": pd.Series([*read, *subject.phases], dtype=object),
-    }
-    return pd.DataFrame(columns)
-
-
-def _grid(
-    columns: pd.DataFrame, tops: Tops, name: Callable[[int], str]
-) -> pd.DataFrame:
-    """Return the predictions of one sample: a row for each layer, position and rank."""
+    positions = pd.DataFrame(
+        {
+            "sample": subject.name,
+            "position": subject.positions or range(n),
+            "token": pd.Series(subject.tokens, dtype=object),
+            "generated": np.arange(n) >= n - subject.generated,
+            "third": pd.Series([*read, *thirds(subject.generated)], dtype=object),
+            "phase": pd.Series([*read, *subject.phases], dtype=object),
+        }
+    )
     ids = tops.ids
     layer, column, rank = (axis.ravel() for axis in np.indices(ids.shape))
-    return columns.iloc[column].assign(
+    return positions.iloc[column].assign(
         layer=layer,
         rank=rank + 1,
         prediction=[*map(name, ids.ravel().tolist())],
@@ -262,16 +257,13 @@ def _grid(
 
 
 def _saturation(
-    columns: pd.DataFrame, subject: Subject, tops: Tops, name: Callable[[int], str]
+    grid: pd.DataFrame, subject: Subject, ids: NDArray[np.int64]
 ) -> pd.DataFrame:
     """Return a row for each position: from which layer on its likeliest prediction stays, and the right one."""
-    ids = tops.ids
-    final = ids[-1, :, 0]
-    return columns.assign(
-        counted=columns["generated"] if subject.generated else True,
+    is_final = (grid["layer"] == len(ids) - 1) & (grid["rank"] == 1)
+    final = grid[is_final]
+    return final.assign(
+        counted=final["generated"] if subject.generated else True,
         layer=saturation_layer(ids[1:, :, 0].T).numpy(),
-        prediction=[*map(name, final.tolist())],
-        id=final,
-        probability=tops.probabilities[-1, :, 0],
         truth=pd.Series(subject.truths, dtype=object),
     )
