@@ -66,7 +66,7 @@ def run_lens(options: LensOptions) -> Reading:
     lens = _lens_of(model)
     corpus = _as_read(corpus, model, options)
     shown = draw(corpus, options.samples, SEED)
-    translators, tuning_notes = translators_for(model, options.tuning, reporter)
+    translators, tuning_notes = translators_for(model, options, reporter)
     notes = [*shown.notes, *model.notes, *tuning_notes]
     if len(shown) < len(corpus):
         notes.append(
@@ -126,7 +126,7 @@ def _opened(options: LensOptions) -> Corpus:
     """Return the data, or the prompt as the one sample of a corpus, where all can be written that is to be."""
     if options.out is not None:
         STORE.folder(options.out)
-    if options.tuning.train is not None and options.tuning.tuned in (None, options.out):
+    if options.train is not None and options.tuned in (None, options.out):
         raise LayerscopeError(
             "`train` needs `tuned`, a folder of its own for the translators: name one"
         )

@@ -17,7 +17,7 @@ from layerscope.core import LayerscopeError, Reporter, aside, own_folder
 from layerscope.core.folders import writing
 from layerscope.core.saved import read_facts, write_facts
 from layerscope.inputs import Corpus, open_corpus, pack
-from layerscope.logit_lens.options import TuningOptions
+from layerscope.logit_lens.options import LensOptions
 from layerscope.logit_lens.translators import (
     ABOUT,
     KIND,
@@ -47,7 +47,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 
 def translators_for(
-    model: LayeredModel, options: TuningOptions, reporter: Reporter
+    model: LayeredModel, options: LensOptions, reporter: Reporter
 ) -> tuple[Translators | None, list[str]]:
     """Return the translators that `lens` reads samples through, trained if they are to be, and notes."""
     folder = options.tuned
@@ -61,7 +61,7 @@ def translators_for(
     if options.train is not None:
         with evaluating(model.module):
             note = _trained(model, folder, options.train, options.steps, reporter)
-        notes = [note]
+        notes.append(note)
     return open_translators(folder, model), notes
 
 
