@@ -1,7 +1,7 @@
 """How a reading of the lens is shown: grids of predictions, where these settle, and how sure they are."""
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -202,14 +202,11 @@ def _cells(
     """Return the cells of one sample, a row for each layer."""
     top = int(grid["rank"].max())
     rows = list[tuple[Prediction, ...]]()
-    likely = [*zip(grid["prediction"].map(shown), grid["probability"], strict=True)]
-    start = 0
-    while start < len(likely):
-        layer = len(rows)
+    likely = zip(grid["prediction"].map(shown), grid["probability"], strict=True)
+    for layer in grid["layer"].unique().tolist():
         cells = []
         for first in settled["layer"]:
-            best = likely[start : start + top]
-            cells.append(Prediction(*best[0], (*best,), layer == first))
-            start += top
+            best = tuple(islice(likely, top))
+            cells.append(Prediction(*best[0], best, layer == first))
         rows.append((*cells,))
     return rows
