@@ -21,7 +21,8 @@ from layerscope.models.capture import evaluating
 from layerscope.models.loading import without_bars
 from layerscope.models.texts import readable_corpus
 from layerscope.scores.evaluation import ModelOrigin, add_origin
-from layerscope.shrinking.job import EVALUATION, WORK, Job, paired
+from layerscope.scores.shifts import mean_of
+from layerscope.shrinking.job import EVALUATION, WORK, Job
 from layerscope.shrinking.opening import task_of, unknown_share
 from layerscope.shrinking.options import ShrinkOptions
 from layerscope.shrinking.shrunk import STORE, Offer, Shrunk, open_shrunk
@@ -222,10 +223,10 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
         copy_terms(source.beside, aside)
     small = open_cut(path, source).model
     full = job.task.values(source.model, HELD)
-    loss, error = paired(full, job.task.values(small, HELD))
+    loss, error = mean_of(full - job.task.values(small, HELD))
     cut_loss = loss
     if trial.healed or trial.mapped:
-        cut_loss, _ = paired(full, job.task.with_only(offer.kept, HELD))
+        cut_loss, _ = mean_of(full - job.task.with_only(offer.kept, HELD))
     recall = None
     if not (reads_logits(source.model) or source.model.is_sparse):
         recall = job.task.recall(job.task.read(small, HELD), HELD)
