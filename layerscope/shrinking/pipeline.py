@@ -81,15 +81,11 @@ def run_shrink(options: ShrinkOptions) -> Shrunk:
         job = Job(source, task, folder, budget, options, heal, reporter)
         with locked(folder), writing(folder):
             _same_or_new(job)
-            if STORE.is_in(folder):
-                shrunk = open_shrunk(folder)
-            else:
-                (folder / WORK).mkdir(exist_ok=True)
+            if not STORE.is_in(folder):
                 _add_origin(job)
-                shrunk = _shrunk(job)
-                shrunk.save(folder)
+                _shrunk(job).save(folder)
             shutil.rmtree(folder / WORK, ignore_errors=True)
-    return replace(shrunk, folder=folder)
+    return open_shrunk(folder)
 
 
 def _same_or_new(job: Job) -> None:
@@ -120,14 +116,12 @@ def _same_or_new(job: Job) -> None:
 def _add_origin(job: Job) -> None:
     """Say in the evaluation of the first blocks where the model is."""
     source = job.source
-    folder = job.folder / EVALUATION
-    folder.mkdir(exist_ok=True)
     path = None
     if isinstance(job.options.model, (str, Path)):
         path = str(job.options.model)
     model = source.model
     origin = ModelOrigin(path, model.depth, model.encoder.modality)
-    add_origin(folder, source.name, origin)
+    add_origin(job.folder / EVALUATION, source.name, origin)
 
 
 def _shrunk(job: Job) -> Shrunk:
