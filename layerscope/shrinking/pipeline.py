@@ -133,12 +133,13 @@ def _shrunk(job: Job) -> Shrunk:
         if job.budget.fits(offer.speedup, offer.megabytes)
     ]
     for blocks in _order(job, offers, allowed):
-        offers[blocks] = offer = tried_offer(job, offers[blocks])
+        offer, trial = tried_offer(job, offers[blocks])
+        offers[blocks] = offer
         if offer.healed:
             job.reporter.say(offer.text)
         if loses_at_most(job.max_loss, offer):
-            return _judged(job, offer, tuple(offers.values()))
-    return replace(_answer(job, tuple(offers.values())), met=False)
+            return _judged(job, offer, trial, _answer(job, offers))
+    return replace(_answer(job, offers), met=False)
 
 
 def loses_at_most(points: float, offer: Offer) -> bool:
@@ -200,12 +201,11 @@ def _order(job: Job, offers: dict[int, Offer], allowed: list[int]) -> list[int]:
     return [blocks for blocks in allowed if blocks >= first]
 
 
-def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
+def _judged(job: Job, offer: Offer, trial: Trial, answer: Shrunk) -> Shrunk:
     """Put the model into its folder, and judge what lies there on the samples held out."""
     source = job.source
     path = job.folder / MODEL
     kept = offer.indices
-    trial = Trial(**read_json(job.folder / WORK / f"trial-{len(kept)}.json"))
     shutil.rmtree(path, ignore_errors=True)
     with folder_aside(path) as aside:
         chosen = room_of(job, offer) / trial.path
@@ -219,7 +219,7 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     full = job.task.values(source.model, HELD)
     loss, error = mean_of(full - job.task.values(small, HELD))
     cut_loss = loss
-    if trial.healed or trial.mapped:
+    if offer.healed:
         cut_loss, _ = mean_of(full - job.task.with_only(offer.kept, HELD))
     recall = None
     if not (reads_logits(source.model) or source.model.is_sparse):
@@ -228,7 +228,7 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     if job.format == "transformers":
         loader = f"{entry.auto}.from_pretrained"
     return replace(
-        _answer(job, offers),
+        answer,
         kept=offer.kept,
         loss=loss,
         error=error,
@@ -247,7 +247,7 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     )
 
 
-def _answer(job: Job, offers: tuple[Offer, ...]) -> Shrunk:
+def _answer(job: Job, offers: dict[int, Offer]) -> Shrunk:
     budget = f"at most {job.max_loss:g} points lost"
     if job.budget.within:
         budget += f",{job.budget.within}"
@@ -258,5 +258,5 @@ def _answer(job: Job, offers: tuple[Offer, ...]) -> Shrunk:
         budget,
         job.task.measure,
         job.data,
-        offers,
+        tuple(offers.values()),
     )

@@ -81,22 +81,19 @@ def room_of(job: Job, offer: Offer) -> Path:
 def _emptied(job: Job, offer: Offer, name: str) -> Path:
     """Return the folder for one of these models, without what a killed call left there."""
     folder = room_of(job, offer) / name
+    folder.parent.mkdir(exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     return folder
 
 
-def tried_offer(job: Job, offer: Offer) -> Offer:
-    """Write a model of some blocks, healed where that helps, and return it with its loss on the validation part."""
-    offer = cut_offer(job, offer)
-
-    def tried() -> dict[str, Any]:
-        room_of(job, offer).mkdir(exist_ok=True)
-        return asdict(_best_trial(job, offer))
-
-    facts = job.phase(f"trial-{len(offer.kept)}", tried)
+def tried_offer(job: Job, offer: Offer) -> tuple[Offer, Trial]:
+    """Write a model of some blocks, healed where that helps; return the offer with what it loses on validation."""
+    cut = cut_offer(job, offer)
+    name = f"trial-{len(cut.kept)}"
+    facts = job.phase(name, lambda: asdict(_best_trial(job, cut)))
     trial = Trial(**facts)
     healed = trial.healed != "" or trial.mapped
-    return replace(offer, loss=trial.loss, error=trial.error, healed=healed)
+    return replace(cut, loss=trial.loss, error=trial.error, healed=healed), trial
 
 
 def _best_trial(job: Job, offer: Offer) -> Trial:
