@@ -101,19 +101,16 @@ class Task(ABC):
         """Return the value of each sample of a part, in points, of a model."""
         return self.judged(partial(self.read, model), part)
 
-    def without(self, blocks: Collection[int], part: int) -> Floats:
-        """Return the values of the full model without some blocks, counted from 1."""
-
-        def reader(each: int) -> Floats:
-            with skipping(self.full.module, self.full.stack, blocks):
-                return self.read(self.full, each)
-
-        return self.judged(reader, part)
-
     def with_only(self, blocks: Collection[int], part: int) -> Floats:
         """Return the values of the full model with these blocks alone, counted from 1."""
         every = range(1, self.full.depth + 1)
-        return self.without({*every}.difference(blocks), part)
+        others = {*every}.difference(blocks)
+
+        def reader(each: int) -> Floats:
+            with skipping(self.full.module, self.full.stack, others):
+                return self.read(self.full, each)
+
+        return self.judged(reader, part)
 
     def by_layer(self) -> list[Reader]:
         """Return what reads the full model's first 1, 2, … L blocks; a part is embedded once for all of them."""
@@ -152,14 +149,10 @@ class Task(ABC):
         values: Floats = _gathered(model, self.texts(part)[:most], give)[0]
         return values
 
-    def indexed(self, model: LayeredModel, part: int) -> Floats:
-        """Return what is read of a model on those samples of a part that an index has."""
-        return self.read(model, part, INDEXED)
-
     def by_full(self, part: int) -> Floats:
         """Return what an index of the full model has of a part; the first call is made while that model is whole."""
         if part not in self.of_full:
-            self.of_full[part] = self.indexed(self.full, part)
+            self.of_full[part] = self.read(self.full, part, INDEXED)
         return self.of_full[part]
 
     def recall(self, vectors: Floats, part: int) -> float:

@@ -75,10 +75,9 @@ def _offers_are_priced_as_measured(shrunk, task):
     """By what the full model gives without the blocks that are not kept, or without the last ones."""
     full = task.values(task.full, VALIDATION)
     for offer in shrunk.offers:
-        left_out = [block for block in (1, 2, 3) if block not in offer.kept]
-        loss, error = mean_of(full - task.without(left_out, VALIDATION))
-        last = range(len(offer.kept) + 1, 4)
-        first_ones, _ = mean_of(full - task.without(last, VALIDATION))
+        loss, error = mean_of(full - task.with_only(offer.kept, VALIDATION))
+        first = range(1, len(offer.kept) + 1)
+        first_ones, _ = mean_of(full - task.with_only(first, VALIDATION))
         if not np.isnan(offer.cut_loss):
             assert offer.cut_loss == pytest.approx(loss) and loss <= first_ones + 1e-9
             assert offer.healed or offer.error == pytest.approx(error)
@@ -226,7 +225,7 @@ def test_the_whole_is_not_judged_again_for_each_depth(encoder, tmp_path):
     assert sum(embedded) == parts and len(values) == 3
     assert {*values[2]} == {0, 100}
     np.testing.assert_array_equal(values[2], task.values(task.full, VALIDATION))
-    np.testing.assert_array_equal(values[0], task.without([2, 3], VALIDATION))
+    np.testing.assert_array_equal(values[0], task.with_only([1], VALIDATION))
 
 
 def test_parts_share_no_sample():
