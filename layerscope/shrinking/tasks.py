@@ -61,8 +61,8 @@ Reader = Callable[[int], Floats]
 @torch.no_grad()
 def _gathered(
     model: LayeredModel, samples: Sequence[Any], give: Callable[[Inputs], Tensor]
-) -> Floats:
-    """Return what a function gives of batches, [K, B, …], for all samples in order, `[K, n, …]`."""
+) -> list[Floats]:
+    """Return what a function gives of batches, [K, B, …], for all samples in order, K of `[n, …]`."""
     values: list[Any] = [None] * len(samples)
     with evaluating(model.module):
         for rows in batches_of(model, model.encoder.lengths(samples)):
@@ -70,7 +70,7 @@ def _gathered(
             values_of_batch = give(batch.to(model.device)).double().cpu().numpy()
             for number, row in enumerate(rows):
                 values[row] = values_of_batch[:, number]
-    return np.stack(values, axis=1)
+    return [*np.stack(values, axis=1)]
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,11 @@ class Task(ABC):
             return outputs_by_layer(self.full, inputs, self.pooling, self.of)
 
         @cache
-        def embedded(part: int) -> Floats:
+        def embedded(part: int) -> list[Floats]:
             return _gathered(self.full, self.texts(part), give)
 
         def layer_of(layer: int, part: int) -> Floats:
-            values: Floats = embedded(part)[layer]
-            return values
+            return embedded(part)[layer]
 
         return [partial(layer_of, layer) for layer in range(self.full.depth)]
 
@@ -146,8 +145,7 @@ class Task(ABC):
         def give(inputs: Inputs) -> Tensor:
             return self.of(outputs_of(model, inputs, self.pooling), inputs)[None]
 
-        values: Floats = _gathered(model, self.texts(part)[:most], give)[0]
-        return values
+        return _gathered(model, self.texts(part)[:most], give)[0]
 
     def by_full(self, part: int) -> Floats:
         """Return what an index of the full model has of a part; the first call is made while that model is whole."""
