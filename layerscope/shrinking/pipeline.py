@@ -68,9 +68,15 @@ def run_shrink(options: ShrinkOptions) -> Shrunk:
         heal = None
         if options.heal is not None:
             heal = readable_corpus(options.heal, source.model)
-        reading = options.text_column, options.label_column, options.samples
-        model = source.model, source.pooled_by
-        task = task_of(options.data, *reading, *model, options.seed)
+        task = task_of(
+            options.data,
+            options.text_column,
+            options.label_column,
+            options.samples,
+            source.model,
+            source.pooled_by,
+            options.seed,
+        )
         unknown = unknown_share(task, CHOOSING)
         if unknown > UNKNOWN:
             reporter.say(
