@@ -251,11 +251,11 @@ class _Probe:
         self.rows = self._scaled(rows)
         self.classes = classes
         self.model: Any = LogisticRegression(max_iter=1000, warm_start=True)
-        self.only = int(classes[0]) if (classes == classes[0]).all() else None
+        self.known = np.unique(classes)
 
     def fit(self, strength: float, tolerance: float) -> None:
         """Fit with another C; samples of one class leave nothing to fit."""
-        if self.only is None:
+        if len(self.known) > 1:
             self.model.set_params(C=strength, tol=tolerance).fit(
                 self.rows, self.classes
             )
@@ -264,17 +264,14 @@ class _Probe:
         """Return log-probabilities `[n, known]` of the classes from 0 on."""
         from scipy.special import log_softmax
 
-        logs = np.full((len(rows), count), FLOOR)
-        if self.only is not None:
-            logs[:, self.only] = 0.0
-        else:
+        logits = np.zeros((len(rows), 1))
+        if len(self.known) > 1:
             logits = self.model.decision_function(self._scaled(rows)).astype(np.float64)
-            # scikit-learn gives a single column where there are two classes
-            if logits.ndim == 1:
-                logits = np.stack([np.zeros_like(logits), logits], axis=1)
-            logs[:, self.model.classes_] = np.maximum(
-                log_softmax(logits, axis=1), FLOOR
-            )
+        # scikit-learn gives a single column where there are two classes
+        if logits.ndim == 1:
+            logits = np.stack([np.zeros_like(logits), logits], axis=1)
+        logs = np.full((len(rows), count), FLOOR)
+        logs[:, self.known] = np.maximum(log_softmax(logits, axis=1), FLOOR)
         return logs
 
     def _scaled(self, rows: Numbers) -> Numbers:
