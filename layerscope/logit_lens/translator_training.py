@@ -15,13 +15,12 @@ from torch import nn
 
 from layerscope.core import LayerscopeError, Reporter, aside, own_folder
 from layerscope.core.folders import writing
-from layerscope.core.saved import read_facts, write_facts
+from layerscope.core.saved import write_facts
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.logit_lens.options import LensOptions
 from layerscope.logit_lens.translators import (
     ABOUT,
     KIND,
-    RETRAIN_HINT,
     STEP,
     WEIGHTS,
     Translators,
@@ -86,7 +85,7 @@ def _trained(
     job = {"text": corpus.fingerprint(), "window": size, "steps": steps}
     job = about_translators(model) | job
     if (folder / WEIGHTS).is_file():
-        refuse_other(folder, read_facts(folder / ABOUT, KIND, RETRAIN_HINT), job)
+        refuse_other(folder, job)
     else:
         with writing(folder):
             write_facts(folder / ABOUT, KIND, {"model": model.name, **job})
@@ -114,7 +113,7 @@ def _train(
     )
     begun = 0
     if (folder / WEIGHTS).is_file():
-        _, tensors = read_weights(folder)
+        tensors = read_weights(folder)
         if STEP not in tensors:  # trained to the end: only a checkpoint holds a step
             return
         begun = int(tensors[STEP])

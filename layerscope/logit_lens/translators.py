@@ -71,8 +71,8 @@ def open_translators(folder: Path, model: LayeredModel) -> Translators:
 
     Raises `LayerscopeError` where there are none, and for those of another model.
     """
-    facts, tensors = read_weights(folder)
-    refuse_other(folder, facts, about_translators(model))
+    tensors = read_weights(folder)
+    refuse_other(folder, about_translators(model))
     if STEP in tensors:
         raise LayerscopeError(
             f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it"
@@ -89,19 +89,19 @@ def open_translators(folder: Path, model: LayeredModel) -> Translators:
     return translators.to(model.device)
 
 
-def read_weights(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
-    """Return what translators are of, and their tensors by name."""
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of translators by name."""
     if not folder.is_dir():
         raise LayerscopeError(
             f"{str(folder)!r} does not exist: train translators there with the option `train`"
         )
     try:
-        tensors = load_file(folder / WEIGHTS)
+        tensors: dict[str, Tensor] = load_file(folder / WEIGHTS)
     except (SafetensorError, OSError) as error:
         raise LayerscopeError(
             f"{str(folder)!r} holds no complete translators ({first_line(error)}): train some with `train`"
         ) from error
-    return read_facts(folder / ABOUT, KIND, RETRAIN_HINT), tensors
+    return tensors
 
 
 def about_translators(model: LayeredModel) -> dict[str, Any]:
@@ -110,10 +110,9 @@ def about_translators(model: LayeredModel) -> dict[str, Any]:
     return facts | {"weights": weights_fingerprint(model.module, torch.bfloat16)}
 
 
-def refuse_other(
-    folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]
-) -> None:
+def refuse_other(folder: Path, here: Mapping[str, Any]) -> None:
     """Raise for translators of another model or training: the first fact that differs is named."""
+    there = read_facts(folder / ABOUT, KIND, RETRAIN_HINT)
     for name, value in here.items():
         if there.get(name) != value:
             old = str(there.get(name))[:12]
