@@ -102,6 +102,7 @@ def run_lens(options: LensOptions) -> Reading:
     for note in subjects.notes:
         reporter.say(note)
     names, texts, continuations = zip(*read, strict=True)
+    saturation = pd.concat(settled, ignore_index=True)
     reading = Reading(
         model=model.name,
         part=model.stack.part,
@@ -113,9 +114,9 @@ def run_lens(options: LensOptions) -> Reading:
         texts=texts,
         continuations=continuations if subjects.new else (),
         grid=pd.concat(grids, ignore_index=True),
-        saturation=pd.concat(settled, ignore_index=True),
+        saturation=saturation,
         notes=(*notes, *subjects.notes),
-        tuned=fidelity(apart),
+        tuned=fidelity(apart, len(saturation)),
     )
     if options.out is not None:
         reading.save(options.out)

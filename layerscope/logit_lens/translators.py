@@ -178,29 +178,27 @@ def divergences(
     inputs: Inputs,
     states: Sequence[Tensor],
 ) -> Sums:
-    """Return sums [L, 3] over token states [n, D] of layers 0 … L, for each layer before the last.
+    """Return sums [L, 2] over token states [n, D] of layers 0 … L, for each layer before the last.
 
-    They are the divergence from the last layer's predictions by the plain and the tuned lens, and
-    the number of positions.
+    They are the divergence from the last layer's predictions by the plain and the tuned lens.
     """
-    sums = np.zeros((len(translators), 3))
+    sums = np.zeros((len(translators), 2))
     for k, target, plain in targets_by_layer(model, inputs, states):
         for column, read in enumerate((plain, translators.translated(k, plain))):
             apart = divergence(target, predictions_of(model, inputs, read))
             sums[k, column] += float(apart.double().sum())
-    sums[:, 2] = len(states[0])
     return sums
 
 
-def fidelity(sums: Sequence[Sums]) -> pd.DataFrame | None:
-    """Return means over the positions of all samples by layer; None without samples.
+def fidelity(sums: Sequence[Sums], n: int) -> pd.DataFrame | None:
+    """Return means over the n positions of all samples by layer; None without samples.
 
-    >>> fidelity([np.array([[2.0, 1.0, 2]]), np.array([[4.0, 1.0, 2]])])
+    >>> fidelity([np.array([[2.0, 1.0]]), np.array([[4.0, 1.0]])], 4)
        layer  kl_plain  kl_tuned  n
     0      0       1.5       0.5  4
     """
     if not sums:
         return None
-    plain, tuned, n = np.sum(sums, 0).T
-    means = {"kl_plain": plain / n, "kl_tuned": tuned / n, "n": n.astype(int)}
-    return pd.DataFrame({"layer": range(len(n)), **means})
+    plain, tuned = np.sum(sums, 0).T / n
+    layers = range(len(plain))
+    return pd.DataFrame({"layer": layers, "kl_plain": plain, "kl_tuned": tuned, "n": n})
