@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,29 +117,26 @@ def linear_mixes(
     chosen = losses.argmin(0)[data.fold]
     rival = rights[chosen, np.arange(len(data.fold))]
 
-    def against(score: ProbeScore, weights: Weights) -> MixScore:
+    mixes = fixed_mixes(layers, depth)
+
+    def judged(name: str) -> MixScore:
+        if name == ONE_LAYER:
+            best = list(alone)[int(losses.mean(1).argmin())]
+            return MixScore(data.score(rival), math.nan, math.nan, {best: 1.0})
+        if name == SCALAR:
+            by_fold = (data.learned(data.fold != number) for number in range(FOLDS))
+            states = map(data.mixed, by_fold)
+            right = judged_by_fold(states, data.classes, data.fold, seed)
+            score = data.score(right)
+            weights = data.learned(data.fold >= 0)
+        else:
+            weights = mixes[name]
+            score = data.probe(weights)
         apart = np.asarray(score.right, dtype=np.float64) - rival
         return MixScore(score, float(apart.mean()), error_of(apart), weights)
 
-    def fixed(weights: Weights) -> MixScore:
-        return against(data.probe(weights), weights)
-
-    def scalar() -> MixScore:
-        by_fold = (data.learned(data.fold != number) for number in range(FOLDS))
-        states = map(data.mixed, by_fold)
-        right = judged_by_fold(states, data.classes, data.fold, seed)
-        return against(data.score(right), data.learned(data.fold >= 0))
-
-    best = list(alone)[int(losses.mean(1).argmin())]
-    ways: dict[str, Callable[[], MixScore]] = {
-        ONE_LAYER: lambda: MixScore(data.score(rival), math.nan, math.nan, {best: 1.0}),
-        **{
-            name: partial(fixed, weights)
-            for name, weights in fixed_mixes(layers, depth).items()
-        },
-        SCALAR: scalar,
-    }
-    yield from zip(ways, share(lambda way: way(), ways.values()), strict=True)
+    names = mix_names(layers, depth)
+    yield from zip(names, share(judged, names), strict=True)
 
 
 class _Data:
