@@ -1,12 +1,11 @@
 """The linear probe: logistic regression judged on folds, its regularisation chosen inside every training fold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
-from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
@@ -175,17 +174,6 @@ def _strongest(losses: Numbers) -> Numbers:
     """Return the index of the smallest C whose loss is about the lowest, along the first axis."""
     is_near = losses <= SLACK * losses.min(0)
     return np.asarray(np.argmax(is_near, axis=0))
-
-
-def judged_by_fold(
-    states: Iterable[Tensor], classes: Numbers, fold: Numbers, seed: int
-) -> Bools:
-    """Return which samples are classified rightly, `[n]`, by states `[n, D]` that differ from fold to fold."""
-    right = np.zeros(len(fold), dtype=bool)
-    for number, of_fold in enumerate(states):
-        rows = unit_rows(of_fold.double()).numpy()
-        right |= linearly_judged(rows, classes, fold, seed, only=(number,))[0]
-    return right
 
 
 def _losses(

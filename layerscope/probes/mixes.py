@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.margin import error_of
-from layerscope.probes.linear import judged_by_fold, linear_probe, thinned
+from layerscope.metrics.arrays import unit_rows
+from layerscope.probes.linear import linear_probe, linearly_judged, thinned
 from layerscope.probes.scores import (
     Bools,
     ProbeScore,
@@ -124,9 +125,14 @@ def linear_mixes(
             best = list(alone)[int(losses.mean(1).argmin())]
             return MixScore(data.score(rival), math.nan, math.nan, {best: 1.0})
         if name == SCALAR:
-            by_fold = (data.learned(data.fold != number) for number in range(FOLDS))
-            states = map(data.mixed, by_fold)
-            right = judged_by_fold(states, data.classes, data.fold, seed)
+            right = np.zeros(len(data.fold), dtype=bool)
+            for number in range(FOLDS):
+                states = data.mixed(data.learned(data.fold != number))
+                rows = unit_rows(states.double()).numpy()
+                hits, *_ = linearly_judged(
+                    rows, data.classes, data.fold, seed, only=(number,)
+                )
+                right |= hits
             score = data.score(right)
             weights = data.learned(data.fold >= 0)
         else:
