@@ -160,7 +160,7 @@ def linearly_judged(
             strengths[APART] = STRENGTHS[int(_strongest(losses.sum(1)))]
         for number, strength in strengths.items():
             test = fold == number
-            train = inside & (fold != number)
+            train = inside & ~test
             probe = _Probe(rows[train], classes[train])
             probe.fit(strength, min(CONVERGED[0], CONVERGED[1] / count))
             right[test] = (

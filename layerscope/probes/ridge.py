@@ -72,9 +72,7 @@ def ridge_predictions(
     the fold `APART` have no part in cross-validation: a regression of all others predicts them.
     """
     inside = fold != APART
-    threads: int | None = None
-    if rows.size < LARGE // 64:
-        threads = 1
+    threads = None if rows.size >= LARGE // 64 else 1
     with threadpool_limits(threads):
         errors = _errors(rows[inside], targets[inside], fold[inside], seed)
         chosen = tuple(STRENGTHS[best] for best in errors.argmin(0))
