@@ -69,7 +69,7 @@ def linear_probe(
 
 
 def linear_probe_hits(
-    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0
+    states: Array, labels: npt.ArrayLike, folds: int, seed: int
 ) -> tuple[Bools, Numbers, int, tuple[float, ...], tuple[float, ...]]:
     """Return which held-out predictions of `linear_probe` are right, for pairing layers, and the fold of each, `[n]`.
 

@@ -38,7 +38,7 @@ def ridge_probe(
 
 
 def ridge_probe_values(
-    states: Array, targets: npt.ArrayLike, folds: int = 5, seed: int = 0
+    states: Array, targets: npt.ArrayLike, folds: int, seed: int
 ) -> tuple[Numbers, Numbers, tuple[float, ...]]:
     """Return what each sample contributes to the R² of `ridge_probe`, the fold of each `[n]`, and each fold's C."""
     rows = unit_rows(as_finite64(states, "states")).cpu().numpy()

@@ -114,9 +114,7 @@ class Task(ABC):
 
     def by_layer(self) -> list[Reader]:
         """Return what reads the full model's first 1, 2, … L blocks; a part is embedded once for all of them."""
-
-        def give(inputs: Inputs) -> Tensor:
-            return outputs_by_layer(self.full, inputs, self.pooling, self.of)
+        give = partial(outputs_by_layer, self.full, pooling=self.pooling, read=self.of)
 
         @cache
         def embedded(part: int) -> list[Floats]:
