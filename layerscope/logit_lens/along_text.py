@@ -189,8 +189,10 @@ def tables(parts: pd.DataFrame, by_layer: pd.DataFrame) -> tuple[Table, Table]:
     )
 
 
-def section(parts: pd.DataFrame, by_layer: pd.DataFrame, depth: int) -> Section:
-    """Return the tables, and the entropy drawn by layer."""
+def section(
+    by_part: tuple[Table, Table], by_layer: pd.DataFrame, depth: int
+) -> Section:
+    """Return what `tables` gives, and the entropy drawn by layer."""
     last = by_layer[by_layer["layer"] == depth].set_index("part")["entropy"]
     chart = Chart.of(
         by_layer.drop(columns="n"),
@@ -207,7 +209,7 @@ def section(parts: pd.DataFrame, by_layer: pd.DataFrame, depth: int) -> Section:
     )
     title = "How sure each layer is"
     lead = SURE
-    if len(parts) > 1:
+    if len(by_part[0].rows) > 1:
         title = "Along the text"
         lead = f"{SURE} {PARTED}"
-    return Section("along", title, lead, (chart, *tables(parts, by_layer)))
+    return Section("along", title, lead, (chart, *by_part))

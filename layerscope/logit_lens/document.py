@@ -1,7 +1,7 @@
 """How a reading of the lens is shown: grids of predictions, where these settle, and how sure they are."""
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -58,15 +58,19 @@ def document(reading: "Reading") -> Document:
     total = f"{len(reading.counted):,} {what}"
     drawn = tuple(grids(reading))
     settled = _settled(reading, total)
-    along = along_text.section(reading.parts, reading.entropy, reading.depth)
+    by_layer = reading.entropy
+    by_part = along_text.tables(reading.parts, by_layer)
+    along = along_text.section(by_part, by_layer, reading.depth)
     reasons = [*along_text.findings(reading.counted)]
     sections = list[Section]()
-    tables = [*along_text.tables(reading.parts, reading.entropy), settled]
+    tables = [*by_part, settled]
     if reading.tuned is not None:
         facts.append("tuned lens")
         reasons.append(fidelity.verdict(reading.tuned))
-        sections.append(fidelity.section(reading.tuned))
-        tables.insert(0, fidelity.table(reading.tuned))
+        divergences = fidelity.table(reading.tuned)
+        tables.insert(0, divergences)
+        parts = (divergences,)
+        sections.append(Section("tuned", fidelity.TITLE, fidelity.LEAD, parts))
     curve = (_curve(reading, total), settled)
     averages = Section("settled", "Where predictions settle", SETTLED, curve), along
     predictions = Section("lens", "What each layer would predict", "", drawn)
@@ -198,14 +202,11 @@ def _cells(
     """Return the cells of one sample, a row for each layer."""
     top = int(grid["rank"].max())
     rows = list[tuple[Prediction, ...]]()
-    likely = [*zip(grid["prediction"].map(shown), grid["probability"], strict=True)]
-    start = 0
-    while start < len(likely):
-        layer = len(rows)
+    likely = zip(grid["prediction"].map(shown), grid["probability"], strict=True)
+    for layer in grid["layer"].unique().tolist():
         cells = []
         for first in settled["layer"]:
-            best = likely[start : start + top]
-            cells.append(Prediction(*best[0], (*best,), layer == first))
-            start += top
+            best = tuple(islice(likely, top))
+            cells.append(Prediction(*best[0], best, layer == first))
         rows.append((*cells,))
     return rows

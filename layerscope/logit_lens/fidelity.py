@@ -2,8 +2,9 @@
 
 import pandas as pd
 
-from layerscope.show.document import Column, Section, Table
+from layerscope.show.document import Column, Table
 
+TITLE = "How near each layer is to the model's own predictions"
 LEAD = (
     "The divergence (Kullback-Leibler, in nats) of each layer's predictions from the model's own, which the last layer "
     "gives. Tuned: a layer's states go through its translator first (Belrose et al. 2023, Eliciting Latent Predictions "
@@ -30,9 +31,3 @@ def table(divergence: pd.DataFrame) -> Table:
     ]
     title = f"Divergence by layer (of {divergence['n'].max():,} predictions)"
     return Table.of(divergence, columns, title, name="tuned-lens")
-
-
-def section(divergence: pd.DataFrame) -> Section:
-    """Return the table of divergences by both lenses."""
-    title = "How near each layer is to the model's own predictions"
-    return Section("tuned", title, LEAD, (table(divergence),))

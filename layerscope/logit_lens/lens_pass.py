@@ -66,7 +66,7 @@ def run_lens(options: LensOptions) -> Reading:
     lens = _lens_of(model)
     corpus = _as_read(corpus, model, options)
     shown = draw(corpus, options.samples, SEED)
-    translators, tuning_notes = translators_for(model, options.tuning, reporter)
+    translators, tuning_notes = translators_for(model, options, reporter)
     notes = [*shown.notes, *model.notes, *tuning_notes]
     if len(shown) < len(corpus):
         notes.append(
@@ -91,9 +91,9 @@ def run_lens(options: LensOptions) -> Reading:
             if translators is not None:
                 tokens = [_chosen(state[0], chosen) for state in states]
                 apart.append(divergences(model, translators, inputs, tokens))
-            columns = _columns(subject)
-            grids.append(_grid(columns, tops, subjects.prediction))
-            settled.append(_saturation(columns, subject, tops, subjects.prediction))
+            grid = _grid(subject, tops, subjects.prediction)
+            grids.append(grid)
+            settled.append(_saturation(grid, subject, tops.ids))
             read.append((subject.name, subject.text, subject.continuation))
             advance(1)
     if not read:
@@ -102,6 +102,7 @@ def run_lens(options: LensOptions) -> Reading:
     for note in subjects.notes:
         reporter.say(note)
     names, texts, continuations = zip(*read, strict=True)
+    saturation = pd.concat(settled, ignore_index=True)
     reading = Reading(
         model=model.name,
         part=model.stack.part,
@@ -113,9 +114,9 @@ def run_lens(options: LensOptions) -> Reading:
         texts=texts,
         continuations=continuations if subjects.new else (),
         grid=pd.concat(grids, ignore_index=True),
-        saturation=pd.concat(settled, ignore_index=True),
+        saturation=saturation,
         notes=(*notes, *subjects.notes),
-        tuned=fidelity(apart),
+        tuned=fidelity(apart, len(saturation)),
     )
     if options.out is not None:
         reading.save(options.out)
@@ -126,7 +127,7 @@ def _opened(options: LensOptions) -> Corpus:
     """Return the data, or the prompt as the one sample of a corpus, where all can be written that is to be."""
     if options.out is not None:
         STORE.folder(options.out)
-    if options.tuning.train is not None and options.tuning.tuned in (None, options.out):
+    if options.train is not None and options.tuned in (None, options.out):
         raise LayerscopeError(
             "`train` needs `tuned`, a folder of its own for the translators: name one"
         )
@@ -230,28 +231,23 @@ def _chosen(rows: Tensor, positions: Sequence[int] | None) -> Tensor:
     return rows[torch.tensor(positions, device=rows.device)]
 
 
-def _columns(subject: Subject) -> pd.DataFrame:
-    """Return a row for each position that is read of a sample."""
+def _grid(subject: Subject, tops: Tops, name: Callable[[int], str]) -> pd.DataFrame:
+    """Return the predictions of one sample: a row for each layer, position and rank."""
     n = len(subject.tokens)
     read = [None] * (n - subject.generated)
-    columns = {
-        "sample": subject.name,
-        "position": subject.positions or range(n),
-        "token": pd.Series(subject.tokens, dtype=object),
-        "generated": np.arange(n) >= n - subject.generated,
-        "third": pd.Series([*read, *thirds(subject.generated)], dtype=object),
-        "phase": pd.Series([*read, *subject.phases], dtype=object),
-    }
-    return pd.DataFrame(columns)
-
-
-def _grid(
-    columns: pd.DataFrame, tops: Tops, name: Callable[[int], str]
-) -> pd.DataFrame:
-    """Return the predictions of one sample: a row for each layer, position and rank."""
+    positions = pd.DataFrame(
+        {
+            "sample": subject.name,
+            "position": subject.positions or range(n),
+            "token": pd.Series(subject.tokens, dtype=object),
+            "generated": np.arange(n) >= n - subject.generated,
+            "third": pd.Series([*read, *thirds(subject.generated)], dtype=object),
+            "phase": pd.Series([*read, *subject.phases], dtype=object),
+        }
+    )
     ids = tops.ids
     layer, column, rank = (axis.ravel() for axis in np.indices(ids.shape))
-    return columns.iloc[column].assign(
+    return positions.iloc[column].assign(
         layer=layer,
         rank=rank + 1,
         prediction=[*map(name, ids.ravel().tolist())],
@@ -262,16 +258,13 @@ def _grid(
 
 
 def _saturation(
-    columns: pd.DataFrame, subject: Subject, tops: Tops, name: Callable[[int], str]
+    grid: pd.DataFrame, subject: Subject, ids: NDArray[np.int64]
 ) -> pd.DataFrame:
     """Return a row for each position: from which layer on its likeliest prediction stays, and the right one."""
-    ids = tops.ids
-    final = ids[-1, :, 0]
-    return columns.assign(
-        counted=columns["generated"] if subject.generated else True,
+    is_final = (grid["layer"] == len(ids) - 1) & (grid["rank"] == 1)
+    final = grid[is_final]
+    return final.assign(
+        counted=final["generated"] if subject.generated else True,
         layer=saturation_layer(ids[1:, :, 0].T).numpy(),
-        prediction=[*map(name, final.tolist())],
-        id=final,
-        probability=tops.probabilities[-1, :, 0],
         truth=pd.Series(subject.truths, dtype=object),
     )

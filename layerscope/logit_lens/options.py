@@ -8,15 +8,6 @@ from layerscope.core import Options
 from layerscope.models.options import LoadOptions, Override
 
 
-@dataclass(frozen=True)
-class TuningOptions:
-    """The folder of the translators that states go through, and the text and the steps to train them with."""
-
-    tuned: Path | None
-    train: Any
-    steps: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class LensOptions(Options):
     """The options of `lens`."""
@@ -33,6 +24,8 @@ class LensOptions(Options):
     top: int
     out: Path | None
     progress: bool
-    tuning: TuningOptions
+    tuned: Path | None
+    train: Any
+    steps: int
     load: LoadOptions
     override: Override

@@ -152,11 +152,12 @@ class Reading(Stored):
         """
         if not self.continuations:
             return self
-        readings = [other for other in others if isinstance(other, Reading)]
         same_texts = [
             other.saturation
-            for other in readings
-            if other.continuations and other.texts == self.texts
+            for other in others
+            if isinstance(other, Reading)
+            and other.continuations
+            and other.texts == self.texts
         ]
         cut = along_text.at_equal_length(self.saturation, same_texts)
         kept = int(cut["counted"].sum())
@@ -185,18 +186,17 @@ class Reading(Stored):
     def _made(
         cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path
     ) -> Self:
-        read = {"tuned": None, **facts, "kind": facts["predicted"]}
-        for name in ("summary", "mean_layer", "predicted"):
-            del read[name]
+        del facts["summary"], facts["mean_layer"]
+        facts["kind"] = facts.pop("predicted")
         empty = {"prediction": ""}
-        if read["kind"] != "class":  # a token may be an empty text
+        if facts["kind"] != "class":  # a token may be an empty text
             empty["token"] = ""
         tables = {}
         for name in ("grid", "saturation"):
             tables[name] = frames[name].fillna(empty)
-        if read["tuned"] is not None:
-            read["tuned"] = pd.DataFrame(list(read["tuned"]))
-        return super()._made(read, tables, folder)
+        if facts["tuned"] is not None:
+            facts["tuned"] = pd.DataFrame(list(facts["tuned"]))
+        return super()._made(facts, tables, folder)
 
 
 def open_reading(folder: str | Path) -> Reading:

@@ -63,8 +63,7 @@ class Subjects:
         self.model = model
         self.corpus = corpus
         self.new = new
-        self.encoder = model.encoder if isinstance(model.encoder, TextEncoder) else None
-        self.tokenizer = self.encoder and self.encoder.tokenizer
+        self.tokenizer = getattr(model.encoder, "tokenizer", None)
         self.notes: list[str] = []
         self.classes = class_names(model)
         self.kind: Kind = "tag"
@@ -75,7 +74,7 @@ class Subjects:
             first = model.encoder.batch([corpus.samples[0]])
             two_texts = "decoder_input_ids" in first.named
             self.kind = "next" if model.causal or two_texts else "itself"
-            continues = self.kind == "next" and not two_texts
+            continues = model.causal and not two_texts
         if new and not (continues and hasattr(model.module, "generate")):
             raise LayerscopeError(
                 f"`generate={new}` needs a language model that continues texts: leave it out"
@@ -83,8 +82,8 @@ class Subjects:
         self.token = token_names(self.tokenizer)
         self.mask = getattr(self.tokenizer, "mask_token_id", None)
         self.samples: Sequence[Any] = corpus.samples
-        if self.encoder is not None:
-            self.samples = self._read(self.encoder)
+        if isinstance(model.encoder, TextEncoder):
+            self.samples = self._read(model.encoder)
         self.texts = [*map(_text_of, corpus.samples, corpus.names)]
         may_be_masked = self.kind == "itself"
         if may_be_masked and any(self.mask in sample.ids for sample in self.samples):
@@ -162,9 +161,9 @@ class Subjects:
         return int(min(room, longest))
 
     def _text(self, i: int, ids: tuple[int, ...]) -> Subject:
-        assert self.encoder is not None
+        assert isinstance(self.model.encoder, TextEncoder)
         device = self.model.device
-        encoder = replace(self.encoder, max_length=len(ids) + self.new)
+        encoder = replace(self.model.encoder, max_length=len(ids) + self.new)
         inputs = encoder.batch([Ids(ids)]).to(device)
         new = list[int]()
         continuation = ""

@@ -15,13 +15,12 @@ from torch import nn
 
 from layerscope.core import LayerscopeError, Reporter, aside, own_folder
 from layerscope.core.folders import writing
-from layerscope.core.saved import read_facts, write_facts
+from layerscope.core.saved import write_facts
 from layerscope.inputs import Corpus, open_corpus, pack
-from layerscope.logit_lens.options import TuningOptions
+from layerscope.logit_lens.options import LensOptions
 from layerscope.logit_lens.translators import (
     ABOUT,
     KIND,
-    RETRAIN_HINT,
     STEP,
     WEIGHTS,
     Translators,
@@ -47,7 +46,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 
 def translators_for(
-    model: LayeredModel, options: TuningOptions, reporter: Reporter
+    model: LayeredModel, options: LensOptions, reporter: Reporter
 ) -> tuple[Translators | None, list[str]]:
     """Return the translators that `lens` reads samples through, trained if they are to be, and notes."""
     folder = options.tuned
@@ -61,7 +60,7 @@ def translators_for(
     if options.train is not None:
         with evaluating(model.module):
             note = _trained(model, folder, options.train, options.steps, reporter)
-        notes = [note]
+        notes.append(note)
     return open_translators(folder, model), notes
 
 
@@ -86,7 +85,7 @@ def _trained(
     job = {"text": corpus.fingerprint(), "window": size, "steps": steps}
     job = about_translators(model) | job
     if (folder / WEIGHTS).is_file():
-        refuse_other(folder, read_facts(folder / ABOUT, KIND, RETRAIN_HINT), job)
+        refuse_other(folder, job)
     else:
         with writing(folder):
             write_facts(folder / ABOUT, KIND, {"model": model.name, **job})
@@ -114,7 +113,7 @@ def _train(
     )
     begun = 0
     if (folder / WEIGHTS).is_file():
-        _, tensors = read_weights(folder)
+        tensors = read_weights(folder)
         if STEP not in tensors:  # trained to the end: only a checkpoint holds a step
             return
         begun = int(tensors[STEP])

@@ -71,8 +71,8 @@ def open_translators(folder: Path, model: LayeredModel) -> Translators:
 
     Raises `LayerscopeError` where there are none, and for those of another model.
     """
-    facts, tensors = read_weights(folder)
-    refuse_other(folder, facts, about_translators(model))
+    tensors = read_weights(folder)
+    refuse_other(folder, about_translators(model))
     if STEP in tensors:
         raise LayerscopeError(
             f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it"
@@ -89,19 +89,19 @@ def open_translators(folder: Path, model: LayeredModel) -> Translators:
     return translators.to(model.device)
 
 
-def read_weights(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
-    """Return what translators are of, and their tensors by name."""
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of translators by name."""
     if not folder.is_dir():
         raise LayerscopeError(
             f"{str(folder)!r} does not exist: train translators there with the option `train`"
         )
     try:
-        tensors = load_file(folder / WEIGHTS)
+        tensors: dict[str, Tensor] = load_file(folder / WEIGHTS)
     except (SafetensorError, OSError) as error:
         raise LayerscopeError(
             f"{str(folder)!r} holds no complete translators ({first_line(error)}): train some with `train`"
         ) from error
-    return read_facts(folder / ABOUT, KIND, RETRAIN_HINT), tensors
+    return tensors
 
 
 def about_translators(model: LayeredModel) -> dict[str, Any]:
@@ -110,10 +110,9 @@ def about_translators(model: LayeredModel) -> dict[str, Any]:
     return facts | {"weights": weights_fingerprint(model.module, torch.bfloat16)}
 
 
-def refuse_other(
-    folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]
-) -> None:
+def refuse_other(folder: Path, here: Mapping[str, Any]) -> None:
     """Raise for translators of another model or training: the first fact that differs is named."""
+    there = read_facts(folder / ABOUT, KIND, RETRAIN_HINT)
     for name, value in here.items():
         if there.get(name) != value:
             old = str(there.get(name))[:12]
@@ -179,29 +178,27 @@ def divergences(
     inputs: Inputs,
     states: Sequence[Tensor],
 ) -> Sums:
-    """Return sums [L, 3] over token states [n, D] of layers 0 … L, for each layer before the last.
+    """Return sums [L, 2] over token states [n, D] of layers 0 … L, for each layer before the last.
 
-    They are the divergence from the last layer's predictions by the plain and the tuned lens, and
-    the number of positions.
+    They are the divergence from the last layer's predictions by the plain and the tuned lens.
     """
-    sums = np.zeros((len(translators), 3))
+    sums = np.zeros((len(translators), 2))
     for k, target, plain in targets_by_layer(model, inputs, states):
         for column, read in enumerate((plain, translators.translated(k, plain))):
             apart = divergence(target, predictions_of(model, inputs, read))
             sums[k, column] += float(apart.double().sum())
-    sums[:, 2] = len(states[0])
     return sums
 
 
-def fidelity(sums: Sequence[Sums]) -> pd.DataFrame | None:
-    """Return means over the positions of all samples by layer; None without samples.
+def fidelity(sums: Sequence[Sums], n: int) -> pd.DataFrame | None:
+    """Return means over the n positions of all samples by layer; None without samples.
 
-    >>> fidelity([np.array([[2.0, 1.0, 2]]), np.array([[4.0, 1.0, 2]])])
+    >>> fidelity([np.array([[2.0, 1.0]]), np.array([[4.0, 1.0]])], 4)
        layer  kl_plain  kl_tuned  n
     0      0       1.5       0.5  4
     """
     if not sums:
         return None
-    plain, tuned, n = np.sum(sums, 0).T
-    means = {"kl_plain": plain / n, "kl_tuned": tuned / n, "n": n.astype(int)}
-    return pd.DataFrame({"layer": range(len(n)), **means})
+    plain, tuned = np.sum(sums, 0).T / n
+    layers = range(len(plain))
+    return pd.DataFrame({"layer": layers, "kl_plain": plain, "kl_tuned": tuned, "n": n})

@@ -1,12 +1,11 @@
 """The linear probe: logistic regression judged on folds, its regularisation chosen inside every training fold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
-from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, unit_rows
@@ -70,7 +69,7 @@ def linear_probe(
 
 
 def linear_probe_hits(
-    states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0
+    states: Array, labels: npt.ArrayLike, folds: int, seed: int
 ) -> tuple[Bools, Numbers, int, tuple[float, ...], tuple[float, ...]]:
     """Return which held-out predictions of `linear_probe` are right, for pairing layers, and the fold of each, `[n]`.
 
@@ -161,7 +160,7 @@ def linearly_judged(
             strengths[APART] = STRENGTHS[int(_strongest(losses.sum(1)))]
         for number, strength in strengths.items():
             test = fold == number
-            train = inside & (fold != number)
+            train = inside & ~test
             probe = _Probe(rows[train], classes[train])
             probe.fit(strength, min(CONVERGED[0], CONVERGED[1] / count))
             right[test] = (
@@ -175,17 +174,6 @@ def _strongest(losses: Numbers) -> Numbers:
     """Return the index of the smallest C whose loss is about the lowest, along the first axis."""
     is_near = losses <= SLACK * losses.min(0)
     return np.asarray(np.argmax(is_near, axis=0))
-
-
-def judged_by_fold(
-    states: Iterable[Tensor], classes: Numbers, fold: Numbers, seed: int
-) -> Bools:
-    """Return which samples are classified rightly, `[n]`, by states `[n, D]` that differ from fold to fold."""
-    right = np.zeros(len(fold), dtype=bool)
-    for number, of_fold in enumerate(states):
-        rows = unit_rows(of_fold.double()).numpy()
-        right |= linearly_judged(rows, classes, fold, seed, only=(number,))[0]
-    return right
 
 
 def _losses(
@@ -251,11 +239,11 @@ class _Probe:
         self.rows = self._scaled(rows)
         self.classes = classes
         self.model: Any = LogisticRegression(max_iter=1000, warm_start=True)
-        self.only = int(classes[0]) if (classes == classes[0]).all() else None
+        self.known = np.unique(classes)
 
     def fit(self, strength: float, tolerance: float) -> None:
         """Fit with another C; samples of one class leave nothing to fit."""
-        if self.only is None:
+        if len(self.known) > 1:
             self.model.set_params(C=strength, tol=tolerance).fit(
                 self.rows, self.classes
             )
@@ -264,17 +252,14 @@ class _Probe:
         """Return log-probabilities `[n, known]` of the classes from 0 on."""
         from scipy.special import log_softmax
 
-        logs = np.full((len(rows), count), FLOOR)
-        if self.only is not None:
-            logs[:, self.only] = 0.0
-        else:
+        logits = np.zeros((len(rows), 1))
+        if len(self.known) > 1:
             logits = self.model.decision_function(self._scaled(rows)).astype(np.float64)
-            # scikit-learn gives a single column where there are two classes
-            if logits.ndim == 1:
-                logits = np.stack([np.zeros_like(logits), logits], axis=1)
-            logs[:, self.model.classes_] = np.maximum(
-                log_softmax(logits, axis=1), FLOOR
-            )
+        # scikit-learn gives a single column where there are two classes
+        if logits.ndim == 1:
+            logits = np.stack([np.zeros_like(logits), logits], axis=1)
+        logs = np.full((len(rows), count), FLOOR)
+        logs[:, self.known] = np.maximum(log_softmax(logits, axis=1), FLOOR)
         return logs
 
     def _scaled(self, rows: Numbers) -> Numbers:

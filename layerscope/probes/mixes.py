@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.margin import error_of
-from layerscope.probes.linear import judged_by_fold, linear_probe, thinned
+from layerscope.metrics.arrays import unit_rows
+from layerscope.probes.linear import linear_probe, linearly_judged, thinned
 from layerscope.probes.scores import (
     Bools,
     ProbeScore,
@@ -118,29 +118,31 @@ def linear_mixes(
     chosen = losses.argmin(0)[data.fold]
     rival = rights[chosen, np.arange(len(data.fold))]
 
-    def against(score: ProbeScore, weights: Weights) -> MixScore:
+    mixes = fixed_mixes(layers, depth)
+
+    def judged(name: str) -> MixScore:
+        if name == ONE_LAYER:
+            best = list(alone)[int(losses.mean(1).argmin())]
+            return MixScore(data.score(rival), math.nan, math.nan, {best: 1.0})
+        if name == SCALAR:
+            right = np.zeros(len(data.fold), dtype=bool)
+            for number in range(FOLDS):
+                states = data.mixed(data.learned(data.fold != number))
+                rows = unit_rows(states.double()).numpy()
+                hits, *_ = linearly_judged(
+                    rows, data.classes, data.fold, seed, only=(number,)
+                )
+                right |= hits
+            score = data.score(right)
+            weights = data.learned(data.fold >= 0)
+        else:
+            weights = mixes[name]
+            score = data.probe(weights)
         apart = np.asarray(score.right, dtype=np.float64) - rival
         return MixScore(score, float(apart.mean()), error_of(apart), weights)
 
-    def fixed(weights: Weights) -> MixScore:
-        return against(data.probe(weights), weights)
-
-    def scalar() -> MixScore:
-        by_fold = (data.learned(data.fold != number) for number in range(FOLDS))
-        states = map(data.mixed, by_fold)
-        right = judged_by_fold(states, data.classes, data.fold, seed)
-        return against(data.score(right), data.learned(data.fold >= 0))
-
-    best = list(alone)[int(losses.mean(1).argmin())]
-    ways: dict[str, Callable[[], MixScore]] = {
-        ONE_LAYER: lambda: MixScore(data.score(rival), math.nan, math.nan, {best: 1.0}),
-        **{
-            name: partial(fixed, weights)
-            for name, weights in fixed_mixes(layers, depth).items()
-        },
-        SCALAR: scalar,
-    }
-    yield from zip(ways, share(lambda way: way(), ways.values()), strict=True)
+    names = mix_names(layers, depth)
+    yield from zip(names, share(judged, names), strict=True)
 
 
 class _Data:

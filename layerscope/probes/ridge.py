@@ -38,7 +38,7 @@ def ridge_probe(
 
 
 def ridge_probe_values(
-    states: Array, targets: npt.ArrayLike, folds: int = 5, seed: int = 0
+    states: Array, targets: npt.ArrayLike, folds: int, seed: int
 ) -> tuple[Numbers, Numbers, tuple[float, ...]]:
     """Return what each sample contributes to the R² of `ridge_probe`, the fold of each `[n]`, and each fold's C."""
     rows = unit_rows(as_finite64(states, "states")).cpu().numpy()
@@ -72,9 +72,7 @@ def ridge_predictions(
     the fold `APART` have no part in cross-validation: a regression of all others predicts them.
     """
     inside = fold != APART
-    threads: int | None = None
-    if rows.size < LARGE // 64:
-        threads = 1
+    threads = None if rows.size >= LARGE // 64 else 1
     with threadpool_limits(threads):
         errors = _errors(rows[inside], targets[inside], fold[inside], seed)
         chosen = tuple(STRENGTHS[best] for best in errors.argmin(0))

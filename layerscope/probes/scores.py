@@ -82,13 +82,11 @@ def score_of(
     n = len(right)
     interval = binomtest(int(right.sum()), n).proportion_ci(0.95, method="wilson")
     stderr = float(np.sqrt(mean * (1 - mean) / n))
-    low = float(interval.low)
-    high = float(interval.high)
     return ProbeScore(
         mean,
         stderr,
-        low,
-        high,
+        float(interval.low),
+        float(interval.high),
         n,
         skipped,
         by_fold(right, fold),

@@ -126,29 +126,19 @@ def _table(shrunk: "Shrunk") -> Table:
             return Cell("–")
         return Cell(f"{value:.1f}", value=value)
 
-    def cells(offer: "Offer") -> tuple[Cell, ...]:
+    rows = []
+    for offer in shrunk.offers:
         blocks = len(offer.kept)
-        healed = math.nan
-        if offer.healed:
-            healed = offer.loss
-        return (
+        cells = (
             Cell(f"{blocks} of {shrunk.depth}", value=blocks),
             words(spans(offer.kept)),
             Cell(f"{offer.speedup:.2f}×", value=offer.speedup),
             Cell(f"{offer.megabytes:.1f}", value=offer.megabytes),
             lost(offer.cut_loss),
-            lost(healed),
+            lost(offer.loss if offer.healed else math.nan),
             lost(offer.error),
         )
-
-    titles = ("blocks", "kept", "faster", "MB", "cut", "healed", "±")
-    return Table(
-        "By number of blocks",
-        columns(titles),
-        tuple(
-            Row(cells(offer), marked=offer.kept == shrunk.kept)
-            for offer in shrunk.offers
-        ),
-        (LEGEND,),
-        name="shrink-blocks",
-    )
+        rows.append(Row(cells, marked=offer.kept == shrunk.kept))
+    titles = columns(("blocks", "kept", "faster", "MB", "cut", "healed", "±"))
+    legend = (LEGEND,)
+    return Table("By number of blocks", titles, (*rows,), legend, name="shrink-blocks")

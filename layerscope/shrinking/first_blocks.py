@@ -1,13 +1,12 @@
 """How the first 1, 2, … blocks of a model do on a task: one pass over the texts for all, kept as an evaluation."""
 
 import hashlib
-from functools import cached_property
 from pathlib import Path
 
-from layerscope.core.margin import error_of
 from layerscope.models.identity import revision_of
 from layerscope.scores.probe_results import ProbeScores, Slot, unpacked
-from layerscope.shrinking.tasks import VALIDATION, Floats, Reader, Task
+from layerscope.scores.shifts import mean_of
+from layerscope.shrinking.tasks import VALIDATION, Floats, Task
 
 
 class FirstBlocks:
@@ -28,10 +27,7 @@ class FirstBlocks:
             "shifted_from": None,
         }
         self.scores = ProbeScores(folder, facts)
-
-    @cached_property
-    def _readers(self) -> list[Reader]:
-        return self.task.by_layer()
+        self.readers = task.by_layer()
 
     @property
     def full(self) -> Floats:
@@ -42,19 +38,17 @@ class FirstBlocks:
         """Return the value of each validation sample in points, with only the first `blocks` blocks."""
         slot: Slot = (blocks, self.task.full.final, self.task.pooling)
         if not self.scores.has("layer", slot):
-            self._judge(blocks, slot)
+            values = self.task.judged(self.readers[blocks - 1], VALIDATION) / 100
+            mean, stderr = mean_of(values)
+            score = {
+                "score": mean,
+                "stderr": stderr,
+                "low": None,
+                "high": None,
+                "n": len(values),
+                "strengths": None,
+                "right": values,
+            }
+            self.scores.add("layer", slot, score)
         row = next(row for row in self.scores.rows if row["layer"] == blocks)
         return 100 * unpacked(row["right"], row["n"])
-
-    def _judge(self, blocks: int, slot: Slot) -> None:
-        values = self.task.judged(self._readers[blocks - 1], VALIDATION) / 100
-        score = {
-            "score": float(values.mean()),
-            "stderr": error_of(values),
-            "low": None,
-            "high": None,
-            "n": len(values),
-            "strengths": None,
-            "right": values,
-        }
-        self.scores.add("layer", slot, score)

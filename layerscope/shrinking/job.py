@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.files import read_json, write_json
-from layerscope.core.margin import error_of
 from layerscope.core.progress import Reporter
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import content
 from layerscope.shrinking.first_blocks import FirstBlocks
 from layerscope.shrinking.options import ShrinkOptions
-from layerscope.shrinking.tasks import LEARN, Floats, Task
+from layerscope.shrinking.tasks import LEARN, Task
 from layerscope.truncation.budget import Budget
 from layerscope.truncation.format import chosen_format
 from layerscope.truncation.source import Source
@@ -75,9 +74,3 @@ class Job:
         if not path.is_file():
             write_json(path, make())
         return read_json(path)
-
-
-def paired(full: Floats, values: Floats) -> tuple[float, float]:
-    """Return the mean loss and its standard error, paired by sample."""
-    lost = full - values
-    return float(lost.mean()), error_of(lost)

@@ -59,9 +59,8 @@ def task_of(
         samples = learnable(corpus, full, seed)[:most]
         check_enough(len(samples), corpus.name, VERB, FEWEST)
         part = split(len(samples), seed)
-        if full.is_language_model:
-            return NextToken(full, pooling, samples, part)
-        return Agreement(full, pooling, samples, part)
+        kind = NextToken if full.is_language_model else Agreement
+        return kind(full, pooling, samples, part)
     return _labelled(corpus, most, full, pooling, seed)
 
 

@@ -21,7 +21,8 @@ from layerscope.models.capture import evaluating
 from layerscope.models.loading import without_bars
 from layerscope.models.texts import readable_corpus
 from layerscope.scores.evaluation import ModelOrigin, add_origin
-from layerscope.shrinking.job import EVALUATION, WORK, Job, paired
+from layerscope.scores.shifts import mean_of
+from layerscope.shrinking.job import EVALUATION, WORK, Job
 from layerscope.shrinking.opening import task_of, unknown_share
 from layerscope.shrinking.options import ShrinkOptions
 from layerscope.shrinking.shrunk import STORE, Offer, Shrunk, open_shrunk
@@ -67,9 +68,15 @@ def run_shrink(options: ShrinkOptions) -> Shrunk:
         heal = None
         if options.heal is not None:
             heal = readable_corpus(options.heal, source.model)
-        reading = options.text_column, options.label_column, options.samples
-        model = source.model, source.pooled_by
-        task = task_of(options.data, *reading, *model, options.seed)
+        task = task_of(
+            options.data,
+            options.text_column,
+            options.label_column,
+            options.samples,
+            source.model,
+            source.pooled_by,
+            options.seed,
+        )
         unknown = unknown_share(task, CHOOSING)
         if unknown > UNKNOWN:
             reporter.say(
@@ -80,15 +87,11 @@ def run_shrink(options: ShrinkOptions) -> Shrunk:
         job = Job(source, task, folder, budget, options, heal, reporter)
         with locked(folder), writing(folder):
             _same_or_new(job)
-            if STORE.is_in(folder):
-                shrunk = open_shrunk(folder)
-            else:
-                (folder / WORK).mkdir(exist_ok=True)
+            if not STORE.is_in(folder):
                 _add_origin(job)
-                shrunk = _shrunk(job)
-                shrunk.save(folder)
+                _shrunk(job).save(folder)
             shutil.rmtree(folder / WORK, ignore_errors=True)
-    return replace(shrunk, folder=folder)
+    return open_shrunk(folder)
 
 
 def _same_or_new(job: Job) -> None:
@@ -119,14 +122,12 @@ def _same_or_new(job: Job) -> None:
 def _add_origin(job: Job) -> None:
     """Say in the evaluation of the first blocks where the model is."""
     source = job.source
-    folder = job.folder / EVALUATION
-    folder.mkdir(exist_ok=True)
     path = None
     if isinstance(job.options.model, (str, Path)):
         path = str(job.options.model)
     model = source.model
     origin = ModelOrigin(path, model.depth, model.encoder.modality)
-    add_origin(folder, source.name, origin)
+    add_origin(job.folder / EVALUATION, source.name, origin)
 
 
 def _shrunk(job: Job) -> Shrunk:
@@ -138,12 +139,13 @@ def _shrunk(job: Job) -> Shrunk:
         if job.budget.fits(offer.speedup, offer.megabytes)
     ]
     for blocks in _order(job, offers, allowed):
-        offers[blocks] = offer = tried_offer(job, offers[blocks])
+        offer, trial = tried_offer(job, offers[blocks])
+        offers[blocks] = offer
         if offer.healed:
             job.reporter.say(offer.text)
         if loses_at_most(job.max_loss, offer):
-            return _judged(job, offer, tuple(offers.values()))
-    return replace(_answer(job, tuple(offers.values())), met=False)
+            return _judged(job, offer, trial, _answer(job, offers))
+    return replace(_answer(job, offers), met=False)
 
 
 def loses_at_most(points: float, offer: Offer) -> bool:
@@ -205,12 +207,11 @@ def _order(job: Job, offers: dict[int, Offer], allowed: list[int]) -> list[int]:
     return [blocks for blocks in allowed if blocks >= first]
 
 
-def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
+def _judged(job: Job, offer: Offer, trial: Trial, answer: Shrunk) -> Shrunk:
     """Put the model into its folder, and judge what lies there on the samples held out."""
     source = job.source
     path = job.folder / MODEL
     kept = offer.indices
-    trial = Trial(**read_json(job.folder / WORK / f"trial-{len(kept)}.json"))
     shutil.rmtree(path, ignore_errors=True)
     with folder_aside(path) as aside:
         chosen = room_of(job, offer) / trial.path
@@ -222,10 +223,10 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
         copy_terms(source.beside, aside)
     small = open_cut(path, source).model
     full = job.task.values(source.model, HELD)
-    loss, error = paired(full, job.task.values(small, HELD))
+    loss, error = mean_of(full - job.task.values(small, HELD))
     cut_loss = loss
-    if trial.healed or trial.mapped:
-        cut_loss, _ = paired(full, job.task.with_only(offer.kept, HELD))
+    if offer.healed:
+        cut_loss, _ = mean_of(full - job.task.with_only(offer.kept, HELD))
     recall = None
     if not (reads_logits(source.model) or source.model.is_sparse):
         recall = job.task.recall(job.task.read(small, HELD), HELD)
@@ -233,7 +234,7 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     if job.format == "transformers":
         loader = f"{entry.auto}.from_pretrained"
     return replace(
-        _answer(job, offers),
+        answer,
         kept=offer.kept,
         loss=loss,
         error=error,
@@ -252,7 +253,7 @@ def _judged(job: Job, offer: Offer, offers: tuple[Offer, ...]) -> Shrunk:
     )
 
 
-def _answer(job: Job, offers: tuple[Offer, ...]) -> Shrunk:
+def _answer(job: Job, offers: dict[int, Offer]) -> Shrunk:
     budget = f"at most {job.max_loss:g} points lost"
     if job.budget.within:
         budget += f",{job.budget.within}"
@@ -263,5 +264,5 @@ def _answer(job: Job, offers: tuple[Offer, ...]) -> Shrunk:
         budget,
         job.task.measure,
         job.data,
-        offers,
+        tuple(offers.values()),
     )

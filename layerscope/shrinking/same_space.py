@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from layerscope.shrinking.tasks import LEARN, VALIDATION, Floats, Task
+from layerscope.shrinking.tasks import INDEXED, LEARN, VALIDATION, Floats, Task
 from layerscope.truncation.source import Source
 
 RIDGES = (0.01, 0.1, 1.0, 10.0)
@@ -34,7 +34,7 @@ def fitted_map(vectors: Floats, wanted: Floats, ridge: float) -> tuple[Floats, F
 
 def best_map(small: Source, task: Task) -> tuple[Floats, Floats]:
     """Return the map by which most neighbours of the validation samples are found in the old index."""
-    vectors = task.indexed(small.model, LEARN)
+    vectors = task.read(small.model, LEARN, INDEXED)
     validation = task.read(small.model, VALIDATION)
     maps = [fitted_map(vectors, task.by_full(LEARN), ridge) for ridge in RIDGES]
     recalls = [

@@ -47,12 +47,6 @@ class Offer:
             how = f"healed, {signed(self.cut_loss)} before"
         return f"{text}, {signed(loss)} ±{self.error:.1f} points ({how})"
 
-    @classmethod
-    def made(cls, facts: dict[str, Any]) -> Self:
-        """Return an offer as it was saved, in JSON, which has null for NaN."""
-        known = {name: value for name, value in facts.items() if value is not None}
-        return cls(**known | {"kept": tuple(facts["kept"])})
-
 
 def signed(loss: float) -> str:
     """Return a loss as it changes a score, such as −1.2, and 0 with a plus."""
@@ -107,7 +101,7 @@ class Shrunk(Stored):
 
     @classmethod
     def _made(cls, facts: dict[str, Any], frames: dict[str, Any], folder: Path) -> Self:
-        offers = tuple(Offer.made(offer) for offer in facts["offers"])
+        offers = tuple(Offer(**offer) for offer in facts["offers"])
         return super()._made(facts | {"offers": offers}, frames, folder)
 
 

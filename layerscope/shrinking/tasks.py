@@ -61,8 +61,8 @@ Reader = Callable[[int], Floats]
 @torch.no_grad()
 def _gathered(
     model: LayeredModel, samples: Sequence[Any], give: Callable[[Inputs], Tensor]
-) -> Floats:
-    """Return what a function gives of batches, [K, B, …], for all samples in order, `[K, n, …]`."""
+) -> list[Floats]:
+    """Return what a function gives of batches, [K, B, …], for all samples in order, K of `[n, …]`."""
     values: list[Any] = [None] * len(samples)
     with evaluating(model.module):
         for rows in batches_of(model, model.encoder.lengths(samples)):
@@ -70,7 +70,7 @@ def _gathered(
             values_of_batch = give(batch.to(model.device)).double().cpu().numpy()
             for number, row in enumerate(rows):
                 values[row] = values_of_batch[:, number]
-    return np.stack(values, axis=1)
+    return [*np.stack(values, axis=1)]
 
 
 @dataclass(frozen=True)
@@ -101,33 +101,27 @@ class Task(ABC):
         """Return the value of each sample of a part, in points, of a model."""
         return self.judged(partial(self.read, model), part)
 
-    def without(self, blocks: Collection[int], part: int) -> Floats:
-        """Return the values of the full model without some blocks, counted from 1."""
+    def with_only(self, blocks: Collection[int], part: int) -> Floats:
+        """Return the values of the full model with these blocks alone, counted from 1."""
+        every = range(1, self.full.depth + 1)
+        others = {*every}.difference(blocks)
 
         def reader(each: int) -> Floats:
-            with skipping(self.full.module, self.full.stack, blocks):
+            with skipping(self.full.module, self.full.stack, others):
                 return self.read(self.full, each)
 
         return self.judged(reader, part)
 
-    def with_only(self, blocks: Collection[int], part: int) -> Floats:
-        """Return the values of the full model with these blocks alone, counted from 1."""
-        every = range(1, self.full.depth + 1)
-        return self.without({*every}.difference(blocks), part)
-
     def by_layer(self) -> list[Reader]:
         """Return what reads the full model's first 1, 2, … L blocks; a part is embedded once for all of them."""
-
-        def give(inputs: Inputs) -> Tensor:
-            return outputs_by_layer(self.full, inputs, self.pooling, self.of)
+        give = partial(outputs_by_layer, self.full, pooling=self.pooling, read=self.of)
 
         @cache
-        def embedded(part: int) -> Floats:
+        def embedded(part: int) -> list[Floats]:
             return _gathered(self.full, self.texts(part), give)
 
         def layer_of(layer: int, part: int) -> Floats:
-            values: Floats = embedded(part)[layer]
-            return values
+            return embedded(part)[layer]
 
         return [partial(layer_of, layer) for layer in range(self.full.depth)]
 
@@ -149,17 +143,12 @@ class Task(ABC):
         def give(inputs: Inputs) -> Tensor:
             return self.of(outputs_of(model, inputs, self.pooling), inputs)[None]
 
-        values: Floats = _gathered(model, self.texts(part)[:most], give)[0]
-        return values
-
-    def indexed(self, model: LayeredModel, part: int) -> Floats:
-        """Return what is read of a model on those samples of a part that an index has."""
-        return self.read(model, part, INDEXED)
+        return _gathered(model, self.texts(part)[:most], give)[0]
 
     def by_full(self, part: int) -> Floats:
         """Return what an index of the full model has of a part; the first call is made while that model is whole."""
         if part not in self.of_full:
-            self.of_full[part] = self.indexed(self.full, part)
+            self.of_full[part] = self.read(self.full, part, INDEXED)
         return self.of_full[part]
 
     def recall(self, vectors: Floats, part: int) -> float:

@@ -18,7 +18,8 @@ from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import Lessons, learnable
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.pairs import Pair
-from layerscope.shrinking.job import WORK, Job, paired
+from layerscope.scores.shifts import mean_of
+from layerscope.shrinking.job import WORK, Job
 from layerscope.shrinking.same_space import write_mapped
 from layerscope.shrinking.shrunk import Offer
 from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION
@@ -45,7 +46,8 @@ def cut_offer(job: Job, offer: Offer) -> Offer:
         ways = {first: job.first.values(blocks)}
         if offer.kept != first:
             ways[offer.kept] = job.task.with_only(offer.kept, VALIDATION)
-        losses = {kept: paired(job.first.full, values) for kept, values in ways.items()}
+        full = job.first.full
+        losses = {kept: mean_of(full - values) for kept, values in ways.items()}
         kept = min(losses, key=lambda way: losses[way][0])
         loss, error = losses[kept]
         job.reporter.say(replace(offer, kept=kept, cut_loss=loss, error=error).text)
@@ -79,22 +81,19 @@ def room_of(job: Job, offer: Offer) -> Path:
 def _emptied(job: Job, offer: Offer, name: str) -> Path:
     """Return the folder for one of these models, without what a killed call left there."""
     folder = room_of(job, offer) / name
+    folder.parent.mkdir(exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     return folder
 
 
-def tried_offer(job: Job, offer: Offer) -> Offer:
-    """Write a model of some blocks, healed where that helps, and return it with its loss on the validation part."""
-    offer = cut_offer(job, offer)
-
-    def tried() -> dict[str, Any]:
-        room_of(job, offer).mkdir(exist_ok=True)
-        return asdict(_best_trial(job, offer))
-
-    facts = job.phase(f"trial-{len(offer.kept)}", tried)
+def tried_offer(job: Job, offer: Offer) -> tuple[Offer, Trial]:
+    """Write a model of some blocks, healed where that helps; return the offer with what it loses on validation."""
+    cut = cut_offer(job, offer)
+    name = f"trial-{len(cut.kept)}"
+    facts = job.phase(name, lambda: asdict(_best_trial(job, cut)))
     trial = Trial(**facts)
     healed = trial.healed != "" or trial.mapped
-    return replace(offer, loss=trial.loss, error=trial.error, healed=healed)
+    return replace(cut, loss=trial.loss, error=trial.error, healed=healed), trial
 
 
 def _best_trial(job: Job, offer: Offer) -> Trial:
@@ -145,7 +144,7 @@ def _mapped(job: Job, offer: Offer, trial: Trial) -> Trial:
 def _tried(job: Job, folder: Path, difference: float, healed: str = "") -> Trial:
     """Return the model of a folder with its values on the validation part."""
     model = open_cut(folder, job.source).model
-    loss, error = paired(job.first.full, job.task.values(model, VALIDATION))
+    loss, error = mean_of(job.first.full - job.task.values(model, VALIDATION))
     recall = 0.0
     if job.options.same_space:
         vectors = job.task.read(model, VALIDATION)

@@ -19,8 +19,8 @@ from layerscope.healing.outputs import outputs_of
 from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override
 from layerscope.models.encode import TextEncoder
+from layerscope.scores.shifts import mean_of
 from layerscope.shrinking import open_shrunk, pipeline, trials
-from layerscope.shrinking.job import paired
 from layerscope.shrinking.tasks import HELD, LEARN, VALIDATION, split
 from layerscope.truncation.source import open_source
 
@@ -75,10 +75,9 @@ def _offers_are_priced_as_measured(shrunk, task):
     """By what the full model gives without the blocks that are not kept, or without the last ones."""
     full = task.values(task.full, VALIDATION)
     for offer in shrunk.offers:
-        left_out = [block for block in (1, 2, 3) if block not in offer.kept]
-        loss, error = paired(full, task.without(left_out, VALIDATION))
-        last = range(len(offer.kept) + 1, 4)
-        first_ones, _ = paired(full, task.without(last, VALIDATION))
+        loss, error = mean_of(full - task.with_only(offer.kept, VALIDATION))
+        first = range(1, len(offer.kept) + 1)
+        first_ones, _ = mean_of(full - task.with_only(first, VALIDATION))
         if not np.isnan(offer.cut_loss):
             assert offer.cut_loss == pytest.approx(loss) and loss <= first_ones + 1e-9
             assert offer.healed or offer.error == pytest.approx(error)
@@ -149,7 +148,7 @@ def test_nothing_that_is_held_out_is_learned_from(encoder, tmp_path):
     """A version that learned from what judges, or judged by what it learned from, fails here."""
     learned: list[object] = []
     judged: list[object] = []
-    write, judge = trials.write_healed, pipeline.paired
+    write, judge = trials.write_healed, pipeline.mean_of
     task = task_on(TEXTS, encoder)
     held, validation = set(task.texts(HELD)), set(task.texts(VALIDATION))
 
@@ -159,14 +158,14 @@ def test_nothing_that_is_held_out_is_learned_from(encoder, tmp_path):
         assert set(lessons.validation) == validation
         return write(*arguments)
 
-    def spied(full, values):
-        judged.append(len(values))
-        return judge(full, values)
+    def spied(lost):
+        judged.append(len(lost))
+        return judge(lost)
 
     with (
         patch.object(trials, "write_healed", spy),
-        patch.object(trials, "paired", spied),
-        patch.object(pipeline, "paired", spied),
+        patch.object(trials, "mean_of", spied),
+        patch.object(pipeline, "mean_of", spied),
     ):
         # the file that is learned from holds the held-out texts, too
         shrunk = layerscope.shrink(
@@ -226,7 +225,7 @@ def test_the_whole_is_not_judged_again_for_each_depth(encoder, tmp_path):
     assert sum(embedded) == parts and len(values) == 3
     assert {*values[2]} == {0, 100}
     np.testing.assert_array_equal(values[2], task.values(task.full, VALIDATION))
-    np.testing.assert_array_equal(values[0], task.without([2, 3], VALIDATION))
+    np.testing.assert_array_equal(values[0], task.with_only([1], VALIDATION))
 
 
 def test_parts_share_no_sample():
