@@ -65,7 +65,7 @@ def aligned_loss(
         1.0986
 
     """
-    states, labels, weights = labelled_states(
+    states, labels, weights, items = labelled_states(
         states, labels, layers, weights, shift=shift, items=items
     )
     if isinstance(head, nn.Linear):
@@ -80,7 +80,7 @@ def aligned_loss(
             total = total + weight * nn.functional.cross_entropy(
                 logits, labels, reduction="sum"
             )
-    return torch.as_tensor(total) / (len(labels) if items is None else items)
+    return torch.as_tensor(total) / items
 
 
 def exit_weights(
@@ -142,8 +142,11 @@ def labelled_states(
     *,
     shift: bool = False,
     items: Tensor | float | None = None,
-) -> tuple[list[Tensor], Tensor, tuple[float, ...]]:
-    """Return the states `[N, D]` of each exit whose labels count, these labels `[N]`, and the weight of each exit."""
+) -> tuple[list[Tensor], Tensor, tuple[float, ...], Tensor | float]:
+    """Return the states `[N, D]` of each exit whose labels count, these labels `[N]`, and the weight of each exit.
+
+    The last is what a sum of losses is divided by: `items`, or the number of these labels.
+    """
     exits = list(states)
     _check_exits(exits, labels)
     if shift:
@@ -151,6 +154,8 @@ def labelled_states(
         labels = labels[..., 1:]
     counts = labels != IGNORED
     labels = labels[counts].long()
+    if items is None:
+        items = len(labels)
     if not len(labels) and not items:
         raise LayerscopeError(
             "every label of this batch is ignored: leave such batches out"
@@ -162,7 +167,7 @@ def labelled_states(
             f"{len(exits)} exits and {len(layers)} layers: name the depth of each exit"
         )
     weights = exit_weights(layers, weights=weights)
-    return [state[counts] for state in exits], labels, weights
+    return [state[counts] for state in exits], labels, weights, items
 
 
 def _check_exits(exits: Sequence[Tensor], labels: Tensor) -> None:
