@@ -110,28 +110,22 @@ def exit_weights(
         raise LayerscopeError(
             f"exits {exits}: give increasing layers from 1 to {last or 'L'}, at least one"
         )
-    unnormalised = _unnormalised(exits, weights)
+    if isinstance(weights, str):
+        name = OneOf(WEIGHTS).take("weights", weights)
+        weights = exits
+        if name == "uniform":
+            weights = [1.0] * len(exits)
+    unnormalised = [float(weight) for weight in weights]
     total = math.fsum(unnormalised)
     if len(unnormalised) != len(exits):
         raise LayerscopeError(
             f"weights are {len(unnormalised)} numbers for {len(exits)} exits: give one for each exit"
         )
-    wrong = [
-        weight for weight in unnormalised if not math.isfinite(weight) or weight < 0
-    ]
-    if wrong or total <= 0:
+    if total <= 0 or not all(0 <= weight < math.inf for weight in unnormalised):
         raise LayerscopeError(
             f"weights {unnormalised} for {len(exits)} exits: give each at least 0, and not all 0"
         )
     return tuple(weight / total for weight in unnormalised)
-
-
-def _unnormalised(layers: Sequence[int], weights: ExitWeights) -> list[float]:
-    """Return the weights of exits at these depths before they are made to sum to 1."""
-    if not isinstance(weights, str):
-        return [float(weight) for weight in weights]
-    OneOf(WEIGHTS).take("weights", weights)
-    return [float(layer) if weights == "linear" else 1.0 for layer in layers]
 
 
 def labelled_states(
