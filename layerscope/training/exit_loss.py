@@ -14,11 +14,10 @@ from transformers.utils import ModelOutput
 from layerscope.core import LayerscopeError
 from layerscope.models import ExitHeads, Inputs, LayeredModel, accepts, evaluating
 from layerscope.models.weights import heads_of
-from layerscope.training.exits import Exits
-from layerscope.training.loss import IGNORED, aligned_loss, check_classes
+from layerscope.training.exits import Call, Exits
+from layerscope.training.loss import IGNORED, Head, aligned_loss, check_classes
 from layerscope.training.objectives import Objective
 
-Head = Callable[[Tensor], Tensor]
 Score = Callable[[Callable[[int], Tensor], Sequence[Head], Tensor], None]
 
 HEADS = "exit_heads"
@@ -40,7 +39,6 @@ class ExitLoss:
         self.on = False
         self.score: Score | None = None
         self.module: Any = exits.module
-        self.classes = exits.classes
         self.every = exits
         if len(exits.layers) < exits.model.depth:
             self.every = Exits(exits.model, inputs)
@@ -73,11 +71,9 @@ class ExitLoss:
         heads = getattr(self.module, HEADS, ())
         return dict(zip(self.exits.layers, heads, strict=False))
 
-    def exit_heads(self) -> ExitHeads | None:
+    def exit_heads(self) -> ExitHeads:
         """Return the weights of these heads, of none where all layers read one, as they are now."""
-        if self.exits.head_path is None:
-            return None
-        return heads_of(self.exits.head_path, self.heads)
+        return heads_of(self.exits.head_path or "", self.heads)
 
     def detach(self) -> None:
         """Give the model its own `forward` back, and remove what was added."""
@@ -102,13 +98,13 @@ class ExitLoss:
         if self.score is None:
             return call()
         # before the model's own loss, which fails in its own way
-        check_classes(labels[labels != IGNORED], self.classes)
+        check_classes(labels[labels != IGNORED], self.exits.classes)
         output, read = self.every.reading(call, bare)
         heads = [self.heads.get(layer, self.head) for layer in self.every.layers]
         self.score(read, heads, labels)
         return output
 
-    def _loss(self, call: Callable[[], Any], labels: Tensor, items: Any) -> Tensor:
+    def _loss(self, call: Call, labels: Tensor, items: Any) -> Tensor:
         """Return the loss of the exits, or of the last layer, of one call of the model without labels."""
         heads = [*self.heads.values()]
         options: dict[str, Any] = {"shift": self.shift, "items": items}

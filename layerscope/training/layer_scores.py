@@ -15,8 +15,14 @@ from layerscope.core import LayerscopeError
 from layerscope.metrics import cosine_to, effective_depth, saturation_layer
 from layerscope.metrics.neural_collapse import ClassSums
 from layerscope.models import LayeredModel
-from layerscope.training.exit_loss import ExitLoss, Head
-from layerscope.training.loss import CHUNK, IGNORED, at_least_float32, check_classes
+from layerscope.training.exit_loss import ExitLoss
+from layerscope.training.loss import (
+    CHUNK,
+    IGNORED,
+    Head,
+    at_least_float32,
+    check_classes,
+)
 from layerscope.training.some_rows import SomeRows
 
 Row = dict[str, Any]
@@ -220,7 +226,7 @@ def score_options(model: LayeredModel, exit_loss: ExitLoss) -> dict[str, Any]:
     """Return the options of `LayerScores` for a model with a head."""
     head = exit_loss.every.head
     depth = model.depth
-    classes = width = exit_loss.classes
+    classes = width = exit_loss.exits.classes
     if head is not None:
         width = head.in_features
     config: Any = getattr(model.module, "config", None)

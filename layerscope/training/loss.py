@@ -19,6 +19,8 @@ ExitStates = Tensor | Sequence[Tensor]
 """What each exit gives, `[E, …, D]` or a sequence of `[…, D]`, the deepest last."""
 ExitWeights = str | Sequence[float]
 """The weights of exits: "linear", "uniform", or one number for each."""
+Head = Callable[[Tensor], Tensor]
+"""Makes logits `[N, K]` of states `[N, D]`."""
 IGNORED = -100
 CHUNK = 3 << 20
 """At most this many logits in a chunk, or a third of the head's own size where that is more."""
@@ -27,7 +29,7 @@ CHUNK = 3 << 20
 def aligned_loss(
     states: ExitStates,
     labels: Tensor,
-    head: nn.Linear | Callable[[Tensor], Tensor],
+    head: nn.Linear | Head,
     weights: ExitWeights = "linear",
     layers: Sequence[int] | None = None,
     *,
@@ -183,7 +185,7 @@ def _check_exits(exits: Sequence[Tensor], labels: Tensor) -> None:
         )
 
 
-def logits_of(rows: Tensor, head: Callable[[Tensor], Tensor], labels: Tensor) -> Tensor:
+def logits_of(rows: Tensor, head: Head, labels: Tensor) -> Tensor:
     """Return the logits `[N, K]` of one exit, in float32 at least; raises for labels that are none of its classes."""
     logits = head(rows)
     if logits.ndim != 2 or len(logits) != len(labels):

@@ -11,6 +11,7 @@ from layerscope.core import LayerscopeError, Number, OneOf
 from layerscope.training.loss import (
     ExitStates,
     ExitWeights,
+    Head,
     aligned_loss,
     at_least_float32,
     labelled_states,
@@ -105,7 +106,7 @@ def linear_cka(one: Tensor, two: Tensor) -> Tensor:
 def similarity_loss(
     states: ExitStates,
     labels: Tensor,
-    head: nn.Linear | Callable[[Tensor], Tensor],
+    head: nn.Linear | Head,
     similarity: Callable[[Tensor, Tensor], Tensor],
     beta: float,
     weights: ExitWeights,
@@ -136,7 +137,7 @@ def similarity_loss(
 def classifiers_loss(
     states: ExitStates,
     labels: Tensor,
-    heads: Sequence[Callable[[Tensor], Tensor]],
+    heads: Sequence[Head],
     distillation: float,
     weights: ExitWeights,
     layers: Sequence[int],
