@@ -147,17 +147,16 @@ def recorded(
     model: LayeredModel, stacked: Sequence[int] = ()
 ) -> Iterator[list[Tensor]]:
     """Within, keep the states of every block; the last one hands on the `stacked` layers, if any."""
-    blocks = model.stack.blocks
+    blocks = model.stack.block_modules(model.module)
     states: list[Tensor] = []
 
     def after(_: nn.Module, __: object, ___: object, output: Any) -> Any:
         states.append(state_of(output))
-        if not stacked or len(states) < len(blocks):
+        if not stacked or len(states) < model.depth:
             return None
         return with_state(output, torch.cat([states[layer - 1] for layer in stacked]))
 
-    paths = dict.fromkeys(blocks)
-    with hooked((model.module.get_submodule(path), None, after) for path in paths):
+    with hooked((block, None, after) for block in blocks):
         yield states
 
 
@@ -179,7 +178,7 @@ def _linear(calls: list[TracedCall], logits: Tensor) -> str | None:
     linear = linears[-1]
     inside = set(linear.module.parameters())
     for call in calls:
-        if linear.path.startswith(f"{call.path}.") and same(call.input, linear.input):
+        if linear.is_inside([call]) and same(call.input, linear.input):
             others = set(call.module.parameters()) - inside
             if any(parameter.requires_grad for parameter in others):
                 return None

@@ -298,11 +298,7 @@ def _filled(empty: Any, module: Any, paths: Mapping[str, str | None]) -> Any | N
 def _executions(module: nn.Module, stack: Stack, inputs: Inputs) -> int:
     """How many times a forward runs the blocks of a stack."""
     ran: list[None] = []
-
-    def after(*_: Any) -> None:
-        ran.append(None)
-
-    blocks = map(module.get_submodule, {*stack.blocks})
-    with hooked((block, None, after) for block in blocks):
+    blocks = stack.block_modules(module)
+    with hooked((block, None, lambda *_: ran.append(None)) for block in blocks):
         forward(module.get_submodule(stack.entry), inputs)
     return len(ran)
