@@ -1,7 +1,7 @@
 """One model trained into one folder, from its start or from its last checkpoint.
 
-`fit` makes the Trainer of a task and has `run_to_end` take it to its last step: a loop for any
-Trainer of transformers, which resumes by itself wherever it was stopped.
+`fit` makes the Trainer of a task, and `run_to_end` takes any Trainer of transformers to its last
+step, from wherever it was stopped.
 """
 
 import math
@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import shutil
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +73,13 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
     examples: Examples
     stack: ExitStack
     loss: str = ""
-    advance: Advance | None = None
+    advance: Advance = field(init=False)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Show the bar, at the step that the training starts from."""
-        if state.is_world_process_zero:
-            bar = self.reporter.bar(self.title, state.max_steps, "steps")
-            self.advance = self.stack.enter_context(bar)
-            self.advance(state.global_step)
+        bar = self.reporter.bar(self.title, state.max_steps, "steps")
+        self.advance = self.stack.enter_context(bar)
+        self.advance(state.global_step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Have the examples draw what is random anew."""
@@ -90,8 +89,7 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Move the bar on, and have the last step evaluated and saved."""
-        if self.advance is not None:
-            self.advance(1, self.loss)
+        self.advance(1, self.loss)
         if state.global_step >= state.max_steps:
             control.should_evaluate = control.should_save = True
         return control
@@ -172,8 +170,9 @@ def fit(
         trainer.remove_callback(PrinterCallback)
         if settings.scheduler == "multistep":
             _step_down(trainer, steps)
-        trainer.args.eval_on_start = folder.last_checkpoint() is None
-        run_to_end(trainer, folder, reporter)
+        checkpoint = folder.last_checkpoint()
+        trainer.args.eval_on_start = checkpoint is None
+        run_to_end(trainer, checkpoint, reporter)
         # a standard checkpoint: the heads of exits leave the model, for a file beside it
         heads = None
         if settings.task != SENTENCES:
@@ -194,9 +193,8 @@ def fit(
     folder.write(finished=True)
 
 
-def run_to_end(trainer: Any, folder: TrainingFolder, reporter: Reporter) -> None:
-    """Take a Trainer from the last checkpoint of a folder, or from its start, to its last step."""
-    checkpoint = folder.last_checkpoint()
+def run_to_end(trainer: Any, checkpoint: Path | None, reporter: Reporter) -> None:
+    """Take a Trainer from a checkpoint, or from its start, to its last step."""
     if checkpoint is None:
         trainer.train()
         return
@@ -232,7 +230,13 @@ def _trainer(
             lessons.train,
             lessons.eval,
             start.processor,
-            objective=objective_of(settings),
+            objective=Objective(
+                settings.objective,
+                settings.schedule or "always",
+                settings.weights,
+                settings.beta,
+                settings.distillation,
+            ),
             layers=settings.layers,
             part=settings.part,
             history=folder.history,
@@ -246,17 +250,6 @@ def _trainer(
     args = SentenceTransformerTrainingArguments(**arguments)
     return pair_trainer(
         start.module, settings, lessons.train, lessons.eval, folder.history, args
-    )
-
-
-def objective_of(settings: Settings) -> Objective:
-    """Return the objective that the settings name."""
-    return Objective(
-        settings.objective,
-        settings.schedule or "always",
-        settings.weights,
-        settings.beta,
-        settings.distillation,
     )
 
 
