@@ -13,14 +13,13 @@ from layerscope.metrics.effective_depth import within
 from layerscope.models import LoadOptions, Override
 from layerscope.runs import Run, open_run
 from layerscope.runs.curves import value_text
+from layerscope.runs.history import SCORES
 from layerscope.runs.registry import about
 from layerscope.show import Document, Shown, Table, columns, row
 from layerscope.training.folder import TrainingFolder
 from layerscope.truncation.costs import costs_by_depth
 from layerscope.truncation.source import open_source
 
-SCORES = ("perplexity", "pair_spearman", "pair_accuracy", "layer_accuracy")
-"""The scores of a training; the first that was measured counts."""
 DIMS = "dims="
 """What the variant of a score begins with that reads the first dimensions of an embedding alone."""
 LOSS = 0.01
