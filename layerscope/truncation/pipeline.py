@@ -72,11 +72,15 @@ def _plan(
     )
     _refuse_for_head(options, source)
     depth = source.model.depth
+    last = depth
     mix = None
     if options.mix is not None:
         mix = mix_of(options.mix, depth)
+        last = max(mix)
+    elif options.layer is not None:
+        (last,) = checked_layers([options.layer], depth)
     source = replace(source, pooling=options.pooling or scored_pooling, mix=mix)
-    kept = kept_blocks(_last_layer(options, source), options.drop or (), depth)
+    kept = kept_blocks(last, options.drop or (), depth)
     format = chosen_format(options.format, source, scored_pooling)
     dim = checked_dim(options.dim, source, format)
     return replace(source, dim=dim), kept, format
@@ -91,16 +95,6 @@ def _refuse_for_head(options: TruncateOptions, source: Source) -> None:
         raise LayerscopeError(
             f"{source.name} gives sparse vectors, which `format='onnx'` does not hold: leave it out"
         )
-
-
-def _last_layer(options: TruncateOptions, source: Source) -> int:
-    """Return the layer that the model ends at."""
-    depth = source.model.depth
-    if source.mix is not None:
-        return max(source.mix)
-    if options.layer is None:
-        return depth
-    return checked_layers([options.layer], depth)[0]
 
 
 def write_cut(
@@ -202,28 +196,27 @@ def _is_selection(given: Any) -> bool:
 
 def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
     """Return the options with the model of a selection, and with its layer or mix where none is named."""
-    named = options.layer is not None
-    if not named and selection.as_shipped:
-        raise LayerscopeError(
-            "nothing to truncate: the selection keeps the model as shipped; give a layer to cut it"
-        )
-    if not named and selection.raw_only:
-        raise LayerscopeError(
-            "the selection is of states before the final norm, which no model gives: select with `site='normed'`"
-        )
+    if options.layer is None:
+        if selection.as_shipped:
+            raise LayerscopeError(
+                "nothing to truncate: the selection keeps the model as shipped; give a layer to cut it"
+            )
+        if selection.raw_only:
+            raise LayerscopeError(
+                "the selection is of states before the final norm, which no model gives: select with `site='normed'`"
+            )
     if not selection.source:
         raise LayerscopeError(
             f"the selection does not say where {selection.model} is: give the model and a layer"
         )
     override = replace(options.override, part=options.override.part or selection.part)
     options = replace(options, given=selection.source, override=override)
-    if not named and selection.weights:
-        options = replace(
-            options, mix=options.mix or Weights().take("mix", selection.weights)
-        )
-    elif not named:
-        options = replace(options, layer=selection.layer)
-    return options
+    if options.layer is not None:
+        return options
+    if selection.weights:
+        mix = options.mix or Weights().take("mix", selection.weights)
+        return replace(options, mix=mix)
+    return replace(options, layer=selection.layer)
 
 
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
