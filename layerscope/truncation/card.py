@@ -65,7 +65,6 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
     """Write the card of a truncated model."""
     # a tokenizer without a pad token takes one text at a time
     pad = getattr(source.model.loaded.processor, "pad_token", None)
-    modality = source.model.encoder.modality
     like = f"layer {made.layer} of the full model"
     if made.dropped:
         like = f"that of the full model with {spans(made.dropped, 'block')} bypassed"
@@ -85,9 +84,7 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
         like=like,
         mean=made.format == "transformers" and is_mean_head(source.module.config),
         version=version("layerscope"),
-        wrapper=source.model.loaded.wrapper,
-        modality=modality,
-        alone=modality == "text" and pad is None,
+        alone=source.unit == "text" and pad is None,
         output=output,
     )
 
