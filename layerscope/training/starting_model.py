@@ -9,7 +9,7 @@ import torch
 from transformers.utils import ModelOutput
 
 from layerscope.core import LayerscopeError, listed
-from layerscope.models import LoadOptions, is_mean_head, without_bars
+from layerscope.models import LoadOptions, is_mean_head, setting, without_bars
 from layerscope.models.checks import clear_errors
 from layerscope.models.loading import sentence_transformer
 from layerscope.models.mean_head import as_configured, mean_headed
@@ -261,11 +261,11 @@ def _processor(source: str, module: Any) -> Any:
         processor = load_processor(source, module, {})
     except LayerscopeError as error:
         raise LayerscopeError(f"{error}, or name one with `processor`") from error
-    if processor is not None or getattr(module.config, "num_channels", 3) != 3:
+    if processor is not None or setting(module, "num_channels", 3) != 3:
         return processor
     from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-    size = getattr(module.config, "image_size", 224)
+    size = setting(module, "image_size", 224)
     if isinstance(size, int):
         size = size, size
     return ViTImageProcessorPil(
@@ -288,5 +288,5 @@ def _pad(module: Any, tokenizer: Any, notes: list[str]) -> None:
         notes.append(
             f"padding: {tokenizer.eos_token!r}, as the tokenizer has no token of its own"
         )
-    if getattr(module.config, "pad_token_id", None) is None:
+    if setting(module, "pad_token_id") is None:
         module.config.pad_token_id = tokenizer.pad_token_id
