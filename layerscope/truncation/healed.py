@@ -8,11 +8,7 @@ from layerscope.core.margin import error_of
 from layerscope.core.progress import Reporter
 from layerscope.healing.healing import Plan, heal
 from layerscope.healing.lessons import Lessons
-from layerscope.healing.outputs import (
-    Pupil,
-    distance_of,
-    distances_on,
-)
+from layerscope.healing.outputs import Pupil, distance_of, distances_on
 from layerscope.models import LoadOptions, Override
 from layerscope.truncation.source import Source, open_source
 
@@ -69,8 +65,14 @@ def heal_cut(
     lessons = healing.lessons
     dtype = cut.dtype
     before = distances_on(lessons.held, pupil)
-    samples = lessons.learn, lessons.validation
-    progress = heal(pupil, *samples, healing.plan, healing.workdir, reporter)
+    progress = heal(
+        pupil,
+        lessons.learn,
+        lessons.validation,
+        healing.plan,
+        healing.workdir,
+        reporter,
+    )
     cut.module.to(dtype)
     after = distances_on(lessons.held, pupil)
     healed = Healed(
