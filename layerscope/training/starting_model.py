@@ -48,13 +48,12 @@ class PlainClassifier(torch.nn.Module):
 
 def start(
     origin: Origin,
-    task: str,
     classes: tuple[str, ...] | None,
     settings: Settings,
     processor: Any,
 ) -> Start:
-    """Return the model of a task with the head it needs, what reads its inputs, its classes, and notes."""
-    if task == SENTENCES:
+    """Return the model of the settings' task with the head it needs, what reads its inputs, its classes, and notes."""
+    if settings.task == SENTENCES:
         encoder = open_encoder(origin, settings)
         return Start(encoder, encoder.tokenizer)
     if origin.module is not None and origin.config is None:
@@ -63,7 +62,7 @@ def start(
     module = origin.module
     order = None
     if module is None:
-        module, order = _made(origin, task, classes, settings, notes)
+        module, order = _made(origin, classes, settings, notes)
     elif classes is not None:
         order = _classes_of(module.config, classes, origin.name)
     if processor is None or isinstance(processor, (str, Path)):
@@ -111,12 +110,12 @@ def _keep_every_layer(module: Any, notes: list[str]) -> None:
 
 def _made(
     origin: Origin,
-    task: str,
     classes: tuple[str, ...] | None,
     settings: Settings,
     notes: list[str],
 ) -> tuple[Any, tuple[str, ...] | None]:
-    """Return a model made of a config or a checkpoint with the head of a task, and its classes in its order."""
+    """Return a model made of a config or a checkpoint with the head of the task, and its classes in its order."""
+    task = settings.task
     config = origin.config
     order = None
     mean = _takes_mean(origin, task, settings.head)
