@@ -140,10 +140,8 @@ def auto_class(module: Any) -> str:
 
     names = [name for name in dir(modeling_auto) if name.startswith("AutoModel")]
     # a class for pre-training may be that of another task too, which says more
-    for name in sorted(names, key=lambda name: (name.endswith("PreTraining"), name)):
+    for name in sorted(names, key=lambda name: name.endswith("PreTraining")):
         mapping = getattr(modeling_auto, name)._model_mapping
-        if mapping is None:
-            continue
         kinds = mapping.get(type(module.config), None)
         if not isinstance(kinds, tuple):
             kinds = (kinds,)
