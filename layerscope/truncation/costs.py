@@ -159,8 +159,8 @@ def measure(source: Source, made: Made, format: str, healed: str = "") -> Trunca
     mix = ""
     dtype = dtype_name(source.dtype)
     if gaps_in(made.kept):
-        lacking = {*range(stack.depth)} - {*made.kept}
-        dropped = tuple(sorted(block + 1 for block in lacking))
+        blocks = range(1, stack.depth + 1)
+        dropped = tuple(block for block in blocks if block - 1 not in made.kept)
     if source.mix is not None:
         mix = mix_in_words(source.mix)
     if format == "onnx":
