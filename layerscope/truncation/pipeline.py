@@ -222,8 +222,6 @@ def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
     """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
     ordered = sorted(set(layers))
-    if not ordered:
-        raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
     for layer in ordered:
         if not 0 <= layer <= depth:
             raise LayerscopeError(
