@@ -44,9 +44,7 @@ class Line:
     @property
     def title(self) -> str:
         """What its score is called."""
-        if self.metric == "layer_accuracy":
-            return "accuracy"
-        return about(self.metric).title
+        return about(self.metric).title.removeprefix("layer ")
 
     def shown(self, value: float, stderr: float = math.nan) -> str:
         """Return a value of its score, with the error if there is one."""
