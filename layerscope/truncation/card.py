@@ -15,7 +15,6 @@ from layerscope.models import is_mean_head
 from layerscope.models.whereabouts import Whence
 from layerscope.show import escape
 from layerscope.truncation.costs import Truncated
-from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import output_of
 from layerscope.truncation.source import Source
 
@@ -68,8 +67,8 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
     like = f"layer {made.layer} of the full model"
     if made.dropped:
         like = f"that of the full model with {spans(made.dropped, 'block')} bypassed"
-    if source.mix is not None:
-        like = f"the mix of the full model's {mix_in_words(source.mix)}"
+    if made.mix:
+        like = f"the mix of the full model's {made.mix}"
     if made.healed:
         like = "that of the healed model"
     output = ""
