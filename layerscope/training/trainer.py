@@ -181,32 +181,23 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Say nothing of names of older releases, which `_load_from_checkpoint` reads after the Trainer."""
 
-    def evaluation_loop(
-        self,
-        dataloader: Any,
-        description: str,
-        *args: Any,
-        metric_key_prefix: str = "eval",
-        **options: Any,
-    ) -> Any:
+    def evaluation_loop(self, dataloader: Any, *args: Any, **options: Any) -> Any:
         """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
-        options["metric_key_prefix"] = metric_key_prefix
+        prefix = options.get("metric_key_prefix", "eval")
         scores = LayerScores(**self.scoring)
         self.exit_loss.score = lambda read, heads, labels: scores.update(
             read, heads, once(labels, self.accelerator)
         )
         try:
             with generators_kept(self.args.device):
-                output = super().evaluation_loop(
-                    dataloader, description, *args, **options
-                )
+                output = super().evaluation_loop(dataloader, *args, **options)
         finally:
             self.exit_loss.score = None
         rows = over_processes(scores, self.accelerator).compute()
         for name, value in logged(rows, self.scoring["language_model"]).items():
             # what compute_metrics gave stays
-            output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
-        writes = metric_key_prefix == "eval" and self.is_world_process_zero()
+            output.metrics.setdefault(f"{prefix}_{name}", value)
+        writes = prefix == "eval" and self.is_world_process_zero()
         if self.history is not None and writes:
             data = getattr(dataloader.dataset, "name", None)
             self.history.add(self.state.global_step, rows, data, output.num_samples)
