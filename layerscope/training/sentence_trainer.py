@@ -70,16 +70,10 @@ def pair_trainer(
     objective = Objective(settings.objective, weights=settings.weights)
     log = History(history, every.layered, objective, args, SITE)
     scores = PairScores(every, held, log, args.eval_batch_size)
-
-    def readings(_: Any, features: Any) -> Any:
-        return zip(every.layers, every.embeddings(features), strict=True)
-
-    guard = Guard(readings)
-
-    def see(_: Any, batch: Any, value: Tensor) -> None:
-        guard.see(value, batch[0][0])
-
-    loss.register_forward_hook(see)
+    guard = Guard(
+        lambda _, features: zip(every.layers, every.embeddings(features), strict=True)
+    )
+    loss.register_forward_hook(lambda _, batch, value: guard.see(value, batch[0][0]))
     return _Trainer(
         model,
         args=args,
