@@ -194,10 +194,11 @@ def encode(
         train, held, notes = _windows(train, held, encoder, seed)
     if classes is not None and task != TAGGING:
         digests = kept_digests(train)
+    make = encoder.batch
     is_read_again = settings.epochs > 1 and settings.max_steps is None
     is_image = train.modality == held.modality == "image"
     if is_image and is_read_again and not settings.augment:
-        pixels, encoder = made_once((train.samples, held.samples), encoder)
+        pixels, make = made_once((train.samples, held.samples), encoder)
         train = replace(train, samples=pixels[0])
         held = replace(held, samples=pixels[1])
     examples = []
@@ -213,7 +214,7 @@ def encode(
     return Lessons(
         learnt,
         judged.drawn(settings.eval_samples, seed),
-        partial(batched, encoder=encoder, label=label),
+        partial(batched, make=make, label=label),
         notes,
         digests,
     )
