@@ -43,6 +43,11 @@ class ExitLoss:
         if len(exits.layers) < exits.model.depth:
             self.every = Exits(exits.model, inputs)
         self.shift = _shifts(self.module, inputs)
+        config: Any = getattr(self.module, "config", None)
+        if hasattr(config, "get_text_config"):
+            config = config.get_text_config()
+        vocabulary = getattr(config, "vocab_size", None)
+        self.language_model = self.shift or vocabulary == exits.classes
         if objective.name == "classifiers":
             if exits.head is None:
                 raise LayerscopeError(

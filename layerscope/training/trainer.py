@@ -27,11 +27,10 @@ from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
 from layerscope.training.layer_scores import (
     SITE,
-    LayerScores,
+    empty_scores,
     logged,
     once,
     over_processes,
-    score_options,
 )
 from layerscope.training.objectives import Objective
 
@@ -95,7 +94,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         self.exit_loss = ExitLoss(
             Exits(self.layered, inputs, layers), self.objective, inputs
         )
-        self.scoring = score_options(self.layered, self.exit_loss)
         self.guard = Guard(self.readings)
         self.add_callback(self.guard)
         self.history: History | None = None
@@ -110,7 +108,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
                 self.objective,
                 self.args,
                 SITE,
-                language_model=self.scoring["language_model"],
+                language_model=self.exit_loss.language_model,
             )
             self.add_callback(self.history)
         # the exits' loss divides by the number of items, whatever the model's own does
@@ -184,7 +182,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
     def evaluation_loop(self, dataloader: Any, *args: Any, **options: Any) -> Any:
         """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
         prefix = options.get("metric_key_prefix", "eval")
-        scores = LayerScores(**self.scoring)
+        scores = empty_scores(self.exit_loss)
         self.exit_loss.score = lambda read, heads, labels: scores.update(
             read, heads, once(labels, self.accelerator)
         )
@@ -194,7 +192,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         finally:
             self.exit_loss.score = None
         rows = over_processes(scores, self.accelerator).compute()
-        for name, value in logged(rows, self.scoring["language_model"]).items():
+        for name, value in logged(rows, scores.language_model).items():
             # what compute_metrics gave stays
             output.metrics.setdefault(f"{prefix}_{name}", value)
         writes = prefix == "eval" and self.is_world_process_zero()
