@@ -26,9 +26,10 @@ Blocks = tuple[int, ...]
 def greedy_removal(meter: "Meter", n: int) -> Blocks:
     """Return n blocks, each the one that costs least once those before it are gone."""
     gone: Blocks = ()
+    every = range(1, meter.model.depth + 1)
     for _ in range(n):
-        left = set(range(1, meter.model.depth + 1)) - set(gone)
-        candidates = [tuple(sorted((*gone, block))) for block in sorted(left)]
+        left = [block for block in every if block not in gone]
+        candidates = [tuple(sorted((*gone, block))) for block in left]
         gone = min(candidates, key=lambda blocks: meter.cost(blocks)[0])
     return gone
 
