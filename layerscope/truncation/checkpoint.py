@@ -60,11 +60,11 @@ def write_checkpoint(
             "was written"
         ) from error
     module = as_configured(module)
-    wrong = {
-        key
-        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")
-        for key in report.get(kind) or ()
-    }
+    wrong = [
+        *report["missing_keys"],
+        *report["unexpected_keys"],
+        *report["mismatched_keys"],
+    ]
     if type(module) is not type(built) or wrong:
         what = (
             f"without {min(map(str, wrong))}"
