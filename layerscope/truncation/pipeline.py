@@ -183,19 +183,13 @@ def _refuse_contradictions(options: TruncateOptions) -> None:
 
 
 def resolve_selection(options: TruncateOptions) -> tuple[TruncateOptions, str | None]:
-    """Return the options with a model or a run as `given`, and the pooling of the selection that named it."""
-    if _is_selection(options.given):
-        return _of_selection(options.given, options), options.given.pooling
-    return options, None
+    """Return the options with a model or a run as `given`, and the pooling of the selection that named it.
 
-
-def _is_selection(given: Any) -> bool:
-    """Return whether what is to be truncated is a `Selection`, whose room lies above this one."""
-    return hasattr(given, "as_shipped")
-
-
-def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
-    """Return the options with the model of a selection, and with its layer or mix where none is named."""
+    The layer or mix is that of the selection where none is named.
+    """
+    selection = options.given
+    if not _is_selection(selection):
+        return options, None
     if options.layer is None:
         if selection.as_shipped:
             raise LayerscopeError(
@@ -209,14 +203,22 @@ def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
         raise LayerscopeError(
             f"the selection does not say where {selection.model} is: give the model and a layer"
         )
+    layer = options.layer
+    mix = options.mix
+    if layer is None and selection.weights:
+        mix = mix or Weights().take("mix", selection.weights)
+    elif layer is None:
+        layer = selection.layer
     override = replace(options.override, part=options.override.part or selection.part)
-    options = replace(options, given=selection.source, override=override)
-    if options.layer is not None:
-        return options
-    if selection.weights:
-        mix = options.mix or Weights().take("mix", selection.weights)
-        return replace(options, mix=mix)
-    return replace(options, layer=selection.layer)
+    options = replace(
+        options, given=selection.source, override=override, layer=layer, mix=mix
+    )
+    return options, selection.pooling
+
+
+def _is_selection(given: Any) -> bool:
+    """Return whether what is to be truncated is a `Selection`, whose room lies above this one."""
+    return hasattr(given, "as_shipped")
 
 
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
