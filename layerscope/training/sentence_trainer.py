@@ -5,6 +5,7 @@ Their Trainer makes the steps with `AlignedLoss`; what is here is the evaluator 
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from warnings import catch_warnings
@@ -85,6 +86,7 @@ def pair_trainer(
     )
 
 
+@dataclass(eq=False)
 class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not typed
     """Scores every layer, at every prefix of the loss's dimensions, for a Trainer of sentence-transformers.
 
@@ -92,14 +94,13 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
     often the nearest second text is the pair's.
     """
 
-    def __init__(
-        self, loss: AlignedLoss, pairs: Examples, history: History, batch_size: int
-    ) -> None:
+    loss: AlignedLoss
+    pairs: Examples
+    history: History
+    batch_size: int
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.loss = loss
-        self.pairs = pairs
-        self.history = history
-        self.batch_size = batch_size
 
     @torch.no_grad()
     def __call__(
