@@ -163,15 +163,13 @@ class AlignedLoss(nn.Module):
 
 def features_of(model: Any, texts: Sequence[str]) -> Features:
     """Return texts as a SentenceTransformer reads them, on its device."""
-    read = getattr(model, "preprocess", None) or model.tokenize
-    return dict(BatchEncoding(read(list(texts))).to(model.device))
+    features = BatchEncoding(model.preprocess(list(texts)))
+    return dict(features.to(model.device))
 
 
 def prefixes(model: Any, dims: Sequence[int]) -> tuple[int, ...]:
     """Return numbers of dimensions with the model's width, ascending; raises for those that it does not have."""
-    # the second name is that of older releases
-    width_of = getattr(model, "get_embedding_dimension", None)
-    width = (width_of or model.get_sentence_embedding_dimension)()
+    width = model.get_embedding_dimension()
     if not dims or min(dims) < 1 or max(dims) > width:
         raise LayerscopeError(
             f"dims {list(dims)}: give whole numbers from 1 to {width}, the model's width"
