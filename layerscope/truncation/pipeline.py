@@ -108,7 +108,7 @@ def write_cut(
     Raises `LayerscopeError` where no checkpoint of this format can hold them, or gives anything
     else.
     """
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     heads = source.heads
     layer = kept[-1] + 1
     # a layer with a head of its own is read by that, not by the full model's
@@ -138,7 +138,6 @@ def write_healed(
     # opened from files: a cut model in memory would share its weights with the full one, the teacher
     cut_folder = healing.workdir / "cut"
     shutil.rmtree(cut_folder, ignore_errors=True)
-    cut_folder.parent.mkdir(parents=True, exist_ok=True)
     made = write_cut(source, kept, cut_folder, format)
     cut = open_cut(cut_folder, source)
     healed = heal_cut(cut, source, healing, reporter)
