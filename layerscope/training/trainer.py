@@ -23,6 +23,7 @@ from layerscope.models import (
 )
 from layerscope.models.mean_head import standard_class
 from layerscope.training.callbacks import Guard, History
+from layerscope.training.examples import by_name
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
 from layerscope.training.layer_scores import (
@@ -227,10 +228,8 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
 
 
 @torch.no_grad()
-def probe(model: LayeredModel) -> Any:
+def probe(model: LayeredModel) -> Inputs:
     """Return a small batch of made-up samples, on the model's device."""
     _, samples = made_up_samples(model.loaded)
-    batch = model.encoder.batch(samples[:2]).to(model.device)
-    if batch.positional is None:
-        return batch
-    return Inputs({"inputs": batch.positional})
+    batch = model.encoder.batch(samples)
+    return Inputs(by_name(batch.to(model.device)))
