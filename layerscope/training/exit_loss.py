@@ -76,15 +76,13 @@ class ExitLoss:
         heads = getattr(self.module, HEADS, ())
         return dict(zip(self.exits.layers, heads, strict=False))
 
-    def exit_heads(self) -> ExitHeads:
-        """Return the weights of these heads, of none where all layers read one, as they are now."""
-        return heads_of(self.exits.head_path or "", self.heads)
-
-    def detach(self) -> None:
-        """Give the model its own `forward` back, and remove what was added."""
+    def detach(self) -> ExitHeads:
+        """Give the model its own `forward` back, remove the heads that were added, and return their weights, if any."""
+        heads = heads_of(self.exits.head_path or "", self.heads)
         del self.module.forward
         if hasattr(self.module, HEADS):
             delattr(self.module, HEADS)
+        return heads
 
     def _forward(self, *args: Any, labels: Tensor | None = None, **named: Any) -> Any:
         """Stand in for the model's own forward: of a batch with labels the loss is made here."""

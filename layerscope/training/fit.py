@@ -176,8 +176,7 @@ def fit(
         # a standard checkpoint: the heads of exits leave the model, for a file beside it
         heads = None
         if settings.task != SENTENCES:
-            heads = trainer.exit_loss.exit_heads()
-            trainer.exit_loss.detach()
+            heads = trainer.exit_loss.detach()
         trainer.save_model(str(folder.path))
     if not is_main():
         return
