@@ -8,7 +8,7 @@ import math
 import multiprocessing
 import os
 import shutil
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from layerscope.core import LayerscopeError, Reporter, count, listed
+from layerscope.core.folders import drop_empty
 from layerscope.core.processes import launched
 from layerscope.core.progress import Advance
 from layerscope.inputs.corpus import TRAINED_ON
@@ -208,9 +209,7 @@ def _drop_checkpoints(folder: Path) -> None:
     """Delete the checkpoints of the way; what the Trainer reported beside them, as to TensorBoard, stays."""
     for checkpoint in folder.glob("checkpoint-*"):
         shutil.rmtree(checkpoint, ignore_errors=True)
-    for empty in (folder / "eval", folder):
-        with suppress(OSError):
-            empty.rmdir()
+    drop_empty([folder / "eval", folder])
 
 
 def _trainer(
