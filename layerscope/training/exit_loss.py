@@ -84,9 +84,14 @@ class ExitLoss:
             delattr(self.module, HEADS)
         return heads
 
-    def _forward(self, *args: Any, labels: Tensor | None = None, **named: Any) -> Any:
+    def _forward(
+        self,
+        *args: Any,
+        labels: Tensor | None = None,
+        num_items_in_batch: Any = None,
+        **named: Any,
+    ) -> Any:
         """Stand in for the model's own forward: of a batch with labels the loss is made here."""
-        items = named.pop("num_items_in_batch", None)
         if labels is None and self.on:
             raise LayerscopeError(
                 "this batch has no labels: give what the exits are to predict"
@@ -96,7 +101,7 @@ class ExitLoss:
         if labels is None:
             return bare()
         if self.module.training:
-            return ModelOutput(loss=self._loss(bare, labels, items))
+            return ModelOutput(loss=self._loss(bare, labels, num_items_in_batch))
         call = partial(bare, labels=labels)
         if self.score is None:
             return call()

@@ -95,15 +95,15 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
             control.should_evaluate = control.should_save = True
         return control
 
-    def on_log(self, args: Any, state: Any, control: Any, **events: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
         """Keep the loss for the bar."""
-        logs = events["logs"]
         if "loss" in logs:
             self.loss = f"loss {float(logs['loss']):.3f}"
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **events: Any) -> None:
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Any, **_: Any
+    ) -> None:
         """Show the loss, the whole model's score, and its effective depth."""
-        metrics = events["metrics"]
         words = [f"step {state.global_step:,}"]
         shown = [name for name in SHOWN if f"eval_{name}" in metrics]
         words += [f"{name} {metrics[f'eval_{name}']:.3f}" for name in shown]
