@@ -35,17 +35,16 @@ class Exits:
         self.model = model
         self.module = model.module
         self.layers = exit_layers(model, layers)
-        self.head_path: str | None = None
-        name = model.name
         with evaluating(self.module), torch.no_grad():
             logits = logits_of(forward(self.module, inputs))
             if logits is not None and bool(logits.isnan().any()):
                 raise LayerscopeError(
-                    f"{name} gives logits that are NaN before any training: its weights are corrupt, take another model"
+                    f"{model.name} gives logits that are NaN before any training: its weights are corrupt, take "
+                    "another model"
                 )
             if logits is None or model.lens is None:
                 raise LayerscopeError(
-                    f"{name} has no head over its {model.stack.part}: give a model with one"
+                    f"{model.name} has no head over its {model.stack.part}: give a model with one"
                 )
             self.classes = model.lens.classes
             calls = trace(self.module, "", inputs)

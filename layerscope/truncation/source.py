@@ -137,7 +137,6 @@ def _check_module(loaded: Loaded) -> None:
     from transformers import PretrainedConfig
 
     module = loaded.module
-    name = loaded.name
     home = type(module).__module__
     kind = type(module).__name__
     children = module.modules()
@@ -148,13 +147,11 @@ def _check_module(loaded: Loaded) -> None:
             "transformers model or a SentenceTransformer"
         )
     elif is_offloaded(module):
-        refusal = (
-            f"some weights of {name} are offloaded: load it whole, without a device map"
-        )
+        refusal = f"some weights of {loaded.name} are offloaded: load it whole, without a device map"
     elif is_quantised(module):
-        refusal = f"{name} is quantised: truncate the model it was made from and quantise that"
+        refusal = f"{loaded.name} is quantised: truncate the model it was made from and quantise that"
     elif any(type(child).__module__.startswith("peft.") for child in children):
-        refusal = f"{name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it"
+        refusal = f"{loaded.name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it"
     elif not home.startswith("transformers."):
         refusal = (
             f"{kind} is not one of transformers' own classes ({home}), and a truncated model must load without other "
