@@ -148,7 +148,6 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     named = {
         name: value for name, value in inputs.named.items() if accepts(module, name)
     }
-    kind = type(module).__name__
     with evaluating(module):
         logits: Tensor = module(**named).logits
         *shape, classes = logits.shape
@@ -158,8 +157,8 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
             loss: Tensor = module(**named, labels=labels).loss
         except Exception as error:
             raise LayerscopeError(
-                f"{kind} takes no class of each sample or token as labels ({type(error).__name__}): aligned training "
-                "takes models of classes or tokens"
+                f"{type(module).__name__} takes no class of each sample or token as labels ({type(error).__name__}): "
+                "aligned training takes models of classes or tokens"
             ) from error
         shift = False
         if len(shape) > 1 and shape[1] > 1:
@@ -172,7 +171,7 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     rtol = 1e-3 if loss.dtype.itemsize > 2 else 2e-2
     if not torch.isclose(loss.to(expected.dtype), expected, rtol=rtol):
         raise LayerscopeError(
-            f"the loss of {kind} is not a cross-entropy of classes or tokens: set problem_type to "
+            f"the loss of {type(module).__name__} is not a cross-entropy of classes or tokens: set problem_type to "
             "single_label_classification, or train another model"
         )
     return shift
