@@ -40,17 +40,17 @@ class Source:
 
     model: LayeredModel
     samples: Sequence[Any]
-    run: Run | None = None
-    hub: str | None = None
-    beside: Path | None = None
+    run: Run | None
+    hub: str | None
+    beside: Path | None
+    tokens: int | None
+    """Mean length of the data that its layers were judged on, in tokens; None where it is unknown."""
     pooling: str | None = None
     heads: ExitHeads = ExitHeads("", {})
     mix: Weights | None = None
     """The weights of the layers that the truncated model is to mix; None where it ends at one."""
     dim: int | None = None
     """How many of the first dimensions its vectors keep; None is all."""
-    tokens: int | None = None
-    """Mean length of the data that its layers were judged on, in tokens; None where it is unknown."""
 
     @property
     def module(self) -> Any:
@@ -113,7 +113,7 @@ def open_source(
     if not named:
         path = str(getattr(loaded.module.config, "_name_or_path", ""))
     hub, beside = whereabouts(path, loaded.revision)
-    source = Source(model, samples, run, hub, beside, tokens=tokens)
+    source = Source(model, samples, run, hub, beside, tokens)
     if beside is not None and named:  # the weights of an object may be others by now
         heads = exit_heads(beside, loaded.module) or source.heads
         source = replace(source, heads=heads)
