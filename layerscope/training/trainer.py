@@ -92,9 +92,8 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
                 str(error).replace("processor=", "processing_class=")
             ) from error
         inputs = probe(self.layered)
-        self.exit_loss = ExitLoss(
-            Exits(self.layered, inputs, layers), self.objective, inputs
-        )
+        exits = Exits(self.layered, inputs, layers)
+        self.exit_loss = ExitLoss(exits, objective, inputs)
         self.guard = Guard(self.readings)
         self.add_callback(self.guard)
         self.history: History | None = None
@@ -106,7 +105,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
             self.history = History(
                 history,
                 self.layered,
-                self.objective,
+                objective,
                 self.args,
                 SITE,
                 language_model=self.exit_loss.language_model,
