@@ -1,10 +1,9 @@
 """The loss of many exits inside the forward of a model, where engines that wrap it see every weight it touches."""
 
 import copy
-import functools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 import torch
@@ -58,12 +57,10 @@ class ExitLoss:
             self.module.add_module(HEADS, heads)
         self._plain = self.module.forward
 
-        # the Trainer reads from the signature which columns a model takes
-        @functools.wraps(self._plain)
-        def forward(*args: Any, **named: Any) -> Any:
-            return self._forward(*args, **named)
-
-        self.module.forward = forward
+        # the Trainer reads from the signature which columns a model takes; a method cannot have
+        # that of another
+        stand_in = partial(self._forward)
+        self.module.forward = update_wrapper(stand_in, self._plain)
 
     @property
     def head(self) -> Head:
