@@ -37,7 +37,7 @@ def run_training(options: TrainOptions) -> Trained:
     origin = find(options.model, from_config=options.from_config)
     task, train, held = _read(options)
     settings = settings_for(task, options)
-    train, held, classes, notes = prepare(train, held, task, settings.seed)
+    train, held, classes = prepare(train, held, task, settings.seed)
     begin = start(origin, classes, settings, options.processor)
     layered = layered_model(begin.module, begin.processor, settings.part)
     depth = layered.depth
@@ -61,7 +61,7 @@ def run_training(options: TrainOptions) -> Trained:
             prompt="",
         )
         lessons = encode(train, held, begin.classes, encoder, settings)
-        for note in (*notes, *begin.notes, *layered.notes, *lessons.notes):
+        for note in (*train.notes, *begin.notes, *layered.notes, *lessons.notes):
             reporter.say(note)
         fit(begin, lessons, settings, folder, reporter)
         if not main:
