@@ -14,7 +14,6 @@ from layerscope.core import LayerscopeError, first_line, require
 from layerscope.models import evaluating, logits_of, pool
 from layerscope.models.forward import forward, tensors_in
 from layerscope.models.mean_head import as_configured, standard_class
-from layerscope.truncation.depth import Depth
 from layerscope.truncation.expected import (
     Expected,
     agrees,
@@ -36,12 +35,11 @@ MODES = {"mean": "mean", "cls": "cls", "first": "cls", "last": "lasttoken"}
 
 
 def write_checkpoint(
-    source: Source, depth: Depth, expected: Expected, folder: Path
+    source: Source, built: Any, expected: Expected, folder: Path
 ) -> float:
-    """Write config, safetensors and tokenizer or processor; return how far its states are from the full model's."""
+    """Write the model that was built, with its processor; return how far its states are from the full model's."""
     import transformers
 
-    built = depth.build(source.module, expected.kept)
     # weights that were mapped from files go to files without a copy in memory
     built.save_pretrained(folder)
     save_processors(source, folder)
@@ -151,7 +149,7 @@ def auto_class(module: Any) -> str:
 
 
 def write_sentence_transformer(
-    source: Source, depth: Depth, expected: Expected, folder: Path
+    source: Source, built: Any, expected: Expected, folder: Path
 ) -> float:
     """Write a folder that `SentenceTransformer(path)` loads, and return how far its embeddings are from the layer's."""
     require("sentence-transformers", "the format sentence-transformers")
@@ -165,7 +163,6 @@ def write_sentence_transformer(
         local_files_only=True,
         model_kwargs={"dtype": source.dtype},
     )
-    built = depth.build(source.module, expected.kept)
     reranker = source.model.loaded.reranker
     if reranker is not None:
         with _exchanged(reranker[0], source.module, built):

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from layerscope.core import LayerscopeError, require
 from layerscope.models import accepts, setting
 from layerscope.truncation.checkpoint import save_processors, shortened
-from layerscope.truncation.depth import Depth
 from layerscope.truncation.mixing import MixedLayers
 from layerscope.truncation.source import Source
 
@@ -59,11 +58,9 @@ class Exported(nn.Module):
         return tuple(output[name] for name in self.outputs)
 
 
-def write_onnx(
-    source: Source, depth: Depth, kept: Sequence[int], folder: Path
-) -> float:
-    """Export a truncated model with its tokenizer; return how far onnxruntime's numbers are from torch's."""
-    exported = export(source, depth, kept, folder)
+def write_onnx(source: Source, built: Any, kept: Sequence[int], folder: Path) -> float:
+    """Export the model that was built, with its tokenizer; return how far onnxruntime's numbers are from torch's."""
+    exported = export(source, built, kept, folder)
     save_processors(source, folder)
     session = _session(folder)
     largest = 0.0
@@ -96,10 +93,9 @@ def write_onnx(
     return largest
 
 
-def export(source: Source, depth: Depth, kept: Sequence[int], folder: Path) -> Exported:
-    """Export a model of some blocks, in float32."""
+def export(source: Source, built: Any, kept: Sequence[int], folder: Path) -> Exported:
+    """Export the model that was built of the blocks kept, in float32."""
     require("onnx", "the format onnx")
-    built = depth.build(source.module, kept)
     if setting(built, "is_encoder_decoder"):
         raise LayerscopeError(
             f"{source.name} alternates encoder and decoder, which one ONNX file cannot do: `format='transformers'` "

@@ -115,12 +115,13 @@ def write_cut(
     with heads.reading(source.module, layer):
         expected = expected_at(source.model, kept, source.samples)
         depth = find_depth(source.model, expected)
+        built = depth.build(source.module, kept)
         if format == "onnx":
-            difference = write_onnx(source, depth, kept, folder)
+            difference = write_onnx(source, built, kept, folder)
         elif format == "transformers":
-            difference = write_checkpoint(source, depth, expected, folder)
+            difference = write_checkpoint(source, built, expected, folder)
         else:
-            difference = write_sentence_transformer(source, depth, expected, folder)
+            difference = write_sentence_transformer(source, built, expected, folder)
     if format == "transformers" and len(kept) == layer:
         heads.below(layer).save(folder)
     return Made(tuple(kept), depth, folder, difference)
