@@ -213,7 +213,7 @@ def encode(
     learnt, judged = examples
     return Lessons(
         learnt,
-        judged.drawn(settings.eval_samples, seed),
+        judged.drawn(settings.eval_samples),
         partial(batched, make=make, label=label),
         notes,
         digests,

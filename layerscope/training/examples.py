@@ -62,9 +62,9 @@ class Examples(Dataset[Example]):
             sample = augmented(sample, rng)
         return sample, self.labels and self.labels[index]
 
-    def drawn(self, n: int | None, seed: int) -> "Examples":
-        """Return `n` of these at most, drawn with a seed and never augmented, to evaluate on."""
-        rows, _ = drawn_rows(len(self), None, n or len(self), seed)
+    def drawn(self, n: int | None) -> "Examples":
+        """Return `n` of these at most, drawn with their seed and never augmented, to evaluate on."""
+        rows, _ = drawn_rows(len(self), None, n or len(self), self.seed)
         labels = self.labels and pick(self.labels, rows)
         return Examples(self.name, pick(self.samples, rows), labels)
 
