@@ -68,7 +68,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         first = math.inf  # layer whose exit is not finite
         with evaluating(others["model"]), torch.no_grad():  # one forward
             for layer, read in self.readings(others["model"], batch):
-                if not bool(torch.isfinite(read).all()):
+                if not torch.isfinite(read).all():
                     first = min(first, layer)
         first = -_largest(torch.tensor(-float(first), device=bad.device))
         where = f"layer {first:.0f} is the first whose exit is not finite"
@@ -83,7 +83,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         if not control.should_save:
             return
         for name, weight in others["model"].named_parameters():
-            if weight.requires_grad and not bool(torch.isfinite(weight).all()):
+            if weight.requires_grad and not torch.isfinite(weight).all():
                 raise LayerscopeError(
                     f"after step {state.global_step} {name} holds NaN or infinity: {_mend(args)}"
                 )

@@ -37,7 +37,7 @@ class Exits:
         self.layers = exit_layers(model, layers)
         with evaluating(self.module), torch.no_grad():
             logits = logits_of(forward(self.module, inputs))
-            if logits is not None and bool(logits.isnan().any()):
+            if logits is not None and logits.isnan().any():
                 raise LayerscopeError(
                     f"{model.name} gives logits that are NaN before any training: its weights are corrupt, take "
                     "another model"

@@ -44,7 +44,7 @@ def write_checkpoint(
     built.save_pretrained(folder)
     save_processors(source, folder)
     # a cache may need a block that was dropped
-    may_lack_cache = bool(gaps_in(expected.kept)) and source.model.is_language_model
+    may_lack_cache = source.model.is_language_model and gaps_in(expected.kept)
     try:
         module, report = getattr(transformers, auto_class(built)).from_pretrained(
             folder, dtype=source.dtype, local_files_only=True, output_loading_info=True
