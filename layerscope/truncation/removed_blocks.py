@@ -107,7 +107,7 @@ class Meter:
         """Return a loss, log-probabilities or a vector of each sample of a batch."""
         model = self.model
         raw = states["raw"]
-        final = states[self.model.final]
+        final = states[model.final]
         mask = inputs.mask
         if self.kind == "tokens" and mask is not None:
             return self._losses(raw, inputs, mask[:, 1:].bool())
