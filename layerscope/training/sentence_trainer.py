@@ -104,11 +104,7 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
 
     @torch.no_grad()
     def __call__(
-        self,
-        model: Any,
-        output_path: str | None = None,
-        epoch: float = -1,
-        steps: int = -1,
+        self, model: Any, output_path: str | None, steps: int, **_: Any
     ) -> dict[str, float]:
         """Return the score of every layer; the process with a path to write to adds them all to the history."""
         with evaluating(model):
