@@ -34,7 +34,7 @@ AT_ONCE = 64
 
 Example = tuple[Any, Any]
 """A sample with its label: a class, a row of them, one a token, or None."""
-Label = Callable[[dict[str, Tensor], list[Any]], Tensor]
+Label = Callable[[dict[str, Tensor], Sequence[Any]], Tensor]
 
 
 @dataclass(eq=False)
@@ -159,17 +159,17 @@ def batched(examples: Sequence[Example], make: Any, label: Label) -> dict[str, T
     """Return a batch as one function makes it of samples, with the `labels` [B] or [B, T] that another gives it."""
     samples, labels = zip(*examples, strict=True)
     batch = by_name(make(list(samples)))
-    return batch | {"labels": label(batch, list(labels))}
+    return batch | {"labels": label(batch, labels)}
 
 
-def class_labels(batch: dict[str, Tensor], labels: list[Any]) -> Tensor:
+def class_labels(batch: dict[str, Tensor], labels: Sequence[Any]) -> Tensor:
     """Return the class of each sample, or of each token, those of padding ignored."""
     if isinstance(labels[0], int):
         return torch.tensor(labels)
     return padded(labels, IGNORED)
 
 
-def next_tokens(batch: dict[str, Tensor], labels: list[Any]) -> Tensor:
+def next_tokens(batch: dict[str, Tensor], labels: Sequence[Any]) -> Tensor:
     """Return the tokens themselves, for causal language models; the first, which nothing predicts, is ignored."""
     tokens = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
     tokens[:, 0] = IGNORED
