@@ -183,14 +183,15 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
 
     def _create(self, name: str, samples: int) -> None:
         """Start the run of an evaluation on data of this name."""
-        data = {
-            "name": name,
-            "source": name,
-            "modality": self.modality,
-            "samples": samples,
-            "labels": True,
+        manifest = self.manifest | {
+            "data": {
+                "name": name,
+                "source": name,
+                "modality": self.modality,
+                "samples": samples,
+                "labels": True,
+            }
         }
-        manifest = self.manifest | {"data": data}
         plan = pd.DataFrame(columns=sorted(PLANNED))
         RunFolder.create(self.path, manifest, plan).log("started")
 

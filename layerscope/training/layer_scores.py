@@ -207,7 +207,7 @@ def row_of(
     metric: str, layer: int, value: float, stderr: float, n: int, **more: Any
 ) -> Row:
     """Return a row of the long frame of a run."""
-    row: Row = {
+    return {
         "metric": metric,
         "variant": None,
         "pooling": None,
@@ -217,8 +217,8 @@ def row_of(
         "stderr": stderr,
         "n": n,
         "n_skipped": 0,
+        **more,
     }
-    return row | more
 
 
 def empty_scores(exit_loss: ExitLoss) -> LayerScores:
