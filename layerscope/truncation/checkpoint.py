@@ -155,29 +155,27 @@ def write_sentence_transformer(
     require("sentence-transformers", "the format sentence-transformers")
     import sentence_transformers
 
-    kind = getattr(sentence_transformers, source.model.loaded.wrapper)
+    loaded = source.model.loaded
     load_again = partial(
-        kind,
+        getattr(sentence_transformers, loaded.wrapper),
         str(folder),
         device=str(source.model.device),
         local_files_only=True,
         model_kwargs={"dtype": source.dtype},
     )
-    reranker = source.model.loaded.reranker
-    if reranker is not None:
-        with _exchanged(reranker[0], source.module, built):
-            reranker.save_pretrained(str(folder), create_model_card=False)
+    if loaded.reranker is not None:
+        with _exchanged(loaded.reranker[0], source.module, built):
+            loaded.reranker.save_pretrained(str(folder), create_model_card=False)
         return check_states(load_again().model, source, expected)
     # what is written, and the vectors that it must give
     mixing = []
     if source.mix is not None:
         layer = len(expected.kept)
         mixing.append(layer_pooling(built, source.model.width, layer, source.mix))
-    served = source.model.loaded.served
-    if served is None:
+    if loaded.served is None:
         reference = _save_plain(built, source, expected, folder, mixing)
     else:
-        reference = _save_served(served, built, source, folder, mixing)
+        reference = _save_served(loaded.served, built, source, folder, mixing)
     # compared as a user will have it, from the files
     again = load_again()
     if source.mix is not None:  # by layers of the full model, as `evaluate` reads them
@@ -195,7 +193,7 @@ def write_sentence_transformer(
             f"the embeddings of the truncated {source.name} differ from {expected.name} (by {error:.1e}): nothing was "
             "written"
         )
-    if served is None:
+    if loaded.served is None:
         return error
     kind = type(source.module)
     inner = next(child for child in again[0].children() if isinstance(child, kind))
