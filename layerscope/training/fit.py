@@ -189,7 +189,11 @@ def fit(
         np.save(folder.path / TRAINED_ON, lessons.digests)
     # a pickle of what training.json holds
     (folder.path / "training_args.bin").unlink(missing_ok=True)
-    _drop_checkpoints(folder.checkpoints)
+    # what the Trainer reported beside its checkpoints, as to TensorBoard, stays
+    checkpoints = folder.checkpoints
+    for passed in checkpoints.glob("checkpoint-*"):
+        shutil.rmtree(passed, ignore_errors=True)
+    drop_empty([checkpoints / "eval", checkpoints])
     folder.write(finished=True)
 
 
@@ -203,13 +207,6 @@ def run_to_end(trainer: Any, checkpoint: Path | None, reporter: Reporter) -> Non
         trainer.train(resume_from_checkpoint=str(checkpoint))
     else:  # the Trainer would take one more step
         trainer._load_from_checkpoint(str(checkpoint))
-
-
-def _drop_checkpoints(folder: Path) -> None:
-    """Delete the checkpoints of the way; what the Trainer reported beside them, as to TensorBoard, stays."""
-    for checkpoint in folder.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint, ignore_errors=True)
-    drop_empty([folder / "eval", folder])
 
 
 def _trainer(
