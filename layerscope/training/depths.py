@@ -152,7 +152,7 @@ class Trained(Shown):
             "dims": self.dims.to_dict("index"),
             "measured": self.measured,
             "headline": self.headline,
-            "layer": None if self.chosen is None else self.chosen.layer,
+            "layer": self.chosen and self.chosen.layer,
         }
 
 
