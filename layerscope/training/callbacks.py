@@ -68,7 +68,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         first = math.inf  # layer whose exit is not finite
         with evaluating(others["model"]), torch.no_grad():  # one forward
             for layer, read in self.readings(others["model"], batch):
-                if not bool(torch.isfinite(read).all()):
+                if not torch.isfinite(read).all():
                     first = min(first, layer)
         first = -_largest(torch.tensor(-float(first), device=bad.device))
         where = f"layer {first:.0f} is the first whose exit is not finite"
@@ -83,7 +83,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         if not control.should_save:
             return
         for name, weight in others["model"].named_parameters():
-            if weight.requires_grad and not bool(torch.isfinite(weight).all()):
+            if weight.requires_grad and not torch.isfinite(weight).all():
                 raise LayerscopeError(
                     f"after step {state.global_step} {name} holds NaN or infinity: {_mend(args)}"
                 )
@@ -169,10 +169,9 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         """Add the rows of an evaluation on a data set; those of the same step are replaced."""
         if not rows:
             return
-        if RunFolder.exists(self.path):
-            folder = RunFolder(self.path)
-        else:
-            folder = self._created(str(data or "evaluation data"), samples)
+        if not RunFolder.exists(self.path):
+            self._create(str(data or "evaluation data"), samples)
+        folder = RunFolder(self.path)
         part = self.manifest["model"]["part"]
         new = pd.DataFrame(rows, columns=list(COLUMNS))
         new = new.assign(step=step, part=part)
@@ -182,26 +181,24 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         history = history.sort_values("step", kind="stable", ignore_index=True)
         folder.write_table(KIND, history)
 
-    def _created(self, name: str, samples: int) -> RunFolder:
+    def _create(self, name: str, samples: int) -> None:
         """Start the run of an evaluation on data of this name."""
-        data = {
-            "name": name,
-            "source": name,
-            "modality": self.modality,
-            "samples": samples,
-            "labels": True,
+        manifest = self.manifest | {
+            "data": {
+                "name": name,
+                "source": name,
+                "modality": self.modality,
+                "samples": samples,
+                "labels": True,
+            }
         }
-        folder = RunFolder.create(
-            self.path,
-            self.manifest | {"data": data},
-            pd.DataFrame(columns=sorted(PLANNED)),
-        )
-        folder.log("started")
-        return folder
+        plan = pd.DataFrame(columns=sorted(PLANNED))
+        RunFolder.create(self.path, manifest, plan).log("started")
 
 
 def _rows(folder: RunFolder) -> pd.DataFrame:
     """Return what was measured so far, no row where nothing was."""
-    if not folder.has_table(KIND):
-        return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
-    return folder.read_table(KIND).astype(COLUMNS)
+    rows = pd.DataFrame(columns=list(COLUMNS))
+    if folder.has_table(KIND):
+        rows = folder.read_table(KIND)
+    return rows.astype(COLUMNS)

@@ -69,26 +69,25 @@ def choose_task(data: Corpus) -> str:
 
 def prepare(
     train: Corpus, held: Corpus | None, task: str, seed: int
-) -> tuple[Corpus, Corpus, tuple[str, ...] | None, tuple[str, ...]]:
-    """Return training and evaluation data with checked labels, the classes of a task (or None) in order, and notes.
+) -> tuple[Corpus, Corpus, tuple[str, ...] | None]:
+    """Return training and evaluation data with checked labels, and the classes of a task (or None) in order.
 
-    A seeded tenth is held out where none are given to evaluate on. The label of a tagged sentence
-    is a row of labels.
+    A seeded tenth is held out where none are given to evaluate on, which the training data note.
+    The label of a tagged sentence is a row of labels.
     """
-    # windows of the whole text are made, and held out, when it is encoded
+    # windows of the whole text are made, and held out, when it is encoded; its lines need no notes
     if task == LANGUAGE:
-        return train, held or train, None, ()
+        train = replace(train, notes=())
+        return train, held or train, None
     classes = None
-    notes = train.notes
     if task != SENTENCES:
         # before the split, which may hold all of a rare class out
         classes = _classes(train, task)
         if held is not None:
             _refuse_unknown(held, train, classes, task)
     if held is None:
-        train, held, note = _split(train, seed)
-        notes = (*notes, note)
-    return train, held, classes, notes
+        train, held = _split(train, seed)
+    return train, held, classes
 
 
 def _refuse_unknown(
@@ -104,8 +103,8 @@ def _refuse_unknown(
         )
 
 
-def _split(corpus: Corpus, seed: int) -> tuple[Corpus, Corpus, str]:
-    """Return a corpus without a seeded tenth of its samples, that tenth, and a note."""
+def _split(corpus: Corpus, seed: int) -> tuple[Corpus, Corpus]:
+    """Return a corpus without a seeded tenth of its samples, which its notes say, and that tenth."""
     if len(corpus) < 2:
         raise LayerscopeError(
             f"{corpus.name} has one sample, and none can be held out: give `eval`"
@@ -115,7 +114,7 @@ def _split(corpus: Corpus, seed: int) -> tuple[Corpus, Corpus, str]:
     held = corpus.take(sorted(order[:n]))
     train = corpus.take(sorted(order[n:]))
     note = f"without `eval`, a tenth of the training data is held out ({count(n, 'sample')}, seed {seed})"
-    return train, held, note
+    return replace(train, notes=(*corpus.notes, note)), held
 
 
 def _labels(corpus: Corpus, task: str) -> set[Any]:
@@ -191,13 +190,15 @@ def encode(
     label = class_labels
     if task == LANGUAGE:
         label = next_tokens
-        train, held, notes = _windows(train, held, encoder, seed)
+        train, held = _windows(train, held, encoder, seed)
+        notes = train.notes
     if classes is not None and task != TAGGING:
         digests = kept_digests(train)
+    make = encoder.batch
     is_read_again = settings.epochs > 1 and settings.max_steps is None
     is_image = train.modality == held.modality == "image"
     if is_image and is_read_again and not settings.augment:
-        pixels, encoder = made_once((train.samples, held.samples), encoder)
+        pixels, make = made_once((train.samples, held.samples), encoder)
         train = replace(train, samples=pixels[0])
         held = replace(held, samples=pixels[1])
     examples = []
@@ -212,8 +213,8 @@ def encode(
     learnt, judged = examples
     return Lessons(
         learnt,
-        judged.drawn(settings.eval_samples, seed),
-        partial(batched, encoder=encoder, label=label),
+        judged.drawn(settings.eval_samples),
+        partial(batched, make=make, label=label),
         notes,
         digests,
     )
@@ -221,18 +222,13 @@ def encode(
 
 def _windows(
     train: Corpus, held: Corpus, encoder: Any, seed: int
-) -> tuple[Corpus, Corpus, tuple[str, ...]]:
-    """Return windows of running text, of the same length in tokens, and notes."""
-
-    def packed(corpus: Corpus) -> Corpus:
-        plain = replace(corpus, notes=())
-        return pack(plain, encoder.tokenizer, encoder.max_length)
-
-    windows = packed(train)
-    if held is not train:
-        return windows, packed(held), windows.notes
-    train, held, note = _split(windows, seed)
-    return train, held, (*windows.notes, note)
+) -> tuple[Corpus, Corpus]:
+    """Return windows of running text, of the same length in tokens."""
+    reading = encoder.tokenizer, encoder.max_length
+    windows = pack(train, *reading)
+    if held is train:
+        return _split(windows, seed)
+    return windows, pack(held, *reading)
 
 
 def _classified(

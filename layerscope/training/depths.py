@@ -13,14 +13,13 @@ from layerscope.metrics.effective_depth import within
 from layerscope.models import LoadOptions, Override
 from layerscope.runs import Run, open_run
 from layerscope.runs.curves import value_text
+from layerscope.runs.history import SCORES
 from layerscope.runs.registry import about
 from layerscope.show import Document, Shown, Table, columns, row
 from layerscope.training.folder import TrainingFolder
 from layerscope.truncation.costs import costs_by_depth
 from layerscope.truncation.source import open_source
 
-SCORES = ("perplexity", "pair_spearman", "pair_accuracy", "layer_accuracy")
-"""The scores of a training; the first that was measured counts."""
 DIMS = "dims="
 """What the variant of a score begins with that reads the first dimensions of an embedding alone."""
 LOSS = 0.01
@@ -45,9 +44,7 @@ class Line:
     @property
     def title(self) -> str:
         """What its score is called."""
-        if self.metric == "layer_accuracy":
-            return "accuracy"
-        return about(self.metric).title
+        return about(self.metric).title.removeprefix("layer ")
 
     def shown(self, value: float, stderr: float = math.nan) -> str:
         """Return a value of its score, with the error if there is one."""
@@ -155,7 +152,7 @@ class Trained(Shown):
             "dims": self.dims.to_dict("index"),
             "measured": self.measured,
             "headline": self.headline,
-            "layer": None if self.chosen is None else self.chosen.layer,
+            "layer": self.chosen and self.chosen.layer,
         }
 
 

@@ -34,7 +34,7 @@ AT_ONCE = 64
 
 Example = tuple[Any, Any]
 """A sample with its label: a class, a row of them, one a token, or None."""
-Label = Callable[[dict[str, Tensor], list[Any]], Tensor]
+Label = Callable[[dict[str, Tensor], Sequence[Any]], Tensor]
 
 
 @dataclass(eq=False)
@@ -62,9 +62,9 @@ class Examples(Dataset[Example]):
             sample = augmented(sample, rng)
         return sample, self.labels and self.labels[index]
 
-    def drawn(self, n: int | None, seed: int) -> "Examples":
-        """Return `n` of these at most, drawn with a seed and never augmented, to evaluate on."""
-        rows, _ = drawn_rows(len(self), None, n or len(self), seed)
+    def drawn(self, n: int | None) -> "Examples":
+        """Return `n` of these at most, drawn with their seed and never augmented, to evaluate on."""
+        rows, _ = drawn_rows(len(self), None, n or len(self), self.seed)
         labels = self.labels and pick(self.labels, rows)
         return Examples(self.name, pick(self.samples, rows), labels)
 
@@ -124,21 +124,10 @@ class ByLength(Sampler[int]):
         yield from alike[full:].tolist()  # the batch that is not full stays the last
 
 
-@dataclass(eq=False)
-class PixelEncoder:
-    """Batches of images whose pixel values were made before; `name` is what the model calls them."""
-
-    name: str
-
-    def batch(self, samples: Sequence[Tensor]) -> Inputs:
-        """Return pixel values [B, C, H, W]."""
-        return Inputs({self.name: torch.stack(list(samples))})
-
-
 def made_once(
     parts: Sequence[Sequence[Any]], encoder: Any
 ) -> tuple[Sequence[Sequence[Any]], Any]:
-    """Return images as the pixel values that an encoder makes of them, and what batches those.
+    """Return images as the pixel values that an encoder makes of them, and the function that batches those.
 
     A processor works longer on a small image than a small model does, and once is enough. Images
     that take more than `IN_MEMORY` are returned as they are.
@@ -146,7 +135,7 @@ def made_once(
     (name, pixels), *others = by_name(encoder.batch([parts[0][0]])).items()
     room = IN_MEMORY // max(pixels.nbytes, 1)
     if others or sum(map(len, parts)) > room:
-        return parts, encoder
+        return parts, encoder.batch
 
     def made(images: Sequence[Any]) -> list[Tensor]:
         rows = list[Tensor]()
@@ -155,7 +144,10 @@ def made_once(
             rows += by_name(encoder.batch(some))[name]
         return rows
 
-    return [*map(made, parts)], PixelEncoder(name)
+    def batch(rows: list[Tensor]) -> Inputs:
+        return Inputs({name: torch.stack(rows)})
+
+    return [*map(made, parts)], batch
 
 
 def by_name(inputs: Any) -> dict[str, Tensor]:
@@ -163,23 +155,21 @@ def by_name(inputs: Any) -> dict[str, Tensor]:
     return dict(inputs.named) or {"inputs": inputs.positional}
 
 
-def batched(
-    examples: Sequence[Example], encoder: Any, label: Label
-) -> dict[str, Tensor]:
-    """Return a batch as a model's encoder makes it, with the `labels` [B] or [B, T] that a function gives it."""
+def batched(examples: Sequence[Example], make: Any, label: Label) -> dict[str, Tensor]:
+    """Return a batch as one function makes it of samples, with the `labels` [B] or [B, T] that another gives it."""
     samples, labels = zip(*examples, strict=True)
-    batch = by_name(encoder.batch(list(samples)))
-    return batch | {"labels": label(batch, list(labels))}
+    batch = by_name(make(list(samples)))
+    return batch | {"labels": label(batch, labels)}
 
 
-def class_labels(batch: dict[str, Tensor], labels: list[Any]) -> Tensor:
+def class_labels(batch: dict[str, Tensor], labels: Sequence[Any]) -> Tensor:
     """Return the class of each sample, or of each token, those of padding ignored."""
     if isinstance(labels[0], int):
         return torch.tensor(labels)
     return padded(labels, IGNORED)
 
 
-def next_tokens(batch: dict[str, Tensor], labels: list[Any]) -> Tensor:
+def next_tokens(batch: dict[str, Tensor], labels: Sequence[Any]) -> Tensor:
     """Return the tokens themselves, for causal language models; the first, which nothing predicts, is ignored."""
     tokens = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
     tokens[:, 0] = IGNORED

@@ -1,10 +1,9 @@
 """The loss of many exits inside the forward of a model, where engines that wrap it see every weight it touches."""
 
 import copy
-import functools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 import torch
@@ -14,11 +13,10 @@ from transformers.utils import ModelOutput
 from layerscope.core import LayerscopeError
 from layerscope.models import ExitHeads, Inputs, LayeredModel, accepts, evaluating
 from layerscope.models.weights import heads_of
-from layerscope.training.exits import Exits
-from layerscope.training.loss import IGNORED, aligned_loss, check_classes
+from layerscope.training.exits import Call, Exits
+from layerscope.training.loss import IGNORED, Head, aligned_loss, check_classes
 from layerscope.training.objectives import Objective
 
-Head = Callable[[Tensor], Tensor]
 Score = Callable[[Callable[[int], Tensor], Sequence[Head], Tensor], None]
 
 HEADS = "exit_heads"
@@ -40,11 +38,15 @@ class ExitLoss:
         self.on = False
         self.score: Score | None = None
         self.module: Any = exits.module
-        self.classes = exits.classes
         self.every = exits
         if len(exits.layers) < exits.model.depth:
             self.every = Exits(exits.model, inputs)
         self.shift = _shifts(self.module, inputs)
+        config: Any = getattr(self.module, "config", None)
+        if hasattr(config, "get_text_config"):
+            config = config.get_text_config()
+        vocabulary = getattr(config, "vocab_size", None)
+        self.language_model = self.shift or vocabulary == exits.classes
         if objective.name == "classifiers":
             if exits.head is None:
                 raise LayerscopeError(
@@ -55,12 +57,10 @@ class ExitLoss:
             self.module.add_module(HEADS, heads)
         self._plain = self.module.forward
 
-        # the Trainer reads from the signature which columns a model takes
-        @functools.wraps(self._plain)
-        def forward(*args: Any, **named: Any) -> Any:
-            return self._forward(*args, **named)
-
-        self.module.forward = forward
+        # the Trainer reads from the signature which columns a model takes; a method cannot have
+        # that of another
+        stand_in = partial(self._forward)
+        self.module.forward = update_wrapper(stand_in, self._plain)
 
     @property
     def head(self) -> Head:
@@ -73,21 +73,22 @@ class ExitLoss:
         heads = getattr(self.module, HEADS, ())
         return dict(zip(self.exits.layers, heads, strict=False))
 
-    def exit_heads(self) -> ExitHeads | None:
-        """Return the weights of these heads, of none where all layers read one, as they are now."""
-        if self.exits.head_path is None:
-            return None
-        return heads_of(self.exits.head_path, self.heads)
-
-    def detach(self) -> None:
-        """Give the model its own `forward` back, and remove what was added."""
+    def detach(self) -> ExitHeads:
+        """Give the model its own `forward` back, remove the heads that were added, and return their weights, if any."""
+        heads = heads_of(self.exits.head_path or "", self.heads)
         del self.module.forward
         if hasattr(self.module, HEADS):
             delattr(self.module, HEADS)
+        return heads
 
-    def _forward(self, *args: Any, labels: Tensor | None = None, **named: Any) -> Any:
+    def _forward(
+        self,
+        *args: Any,
+        labels: Tensor | None = None,
+        num_items_in_batch: Any = None,
+        **named: Any,
+    ) -> Any:
         """Stand in for the model's own forward: of a batch with labels the loss is made here."""
-        items = named.pop("num_items_in_batch", None)
         if labels is None and self.on:
             raise LayerscopeError(
                 "this batch has no labels: give what the exits are to predict"
@@ -97,18 +98,18 @@ class ExitLoss:
         if labels is None:
             return bare()
         if self.module.training:
-            return ModelOutput(loss=self._loss(bare, labels, items))
+            return ModelOutput(loss=self._loss(bare, labels, num_items_in_batch))
         call = partial(bare, labels=labels)
         if self.score is None:
             return call()
         # before the model's own loss, which fails in its own way
-        check_classes(labels[labels != IGNORED], self.classes)
+        check_classes(labels[labels != IGNORED], self.exits.classes)
         output, read = self.every.reading(call, bare)
         heads = [self.heads.get(layer, self.head) for layer in self.every.layers]
         self.score(read, heads, labels)
         return output
 
-    def _loss(self, call: Callable[[], Any], labels: Tensor, items: Any) -> Tensor:
+    def _loss(self, call: Call, labels: Tensor, items: Any) -> Tensor:
         """Return the loss of the exits, or of the last layer, of one call of the model without labels."""
         heads = [*self.heads.values()]
         options: dict[str, Any] = {"shift": self.shift, "items": items}
@@ -144,7 +145,6 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     named = {
         name: value for name, value in inputs.named.items() if accepts(module, name)
     }
-    kind = type(module).__name__
     with evaluating(module):
         logits: Tensor = module(**named).logits
         *shape, classes = logits.shape
@@ -154,8 +154,8 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
             loss: Tensor = module(**named, labels=labels).loss
         except Exception as error:
             raise LayerscopeError(
-                f"{kind} takes no class of each sample or token as labels ({type(error).__name__}): aligned training "
-                "takes models of classes or tokens"
+                f"{type(module).__name__} takes no class of each sample or token as labels ({type(error).__name__}): "
+                "aligned training takes models of classes or tokens"
             ) from error
         shift = False
         if len(shape) > 1 and shape[1] > 1:
@@ -168,7 +168,7 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     rtol = 1e-3 if loss.dtype.itemsize > 2 else 2e-2
     if not torch.isclose(loss.to(expected.dtype), expected, rtol=rtol):
         raise LayerscopeError(
-            f"the loss of {kind} is not a cross-entropy of classes or tokens: set problem_type to "
+            f"the loss of {type(module).__name__} is not a cross-entropy of classes or tokens: set problem_type to "
             "single_label_classification, or train another model"
         )
     return shift

@@ -35,17 +35,16 @@ class Exits:
         self.model = model
         self.module = model.module
         self.layers = exit_layers(model, layers)
-        self.head_path: str | None = None
-        name = model.name
         with evaluating(self.module), torch.no_grad():
             logits = logits_of(forward(self.module, inputs))
-            if logits is not None and bool(logits.isnan().any()):
+            if logits is not None and logits.isnan().any():
                 raise LayerscopeError(
-                    f"{name} gives logits that are NaN before any training: its weights are corrupt, take another model"
+                    f"{model.name} gives logits that are NaN before any training: its weights are corrupt, take "
+                    "another model"
                 )
             if logits is None or model.lens is None:
                 raise LayerscopeError(
-                    f"{name} has no head over its {model.stack.part}: give a model with one"
+                    f"{model.name} has no head over its {model.stack.part}: give a model with one"
                 )
             self.classes = model.lens.classes
             calls = trace(self.module, "", inputs)
@@ -147,17 +146,16 @@ def recorded(
     model: LayeredModel, stacked: Sequence[int] = ()
 ) -> Iterator[list[Tensor]]:
     """Within, keep the states of every block; the last one hands on the `stacked` layers, if any."""
-    blocks = model.stack.blocks
+    blocks = model.stack.block_modules(model.module)
     states: list[Tensor] = []
 
     def after(_: nn.Module, __: object, ___: object, output: Any) -> Any:
         states.append(state_of(output))
-        if not stacked or len(states) < len(blocks):
+        if not stacked or len(states) < model.depth:
             return None
         return with_state(output, torch.cat([states[layer - 1] for layer in stacked]))
 
-    paths = dict.fromkeys(blocks)
-    with hooked((model.module.get_submodule(path), None, after) for path in paths):
+    with hooked((block, None, after) for block in blocks):
         yield states
 
 
@@ -179,7 +177,7 @@ def _linear(calls: list[TracedCall], logits: Tensor) -> str | None:
     linear = linears[-1]
     inside = set(linear.module.parameters())
     for call in calls:
-        if linear.path.startswith(f"{call.path}.") and same(call.input, linear.input):
+        if linear.is_inside([call]) and same(call.input, linear.input):
             others = set(call.module.parameters()) - inside
             if any(parameter.requires_grad for parameter in others):
                 return None

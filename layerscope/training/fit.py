@@ -1,15 +1,15 @@
 """One model trained into one folder, from its start or from its last checkpoint.
 
-`fit` makes the Trainer of a task and has `run_to_end` take it to its last step: a loop for any
-Trainer of transformers, which resumes by itself wherever it was stopped.
+`fit` makes the Trainer of a task, and `run_to_end` takes any Trainer of transformers to its last
+step, from wherever it was stopped.
 """
 
 import math
 import multiprocessing
 import os
 import shutil
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from layerscope.core import LayerscopeError, Reporter, count, listed
+from layerscope.core.folders import drop_empty
 from layerscope.core.processes import launched
 from layerscope.core.progress import Advance
 from layerscope.inputs.corpus import TRAINED_ON
@@ -73,14 +74,13 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
     examples: Examples
     stack: ExitStack
     loss: str = ""
-    advance: Advance | None = None
+    advance: Advance = field(init=False)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Show the bar, at the step that the training starts from."""
-        if state.is_world_process_zero:
-            bar = self.reporter.bar(self.title, state.max_steps, "steps")
-            self.advance = self.stack.enter_context(bar)
-            self.advance(state.global_step)
+        bar = self.reporter.bar(self.title, state.max_steps, "steps")
+        self.advance = self.stack.enter_context(bar)
+        self.advance(state.global_step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Have the examples draw what is random anew."""
@@ -90,21 +90,20 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Move the bar on, and have the last step evaluated and saved."""
-        if self.advance is not None:
-            self.advance(1, self.loss)
+        self.advance(1, self.loss)
         if state.global_step >= state.max_steps:
             control.should_evaluate = control.should_save = True
         return control
 
-    def on_log(self, args: Any, state: Any, control: Any, **events: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
         """Keep the loss for the bar."""
-        logs = events["logs"]
         if "loss" in logs:
             self.loss = f"loss {float(logs['loss']):.3f}"
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **events: Any) -> None:
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Any, **_: Any
+    ) -> None:
         """Show the loss, the whole model's score, and its effective depth."""
-        metrics = events["metrics"]
         words = [f"step {state.global_step:,}"]
         shown = [name for name in SHOWN if f"eval_{name}" in metrics]
         words += [f"{name} {metrics[f'eval_{name}']:.3f}" for name in shown]
@@ -172,13 +171,13 @@ def fit(
         trainer.remove_callback(PrinterCallback)
         if settings.scheduler == "multistep":
             _step_down(trainer, steps)
-        trainer.args.eval_on_start = folder.last_checkpoint() is None
-        run_to_end(trainer, folder, reporter)
+        checkpoint = folder.last_checkpoint()
+        trainer.args.eval_on_start = checkpoint is None
+        run_to_end(trainer, checkpoint, reporter)
         # a standard checkpoint: the heads of exits leave the model, for a file beside it
         heads = None
         if settings.task != SENTENCES:
-            heads = trainer.exit_loss.exit_heads()
-            trainer.exit_loss.detach()
+            heads = trainer.exit_loss.detach()
         trainer.save_model(str(folder.path))
     if not is_main():
         return
@@ -190,13 +189,16 @@ def fit(
         np.save(folder.path / TRAINED_ON, lessons.digests)
     # a pickle of what training.json holds
     (folder.path / "training_args.bin").unlink(missing_ok=True)
-    _drop_checkpoints(folder.checkpoints)
+    # what the Trainer reported beside its checkpoints, as to TensorBoard, stays
+    checkpoints = folder.checkpoints
+    for passed in checkpoints.glob("checkpoint-*"):
+        shutil.rmtree(passed, ignore_errors=True)
+    drop_empty([checkpoints / "eval", checkpoints])
     folder.write(finished=True)
 
 
-def run_to_end(trainer: Any, folder: TrainingFolder, reporter: Reporter) -> None:
-    """Take a Trainer from the last checkpoint of a folder, or from its start, to its last step."""
-    checkpoint = folder.last_checkpoint()
+def run_to_end(trainer: Any, checkpoint: Path | None, reporter: Reporter) -> None:
+    """Take a Trainer from a checkpoint, or from its start, to its last step."""
     if checkpoint is None:
         trainer.train()
         return
@@ -205,15 +207,6 @@ def run_to_end(trainer: Any, folder: TrainingFolder, reporter: Reporter) -> None
         trainer.train(resume_from_checkpoint=str(checkpoint))
     else:  # the Trainer would take one more step
         trainer._load_from_checkpoint(str(checkpoint))
-
-
-def _drop_checkpoints(folder: Path) -> None:
-    """Delete the checkpoints of the way; what the Trainer reported beside them, as to TensorBoard, stays."""
-    for checkpoint in folder.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint, ignore_errors=True)
-    for empty in (folder / "eval", folder):
-        with suppress(OSError):
-            empty.rmdir()
 
 
 def _trainer(
@@ -232,7 +225,13 @@ def _trainer(
             lessons.train,
             lessons.eval,
             start.processor,
-            objective=objective_of(settings),
+            objective=Objective(
+                settings.objective,
+                settings.schedule or "always",
+                settings.weights,
+                settings.beta,
+                settings.distillation,
+            ),
             layers=settings.layers,
             part=settings.part,
             history=folder.history,
@@ -246,17 +245,6 @@ def _trainer(
     args = SentenceTransformerTrainingArguments(**arguments)
     return pair_trainer(
         start.module, settings, lessons.train, lessons.eval, folder.history, args
-    )
-
-
-def objective_of(settings: Settings) -> Objective:
-    """Return the objective that the settings name."""
-    return Objective(
-        settings.objective,
-        settings.schedule or "always",
-        settings.weights,
-        settings.beta,
-        settings.distillation,
     )
 
 

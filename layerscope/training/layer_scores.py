@@ -14,9 +14,14 @@ from torch.nn.functional import cross_entropy
 from layerscope.core import LayerscopeError
 from layerscope.metrics import cosine_to, effective_depth, saturation_layer
 from layerscope.metrics.neural_collapse import ClassSums
-from layerscope.models import LayeredModel
-from layerscope.training.exit_loss import ExitLoss, Head
-from layerscope.training.loss import CHUNK, IGNORED, at_least_float32, check_classes
+from layerscope.training.exit_loss import ExitLoss
+from layerscope.training.loss import (
+    CHUNK,
+    IGNORED,
+    Head,
+    at_least_float32,
+    check_classes,
+)
 from layerscope.training.some_rows import SomeRows
 
 Row = dict[str, Any]
@@ -202,7 +207,7 @@ def row_of(
     metric: str, layer: int, value: float, stderr: float, n: int, **more: Any
 ) -> Row:
     """Return a row of the long frame of a run."""
-    row: Row = {
+    return {
         "metric": metric,
         "variant": None,
         "pooling": None,
@@ -212,32 +217,24 @@ def row_of(
         "stderr": stderr,
         "n": n,
         "n_skipped": 0,
+        **more,
     }
-    return row | more
 
 
-def score_options(model: LayeredModel, exit_loss: ExitLoss) -> dict[str, Any]:
-    """Return the options of `LayerScores` for a model with a head."""
-    head = exit_loss.every.head
-    depth = model.depth
-    classes = width = exit_loss.classes
-    if head is not None:
-        width = head.in_features
-    config: Any = getattr(model.module, "config", None)
-    if hasattr(config, "get_text_config"):
-        config = config.get_text_config()
-    language_model = exit_loss.shift or getattr(config, "vocab_size", None) == classes
+def empty_scores(exit_loss: ExitLoss) -> LayerScores:
+    """Return the scores of a model with a head before any batch."""
+    every = exit_loss.every
+    depth = len(every.layers)
+    classes = width = every.classes
+    if every.head is not None:
+        width = every.head.in_features
+    language_model = exit_loss.language_model
     collapse = None
     size = 8 * (depth * width * (width + 2 * classes) + 3 * classes**2)
     # the classes of a language model are its tokens
     if not language_model and size <= MOST_BYTES:
         collapse = classes, width
-    return {
-        "depth": depth,
-        "shift": exit_loss.shift,
-        "language_model": language_model,
-        "collapse": collapse,
-    }
+    return LayerScores(depth, exit_loss.shift, language_model, collapse)
 
 
 def once(labels: Tensor, accelerator: Any) -> Tensor:

@@ -19,6 +19,8 @@ ExitStates = Tensor | Sequence[Tensor]
 """What each exit gives, `[E, …, D]` or a sequence of `[…, D]`, the deepest last."""
 ExitWeights = str | Sequence[float]
 """The weights of exits: "linear", "uniform", or one number for each."""
+Head = Callable[[Tensor], Tensor]
+"""Makes logits `[N, K]` of states `[N, D]`."""
 IGNORED = -100
 CHUNK = 3 << 20
 """At most this many logits in a chunk, or a third of the head's own size where that is more."""
@@ -27,7 +29,7 @@ CHUNK = 3 << 20
 def aligned_loss(
     states: ExitStates,
     labels: Tensor,
-    head: nn.Linear | Callable[[Tensor], Tensor],
+    head: nn.Linear | Head,
     weights: ExitWeights = "linear",
     layers: Sequence[int] | None = None,
     *,
@@ -65,7 +67,7 @@ def aligned_loss(
         1.0986
 
     """
-    states, labels, weights = labelled_states(
+    states, labels, weights, items = labelled_states(
         states, labels, layers, weights, shift=shift, items=items
     )
     if isinstance(head, nn.Linear):
@@ -80,7 +82,7 @@ def aligned_loss(
             total = total + weight * nn.functional.cross_entropy(
                 logits, labels, reduction="sum"
             )
-    return torch.as_tensor(total) / (len(labels) if items is None else items)
+    return torch.as_tensor(total) / items
 
 
 def exit_weights(
@@ -110,28 +112,22 @@ def exit_weights(
         raise LayerscopeError(
             f"exits {exits}: give increasing layers from 1 to {last or 'L'}, at least one"
         )
-    unnormalised = _unnormalised(exits, weights)
+    if isinstance(weights, str):
+        name = OneOf(WEIGHTS).take("weights", weights)
+        weights = exits
+        if name == "uniform":
+            weights = [1.0] * len(exits)
+    unnormalised = [float(weight) for weight in weights]
     total = math.fsum(unnormalised)
     if len(unnormalised) != len(exits):
         raise LayerscopeError(
             f"weights are {len(unnormalised)} numbers for {len(exits)} exits: give one for each exit"
         )
-    wrong = [
-        weight for weight in unnormalised if not math.isfinite(weight) or weight < 0
-    ]
-    if wrong or total <= 0:
+    if total <= 0 or not all(0 <= weight < math.inf for weight in unnormalised):
         raise LayerscopeError(
             f"weights {unnormalised} for {len(exits)} exits: give each at least 0, and not all 0"
         )
     return tuple(weight / total for weight in unnormalised)
-
-
-def _unnormalised(layers: Sequence[int], weights: ExitWeights) -> list[float]:
-    """Return the weights of exits at these depths before they are made to sum to 1."""
-    if not isinstance(weights, str):
-        return [float(weight) for weight in weights]
-    OneOf(WEIGHTS).take("weights", weights)
-    return [float(layer) if weights == "linear" else 1.0 for layer in layers]
 
 
 def labelled_states(
@@ -142,8 +138,11 @@ def labelled_states(
     *,
     shift: bool = False,
     items: Tensor | float | None = None,
-) -> tuple[list[Tensor], Tensor, tuple[float, ...]]:
-    """Return the states `[N, D]` of each exit whose labels count, these labels `[N]`, and the weight of each exit."""
+) -> tuple[list[Tensor], Tensor, tuple[float, ...], Tensor | float]:
+    """Return the states `[N, D]` of each exit whose labels count, these labels `[N]`, and the weight of each exit.
+
+    The last is what a sum of losses is divided by: `items`, or the number of these labels.
+    """
     exits = list(states)
     _check_exits(exits, labels)
     if shift:
@@ -151,6 +150,8 @@ def labelled_states(
         labels = labels[..., 1:]
     counts = labels != IGNORED
     labels = labels[counts].long()
+    if items is None:
+        items = len(labels)
     if not len(labels) and not items:
         raise LayerscopeError(
             "every label of this batch is ignored: leave such batches out"
@@ -162,7 +163,7 @@ def labelled_states(
             f"{len(exits)} exits and {len(layers)} layers: name the depth of each exit"
         )
     weights = exit_weights(layers, weights=weights)
-    return [state[counts] for state in exits], labels, weights
+    return [state[counts] for state in exits], labels, weights, items
 
 
 def _check_exits(exits: Sequence[Tensor], labels: Tensor) -> None:
@@ -184,7 +185,7 @@ def _check_exits(exits: Sequence[Tensor], labels: Tensor) -> None:
         )
 
 
-def logits_of(rows: Tensor, head: Callable[[Tensor], Tensor], labels: Tensor) -> Tensor:
+def logits_of(rows: Tensor, head: Head, labels: Tensor) -> Tensor:
     """Return the logits `[N, K]` of one exit, in float32 at least; raises for labels that are none of its classes."""
     logits = head(rows)
     if logits.ndim != 2 or len(logits) != len(labels):

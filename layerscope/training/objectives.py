@@ -11,6 +11,7 @@ from layerscope.core import LayerscopeError, Number, OneOf
 from layerscope.training.loss import (
     ExitStates,
     ExitWeights,
+    Head,
     aligned_loss,
     at_least_float32,
     labelled_states,
@@ -105,7 +106,7 @@ def linear_cka(one: Tensor, two: Tensor) -> Tensor:
 def similarity_loss(
     states: ExitStates,
     labels: Tensor,
-    head: nn.Linear | Callable[[Tensor], Tensor],
+    head: nn.Linear | Head,
     similarity: Callable[[Tensor, Tensor], Tensor],
     beta: float,
     weights: ExitWeights,
@@ -118,29 +119,25 @@ def similarity_loss(
     `aligned_loss`.
     Source: Tracing Representation Progression, appendix B.3.
     """
-    states, labels, weights = labelled_states(
+    states, labels, weights, items = labelled_states(
         states, labels, layers, weights, **counting
     )
-    items = counting.get("items")
     loss = aligned_loss(states[-1:], labels, head, items=items)
     if len(states) == 1 or not len(labels):
         return loss
-    dtype = at_least_float32(states[-1]).dtype
-    device = states[-1].device
-    distance = torch.zeros((), dtype=dtype, device=device)
+    distance: Any = 0.0
     # sums of squares overflow in half precision
-    with torch.autocast(device.type, enabled=False):
+    with torch.autocast(states[-1].device.type, enabled=False):
         *others, last = map(at_least_float32, states)
         for weight, other in zip(weights, others, strict=False):
             distance = distance + weight * (1 - similarity(other, last))
-    share_of_items = 1.0 if items is None else len(labels) / items
-    return loss + beta * share_of_items * distance
+    return loss + beta * (len(labels) / items) * distance
 
 
 def classifiers_loss(
     states: ExitStates,
     labels: Tensor,
-    heads: Sequence[Callable[[Tensor], Tensor]],
+    heads: Sequence[Head],
     distillation: float,
     weights: ExitWeights,
     layers: Sequence[int],
@@ -151,10 +148,9 @@ def classifiers_loss(
     With `distillation` δ each exit but the last adds λ_ℓ δ KL(p_L ‖ p_ℓ), the last exit's
     probabilities held fixed (Hinton et al. 2015). Further arguments are those of `aligned_loss`.
     """
-    states, labels, weights = labelled_states(
+    states, labels, weights, items = labelled_states(
         states, labels, layers, weights, **counting
     )
-    items = counting.get("items")
     if len(heads) != len(states):
         raise LayerscopeError(
             f"{len(states)} exits and {len(heads)} heads: give one for each"
@@ -173,4 +169,4 @@ def classifiers_loss(
                 student, teacher, reduction="sum", log_target=True
             )
             total = total + weight * distillation * divergence
-    return total / (len(labels) if items is None else items)
+    return total / items

@@ -147,16 +147,16 @@ def settings_for(task: str, options: TrainOptions) -> Settings:
     settings = options.settings
     if task != IMAGES and settings.augment:
         options.refuse(["augment"], f"crops and turns images, and {task} reads none")
-    if task != SENTENCES and settings.dims is not None:
-        options.refuse(
-            ["dims"], f"are those of sentence embeddings, and {task} makes none"
-        )
     if task == SENTENCES:
         options.refuse(NOT_FOR_SENTENCES, f"is not used by the task {task}")
         if settings.objective not in ("standard", "aligned"):
             raise LayerscopeError(
                 f"the task {task} has no objective {settings.objective!r}: choose standard or aligned"
             )
+    else:
+        options.refuse(
+            ["dims"], f"are those of sentence embeddings, and {task} makes none"
+        )
     rate = FROM_SCRATCH if options.from_config else FINE_TUNED
     return replace(
         settings,

@@ -12,11 +12,7 @@ from layerscope.runs import open_run
 from layerscope.training.data import choose_task, describe, encode, prepare, read
 from layerscope.training.depths import Trained, compare_depths
 from layerscope.training.fit import check_reports, fit, is_main
-from layerscope.training.folder import (
-    REPORT,
-    TrainingFolder,
-    open_training,
-)
+from layerscope.training.folder import REPORT, TrainingFolder, open_training
 from layerscope.training.loss import exit_weights
 from layerscope.training.options import (
     MODALITIES,
@@ -26,10 +22,7 @@ from layerscope.training.options import (
     settings_for,
 )
 from layerscope.training.origin import find
-from layerscope.training.starting_model import (
-    PlainClassifier,
-    start,
-)
+from layerscope.training.starting_model import PlainClassifier, start
 from layerscope.training.trainer import layered_model
 from layerscope.truncation.card import head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
@@ -44,8 +37,8 @@ def run_training(options: TrainOptions) -> Trained:
     origin = find(options.model, from_config=options.from_config)
     task, train, held = _read(options)
     settings = settings_for(task, options)
-    train, held, classes, notes = prepare(train, held, task, settings.seed)
-    begin = start(origin, task, classes, settings, options.processor)
+    train, held, classes = prepare(train, held, task, settings.seed)
+    begin = start(origin, classes, settings, options.processor)
     layered = layered_model(begin.module, begin.processor, settings.part)
     depth = layered.depth
     exit_weights(settings.layers or range(1, depth + 1), depth, settings.weights)
@@ -68,7 +61,7 @@ def run_training(options: TrainOptions) -> Trained:
             prompt="",
         )
         lessons = encode(train, held, begin.classes, encoder, settings)
-        for note in (*notes, *begin.notes, *layered.notes, *lessons.notes):
+        for note in (*train.notes, *begin.notes, *layered.notes, *lessons.notes):
             reporter.say(note)
         fit(begin, lessons, settings, folder, reporter)
         if not main:

@@ -151,29 +151,25 @@ class AlignedLoss(nn.Module):
             if states is not None:
                 _, exits = self._stacked(lambda: model[0](dict(features)))
                 last = exits[-1]
-                whole = self.layers[-1] == self.layered.depth
-                if last.shape == states.shape and (not whole or _near(last, states)):
+                is_shallow = self.layers[-1] < self.layered.depth
+                if last.shape == states.shape and (
+                    is_shallow or torch.allclose(last, states, rtol=1e-3, atol=1e-4)
+                ):
                     return
         raise LayerscopeError(
             f"the layers of {type(model[0]).__name__} do not give token states that its pooling reads"
         )
 
 
-def _near(one: Tensor, two: Tensor) -> bool:
-    return torch.allclose(one, two, rtol=1e-3, atol=1e-4)
-
-
 def features_of(model: Any, texts: Sequence[str]) -> Features:
     """Return texts as a SentenceTransformer reads them, on its device."""
-    read = getattr(model, "preprocess", None) or model.tokenize
-    return dict(BatchEncoding(read(list(texts))).to(model.device))
+    features = BatchEncoding(model.preprocess(list(texts)))
+    return dict(features.to(model.device))
 
 
 def prefixes(model: Any, dims: Sequence[int]) -> tuple[int, ...]:
     """Return numbers of dimensions with the model's width, ascending; raises for those that it does not have."""
-    # the second name is that of older releases
-    width_of = getattr(model, "get_embedding_dimension", None)
-    width = (width_of or model.get_sentence_embedding_dimension)()
+    width = model.get_embedding_dimension()
     if not dims or min(dims) < 1 or max(dims) > width:
         raise LayerscopeError(
             f"dims {list(dims)}: give whole numbers from 1 to {width}, the model's width"

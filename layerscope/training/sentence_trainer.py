@@ -5,6 +5,7 @@ Their Trainer makes the steps with `AlignedLoss`; what is here is the evaluator 
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from warnings import catch_warnings
@@ -70,16 +71,10 @@ def pair_trainer(
     objective = Objective(settings.objective, weights=settings.weights)
     log = History(history, every.layered, objective, args, SITE)
     scores = PairScores(every, held, log, args.eval_batch_size)
-
-    def readings(_: Any, features: Any) -> Any:
-        return zip(every.layers, every.embeddings(features), strict=True)
-
-    guard = Guard(readings)
-
-    def see(_: Any, batch: Any, value: Tensor) -> None:
-        guard.see(value, batch[0][0])
-
-    loss.register_forward_hook(see)
+    guard = Guard(
+        lambda _, features: zip(every.layers, every.embeddings(features), strict=True)
+    )
+    loss.register_forward_hook(lambda _, batch, value: guard.see(value, batch[0][0]))
     return _Trainer(
         model,
         args=args,
@@ -91,6 +86,7 @@ def pair_trainer(
     )
 
 
+@dataclass(eq=False)
 class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not typed
     """Scores every layer, at every prefix of the loss's dimensions, for a Trainer of sentence-transformers.
 
@@ -98,22 +94,17 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
     often the nearest second text is the pair's.
     """
 
-    def __init__(
-        self, loss: AlignedLoss, pairs: Examples, history: History, batch_size: int
-    ) -> None:
+    loss: AlignedLoss
+    pairs: Examples
+    history: History
+    batch_size: int
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.loss = loss
-        self.pairs = pairs
-        self.history = history
-        self.batch_size = batch_size
 
     @torch.no_grad()
     def __call__(
-        self,
-        model: Any,
-        output_path: str | None = None,
-        epoch: float = -1,
-        steps: int = -1,
+        self, model: Any, output_path: str | None, steps: int, **_: Any
     ) -> dict[str, float]:
         """Return the score of every layer; the process with a path to write to adds them all to the history."""
         with evaluating(model):

@@ -9,7 +9,7 @@ import torch
 from transformers.utils import ModelOutput
 
 from layerscope.core import LayerscopeError, listed
-from layerscope.models import LoadOptions, is_mean_head, without_bars
+from layerscope.models import LoadOptions, is_mean_head, setting, without_bars
 from layerscope.models.checks import clear_errors
 from layerscope.models.loading import sentence_transformer
 from layerscope.models.mean_head import as_configured, mean_headed
@@ -48,13 +48,12 @@ class PlainClassifier(torch.nn.Module):
 
 def start(
     origin: Origin,
-    task: str,
     classes: tuple[str, ...] | None,
     settings: Settings,
     processor: Any,
 ) -> Start:
-    """Return the model of a task with the head it needs, what reads its inputs, its classes, and notes."""
-    if task == SENTENCES:
+    """Return the model of the settings' task with the head it needs, what reads its inputs, its classes, and notes."""
+    if settings.task == SENTENCES:
         encoder = open_encoder(origin, settings)
         return Start(encoder, encoder.tokenizer)
     if origin.module is not None and origin.config is None:
@@ -63,7 +62,7 @@ def start(
     module = origin.module
     order = None
     if module is None:
-        module, order = _made(origin, task, classes, settings, notes)
+        module, order = _made(origin, classes, settings, notes)
     elif classes is not None:
         order = _classes_of(module.config, classes, origin.name)
     if processor is None or isinstance(processor, (str, Path)):
@@ -111,12 +110,12 @@ def _keep_every_layer(module: Any, notes: list[str]) -> None:
 
 def _made(
     origin: Origin,
-    task: str,
     classes: tuple[str, ...] | None,
     settings: Settings,
     notes: list[str],
 ) -> tuple[Any, tuple[str, ...] | None]:
-    """Return a model made of a config or a checkpoint with the head of a task, and its classes in its order."""
+    """Return a model made of a config or a checkpoint with the head of the task, and its classes in its order."""
+    task = settings.task
     config = origin.config
     order = None
     mean = _takes_mean(origin, task, settings.head)
@@ -261,11 +260,11 @@ def _processor(source: str, module: Any) -> Any:
         processor = load_processor(source, module, {})
     except LayerscopeError as error:
         raise LayerscopeError(f"{error}, or name one with `processor`") from error
-    if processor is not None or getattr(module.config, "num_channels", 3) != 3:
+    if processor is not None or setting(module, "num_channels", 3) != 3:
         return processor
     from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-    size = getattr(module.config, "image_size", 224)
+    size = setting(module, "image_size", 224)
     if isinstance(size, int):
         size = size, size
     return ViTImageProcessorPil(
@@ -288,5 +287,5 @@ def _pad(module: Any, tokenizer: Any, notes: list[str]) -> None:
         notes.append(
             f"padding: {tokenizer.eos_token!r}, as the tokenizer has no token of its own"
         )
-    if getattr(module.config, "pad_token_id", None) is None:
+    if setting(module, "pad_token_id") is None:
         module.config.pad_token_id = tokenizer.pad_token_id

@@ -23,15 +23,15 @@ from layerscope.models import (
 )
 from layerscope.models.mean_head import standard_class
 from layerscope.training.callbacks import Guard, History
+from layerscope.training.examples import by_name
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
 from layerscope.training.layer_scores import (
     SITE,
-    LayerScores,
+    empty_scores,
     logged,
     once,
     over_processes,
-    score_options,
 )
 from layerscope.training.objectives import Objective
 
@@ -92,10 +92,8 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
                 str(error).replace("processor=", "processing_class=")
             ) from error
         inputs = probe(self.layered)
-        self.exit_loss = ExitLoss(
-            Exits(self.layered, inputs, layers), self.objective, inputs
-        )
-        self.scoring = score_options(self.layered, self.exit_loss)
+        exits = Exits(self.layered, inputs, layers)
+        self.exit_loss = ExitLoss(exits, objective, inputs)
         self.guard = Guard(self.readings)
         self.add_callback(self.guard)
         self.history: History | None = None
@@ -107,10 +105,10 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
             self.history = History(
                 history,
                 self.layered,
-                self.objective,
+                objective,
                 self.args,
                 SITE,
-                language_model=self.scoring["language_model"],
+                language_model=self.exit_loss.language_model,
             )
             self.add_callback(self.history)
         # the exits' loss divides by the number of items, whatever the model's own does
@@ -181,32 +179,23 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Say nothing of names of older releases, which `_load_from_checkpoint` reads after the Trainer."""
 
-    def evaluation_loop(
-        self,
-        dataloader: Any,
-        description: str,
-        *args: Any,
-        metric_key_prefix: str = "eval",
-        **options: Any,
-    ) -> Any:
+    def evaluation_loop(self, dataloader: Any, *args: Any, **options: Any) -> Any:
         """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
-        options["metric_key_prefix"] = metric_key_prefix
-        scores = LayerScores(**self.scoring)
+        prefix = options.get("metric_key_prefix", "eval")
+        scores = empty_scores(self.exit_loss)
         self.exit_loss.score = lambda read, heads, labels: scores.update(
             read, heads, once(labels, self.accelerator)
         )
         try:
             with generators_kept(self.args.device):
-                output = super().evaluation_loop(
-                    dataloader, description, *args, **options
-                )
+                output = super().evaluation_loop(dataloader, *args, **options)
         finally:
             self.exit_loss.score = None
         rows = over_processes(scores, self.accelerator).compute()
-        for name, value in logged(rows, self.scoring["language_model"]).items():
+        for name, value in logged(rows, scores.language_model).items():
             # what compute_metrics gave stays
-            output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
-        writes = metric_key_prefix == "eval" and self.is_world_process_zero()
+            output.metrics.setdefault(f"{prefix}_{name}", value)
+        writes = prefix == "eval" and self.is_world_process_zero()
         if self.history is not None and writes:
             data = getattr(dataloader.dataset, "name", None)
             self.history.add(self.state.global_step, rows, data, output.num_samples)
@@ -238,10 +227,8 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
 
 
 @torch.no_grad()
-def probe(model: LayeredModel) -> Any:
+def probe(model: LayeredModel) -> Inputs:
     """Return a small batch of made-up samples, on the model's device."""
     _, samples = made_up_samples(model.loaded)
-    batch = model.encoder.batch(samples[:2]).to(model.device)
-    if batch.positional is None:
-        return batch
-    return Inputs({"inputs": batch.positional})
+    batch = model.encoder.batch(samples)
+    return Inputs(by_name(batch.to(model.device)))

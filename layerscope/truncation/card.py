@@ -15,7 +15,6 @@ from layerscope.models import is_mean_head
 from layerscope.models.whereabouts import Whence
 from layerscope.show import escape
 from layerscope.truncation.costs import Truncated
-from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import output_of
 from layerscope.truncation.source import Source
 
@@ -65,12 +64,11 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
     """Write the card of a truncated model."""
     # a tokenizer without a pad token takes one text at a time
     pad = getattr(source.model.loaded.processor, "pad_token", None)
-    modality = source.model.encoder.modality
     like = f"layer {made.layer} of the full model"
     if made.dropped:
         like = f"that of the full model with {spans(made.dropped, 'block')} bypassed"
-    if source.mix is not None:
-        like = f"the mix of the full model's {mix_in_words(source.mix)}"
+    if made.mix:
+        like = f"the mix of the full model's {made.mix}"
     if made.healed:
         like = "that of the healed model"
     output = ""
@@ -85,9 +83,7 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
         like=like,
         mean=made.format == "transformers" and is_mean_head(source.module.config),
         version=version("layerscope"),
-        wrapper=source.model.loaded.wrapper,
-        modality=modality,
-        alone=modality == "text" and pad is None,
+        alone=source.unit == "text" and pad is None,
         output=output,
     )
 

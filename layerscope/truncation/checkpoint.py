@@ -14,7 +14,6 @@ from layerscope.core import LayerscopeError, first_line, require
 from layerscope.models import evaluating, logits_of, pool
 from layerscope.models.forward import forward, tensors_in
 from layerscope.models.mean_head import as_configured, standard_class
-from layerscope.truncation.depth import Depth
 from layerscope.truncation.expected import (
     Expected,
     agrees,
@@ -36,17 +35,16 @@ MODES = {"mean": "mean", "cls": "cls", "first": "cls", "last": "lasttoken"}
 
 
 def write_checkpoint(
-    source: Source, depth: Depth, expected: Expected, folder: Path
+    source: Source, built: Any, expected: Expected, folder: Path
 ) -> float:
-    """Write config, safetensors and tokenizer or processor; return how far its states are from the full model's."""
+    """Write the model that was built, with its processor; return how far its states are from the full model's."""
     import transformers
 
-    built = depth.build(source.module, expected.kept)
     # weights that were mapped from files go to files without a copy in memory
     built.save_pretrained(folder)
     save_processors(source, folder)
     # a cache may need a block that was dropped
-    may_lack_cache = bool(gaps_in(expected.kept)) and source.model.is_language_model
+    may_lack_cache = source.model.is_language_model and gaps_in(expected.kept)
     try:
         module, report = getattr(transformers, auto_class(built)).from_pretrained(
             folder, dtype=source.dtype, local_files_only=True, output_loading_info=True
@@ -60,11 +58,11 @@ def write_checkpoint(
             "was written"
         ) from error
     module = as_configured(module)
-    wrong = {
-        key
-        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")
-        for key in report.get(kind) or ()
-    }
+    wrong = [
+        *report["missing_keys"],
+        *report["unexpected_keys"],
+        *report["mismatched_keys"],
+    ]
     if type(module) is not type(built) or wrong:
         what = (
             f"without {min(map(str, wrong))}"
@@ -140,10 +138,8 @@ def auto_class(module: Any) -> str:
 
     names = [name for name in dir(modeling_auto) if name.startswith("AutoModel")]
     # a class for pre-training may be that of another task too, which says more
-    for name in sorted(names, key=lambda name: (name.endswith("PreTraining"), name)):
+    for name in sorted(names, key=lambda name: name.endswith("PreTraining")):
         mapping = getattr(modeling_auto, name)._model_mapping
-        if mapping is None:
-            continue
         kinds = mapping.get(type(module.config), None)
         if not isinstance(kinds, tuple):
             kinds = (kinds,)
@@ -153,36 +149,33 @@ def auto_class(module: Any) -> str:
 
 
 def write_sentence_transformer(
-    source: Source, depth: Depth, expected: Expected, folder: Path
+    source: Source, built: Any, expected: Expected, folder: Path
 ) -> float:
     """Write a folder that `SentenceTransformer(path)` loads, and return how far its embeddings are from the layer's."""
     require("sentence-transformers", "the format sentence-transformers")
     import sentence_transformers
 
-    kind = getattr(sentence_transformers, source.model.loaded.wrapper)
+    loaded = source.model.loaded
     load_again = partial(
-        kind,
+        getattr(sentence_transformers, loaded.wrapper),
         str(folder),
         device=str(source.model.device),
         local_files_only=True,
         model_kwargs={"dtype": source.dtype},
     )
-    built = depth.build(source.module, expected.kept)
-    reranker = source.model.loaded.reranker
-    if reranker is not None:
-        with _exchanged(reranker[0], source.module, built):
-            reranker.save_pretrained(str(folder), create_model_card=False)
+    if loaded.reranker is not None:
+        with _exchanged(loaded.reranker[0], source.module, built):
+            loaded.reranker.save_pretrained(str(folder), create_model_card=False)
         return check_states(load_again().model, source, expected)
     # what is written, and the vectors that it must give
     mixing = []
     if source.mix is not None:
         layer = len(expected.kept)
         mixing.append(layer_pooling(built, source.model.width, layer, source.mix))
-    served = source.model.loaded.served
-    if served is None:
+    if loaded.served is None:
         reference = _save_plain(built, source, expected, folder, mixing)
     else:
-        reference = _save_served(served, built, source, folder, mixing)
+        reference = _save_served(loaded.served, built, source, folder, mixing)
     # compared as a user will have it, from the files
     again = load_again()
     if source.mix is not None:  # by layers of the full model, as `evaluate` reads them
@@ -200,7 +193,7 @@ def write_sentence_transformer(
             f"the embeddings of the truncated {source.name} differ from {expected.name} (by {error:.1e}): nothing was "
             "written"
         )
-    if served is None:
+    if loaded.served is None:
         return error
     kind = type(source.module)
     inner = next(child for child in again[0].children() if isinstance(child, kind))

@@ -80,10 +80,10 @@ class Truncated:
     full_megabytes: float
     full_milliseconds: float
     measured: str
-    dropped: tuple[int, ...] = ()
-    mix: str = ""
-    dim: int | None = None
-    healed: str = ""
+    dropped: tuple[int, ...]
+    mix: str
+    dim: int | None
+    healed: str
 
     @property
     def cut(self) -> str:
@@ -147,7 +147,7 @@ class Truncated:
         )
 
 
-def measure(source: Source, made: Made, format: str, healed: str = "") -> Truncated:
+def measure(source: Source, made: Made, format: str, healed: str) -> Truncated:
     """Return the figures of a model that was written; its speed is measured in turns with the full model's."""
     stack = source.model.stack
     work = workload(source)
@@ -159,8 +159,8 @@ def measure(source: Source, made: Made, format: str, healed: str = "") -> Trunca
     mix = ""
     dtype = dtype_name(source.dtype)
     if gaps_in(made.kept):
-        lacking = {*range(stack.depth)} - {*made.kept}
-        dropped = tuple(sorted(block + 1 for block in lacking))
+        blocks = range(1, stack.depth + 1)
+        dropped = tuple(block for block in blocks if block - 1 not in made.kept)
     if source.mix is not None:
         mix = mix_in_words(source.mix)
     if format == "onnx":

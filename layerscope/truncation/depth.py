@@ -67,7 +67,7 @@ class Depth:
     def build(self, module: Any, kept: Sequence[int]) -> Any:
         """Return the model of some blocks, counted from 0; its weights are the full one's, in the same memory."""
         empty = _empty(self.kind, self.config(module.config, kept))
-        built = _filled(empty, module, moved(self.stack, kept))
+        built = _filled(empty, module, self.stack, kept)
         if built is None:
             raise LayerscopeError(
                 f"{self.kind.__name__} cannot be filled with the weights of the full model"
@@ -197,7 +197,7 @@ def _misfit(
     misfit = _misshapen(_shapes(empty), targets, kept)
     if misfit is not None:
         return misfit
-    built = _filled(empty, module, moved(depth.stack, kept))
+    built = _filled(empty, module, depth.stack, kept)
     if built is None:
         return "with fewer blocks it has buffers that the full one has not"
     states = []
@@ -237,27 +237,22 @@ def _target_shapes(
     model_shapes = _shapes(module)
     if any(model_shapes.get(name) != shape for name, shape in class_shapes.items()):
         return None
-    return renamed(class_shapes, moved(stack, kept))
+    return _moved(class_shapes, stack, kept)
 
 
-def moved(stack: Stack, kept: Sequence[int]) -> dict[str, str | None]:
-    """Return where each block of a stack is among those kept, both as paths; None for one that is not kept."""
+def _moved(named: Mapping[str, T], stack: Stack, kept: Sequence[int]) -> dict[str, T]:
+    """Return what is named by paths in a model, under its names in the model of some blocks, without the others."""
     paths: dict[str, str | None] = dict.fromkeys(stack.blocks)
     for index, block in enumerate(kept):
         paths[stack.blocks[block]] = stack.blocks[index]
-    return paths
-
-
-def renamed(named: Mapping[str, T], paths: Mapping[str, str | None]) -> dict[str, T]:
-    """Return what is named by paths in a model, under the names that `moved` blocks give it, without those dropped."""
-    kept: dict[str, T] = {}
+    moved: dict[str, T] = {}
     for name, value in named.items():
         old = next((path for path in paths if name.startswith(f"{path}.")), None)
         if old is None:
-            kept[name] = value
+            moved[name] = value
         elif (new := paths[old]) is not None:
-            kept[new + name[len(old) :]] = value
-    return kept
+            moved[new + name[len(old) :]] = value
+    return moved
 
 
 def _empty(kind: type[nn.Module], config: Any) -> nn.Module:
@@ -271,12 +266,12 @@ def _shapes(module: nn.Module) -> Shapes:
     return {name: tensor.shape for name, tensor in module.state_dict().items()}
 
 
-def _filled(empty: Any, module: Any, paths: Mapping[str, str | None]) -> Any | None:
-    """Give an empty model the weights and buffers of the full one's `moved` blocks; None where one is not there."""
-    weights: dict[str, Tensor] = renamed(module.state_dict(), paths)
-    buffers = renamed(dict(module.named_buffers()), paths)
-    kept = {name: weights[name] for name in empty.state_dict()}
-    empty.load_state_dict(kept, strict=True, assign=True)
+def _filled(empty: Any, module: Any, stack: Stack, kept: Sequence[int]) -> Any | None:
+    """Give an empty model of some blocks the full one's weights and buffers; None where one is not there."""
+    weights: dict[str, Tensor] = _moved(module.state_dict(), stack, kept)
+    buffers = _moved(dict(module.named_buffers()), stack, kept)
+    state = {name: weights[name] for name in empty.state_dict()}
+    empty.load_state_dict(state, strict=True, assign=True)
     for name, buffer in [*empty.named_buffers()]:
         if not buffer.is_meta:
             continue
@@ -298,11 +293,7 @@ def _filled(empty: Any, module: Any, paths: Mapping[str, str | None]) -> Any | N
 def _executions(module: nn.Module, stack: Stack, inputs: Inputs) -> int:
     """How many times a forward runs the blocks of a stack."""
     ran: list[None] = []
-
-    def after(*_: Any) -> None:
-        ran.append(None)
-
-    blocks = map(module.get_submodule, {*stack.blocks})
-    with hooked((block, None, after) for block in blocks):
+    blocks = stack.block_modules(module)
+    with hooked((block, None, lambda *_: ran.append(None)) for block in blocks):
         forward(module.get_submodule(stack.entry), inputs)
     return len(ran)

@@ -26,9 +26,9 @@ class Expected:
     """
 
     kept: tuple[int, ...]
-    inputs: tuple[Inputs, ...]
-    states: tuple[Tensor, ...]
-    logits: tuple[Tensor | None, ...]
+    inputs: Sequence[Inputs]
+    states: Sequence[Tensor]
+    logits: Sequence[Tensor | None]
     shown: bool
 
     @property
@@ -73,8 +73,7 @@ def expected_at(
         last = last_states(module, stack, batches[0])
         output = forward(base_of(module, stack), batches[0])
     shown = any(agrees(tensor, last) for tensor in tensors_in(output))
-    kept_states = tuple(states)
-    return Expected(tuple(kept), tuple(batches), kept_states, tuple(logits), shown)
+    return Expected(tuple(kept), batches, states, logits, shown)
 
 
 def states_at(

@@ -8,11 +8,7 @@ from layerscope.core.margin import error_of
 from layerscope.core.progress import Reporter
 from layerscope.healing.healing import Plan, heal
 from layerscope.healing.lessons import Lessons
-from layerscope.healing.outputs import (
-    Pupil,
-    distance_of,
-    distances_on,
-)
+from layerscope.healing.outputs import Pupil, distance_of, distances_on
 from layerscope.models import LoadOptions, Override
 from layerscope.truncation.source import Source, open_source
 
@@ -28,31 +24,9 @@ class Healing:
 
 @dataclass(frozen=True)
 class Healed:
-    """What healing changed: the mean distance from the full model on held-out samples, `before` and `after` it.
+    """What healing changed, in words: the mean distance from the full model on held-out samples, before and after."""
 
-    `error` is the standard error of their difference, `measure` what the distance is; `learned`
-    samples were learned from in `steps`, and `held` others judge.
-    """
-
-    measure: str
-    before: float
-    after: float
-    error: float
-    steps: int
-    learned: int
-    held: int
-    stopped: str = ""
-
-    @property
-    def text(self) -> str:
-        """The change in words."""
-        distances = f"{self.before:.3f} to {self.after:.3f} (±{self.error:.3f})"
-        judged = f"on {count(self.held, 'sample')} held out"
-        learned = f"{self.steps:,} steps on {count(self.learned, 'other')}"
-        text = f"healed: {self.measure} from {distances} {judged}, after {learned}"
-        if self.stopped:
-            text += f"; stopped because {self.stopped}"
-        return text
+    text: str
 
 
 def open_cut(folder: Path, source: Source) -> Source:
@@ -69,19 +43,22 @@ def heal_cut(
     lessons = healing.lessons
     dtype = cut.dtype
     before = distances_on(lessons.held, pupil)
-    samples = lessons.learn, lessons.validation
-    progress = heal(pupil, *samples, healing.plan, healing.workdir, reporter)
+    progress = heal(
+        pupil,
+        lessons.learn,
+        lessons.validation,
+        healing.plan,
+        healing.workdir,
+        reporter,
+    )
     cut.module.to(dtype)
     after = distances_on(lessons.held, pupil)
-    healed = Healed(
-        distance_of(source.model),
-        float(before.mean()),
-        float(after.mean()),
-        error_of(after - before),
-        progress.step,
-        len(lessons.learn),
-        len(lessons.held),
-        progress.stopped,
-    )
-    reporter.say(healed.text)
-    return healed
+    error = error_of(after - before)
+    distances = f"{before.mean():.3f} to {after.mean():.3f} (±{error:.3f})"
+    judged = f"on {count(len(lessons.held), 'sample')} held out"
+    learned = f"{progress.step:,} steps on {count(len(lessons.learn), 'other')}"
+    text = f"healed: {distance_of(source.model)} from {distances} {judged}, after {learned}"
+    if progress.stopped:
+        text += f"; stopped because {progress.stopped}"
+    reporter.say(text)
+    return Healed(text)

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core import LayerscopeError, require
-from layerscope.models import accepts
+from layerscope.models import accepts, setting
 from layerscope.truncation.checkpoint import save_processors, shortened
-from layerscope.truncation.depth import Depth
 from layerscope.truncation.mixing import MixedLayers
 from layerscope.truncation.source import Source
 
@@ -59,20 +58,20 @@ class Exported(nn.Module):
         return tuple(output[name] for name in self.outputs)
 
 
-def write_onnx(
-    source: Source, depth: Depth, kept: Sequence[int], folder: Path
-) -> float:
-    """Export a truncated model with its tokenizer; return how far onnxruntime's numbers are from torch's."""
-    exported = export(source, depth, kept, folder)
+def write_onnx(source: Source, built: Any, kept: Sequence[int], folder: Path) -> float:
+    """Export the model that was built, with its tokenizer; return how far onnxruntime's numbers are from torch's."""
+    exported = export(source, built, kept, folder)
     save_processors(source, folder)
     session = _session(folder)
     largest = 0.0
     device = next(exported.parameters()).device
     for start, samples in enumerate(LENGTHS):
-        batch = _batch(source, samples, start)
-        batch = {name: batch[name] for name in batch if name in exported.inputs}
+        encoded = _batch(source, samples, start)
+        batch = {name: encoded[name] for name in exported.inputs}
+        inputs = session.get_inputs()
+        arrays = {entry.name: batch[entry.name].cpu().numpy() for entry in inputs}
         try:
-            outputs = session.run(None, _as_numpy(session, batch))
+            outputs = session.run(None, arrays)
         except Exception as error:
             first, *_ = batch.values()
             shape = "×".join(map(str, first.shape))
@@ -81,7 +80,7 @@ def write_onnx(
                 "nothing was written"
             ) from error
         with torch.inference_mode():
-            references = exported(*(batch[name].to(device) for name in exported.inputs))
+            references = exported(*(tensor.to(device) for tensor in batch.values()))
         mask = batch.get("attention_mask")
         for output, reference in zip(outputs, references, strict=True):
             deviation = _deviation(output, reference.cpu().numpy(), mask)
@@ -94,11 +93,10 @@ def write_onnx(
     return largest
 
 
-def export(source: Source, depth: Depth, kept: Sequence[int], folder: Path) -> Exported:
-    """Export a model of some blocks, in float32."""
+def export(source: Source, built: Any, kept: Sequence[int], folder: Path) -> Exported:
+    """Export the model that was built of the blocks kept, in float32."""
     require("onnx", "the format onnx")
-    built = depth.build(source.module, kept)
-    if getattr(built.config, "is_encoder_decoder", False):
+    if setting(built, "is_encoder_decoder"):
         raise LayerscopeError(
             f"{source.name} alternates encoder and decoder, which one ONNX file cannot do: `format='transformers'` "
             "writes it"
@@ -217,16 +215,6 @@ def _deviation(output: Any, reference: Any, mask: Tensor | None) -> float:
         errors = errors[mask.bool().cpu().numpy()]
     errors = np.nan_to_num(errors, nan=np.inf, posinf=np.inf)
     return float(errors.max(initial=0.0))
-
-
-def _as_numpy(session: Any, named: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The inputs of a session; segments that the encoder does not give are all the first."""
-    first, *_ = named.values()
-    inputs = {}
-    for entry in session.get_inputs():
-        tensor = named.get(entry.name, torch.zeros_like(first))
-        inputs[entry.name] = tensor.cpu().numpy()
-    return inputs
 
 
 def _session(folder: Path) -> Any:

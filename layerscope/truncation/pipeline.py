@@ -72,11 +72,15 @@ def _plan(
     )
     _refuse_for_head(options, source)
     depth = source.model.depth
+    last = depth
     mix = None
     if options.mix is not None:
         mix = mix_of(options.mix, depth)
+        last = max(mix)
+    elif options.layer is not None:
+        (last,) = checked_layers([options.layer], depth)
     source = replace(source, pooling=options.pooling or scored_pooling, mix=mix)
-    kept = kept_blocks(_last_layer(options, source), options.drop or (), depth)
+    kept = kept_blocks(last, options.drop or (), depth)
     format = chosen_format(options.format, source, scored_pooling)
     dim = checked_dim(options.dim, source, format)
     return replace(source, dim=dim), kept, format
@@ -93,16 +97,6 @@ def _refuse_for_head(options: TruncateOptions, source: Source) -> None:
         )
 
 
-def _last_layer(options: TruncateOptions, source: Source) -> int:
-    """Return the layer that the model ends at."""
-    depth = source.model.depth
-    if source.mix is not None:
-        return max(source.mix)
-    if options.layer is None:
-        return depth
-    return checked_layers([options.layer], depth)[0]
-
-
 def write_cut(
     source: Source,
     kept: Sequence[int],
@@ -114,19 +108,20 @@ def write_cut(
     Raises `LayerscopeError` where no checkpoint of this format can hold them, or gives anything
     else.
     """
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     heads = source.heads
     layer = kept[-1] + 1
     # a layer with a head of its own is read by that, not by the full model's
     with heads.reading(source.module, layer):
         expected = expected_at(source.model, kept, source.samples)
         depth = find_depth(source.model, expected)
+        built = depth.build(source.module, kept)
         if format == "onnx":
-            difference = write_onnx(source, depth, kept, folder)
+            difference = write_onnx(source, built, kept, folder)
         elif format == "transformers":
-            difference = write_checkpoint(source, depth, expected, folder)
+            difference = write_checkpoint(source, built, expected, folder)
         else:
-            difference = write_sentence_transformer(source, depth, expected, folder)
+            difference = write_sentence_transformer(source, built, expected, folder)
     if format == "transformers" and len(kept) == layer:
         heads.below(layer).save(folder)
     return Made(tuple(kept), depth, folder, difference)
@@ -144,7 +139,6 @@ def write_healed(
     # opened from files: a cut model in memory would share its weights with the full one, the teacher
     cut_folder = healing.workdir / "cut"
     shutil.rmtree(cut_folder, ignore_errors=True)
-    cut_folder.parent.mkdir(parents=True, exist_ok=True)
     made = write_cut(source, kept, cut_folder, format)
     cut = open_cut(cut_folder, source)
     healed = heal_cut(cut, source, healing, reporter)
@@ -189,10 +183,37 @@ def _refuse_contradictions(options: TruncateOptions) -> None:
 
 
 def resolve_selection(options: TruncateOptions) -> tuple[TruncateOptions, str | None]:
-    """Return the options with a model or a run as `given`, and the pooling of the selection that named it."""
-    if _is_selection(options.given):
-        return _of_selection(options.given, options), options.given.pooling
-    return options, None
+    """Return the options with a model or a run as `given`, and the pooling of the selection that named it.
+
+    The layer or mix is that of the selection where none is named.
+    """
+    selection = options.given
+    if not _is_selection(selection):
+        return options, None
+    if options.layer is None:
+        if selection.as_shipped:
+            raise LayerscopeError(
+                "nothing to truncate: the selection keeps the model as shipped; give a layer to cut it"
+            )
+        if selection.raw_only:
+            raise LayerscopeError(
+                "the selection is of states before the final norm, which no model gives: select with `site='normed'`"
+            )
+    if not selection.source:
+        raise LayerscopeError(
+            f"the selection does not say where {selection.model} is: give the model and a layer"
+        )
+    layer = options.layer
+    mix = options.mix
+    if layer is None and selection.weights:
+        mix = mix or Weights().take("mix", selection.weights)
+    elif layer is None:
+        layer = selection.layer
+    override = replace(options.override, part=options.override.part or selection.part)
+    options = replace(
+        options, given=selection.source, override=override, layer=layer, mix=mix
+    )
+    return options, selection.pooling
 
 
 def _is_selection(given: Any) -> bool:
@@ -200,37 +221,9 @@ def _is_selection(given: Any) -> bool:
     return hasattr(given, "as_shipped")
 
 
-def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
-    """Return the options with the model of a selection, and with its layer or mix where none is named."""
-    named = options.layer is not None
-    if not named and selection.as_shipped:
-        raise LayerscopeError(
-            "nothing to truncate: the selection keeps the model as shipped; give a layer to cut it"
-        )
-    if not named and selection.raw_only:
-        raise LayerscopeError(
-            "the selection is of states before the final norm, which no model gives: select with `site='normed'`"
-        )
-    if not selection.source:
-        raise LayerscopeError(
-            f"the selection does not say where {selection.model} is: give the model and a layer"
-        )
-    override = replace(options.override, part=options.override.part or selection.part)
-    options = replace(options, given=selection.source, override=override)
-    if not named and selection.weights:
-        options = replace(
-            options, mix=options.mix or Weights().take("mix", selection.weights)
-        )
-    elif not named:
-        options = replace(options, layer=selection.layer)
-    return options
-
-
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
     """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
     ordered = sorted(set(layers))
-    if not ordered:
-        raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
     for layer in ordered:
         if not 0 <= layer <= depth:
             raise LayerscopeError(

@@ -26,9 +26,10 @@ Blocks = tuple[int, ...]
 def greedy_removal(meter: "Meter", n: int) -> Blocks:
     """Return n blocks, each the one that costs least once those before it are gone."""
     gone: Blocks = ()
+    every = range(1, meter.model.depth + 1)
     for _ in range(n):
-        left = set(range(1, meter.model.depth + 1)) - set(gone)
-        candidates = [tuple(sorted((*gone, block))) for block in sorted(left)]
+        left = [block for block in every if block not in gone]
+        candidates = [tuple(sorted((*gone, block))) for block in left]
         gone = min(candidates, key=lambda blocks: meter.cost(blocks)[0])
     return gone
 
@@ -106,7 +107,7 @@ class Meter:
         """Return a loss, log-probabilities or a vector of each sample of a batch."""
         model = self.model
         raw = states["raw"]
-        final = states[self.model.final]
+        final = states[model.final]
         mask = inputs.mask
         if self.kind == "tokens" and mask is not None:
             return self._losses(raw, inputs, mask[:, 1:].bool())

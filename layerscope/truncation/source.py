@@ -23,17 +23,11 @@ from layerscope.models import (
     modalities_of,
 )
 from layerscope.models.of_run import as_in_run, check_unchanged
-from layerscope.models.weights import (
-    exit_heads,
-    is_offloaded,
-    is_quantised,
-)
+from layerscope.models.weights import exit_heads, is_offloaded, is_quantised
 from layerscope.models.whereabouts import TERMS, whereabouts
 from layerscope.runs import Run
 from layerscope.runs.opening import run_of
 from layerscope.truncation.mixing import Weights
-
-QUANTISED = "{} is quantised: truncate the model it was made from and quantise that"
 
 
 @dataclass(frozen=True)
@@ -46,17 +40,17 @@ class Source:
 
     model: LayeredModel
     samples: Sequence[Any]
-    run: Run | None = None
-    hub: str | None = None
-    beside: Path | None = None
+    run: Run | None
+    hub: str | None
+    beside: Path | None
+    tokens: int | None
+    """Mean length of the data that its layers were judged on, in tokens; None where it is unknown."""
     pooling: str | None = None
     heads: ExitHeads = ExitHeads("", {})
     mix: Weights | None = None
     """The weights of the layers that the truncated model is to mix; None where it ends at one."""
     dim: int | None = None
     """How many of the first dimensions its vectors keep; None is all."""
-    tokens: int | None = None
-    """Mean length of the data that its layers were judged on, in tokens; None where it is unknown."""
 
     @property
     def module(self) -> Any:
@@ -119,7 +113,7 @@ def open_source(
     if not named:
         path = str(getattr(loaded.module.config, "_name_or_path", ""))
     hub, beside = whereabouts(path, loaded.revision)
-    source = Source(model, samples, run, hub, beside, tokens=tokens)
+    source = Source(model, samples, run, hub, beside, tokens)
     if beside is not None and named:  # the weights of an object may be others by now
         heads = exit_heads(beside, loaded.module) or source.heads
         source = replace(source, heads=heads)
@@ -143,35 +137,33 @@ def _check_module(loaded: Loaded) -> None:
     from transformers import PretrainedConfig
 
     module = loaded.module
-    name = loaded.name
     home = type(module).__module__
     kind = type(module).__name__
-    adapted = any(
-        type(child).__module__.startswith("peft.") for child in module.modules()
-    )
-    plain = not isinstance(getattr(module, "config", None), PretrainedConfig)
-    foreign = not home.startswith("transformers.")
-    refusals = {
-        f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can "
-        "hold it; give a transformers model or a SentenceTransformer": plain,
-        f"some weights of {name} are offloaded: load it whole, without a device map": is_offloaded(
-            module
-        ),
-        QUANTISED.format(name): is_quantised(module),
-        f"{name} has an adapter in its layers: merge it (merge_and_unload), save that and "
-        "truncate it": adapted,
-        f"{kind} is not one of transformers' own classes ({home}), and a truncated model must "
-        "load without other code": foreign,
-    }
-    for refusal, applies in refusals.items():
-        if applies:
-            raise LayerscopeError(refusal)
+    children = module.modules()
+    refusal = ""
+    if not isinstance(getattr(module, "config", None), PretrainedConfig):
+        refusal = (
+            f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can hold it; give a "
+            "transformers model or a SentenceTransformer"
+        )
+    elif is_offloaded(module):
+        refusal = f"some weights of {loaded.name} are offloaded: load it whole, without a device map"
+    elif is_quantised(module):
+        refusal = f"{loaded.name} is quantised: truncate the model it was made from and quantise that"
+    elif any(type(child).__module__.startswith("peft.") for child in children):
+        refusal = f"{loaded.name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it"
+    elif not home.startswith("transformers."):
+        refusal = (
+            f"{kind} is not one of transformers' own classes ({home}), and a truncated model must load without other "
+            "code"
+        )
+    if refusal:
+        raise LayerscopeError(refusal)
 
 
 def mean_length(run: Run) -> int | None:
     """Return the mean number of tokens of a run's texts, None for what has no tokens."""
-    plan = run.folder.plan
-    lengths = plan.loc[plan["view"] == 0, "length"]
+    lengths = run.folder.originals["length"]
     if run.info["data"]["modality"] != "text" or not len(lengths):
         return None
     return max(1, round(float(lengths.mean())))
