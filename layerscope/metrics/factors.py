@@ -39,7 +39,7 @@ SINK = 10.0
 """A token is a sink where its norm is more than this many times its sample's median."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tokens:
     """States `[..., T, D]` of tokens, a `mask` of the real ones (None: all), and the factors that metrics share.
 
@@ -269,7 +269,7 @@ class FromRows(How):
                 yield entropy_variant(alpha, scaling), value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Views:
     """Two views `[..., N, D]` of each sample in float64, and the products of their unit rows that metrics share.
 
