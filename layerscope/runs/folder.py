@@ -255,15 +255,15 @@ class RunFolder:
         except OSError as error:
             raise unwritable(self.path / "log.jsonl", error) from error
 
-    def events(self, event: str) -> list[dict[str, Any]]:
-        """Return the log's lines of one kind; half a line is no line."""
+    def events(self, event: str | None = None) -> list[dict[str, Any]]:
+        """Return the log's lines, or those of one kind; half a line is no line."""
         path = self.path / "log.jsonl"
         entries = []
         if path.is_file():
             for line in path.read_text("utf-8", "replace").splitlines():
                 with suppress(ValueError):
                     entries.append(json.loads(line))
-        return [entry for entry in entries if entry["event"] == event]
+        return [entry for entry in entries if event in (None, entry["event"])]
 
     def _table(self, name: str) -> Path:
         return self.path / "tables" / f"{name}.parquet"
