@@ -94,10 +94,10 @@ class Stream:
     fingerprint: str
     text_column: str | None
     label_column: str | None
+    # what yields the rows from the first one on
     items: Callable[[], Iterable[Any]]
-    """What yields the rows from the first one on."""
+    # what makes a chunk of its number and its rows
     make: Callable[[int, list[Any]], Chunk]
-    """What makes a chunk of its number and its rows."""
 
     @property
     def name(self) -> str:
