@@ -200,7 +200,6 @@ def _across(owned: Sequence[Owned]) -> Json:
             title = {"expr": "percent ? 'depth [%]' : 'layer'"}
     elif axis.range:
         scale |= {"domain": list(axis.range), "nice": False}
-
     if axis.log:
         scale["type"] = "log"
     return quantity("at", scale=scale, axis=_axis(axis, title))
