@@ -61,7 +61,8 @@ class Scores:
 
     def _errors(self, values: NDArray[Any]) -> Floats:
         """Return the standard error of each layer's mean over tokens, where texts are drawn, [K]."""
-        if not self.texts.any():
+        # texts are numbered from 0
+        if self.texts.max() < 1:
             return np.full(len(self.layers), np.nan)
         return np.array([error_of(row, self.texts) for row in values])
 

@@ -66,10 +66,10 @@ def find_attention(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[Tap
         calls.clear()
 
     def record_weights(spot: Spot, value: object) -> None:
-        weights = weights_in(value)
-        if spot.is_input or layer in taps or weights is None:
+        if spot.is_input or layer in taps:
             return
-        if is_attention(weights, length):
+        weights = weights_in(value)
+        if weights is not None and is_attention(weights, length):
             taps[layer] = Tap(ATTENTION, layer, spot)
 
     blocks = stack.block_modules(module)
