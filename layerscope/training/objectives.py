@@ -131,7 +131,7 @@ def similarity_loss(
         *others, last = map(at_least_float32, states)
         for weight, other in zip(weights, others, strict=False):
             distance = distance + weight * (1 - similarity(other, last))
-    return loss + beta * (len(labels) / items) * distance
+    return loss + beta * (len(labels) / items) * torch.as_tensor(distance)
 
 
 def classifiers_loss(
