@@ -82,7 +82,8 @@ def most_alike(square: pd.DataFrame, metric: str) -> list[int | None]:
     near[:, square.columns == 0] = np.nan
     most = np.nan_to_num(near, nan=-np.inf).argmax(axis=1)
     has_value = np.isfinite(near).any(axis=1)
-    return list(np.where(has_value, most.astype(object), None))
+    columns: Any = np.where(has_value, most.astype(object), None)
+    return list(columns)
 
 
 def headline(pair: Pair) -> str:

@@ -292,7 +292,7 @@ def depth_table(model: ExitModel, recorded: Recorded, raced: Raced) -> pd.DataFr
         modules = nn.ModuleList(map(model.model.get_submodule, dropped))
         not_measured = math.nan, math.nan
         measured, error = raced.speedups.get(("layer", layer), not_measured)
-        row = {
+        row: dict[str, float | None] = {
             "layer": layer,
             "measured": measured,
             "error": error,

@@ -199,7 +199,8 @@ def replay(
 
     def see(spot: Spot, value: Any) -> Any:
         if spot in hand:
-            value = swapped(*value, hand[spot])
+            args, kwargs = value
+            value = swapped(args, kwargs, hand[spot])
         state = as_state(value, start.shape)
         if state is not None:
             seen[spot] = state.clone()  # a module may change it in place
