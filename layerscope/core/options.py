@@ -9,7 +9,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import (
@@ -204,12 +204,17 @@ def _literal(value: Any) -> str:
 
 
 def _shared(shared: Any) -> dict[str, Option]:
-    """Return the options that a `TypedDict` declares, one of those below or made of them."""
-    # it does not know which others it was made of
-    lines = _lines(Loading) | _lines(Reading) | _lines(Chat)
+    """Return the options that a `TypedDict` or a dataclass declares, whose docstring has a line on each."""
+    if shared is Any:
+        return {}
+    defaults = DEFAULTS
+    if is_dataclass(shared):
+        defaults = {field.name: field.default for field in fields(shared)}
+    # a `TypedDict` does not know which others it was made of
+    lines = _lines(Loading) | _lines(Reading) | _lines(Chat) | _lines(shared)
     options: dict[str, Option] = {}
     for name, annotation in get_type_hints(shared, include_extras=True).items():
-        options[name] = _option(name, annotation, DEFAULTS.get(name), lines)
+        options[name] = _option(name, annotation, defaults.get(name), lines)
     return options
 
 
