@@ -99,7 +99,7 @@ def exits(
         LayerscopeError: for every wrong input.
 
     Example:
-        >>> report = layerscope.exits("tiny-bert", "reviews.csv", max_disagreement=0.3, progress=False)
+        >>> report = layerscope.exits("tiny-bert", "reviews.csv", exits=[1], max_disagreement=0.3, progress=False)
         >>> print(report.goal)
         at most 30 % of predictions on new samples like these differ from the full model's, with 95 % confidence (...)
 
