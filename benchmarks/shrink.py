@@ -323,7 +323,7 @@ def healed(
         _, change = write_healed(
             source, kept, work / "model", FORMAT, healing, reporting(True)
         )
-        print(f"blocks {kept}: {change.text}", flush=True)
+        print(f"blocks {kept}: {change}", flush=True)
         judge.of(open_cut(work / "model", source).model, name)
     return judge.of(source.model, name)
 

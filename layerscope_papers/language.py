@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope import metrics
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.runs import Run, open_run
 from layerscope_papers.assets import Asset, Assets, Cost
@@ -17,7 +16,6 @@ from layerscope_papers.intervals import Interval, mean
 
 Options = tuple[tuple[str, Any], ...]
 ENTROPY = "prompt_entropy"
-COHERENCE = "coherence.csv"
 HELD = slice(7, None, 9)
 """Modules, in the order of their names, whose texts no model is trained on."""
 
@@ -225,62 +223,6 @@ class Speaker(Asset):
             learning_rate=setup.learning_rate,
             **dict(self.options),
         )
-
-
-@dataclass(frozen=True)
-class Spoken(Asset):
-    """Continuations of held-out texts at every layer of a trained model, with their four measures."""
-
-    model: Speaker
-    named = "texts of {model}"
-
-    def make(self, out: Path, assets: Assets) -> None:
-        """Generate and measure them."""
-        from layerscope.generation import generate, open_generation
-
-        setup = self.model.setup
-        (_, held) = texts(self.model.setup)
-        generate(
-            str(assets.get(self.model)),
-            data=held,
-            layers="all",
-            samples=64,
-            prefix=setup.context // 4,
-            max_new_tokens=setup.context // 2,
-            top_p=0.95,
-            measure=True,
-            max_length=setup.context,
-            out=out,
-            progress=False,
-        )
-        if setup.encoder:
-            measured = coherence_by_layer(open_generation(out).texts, setup.encoder)
-            measured.to_csv(out / COHERENCE)
-
-
-def coherence_by_layer(texts: pd.DataFrame, encoder: str) -> pd.Series:
-    """Return the mean cosine of prompts and continuations by layer, as an encoder of the hub pools their tokens.
-
-    A text without a word counts nowhere.
-    """
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(encoder)
-    model = AutoModel.from_pretrained(encoder).eval()
-    has_words = texts["prompt"].str.strip().ne("") & texts["text"].str.strip().ne("")
-    cosines = {}
-    for layer, of_layer in texts[has_words].groupby("layer"):
-        pooled = []
-        for column in ("prompt", "text"):
-            sentences = of_layer[column].tolist()
-            read = tokenizer(
-                sentences, padding=True, truncation=True, return_tensors="pt"
-            )
-            with torch.inference_mode():
-                pooled.append(model(**read).pooler_output)
-        cosines[layer] = float(metrics.coherence(*pooled).mean())
-    return pd.Series(cosines, name="coherence").rename_axis("layer")
 
 
 @dataclass(frozen=True)

@@ -89,12 +89,13 @@ def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
 
     def race() -> DraftReport:
         # an exit that leaves tokens unverified races too, where the texts certify one
+        ways = dict(drafts)
         calibration, note = _certified(options, model, corpus, reporter)
         if calibration is not None and calibration.threshold != NEVER:
             (layer,) = calibration.exits
             exits = NextTokenExits(module, layer, calibration.threshold)
-            drafts[f"{EXIT}{layer}"] = exits
-        table, same = _measured(model, batches, new, drafts, reporter)
+            ways[f"{EXIT}{layer}"] = exits
+        table, same = _measured(model, batches, new, ways, reporter)
         best = table[table["chosen"]].iloc[0]
         pays, verdict = judged(best["measured"], best["error"], options.min_speedup)
         if not pays:

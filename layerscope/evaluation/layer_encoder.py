@@ -29,6 +29,8 @@ class Serving:
         self.measure = "cosine"
         if self.served is None:
             return
+        from mteb.models import SentenceTransformerEncoderWrapper
+
         kinds = [type(child).__name__ for child in self.served]
         if loaded.pooling is None or kinds[1:2] != ["Pooling"]:
             mend = ""
@@ -43,8 +45,6 @@ class Serving:
         self.cut = getattr(self.served, "truncate_dim", None)
         measure = self.served.similarity_fn_name
         self.measure = str(getattr(measure, "value", measure))
-        from mteb.models import SentenceTransformerEncoderWrapper
-
         # mteb reads the width by a method that sentence-transformers has renamed
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)

@@ -127,7 +127,7 @@ def _healed(job: Job, offer: Offer) -> Trial:
     made, change = write_healed(
         job.source, offer.indices, folder, job.format, healing, job.reporter
     )
-    return _tried(job, folder, made.difference, change.text)
+    return _tried(job, folder, made.difference, change)
 
 
 def _mapped(job: Job, offer: Offer, trial: Trial) -> Trial:

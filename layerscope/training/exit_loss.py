@@ -57,8 +57,8 @@ class ExitLoss:
             self.module.add_module(HEADS, heads)
         self._plain = self.module.forward
 
-        # the Trainer reads from the signature which columns a model takes; a method cannot have
-        # that of another
+        # the Trainer reads from the signature which columns a model takes, and a bound method
+        # cannot be given another one
         stand_in = partial(self._forward)
         self.module.forward = update_wrapper(stand_in, self._plain)
 

@@ -22,23 +22,17 @@ class Healing:
     workdir: Path
 
 
-@dataclass(frozen=True)
-class Healed:
-    """What healing changed, in words: the mean distance from the full model on held-out samples, before and after."""
-
-    text: str
-
-
 def open_cut(folder: Path, source: Source) -> Source:
     """Return a cut model from its checkpoint, on the device of the full one."""
     options = LoadOptions(device=str(source.model.device))
     return open_source(folder, None, Override(), options)
 
 
-def heal_cut(
-    cut: Source, source: Source, healing: Healing, reporter: Reporter
-) -> Healed:
-    """Heal the model of a cut source in place, and return what that changed."""
+def heal_cut(cut: Source, source: Source, healing: Healing, reporter: Reporter) -> str:
+    """Heal the model of a cut source in place, and return what that changed in words.
+
+    That is the mean distance from the full model on held-out samples, before and after.
+    """
     pupil = Pupil(cut.model, source.model, source.pooled_by)
     lessons = healing.lessons
     dtype = cut.dtype
@@ -61,4 +55,4 @@ def heal_cut(
     if progress.stopped:
         text += f"; stopped because {progress.stopped}"
     reporter.say(text)
-    return Healed(text)
+    return text

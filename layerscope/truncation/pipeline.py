@@ -25,7 +25,7 @@ from layerscope.truncation.costs import Made, Truncated, measure
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without
 from layerscope.truncation.format import checked_dim, chosen_format
-from layerscope.truncation.healed import Healed, Healing, heal_cut, open_cut
+from layerscope.truncation.healed import Healing, heal_cut, open_cut
 from layerscope.truncation.mixing import mix_of
 from layerscope.truncation.onnx_file import write_onnx
 from layerscope.truncation.options import TruncateOptions
@@ -53,8 +53,7 @@ def cut(options: TruncateOptions) -> Truncated:
             made = write_cut(source, kept, aside, format)
             change = ""
         else:
-            made, healed = write_healed(source, kept, aside, format, healing, reporter)
-            change = healed.text
+            made, change = write_healed(source, kept, aside, format, healing, reporter)
         truncated = measure(source, made, format, change)
         describe(source, truncated, aside)
         copy_terms(source.beside, aside)
@@ -134,16 +133,16 @@ def write_healed(
     format: str,
     healing: Healing,
     reporter: Reporter,
-) -> tuple[Made, Healed]:
+) -> tuple[Made, str]:
     """Write a checkpoint of some blocks of a model that is healed first; return what healing changed, too."""
     # opened from files: a cut model in memory would share its weights with the full one, the teacher
     cut_folder = healing.workdir / "cut"
     shutil.rmtree(cut_folder, ignore_errors=True)
     made = write_cut(source, kept, cut_folder, format)
     cut = open_cut(cut_folder, source)
-    healed = heal_cut(cut, source, healing, reporter)
+    change = heal_cut(cut, source, healing, reporter)
     again = write_cut(cut, range(cut.model.depth), folder, format)
-    return replace(made, folder=folder, difference=again.difference), healed
+    return replace(made, folder=folder, difference=again.difference), change
 
 
 def _healing(

@@ -1,22 +1,19 @@
 """After aligned training, text generated before the last layer is better by four measures."""
 
+from dataclasses import dataclass
 from itertools import chain
 from operator import sub
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from layerscope import metrics
 from layerscope.generation import open_generation
 from layerscope_papers import drawing
-from layerscope_papers.assets import Assets
+from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.intervals import before_last
-from layerscope_papers.language import (
-    COHERENCE,
-    SMALL,
-    Language,
-    Speaker,
-    Spoken,
-)
+from layerscope_papers.language import SMALL, Language, Speaker, texts
 from layerscope_papers.recipe import Evidence, recipe
 
 PAPER = Language(
@@ -31,12 +28,69 @@ PAPER = Language(
     learning_rate=2e-5,
     encoder="princeton-nlp/sup-simcse-bert-base-uncased",
 )
+COHERENCE = "coherence.csv"
 UNITS = {
     "accuracy": "%",
     "perplexity": "log of perplexity",
     "coherence": "cosine",
     "diversity": "0 … 1",
 }
+
+
+@dataclass(frozen=True)
+class Spoken(Asset):
+    """Continuations of held-out texts at every layer of a trained model, with their four measures."""
+
+    model: Speaker
+    named = "texts of {model}"
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Generate and measure them."""
+        from layerscope.generation import generate
+
+        setup = self.model.setup
+        _, held = texts(setup)
+        generate(
+            str(assets.get(self.model)),
+            data=held,
+            layers="all",
+            samples=64,
+            prefix=setup.context // 4,
+            max_new_tokens=setup.context // 2,
+            top_p=0.95,
+            measure=True,
+            max_length=setup.context,
+            out=out,
+            progress=False,
+        )
+        if setup.encoder:
+            measured = coherence_by_layer(open_generation(out).texts, setup.encoder)
+            measured.to_csv(out / COHERENCE)
+
+
+def coherence_by_layer(texts: pd.DataFrame, encoder: str) -> pd.Series:
+    """Return the mean cosine of prompts and continuations by layer, as an encoder of the hub pools their tokens.
+
+    A text without a word counts nowhere.
+    """
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    model = AutoModel.from_pretrained(encoder).eval()
+    has_words = texts["prompt"].str.strip().ne("") & texts["text"].str.strip().ne("")
+    cosines = {}
+    for layer, of_layer in texts[has_words].groupby("layer"):
+        pooled = []
+        for column in ("prompt", "text"):
+            sentences = of_layer[column].tolist()
+            read = tokenizer(
+                sentences, padding=True, truncation=True, return_tensors="pt"
+            )
+            with torch.inference_mode():
+                pooled.append(model(**read).pooler_output)
+        cosines[layer] = float(metrics.coherence(*pooled).mean())
+    return pd.Series(cosines, name="coherence").rename_axis("layer")
 
 
 def models(setup: Language) -> dict[str, list[Speaker]]:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
+from layerscope.inputs import draw
 from layerscope.logit_lens import grids, open_reading
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
@@ -42,9 +41,7 @@ class Continued(Asset):
         """Read the model with the lens."""
         from layerscope.logit_lens import lens
 
-        held = texts(self.setup)[1]
-        drawn = np.random.default_rng(0).permutation(len(held))[:TEXTS]
-        held = held.take(sorted(drawn.tolist()))
+        held = draw(texts(self.setup)[1], TEXTS, seed=0)
         data = replace(
             held,
             samples=[PROMPT, *held.samples],

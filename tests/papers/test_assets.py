@@ -6,7 +6,9 @@ import tarfile
 from dataclasses import dataclass, replace
 
 import pytest
+import tiny
 from PIL import Image
+from safetensors.torch import load_file
 from typed import refused
 
 from layerscope.comparison import open_comparison
@@ -14,7 +16,7 @@ from layerscope.core.progress import Reporter
 from layerscope_papers import vision
 from layerscope_papers.assets import Asset, Assets, Cost, check_disk
 from layerscope_papers.images import images
-from layerscope_papers.language import SMALL, Pretrained, Read, Speaker
+from layerscope_papers.language import SMALL, Pretrained, Read, Speaker, texts
 from layerscope_papers.tracing import glue, settling, towers
 from layerscope_papers.verb import _estimate
 
@@ -127,6 +129,32 @@ def test_what_a_training_takes_is_told_by_its_settings():
 def test_an_estimate_changes_no_name_of_what_is_kept():
     named = replace(SMALL, parameters=1e9)
     assert Speaker(named).digest == Speaker(SMALL).digest
+
+
+def test_no_model_reads_texts_of_the_modules_that_are_held_out():
+    learnt, held = (
+        {name.partition(".")[0] for name in corpus.names} for corpus in texts(SMALL)
+    )
+    assert held and not learnt & held
+    assert 0.05 < len(held) / len(learnt | held) < 0.2
+
+
+def test_language_models_start_from_the_one_that_is_pretrained(tmp_path):
+    data = tmp_path / "texts.csv"
+    rows = [f"{text},{number % 16}" for number, text in enumerate(tiny.texts(160))]
+    data.write_text("\n".join(["text,label", *rows]))
+    shape = {"depth": 1, "width": 16, "heads": 2, "context": 16, "vocabulary": 300}
+    steps = {"pretraining": 4, "steps": 1, "batch_size": 2, "learning_rate": 1e-9}
+    setup = replace(SMALL, data=str(data), **shape, **steps)
+    assets = Assets(tmp_path / "assets", setup)
+    speaker = Speaker(setup, "aligned", seed=1)
+    assert assets.missing([speaker]) == [Pretrained(setup), speaker]
+    start, end = (
+        load_file(assets.get(asset) / "model.safetensors")
+        for asset in (Pretrained(setup), speaker)
+    )
+    for name, weight in start.items():
+        assert end[name].sub(weight).abs().max() < 1e-6, "one step of almost no size"
 
 
 IMAGES = """

@@ -62,12 +62,13 @@ class Named:
         return SIGNS[numbered(self.number).shape]
 
     @property
-    def findings(self) -> Iterator[str]:
+    def findings(self) -> list[str]:
         """What belongs to the answer, and what stands out."""
-        yield from self.document.reasons
+        texts = [*self.document.reasons]
         for part in self.document.parts:
             if isinstance(part, Sentences):
-                yield from part.texts
+                texts += part.texts
+        return texts
 
 
 def in_order(lists: Iterable[Iterable[T]]) -> list[T]:
