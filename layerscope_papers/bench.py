@@ -18,7 +18,8 @@ from layerscope.runs import Run, open_run
 from layerscope.show import Chart
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.recipe import Evidence, Recipe, recipe
+from layerscope_papers.intervals import mean, paired
+from layerscope_papers.recipe import Evidence, Number, Recipe, recipe
 from layerscope_papers.vision import (
     BOTH,
     SCALES,
@@ -174,6 +175,23 @@ def at_end(history: Run, metric: str) -> pd.Series:
     """Return a metric of a history by layer at the end of training; similarities are those to the last layer."""
     values = history.metric(metric)
     return values if isinstance(values, pd.Series) else values.iloc[:, -1]
+
+
+def settled(histories: Mapping[str, Sequence[Run]]) -> Evidence:
+    """Compare standard with aligned training seed by seed: the mean layer from which a prediction no longer changes."""
+    layers = {}
+    curves = {}
+    for name, of in histories.items():
+        layers[name] = [history.metric("saturation_layer").iloc[-1] for history in of]
+        curves[name] = [100 * at_end(history, "saturated") for history in of]
+    return Evidence(
+        {"earlier": paired(layers["standard"], layers["aligned"])},
+        [
+            Number.of(f"mean saturation layer, {name}", mean(values))
+            for name, values in layers.items()
+        ],
+        [drawing.mean_chart("Saturated predictions by layer", "%", curves)],
+    )
 
 
 def to_last(run: Run, metric: str = "cosine_similarity") -> pd.Series:

@@ -17,7 +17,7 @@ from layerscope_papers.intervals import Interval, mean
 Options = tuple[tuple[str, Any], ...]
 ENTROPY = "prompt_entropy"
 HELD = slice(7, None, 9)
-"""Modules, in the order of their names, whose texts no model is trained on."""
+"""Modules, in the order of their names, whose texts no model is trained on; or parts of a user's texts."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Language:
         context: tokens of a text, at most.
         vocabulary: number of byte pairs, which are learnt from the training texts.
         pretraining: steps of the model that is pretrained here.
-        steps: steps of a model that is trained further.
+        steps: steps of a model that is trained further, 0 where none is.
         batch_size: texts of a step.
         learning_rate: highest of the steps.
         seeds: models of each kind.
-        yours: whether a user named model and data, of which no part is kept for training.
+        yours: whether a user named model and data.
         parameters: those of a model of the hub, for the estimate alone.
         encoder: model of the hub that judges coherence, empty for that of `generate`.
 
@@ -76,8 +76,7 @@ class Language:
         trained = 13 * self.width**2 * self.depth + self.width * self.vocabulary
         parameters = self.parameters or trained
         on_gpu = bool(self.hub) and not self.yours
-        tokens = texts * self.context
-        return Cost.of(parameters, tokens, on_gpu=on_gpu, learns=learns)
+        return Cost.of(parameters, texts * self.context, on_gpu=on_gpu, learns=learns)
 
     def config(self) -> dict[str, Any]:
         """Return the configuration of a Llama of this shape, as transformers read it."""
@@ -110,23 +109,32 @@ SCALES: dict[Any, Language] = {"small": SMALL, "paper": PAPER}
 
 def yours(model: str, data: str) -> Language:
     """Return the settings for a model and texts that a user names; nothing is trained."""
-    return Language(data, SMALL.samples, hub=model, seeds=1, yours=True)
+    return Language(data, SMALL.samples, hub=model, steps=0, yours=True)
+
+
+def yours_trained(model: str, data: str) -> Language:
+    """Return the settings for a model that a user names, which is trained further on a part of the texts."""
+    return replace(yours(model, data), steps=SMALL.steps, learning_rate=3e-4)
 
 
 def texts(setup: Language) -> tuple[Corpus, Corpus]:
-    """Return the texts that a model is trained on, and those that it is judged on."""
-    if setup.yours:
-        corpus = replace(open_corpus(setup.data, modality="text"), labels=None)
-        return corpus, corpus
-    if setup.data.startswith("hf:"):
+    """Return the texts that a model is trained on, and those that it is judged on; all are both where none is."""
+    if setup.data.startswith("hf:") and not setup.yours:
         return open_corpus(f"{setup.data}:train"), open_corpus(f"{setup.data}:test")
-    corpus = open_corpus(setup.data)
-    # a small model would spend much of what it learns on runs of spaces and line breaks
-    samples = [" ".join(text.split()) for text in corpus.samples]
-    whole = replace(corpus, samples=samples, labels=None)
-    # docstrings of one module repeat each other
-    modules = np.asarray(corpus.labels)
-    is_held = np.isin(modules, np.unique(modules)[HELD])
+    corpus = open_corpus(setup.data, modality="text")
+    whole = replace(corpus, labels=None)
+    if not setup.steps:
+        return whole, whole
+    if setup.yours:
+        # 90 parts, as neighbours may belong to one text
+        groups = np.arange(len(whole)) * 90 // len(whole)
+    else:
+        # docstrings of one module repeat each other
+        groups = np.asarray(corpus.labels)
+        # a small model would spend much of what it learns on runs of spaces and line breaks
+        samples = [" ".join(text.split()) for text in whole.samples]
+        whole = replace(whole, samples=samples)
+    is_held = np.isin(groups, np.unique(groups)[HELD])
     held = whole.take(np.flatnonzero(is_held).tolist())
     rest = whole.take(np.flatnonzero(~is_held).tolist())
     return rest, replace(held, name=f"{whole.name}-held")
@@ -148,6 +156,7 @@ def learn(
         max_steps=steps,
         eval_every=steps,
         batch_size=setup.batch_size,
+        max_length=setup.context,
         progress=False,
         **options,
     )

@@ -51,7 +51,8 @@ def reproduce(
         scale: scale to run at: small (two cores, no download), published (from the values the
             authors released), or paper (the published settings, with models and data from the hub).
         model: language model of yours, a folder or a name on the hub, on which claims about one
-            model are judged instead; with `data`, and without `names` all such claims.
+            model are judged instead; with `data`, and without `names` all such claims. Some claims
+            train copies of it further, on a part of the texts.
         data: texts that it reads, as `profile` takes them.
         out: folder for results, figures, the page of verdicts, and the models and runs they rest
             on.

@@ -1,4 +1,4 @@
-"""After aligned training, text generated before the last layer is better by four measures."""
+"""Of language models: after aligned training predictions settle earlier, and text of every layer is better."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -10,10 +10,12 @@ import pandas as pd
 
 from layerscope import metrics
 from layerscope.generation import open_generation
+from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.bench import settled
 from layerscope_papers.intervals import before_last
-from layerscope_papers.language import SMALL, Language, Speaker, texts
+from layerscope_papers.language import SMALL, Language, Speaker, texts, yours_trained
 from layerscope_papers.recipe import Evidence, recipe
 
 PAPER = Language(
@@ -28,6 +30,7 @@ PAPER = Language(
     learning_rate=2e-5,
     encoder="princeton-nlp/sup-simcse-bert-base-uncased",
 )
+SCALES = {"small": SMALL, "paper": PAPER}
 COHERENCE = "coherence.csv"
 UNITS = {
     "accuracy": "%",
@@ -104,10 +107,24 @@ def models(setup: Language) -> dict[str, list[Speaker]]:
     }
 
 
+def _trained(setup: Language) -> list[Speaker]:
+    return list(chain(*models(setup).values()))
+
+
+@recipe("T-fig6-text", scales=SCALES, needs=_trained, yours=yours_trained)
+def settled_earlier(assets: Assets) -> Evidence:
+    """Compare the mean layer from which a prediction of the next token no longer changes."""
+    histories = {}
+    for name, of in models(assets.settings).items():
+        histories[name] = [open_run(assets.get(model) / "history") for model in of]
+    return settled(histories)
+
+
 @recipe(
     "T-fig9",
-    scales={"small": SMALL, "paper": PAPER},
-    needs=lambda setup: [*map(Spoken, chain(*models(setup).values()))],
+    scales=SCALES,
+    needs=lambda setup: list(map(Spoken, _trained(setup))),
+    yours=yours_trained,
 )
 def generated(assets: Assets) -> Evidence:
     """Compare each measure seed by seed, on average over the layers before the last."""

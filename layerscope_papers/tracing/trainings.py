@@ -1,6 +1,5 @@
 """What ways to train do to the layers of a vision transformer: accuracy, saturation and spread, by histories alone."""
 
-from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import sub, truediv
 
@@ -12,7 +11,7 @@ from layerscope.core import count
 from layerscope.runs import Run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset
-from layerscope_papers.bench import ACCURACY, Bench, at_end, needs, trained
+from layerscope_papers.bench import ACCURACY, Bench, at_end, needs, settled, trained
 from layerscope_papers.intervals import (
     Interval,
     at_last,
@@ -22,9 +21,7 @@ from layerscope_papers.intervals import (
     paired,
     unpaired,
 )
-from layerscope_papers.language import SMALL, Speaker
 from layerscope_papers.recipe import Evidence, Number
-from layerscope_papers.tracing import generated
 from layerscope_papers.vision import (
     ALIGNED,
     ALWAYS,
@@ -221,38 +218,10 @@ def _by_step(history: Run) -> pd.Series:
     return rows.set_index("step")["value"].sort_index()
 
 
-def _speakers(setup: Vision) -> dict[str, list[Speaker]]:
-    """Return the language models of the same scale by how they are trained."""
-    return generated.models(SMALL if setup.data == "digits" else generated.PAPER)
-
-
-def _with_speakers(setup: Vision) -> list[Asset]:
-    return [*needs(STANDARD, ALIGNED)(setup), *chain(*_speakers(setup).values())]
-
-
-@trained("T-fig6", needs=_with_speakers)
+@trained("T-fig6")
 def saturation_layers(bench: Bench) -> Evidence:
-    """Compare the mean layer from which a prediction no longer changes."""
-    models: dict[str, Mapping[str, Sequence[Asset]]] = {
-        "vision": {name: kind.seeds(bench.setup) for name, kind in BOTH.items()},
-        "language": _speakers(bench.setup),
-    }
-    intervals = {}
-    numbers = []
-    for what, by_training in models.items():
-        layers = {}
-        for name, of in by_training.items():
-            layers[name] = [_saturation_layer(bench.history(model)) for model in of]
-            title = f"mean saturation layer, {what}, {name}"
-            numbers.append(Number(title, mean(layers[name]).value))
-        intervals[what] = paired(layers["standard"], layers["aligned"])
-    chart = bench.chart("Saturated samples by layer", "saturated")
-    return Evidence(intervals, numbers, [chart])
-
-
-def _saturation_layer(history: Run) -> float:
-    """Return the mean saturation layer at the end of training."""
-    return float(history.metric("saturation_layer").iloc[-1])
+    """Compare the mean layer from which a prediction no longer changes, for images."""
+    return settled({name: bench.histories(kind) for name, kind in BOTH.items()})
 
 
 @trained(

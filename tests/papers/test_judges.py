@@ -8,8 +8,10 @@ import pytest
 from papers.worlds import DEPTH, LAYERS, Made, World, rising, verdicts
 
 from layerscope_papers import bench, catalogue, vision
+from layerscope_papers.language import SMALL
 from layerscope_papers.options import SCALES
 from layerscope_papers.tracing import (
+    generated,
     glue,
     perceptrons,
     similarity,
@@ -51,7 +53,7 @@ def trained(good, metrics=GOOD, others=BAD, settings=vision.SMALL):
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
-    for module in (bench, perceptrons, glue, transfer):
+    for module in (bench, generated, perceptrons, glue, transfer):
         monkeypatch.setattr(module, "open_run", Made.opened)
     for name in ("open_exit_report", "open_reading"):
         monkeypatch.setattr(bench, name, Made.opened)
@@ -201,6 +203,10 @@ JUDGED = {
     "T-fig4": (trained(aligned, BETTER, GOOD), trained(aligned, {**BAD, **POOR}, GOOD)),
     "T-fig5": (separate(0.9), separate(0.99, UNSTEADY, GOOD)),
     "T-fig6": (trained(aligned), trained(standard)),
+    "T-fig6-text": (
+        trained(aligned, settings=SMALL),
+        trained(standard, settings=SMALL),
+    ),
     "T-fig7": (exiting(True), exiting(False)),
     "T-fig8": (
         World(lambda model: GOOD if aligned(model) else POOR, glue.SMALL),

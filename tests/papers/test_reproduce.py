@@ -200,7 +200,7 @@ def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path):
     data = tmp_path / "mine.txt"
     data.write_text("\n".join(text for text in tiny.texts(120) if " " in text))
     yours = ("--model", model, "--data", data, "--out", tmp_path / "board")
-    printed = cli("reproduce", "L-rows", "--jobs", 1, *yours)
+    printed = cli("reproduce", "L-rows", "T-fig6-text", "--jobs", 1, *yours)
     assert printed.status == 0, printed.err
     claims = read_json(tmp_path / "board" / "L-rows-yours" / "result.json")["claims"]
     assert {claim["over"] for claim in claims} == {"texts"}
