@@ -42,7 +42,7 @@ def exact(value: float) -> Interval:
     return Interval(float(value), float(value), float(value), 1)
 
 
-def mean(values: Sequence[float]) -> Interval:
+def mean(values: npt.ArrayLike) -> Interval:
     """Return the mean of independent values with Student's t interval.
 
     >>> found = mean([1.0, 2.0, 3.0])

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pandas as pd
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.runs import Run, open_run
 from layerscope_papers.assets import Asset, Assets, Cost
-from layerscope_papers.intervals import Interval, mean
 
 Options = tuple[tuple[str, Any], ...]
 ENTROPY = "prompt_entropy"
@@ -107,9 +107,19 @@ PAPER = Language(
 SCALES: dict[Any, Language] = {"small": SMALL, "paper": PAPER}
 
 
+@cache
 def yours(model: str, data: str) -> Language:
     """Return the settings for a model and texts that a user names; nothing is trained."""
-    return Language(data, SMALL.samples, hub=model, steps=0, yours=True)
+    from layerscope.models import LoadOptions, load, parameters
+
+    return Language(
+        data,
+        SMALL.samples,
+        hub=model,
+        steps=0,
+        yours=True,
+        parameters=parameters(load(model, LoadOptions()).module),
+    )
 
 
 def yours_trained(model: str, data: str) -> Language:
@@ -125,19 +135,21 @@ def texts(setup: Language) -> tuple[Corpus, Corpus]:
     whole = replace(corpus, labels=None)
     if not setup.steps:
         return whole, whole
+    # docstrings of one module repeat each other
+    groups: Any = corpus.labels
     if setup.yours:
         # 90 parts, as neighbours may belong to one text
         groups = np.arange(len(whole)) * 90 // len(whole)
     else:
-        # docstrings of one module repeat each other
-        groups = np.asarray(corpus.labels)
         # a small model would spend much of what it learns on runs of spaces and line breaks
         samples = [" ".join(text.split()) for text in whole.samples]
         whole = replace(whole, samples=samples)
     is_held = np.isin(groups, np.unique(groups)[HELD])
-    held = whole.take(np.flatnonzero(is_held).tolist())
-    rest = whole.take(np.flatnonzero(~is_held).tolist())
-    return rest, replace(held, name=f"{whole.name}-held")
+    held = replace(whole, name=f"{whole.name}-held")
+    return (
+        whole.take(np.flatnonzero(~is_held).tolist()),
+        held.take(np.flatnonzero(is_held).tolist()),
+    )
 
 
 def learn(
@@ -314,8 +326,3 @@ def by_sample(run: Run) -> pd.DataFrame:
     rows = rows[rows["metric"] == ENTROPY]
     rows = rows[rows["variant"] == rows["variant"].iloc[0]]
     return rows.pivot_table(index="sample", columns=["site", "layer"], values="value")
-
-
-def over_texts(values: pd.Series) -> Interval:
-    """Return the mean over texts with its interval."""
-    return mean(values.tolist())

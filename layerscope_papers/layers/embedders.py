@@ -11,7 +11,6 @@ from layerscope_papers.language import (
     PAPER,
     Read,
     by_sample,
-    over_texts,
 )
 from layerscope_papers.recipe import Evidence, recipe
 
@@ -57,7 +56,7 @@ def tuned_to_embed(assets: Assets) -> Evidence:
         lower = losses[name] - losses[BASE]
         intervals[f"invariance {name}"] = mean(lower.tolist())
         change = entropies[name] - entropies[BASE]
-        intervals[f"entropy {name}"] = over_texts(change.mean(axis=1))
+        intervals[f"entropy {name}"] = mean(change.mean(axis=1))
     by_layer = {name: table.mean() for name, table in entropies.items()}
     plots = [
         drawing.chart("InfoNCE by layer", "nats", losses),

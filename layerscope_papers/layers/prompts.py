@@ -18,14 +18,13 @@ import pandas as pd
 
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
-from layerscope_papers.intervals import bootstrap
+from layerscope_papers.intervals import bootstrap, mean
 from layerscope_papers.language import (
     PAPER,
     SCALES,
     Language,
     Read,
     entropy,
-    over_texts,
     yours,
 )
 from layerscope_papers.recipe import Evidence, Number, recipe
@@ -80,13 +79,13 @@ def changed_texts(assets: Assets) -> Evidence:
             curves[f"{share:.0%}"] = changed.mean()
         # at the largest share
         change = (changed - plain)[layers]
-        intervals[claim] = over_texts(change.mean(axis=1))
+        intervals[claim] = mean(change.mean(axis=1))
         plots.append(drawing.chart(f"{claim.capitalize()} tokens", "nats", curves))
     lengths = _by_length(assets, assets.settings)
-    intervals["longer"] = over_texts(lengths[LENGTHS[-1]] - lengths[LENGTHS[0]])
+    intervals["longer"] = mean(lengths[LENGTHS[-1]] - lengths[LENGTHS[0]])
     rises = lengths.diff(axis=1).iloc[:, 1:]
     is_smaller = rises.diff(axis=1).iloc[:, 1:] < 0
-    intervals["falling"] = over_texts(is_smaller.mean(axis=1))
+    intervals["falling"] = mean(is_smaller.mean(axis=1))
     return Evidence(intervals, plots=plots)
 
 
@@ -122,7 +121,7 @@ def reasoning(assets: Assets) -> Evidence:
     curves = {"before tuning": base.mean(), "after tuning": tuned.mean()}
     return Evidence(
         {
-            "higher": over_texts((tuned - base).mean(axis=1)),
+            "higher": mean((tuned - base).mean(axis=1)),
             "steadier": bootstrap(both, _wider),
         },
         plots=[drawing.chart("Prompt entropy by number of tokens", "nats", curves)],
@@ -154,8 +153,8 @@ def residual_additions(assets: Assets) -> Evidence:
     }
     deeper = {}
     for name, (branch, after) in branches.items():
-        deeper[name] = over_texts(valleys(after) - valleys(branch))
-    depth = over_texts(valleys(entropies["raw"]))
+        deeper[name] = mean(valleys(after) - valleys(branch))
+    depth = mean(valleys(entropies["raw"]))
     curves = {
         "attention": entropies["attn"].mean(),
         "after attention": entropies["attn_residual"].mean(),
@@ -186,7 +185,7 @@ def scaled_rows(assets: Assets) -> Evidence:
     by_rows = {}
     for name, options in ROWS.items():
         by_rows[name] = entropy(assets, *options)["raw"]
-    intervals = {name: over_texts(valleys(curves)) for name, curves in by_rows.items()}
+    intervals = {name: mean(valleys(curves)) for name, curves in by_rows.items()}
     means = {name: curves.mean() for name, curves in by_rows.items()}
     flat = all(interval.low <= 0 for interval in intervals.values())
     return Evidence(

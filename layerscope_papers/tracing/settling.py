@@ -7,7 +7,8 @@ from layerscope.inputs import draw
 from layerscope.logit_lens import grids, open_reading
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.language import SMALL, Language, over_texts, texts, yours
+from layerscope_papers.intervals import mean
+from layerscope_papers.language import SMALL, Language, texts, yours
 from layerscope_papers.recipe import Evidence, recipe
 
 PROMPT = "Simply put, the theory of relativity states"
@@ -74,7 +75,7 @@ def settled_early(assets: Assets) -> Evidence:
     by_layer = 100 * reading.cumulative.set_index("layer")["share"]
     title = "Settled predictions by layer"
     return Evidence(
-        {"early": over_texts(early)},
+        {"early": mean(early)},
         plots=[
             drawing.chart(title, "% of new tokens", {"settled": by_layer}),
             grids(reading)[0],

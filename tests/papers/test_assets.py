@@ -139,6 +139,17 @@ def test_no_model_reads_texts_of_the_modules_that_are_held_out():
     assert 0.05 < len(held) / len(learnt | held) < 0.2
 
 
+def test_a_part_of_a_users_texts_is_held_out_where_a_model_is_trained(tmp_path):
+    data = tmp_path / "mine.txt"
+    data.write_text("\n".join(f"text {number}" for number in range(200)))
+    mine = replace(SMALL, data=str(data), hub="m", yours=True)
+    learnt, held = (set(corpus.samples) for corpus in texts(mine))
+    assert len(learnt | held) == 200 and not learnt & held
+    assert 0.05 < len(held) / 200 < 0.2
+    whole, read = (set(corpus.samples) for corpus in texts(replace(mine, steps=0)))
+    assert whole == read == learnt | held
+
+
 def test_language_models_start_from_the_one_that_is_pretrained(tmp_path):
     data = tmp_path / "texts.csv"
     rows = [f"{text},{number % 16}" for number, text in enumerate(tiny.texts(160))]

@@ -11,7 +11,7 @@ from papers.worlds import spoken
 
 import layerscope_papers
 from layerscope.core.files import read_json
-from layerscope_papers import catalogue, vision
+from layerscope_papers import catalogue, language, vision
 from layerscope_papers.assets import Assets
 from layerscope_papers.catalogue import UNRUN
 from layerscope_papers.layers import curves, prompts, theorems
@@ -129,7 +129,7 @@ REFUSED = {
     "T-fig1 --model x --data y": "T-fig1 makes its own models: ",
     "L-rows --model x": "--model and --data go together",
     "L-rows --model x --data y --scale paper": "--scale is that of ",
-    "L-rows --model x --data no.txt": "'no.txt' does not exist",
+    "L-rows --model minilm --data no.txt": "'no.txt' does not exist",
 }
 
 
@@ -195,7 +195,8 @@ def test_claims_that_changed_after_their_run_are_told(cli, tmp_path, monkeypatch
         assert ended.status == 0 and line not in ended.err
 
 
-def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path):
+def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(language, "SMALL", replace(language.SMALL, steps=2))
     model = spoken(tmp_path / "mine", 0)
     data = tmp_path / "mine.txt"
     data.write_text("\n".join(text for text in tiny.texts(120) if " " in text))
@@ -204,6 +205,9 @@ def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path):
     assert printed.status == 0, printed.err
     claims = read_json(tmp_path / "board" / "L-rows-yours" / "result.json")["claims"]
     assert {claim["over"] for claim in claims} == {"texts"}
+    folder = tmp_path / "board" / "T-fig6-text-yours"
+    (trained_further,) = read_json(folder / "result.json")["claims"]
+    assert (trained_further["over"], trained_further["n"]) == ("seeds", 3)
     assert min(claim["n"] for claim in claims) > 10
     assert f"{model}on{data}" in "".join(printed.out.split()), (
         "a long path may be folded"
