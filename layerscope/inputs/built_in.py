@@ -78,6 +78,7 @@ def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
                 yield from _docstrings(child, name)
 
 
+@cache  # decoding the images takes a fifth of a second
 def _digits() -> Corpus:
     """Return scikit-learn's 1,797 handwritten digits as RGB images of 8 by 8, labelled 0 to 9."""
     from sklearn.datasets import load_digits
