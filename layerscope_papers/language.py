@@ -17,7 +17,7 @@ from layerscope_papers.assets import Asset, Assets, Cost
 Options = tuple[tuple[str, Any], ...]
 ENTROPY = "prompt_entropy"
 HELD = slice(7, None, 9)
-"""Modules, in the order of their names, whose texts no model is trained on; or parts of a user's texts."""
+"""What no model is trained on: every ninth module, in the order of names, or every ninth part of a user's texts."""
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,7 @@ from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
 from layerscope_papers.intervals import mean
-from layerscope_papers.language import (
-    ENTROPY,
-    PAPER,
-    Read,
-    by_sample,
-)
+from layerscope_papers.language import ENTROPY, PAPER, Read, by_sample
 from layerscope_papers.recipe import Evidence, recipe
 
 BASE = "base"
