@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import atexit
+import gc
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
+
+import layerscope
 
 EARLY = ("--max-disagreement", 0.2, "--batch-size", 8)
 TRAINED = ("--max-steps", 6, "--batch-size", 8, "--eval-every", 3)
@@ -26,6 +31,18 @@ BEAT, MISSED = 0.2, 25
 """Heartbeats of processes that share a command."""
 ROOMY = 6 * 2**30
 """Bytes a command may take beyond those of the warm process."""
+SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    # as the command line sets it, before torch is loaded
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    # the tree these tests stand in
+    "PYTHONPATH": str(Path(__file__).parents[1]),
+    # torch looks up the names of addresses; a name server that leaves a question unanswered costs a second, not five
+    "RES_OPTIONS": "timeout:1 attempts:1",
+}
+"""What the environment of tests and commands holds, set when this file is imported."""
 WARM = (
     "pyarrow.parquet scipy.stats sklearn.linear_model sklearn.neighbors sklearn.cluster PIL.Image safetensors.torch "
     "jinja2 vl_convert soundfile accelerate mteb peft transformers.trainer sentence_transformers "
@@ -34,6 +51,8 @@ WARM = (
     "transformers.models.wav2vec2.modeling_wav2vec2 rich._emoji_codes"
 )
 """What commands need beside layerscope's own modules."""
+
+os.environ.update(SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -118,33 +137,22 @@ class Running:
 
 
 class Forks:
-    """The warm process."""
+    """The warm process: a fork of that of the tests, from before the first one runs."""
 
-    def __init__(self, folder):
-        self.folder, self.count = folder, 0
-        settings = {
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-        }
-        settings["TORCH_CPP_LOG_LEVEL"] = (
-            "ERROR"  # as the command line sets it, before torch is loaded
-        )
-        # the tree these tests stand in
-        settings["PYTHONPATH"] = str(Path(__file__).parents[1])
-        self.process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | settings,
-            cwd=folder,
-        )
+    def __init__(self):
+        ours, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            ours.close()
+            _serve(theirs.makefile("rw"))
+        theirs.close()
+        self.lines = ours.makefile("rw")
+        self.folder, self.count = None, 0
 
     def ask(self, request):
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        self.lines.write(json.dumps(request) + "\n")
+        self.lines.flush()
+        return json.loads(self.lines.readline())
 
     def start(self, *words, cwd=None, **limits):
         """Start a command; limits: `memory` (bytes), `env`.
@@ -197,8 +205,8 @@ class Forks:
         ]
 
     def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+        self.lines.close()
+        os.waitpid(self.pid, 0)
 
 
 def time_once():
@@ -250,30 +258,20 @@ def _run(script):
     start()
 
 
-def _serve():
-    """Import what commands need, then fork one for each line on standard input."""
-    import importlib
-    import pkgutil
-
-    import layerscope
-
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    own = [
-        m.name
-        for m in pkgutil.walk_packages(layerscope.__path__, "layerscope.")
-        if "__" not in m.name
-    ]
-    for name in [*WARM.split(), *own]:
-        importlib.import_module(name)
+def _serve(requests):
+    """Import what commands need at the first request, then fork one command for each."""
     import torch
 
-    torch.set_num_threads(1)
     from layerscope.core import message_store
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+    torch.set_num_threads(1)
     message_store.BEAT, message_store.MISSED = BEAT, MISSED
     time_once()
-    for line in sys.stdin:
+    for line in requests:
+        _warm()
         request = json.loads(line)
         if "wait" in request:
             answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
@@ -281,9 +279,15 @@ def _serve():
             answer = os.fork()
             if answer == 0:
                 _child(request)
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        requests.write(json.dumps(answer) + "\n")
+        requests.flush()
+    os._exit(0)
 
 
-if __name__ == "__main__":
-    _serve()
+@cache
+def _warm():
+    modules = pkgutil.walk_packages(layerscope.__path__, "layerscope.")
+    own = [module.name for module in modules if "__" not in module.name]
+    for name in [*WARM.split(), *own]:
+        importlib.import_module(name)
+    gc.freeze()

@@ -3,6 +3,7 @@ import os
 import signal
 from pathlib import Path
 
+import commands  # first, as it sets the environment
 import pytest
 import tiny
 from chromium import content_of, language
@@ -26,6 +27,8 @@ __all__ = [
     "written",
 ]
 
+FORKS = pytest.StashKey[commands.Forks]()
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a job started in the background hears no Ctrl-C, nor would the processes that tests start and
     # interrupt
@@ -40,6 +43,12 @@ def pytest_collection_finish():
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    if session.items:
+        session.config.stash[FORKS] = commands.Forks()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path):
     """Examples are in the package: a test file is not searched for them, nor a helper beside it imported for that."""
@@ -48,9 +57,13 @@ def pytest_collect_file(file_path):
 
 @pytest.fixture(autouse=True, scope="session")
 def timed_once():
-    from commands import time_once
+    commands.time_once()
 
-    time_once()
+
+@pytest.fixture(autouse=True, scope="module")
+def unsearched():
+    """What an earlier file has imported is no garbage, either."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -94,10 +107,9 @@ def browser():
 
 
 @pytest.fixture(scope="session")
-def forks(tmp_path_factory):
+def forks(pytestconfig, tmp_path_factory):
     """One warm process for all tests of a session, of which every command that needs a process is a fork."""
-    from commands import Forks
-
-    found = Forks(tmp_path_factory.mktemp("commands"))
+    found = pytestconfig.stash[FORKS]
+    found.folder = tmp_path_factory.mktemp("commands")
     yield found
     found.close()

@@ -1,7 +1,5 @@
 """Every module of the rooms that the registry reads can be the first one that is imported."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import layerscope
@@ -16,7 +14,7 @@ for name in sys.argv[1:]:
 """
 
 
-def test_every_module_of_a_room_comes_first():
+def test_every_module_of_a_room_comes_first(forks):
     files = sorted(
         path for room in ("metrics", "probes") for path in (ROOT / room).rglob("*.py")
     )
@@ -24,14 +22,5 @@ def test_every_module_of_a_room_comes_first():
         ".".join(("layerscope", *path.relative_to(ROOT).with_suffix("").parts))
         for path in files
     ]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            CODE,
-            *(name.removesuffix(".__init__") for name in names),
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    ended = forks.run(*(name.removesuffix(".__init__") for name in names), script=CODE)
+    assert ended.status == 0, ended.err
