@@ -93,7 +93,7 @@ def compared(given, out):
     topics, run, llama = (str(given / name) for name in ("topics.csv", "run", "llama"))
     lines = {
         "evaluate": f"evaluate {llama} --data linear-probe:{topics} --data knn-probe:{topics} "
-        f"--data sts:{given}/pairs.csv --tasks lm:{given}/endings.yaml --mixes",
+        f"--data sts:{given}/pairs.csv --tasks lm:{given}/endings.yaml --layers 2,3 --mixes",
         "shift": f"evaluate {llama} --data linear-probe:{topics} --shift {given}/later.csv",
         "select": f"select {run} --json",
         "drop": f"select {run} --drop 2 --json",

@@ -146,12 +146,16 @@ def linearly_judged(
     judges them, its C that of the folds together. With `only` some folds are judged and no others;
     `right` is False elsewhere.
     """
+    from sklearn import config_context
+
     count = int(classes.max()) + 1
     right = np.zeros(len(classes), dtype=bool)
     inside = fold != APART
     held = range(int(fold.max()) + 1) if only is None else only
     threads = None if inside.sum() * rows.shape[1] * count >= LARGE else 1
-    with threadpool_limits(threads):
+    # of a small fit the look at its parameters is a tenth
+    unchecked = config_context(skip_parameter_validation=True)
+    with threadpool_limits(threads), unchecked:
         losses = _losses(rows[inside], classes[inside], fold[inside], seed, held)
         best = _strongest(losses)
         chosen = tuple(STRENGTHS[i] for i in best)
@@ -163,9 +167,8 @@ def linearly_judged(
             train = inside & ~test
             probe = _Probe(rows[train], classes[train])
             probe.fit(strength, min(CONVERGED[0], CONVERGED[1] / count))
-            right[test] = (
-                probe.log_probabilities(rows[test], count).argmax(1) == classes[test]
-            )
+            logs = probe.log_probabilities(probe.scaled(rows[test]), count)
+            right[test] = logs.argmax(1) == classes[test]
     lowest = np.take_along_axis(losses, best[None], 0)[0]
     return right, chosen, tuple(map(float, lowest))
 
@@ -191,21 +194,25 @@ def _losses(
     fold = fold[few]
     folds = int(fold.max()) + 1
     count = int(classes.max()) + 1
-    probes = {}
+    searches = []
     for one in range(folds):
         pair = one, (one + 1) % folds
         if {*pair} & {*held}:
             train = ~np.isin(fold, pair)
-            probes[pair] = _Probe(rows[train], classes[train])
+            probe = _Probe(rows[train], classes[train])
+            checks = []
+            for out, judged in (pair, pair[::-1]):
+                there = fold == judged
+                checks.append((out, probe.scaled(rows[there]), classes[there]))
+            searches.append((probe, checks))
     losses: list[Numbers] = []
     for strength in STRENGTHS:
         loss = np.zeros(folds)
-        for pair, probe in probes.items():
+        for probe, checks in searches:
             probe.fit(strength, SEARCHING)
-            for out, judged in (pair, pair[::-1]):
-                there = np.flatnonzero(fold == judged)
-                logs = probe.log_probabilities(rows[there], count)
-                loss[out] -= logs[np.arange(len(there)), classes[there]].mean()
+            for out, scaled, wanted in checks:
+                logs = probe.log_probabilities(scaled, count)
+                loss[out] -= logs[np.arange(len(wanted)), wanted].mean()
         losses.append(loss[list(held)])
         if (len(losses) - 1 - np.argmin(losses, axis=0)).min() >= PATIENCE:
             break
@@ -236,7 +243,7 @@ class _Probe:
         from sklearn.preprocessing import StandardScaler
 
         self.scaler: Any = StandardScaler().fit(rows)
-        self.rows = self._scaled(rows)
+        self.rows = self.scaled(rows)
         self.classes = classes
         self.model: Any = LogisticRegression(max_iter=1000, warm_start=True)
         self.known = np.unique(classes)
@@ -248,21 +255,21 @@ class _Probe:
                 self.rows, self.classes
             )
 
-    def log_probabilities(self, rows: Numbers, count: int) -> Numbers:
-        """Return log-probabilities `[n, known]` of the classes from 0 on."""
+    def log_probabilities(self, scaled: Numbers, count: int) -> Numbers:
+        """Return log-probabilities `[n, count]` of the classes from 0 on, for rows that were scaled."""
         from scipy.special import log_softmax
 
-        logits = np.zeros((len(rows), 1))
+        logits = np.zeros((len(scaled), 1))
         if len(self.known) > 1:
-            logits = self.model.decision_function(self._scaled(rows)).astype(np.float64)
-        # scikit-learn gives a single column where there are two classes
-        if logits.ndim == 1:
-            logits = np.stack([np.zeros_like(logits), logits], axis=1)
-        logs = np.full((len(rows), count), FLOOR)
+            logits = (scaled @ self.model.coef_.T + self.model.intercept_).astype(float)
+        # scikit-learn has a single column where there are two classes
+        if len(self.known) == 2:
+            logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+        logs = np.full((len(scaled), count), FLOOR)
         logs[:, self.known] = np.maximum(log_softmax(logits, axis=1), FLOOR)
         return logs
 
-    def _scaled(self, rows: Numbers) -> Numbers:
+    def scaled(self, rows: Numbers) -> Numbers:
         """Return standardised features, in the precision in which fitting takes half the time."""
         return np.asarray(self.scaler.transform(rows), dtype=np.float32)
 

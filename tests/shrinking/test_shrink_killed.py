@@ -57,7 +57,7 @@ def test_a_process_that_is_killed_in_healing_goes_on(forks, encoder, tmp_path):
     (tmp_path / "data.txt").write_text("\n".join(TEXTS))
     out = tmp_path / "out"
     call = ["shrink", encoder, "--data", tmp_path / "data.txt", "--out", out]
-    call += ["--max-loss", 90, "--speed", "0.01", "--minutes", "0.05"]
+    call += ["--max-loss", 90, "--speed", "0.01", "--minutes", "0.02"]
     state = out / "work" / "blocks-2" / "healing.pt"
     forks.killed(*call, when=state.is_file)
     assert not (out / "shrunk.json").exists()
