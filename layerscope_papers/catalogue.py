@@ -10,6 +10,7 @@ from typing import Any
 
 from layerscope.core import LayerscopeError, choices
 from layerscope.show import Column, Document, Shown, Table, row
+from layerscope_papers.language import yours
 from layerscope_papers.options import YOURS, Scale
 from layerscope_papers.recipe import WRITTEN, Recipe
 
@@ -60,14 +61,17 @@ def chosen(names: tuple[str, ...], scale: Scale, data: Path | None) -> list[Reci
 def on_yours(names: tuple[str, ...], model: str, data: str) -> list[Recipe]:
     """Return recipes by name, or all that can, with the settings for a model and data that a user names."""
     able = [recipe for recipe in recipes().values() if recipe.yours is not None]
-    with_settings = []
-    for recipe in _named(names) if names else able:
+    asked = _named(names) if names else able
+    for recipe in asked:
         if recipe.yours is None:
             raise LayerscopeError(
                 f"{recipe.name} makes its own models: {', '.join(other.name for other in able)} take one of yours"
             )
-        with_settings.append(replace(recipe, scales={YOURS: recipe.yours(model, data)}))
-    return with_settings
+    setup = yours(model, data)
+    return [
+        replace(recipe, scales={YOURS: replace(setup, **recipe.yours or {})})
+        for recipe in asked
+    ]
 
 
 def _named(names: tuple[str, ...]) -> list[Recipe]:

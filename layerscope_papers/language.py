@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ class Language:
         batch_size: texts of a step.
         learning_rate: highest of the steps.
         seeds: models of each kind.
-        yours: whether a user named model and data.
+        yours: fingerprint of the model and data that a user named, False where the scale names them.
         parameters: those of a model of the hub, for the estimate alone.
         encoder: model of the hub that judges coherence, empty for that of `generate`.
 
@@ -57,7 +56,7 @@ class Language:
     batch_size: int = 8
     learning_rate: float = 1e-3
     seeds: int = field(default=3, repr=False)
-    yours: bool = False
+    yours: str | bool = False
     parameters: float = field(default=0.0, repr=False)
     encoder: str = field(default="", repr=False)
 
@@ -107,24 +106,20 @@ PAPER = Language(
 SCALES: dict[Any, Language] = {"small": SMALL, "paper": PAPER}
 
 
-@cache
 def yours(model: str, data: str) -> Language:
     """Return the settings for a model and texts that a user names; nothing is trained."""
-    from layerscope.models import LoadOptions, load, parameters
+    from layerscope.models import LoadOptions, load, parameters, weights_fingerprint
 
+    module = load(model, LoadOptions()).module
+    corpus = open_corpus(data, modality="text")
     return Language(
         data,
         SMALL.samples,
         hub=model,
         steps=0,
-        yours=True,
-        parameters=parameters(load(model, LoadOptions()).module),
+        yours=corpus.fingerprint() + weights_fingerprint(module),
+        parameters=parameters(module),
     )
-
-
-def yours_trained(model: str, data: str) -> Language:
-    """Return the settings for a model that a user names, which is trained further on a part of the texts."""
-    return replace(yours(model, data), steps=SMALL.steps, learning_rate=3e-4)
 
 
 def texts(setup: Language) -> tuple[Corpus, Corpus]:
@@ -146,10 +141,7 @@ def texts(setup: Language) -> tuple[Corpus, Corpus]:
         whole = replace(whole, samples=samples)
     is_held = np.isin(groups, np.unique(groups)[HELD])
     held = replace(whole, name=f"{whole.name}-held")
-    return (
-        whole.take(np.flatnonzero(~is_held).tolist()),
-        held.take(np.flatnonzero(is_held).tolist()),
-    )
+    return whole.take(np.flatnonzero(~is_held)), held.take(np.flatnonzero(is_held))
 
 
 def learn(
@@ -209,10 +201,21 @@ class Pretrained(Asset):
 
 
 @dataclass(frozen=True)
-class Speaker(Asset):
-    """A pretrained language model, trained further on running text."""
+class _OfLanguage(Asset):
+    """What rests on the language model of a scale."""
 
     setup: Language
+
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The pretrained model, where it is made here."""
+        return self.setup.base
+
+
+@dataclass(frozen=True)
+class Speaker(_OfLanguage):
+    """A pretrained language model, trained further on running text."""
+
     objective: str = "standard"
     seed: int = 0
     options: Options = ()
@@ -222,11 +225,6 @@ class Speaker(Asset):
         """About what it takes, by the model's parameters and the tokens that it reads."""
         setup = self.setup
         return setup.cost(setup.steps * setup.batch_size, learns=True)
-
-    @property
-    def rests_on(self) -> tuple[Asset, ...]:
-        """The pretrained model, where it is made here."""
-        return self.setup.base
 
     def __str__(self) -> str:
         return f"language model {self.objective} seed {self.seed}"
@@ -247,10 +245,9 @@ class Speaker(Asset):
 
 
 @dataclass(frozen=True)
-class Read(Asset):
+class Read(_OfLanguage):
     """A run of a scale's model on its texts; `options` are those of `profile` that differ."""
 
-    setup: Language
     options: Options = ()
 
     @property
@@ -258,14 +255,9 @@ class Read(Asset):
         """About what it takes, by the model's parameters and the tokens that it reads."""
         return self.setup.cost(self.setup.samples, learns=False)
 
-    @property
-    def rests_on(self) -> tuple[Asset, ...]:
-        """The model, where it is made here."""
-        return self.setup.base
-
     def __str__(self) -> str:
-        return " ".join(
-            ["texts read", *(f"{name} {value}" for name, value in self.options)]
+        return "texts read" + "".join(
+            f" {name} {value}" for name, value in self.options
         )
 
     def make(self, out: Path, assets: Assets) -> None:

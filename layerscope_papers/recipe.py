@@ -129,8 +129,8 @@ class Recipe:
         printed: numbers in print.
         lacks: what the other scales are missing.
         local: returns the data sets that must lie in the folder that a user names.
-        yours: returns the settings for a model and data that a user names, None where the recipe
-            takes none.
+        yours: which settings are others for a model and texts that a user names, None where the
+            recipe takes none.
         note: how data or measures differ from the paper's.
 
     """
@@ -145,7 +145,7 @@ class Recipe:
     printed: tuple[Printed, ...] = ()
     lacks: Mapping[Scale, str] = field(default_factory=dict)
     local: Callable[[Any], Sequence[str]] = lambda settings: ()
-    yours: Callable[[str, str], Any] | None = None
+    yours: Mapping[str, Any] | None = None
     note: str = ""
 
     @property

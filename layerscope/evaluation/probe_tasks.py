@@ -104,4 +104,4 @@ def _shifted(data: Any, source: Corpus, draw: Draw) -> Corpus:
         notes.append(
             f"{len(target) - len(new):,} of {len(target):,} samples of {target.name} are in {source.name} too: left out"
         )
-    return replace(target.take(new.tolist()), notes=tuple(notes))
+    return replace(target.take(new), notes=tuple(notes))

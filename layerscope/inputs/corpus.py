@@ -1,5 +1,5 @@
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -56,7 +56,7 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def take(self, indices: Sequence[int]) -> "Corpus":
+    def take(self, indices: Iterable[int]) -> "Corpus":
         """Return the samples at `indices`, in that order; what is lazy stays lazy."""
         chosen = [int(i) for i in indices]
         samples = pick(self.samples, chosen)

@@ -151,7 +151,7 @@ def data_name(path: Path) -> tuple[str, str]:
     >>> data_name(Path("data/reviews.csv.gz")), data_name(Path("/data/reviews/train.jsonl"))
     (('reviews', '.csv'), ('reviews-train', '.jsonl'))
     """
-    bare = Path(path.name.removesuffix(".gz"))
+    bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
     name = bare.stem
     if name.lower() in _PLAIN_NAMES:
         name = f"{path.resolve().parent.name}-{name}"

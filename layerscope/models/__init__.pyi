@@ -2,6 +2,7 @@ from .batching import batches_of as batches_of
 from .capture import evaluating as evaluating
 from .encode import TextEncoder as TextEncoder, encoder_for as encoder_for
 from .forward import Inputs as Inputs, accepts as accepts, setting as setting
+from .identity import weights_fingerprint as weights_fingerprint
 from .inspection import made_up_samples as made_up_samples
 from .layered import (
     LayeredModel as LayeredModel,

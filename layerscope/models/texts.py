@@ -74,7 +74,7 @@ def distinct(
         least = 2
     samples = [corpus.samples[row] for row in rows]
     lengths = np.array(model.encoder.lengths(samples))
-    return corpus.take(rows[lengths >= least].tolist())
+    return corpus.take(rows[lengths >= least])
 
 
 def refuse_chat(model: LayeredModel) -> None:

@@ -106,7 +106,7 @@ def _labelled(
 ) -> Task:
     """Return the task on labelled samples: of a classifier's own classes, or of a probe of the vectors."""
     distinct = np.flatnonzero(~corpus.copies)
-    corpus = corpus.take(distinct[_drawn(len(distinct), most, seed)].tolist())
+    corpus = corpus.take(distinct[_drawn(len(distinct), most, seed)])
     check_enough(len(corpus), corpus.name, VERB, FEWEST)
     labels = corpus.labels or ()
     part = split(len(corpus), seed)

@@ -25,7 +25,6 @@ from layerscope_papers.language import (
     Language,
     Read,
     entropy,
-    yours,
 )
 from layerscope_papers.recipe import Evidence, Number, recipe
 from layerscope_papers.released import valleys
@@ -52,7 +51,7 @@ NO_VALLEY = "a model whose entropy has a valley"
 @recipe(
     "L-fig6",
     scales=SCALES,
-    yours=yours,
+    yours={},
     needs=lambda setup: [Read(setup), *(Read(setup, (option,)) for option in OPTIONS)],
 )
 def changed_texts(assets: Assets) -> Evidence:
@@ -135,7 +134,7 @@ def _wider(both: npt.NDArray[np.float64]) -> float:
 
 
 @recipe(
-    "L-fig15", scales=SCALES, yours=yours, needs=lambda setup: [Read(setup, SUBLAYERS)]
+    "L-fig15", scales=SCALES, yours={}, needs=lambda setup: [Read(setup, SUBLAYERS)]
 )
 def residual_additions(assets: Assets) -> Evidence:
     """Compare the valley after each residual addition with that of the branch that was added.
@@ -172,7 +171,7 @@ def residual_additions(assets: Assets) -> Evidence:
 @recipe(
     "L-rows",
     scales=SCALES,
-    yours=yours,
+    yours={},
     needs=lambda setup: [Read(setup, options) for options in ROWS.values()],
 )
 def scaled_rows(assets: Assets) -> Evidence:

@@ -15,7 +15,7 @@ from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.bench import settled
 from layerscope_papers.intervals import before_last
-from layerscope_papers.language import SMALL, Language, Speaker, texts, yours_trained
+from layerscope_papers.language import SMALL, Language, Speaker, texts
 from layerscope_papers.recipe import Evidence, recipe
 
 PAPER = Language(
@@ -31,6 +31,8 @@ PAPER = Language(
     encoder="princeton-nlp/sup-simcse-bert-base-uncased",
 )
 SCALES = {"small": SMALL, "paper": PAPER}
+FURTHER = {"steps": SMALL.steps, "learning_rate": 3e-4}
+"""How a user's model is trained further, on a part of the user's texts."""
 COHERENCE = "coherence.csv"
 UNITS = {
     "accuracy": "%",
@@ -111,7 +113,7 @@ def _trained(setup: Language) -> list[Speaker]:
     return list(chain(*models(setup).values()))
 
 
-@recipe("T-fig6-text", scales=SCALES, needs=_trained, yours=yours_trained)
+@recipe("T-fig6-text", scales=SCALES, needs=_trained, yours=FURTHER)
 def settled_earlier(assets: Assets) -> Evidence:
     """Compare the mean layer from which a prediction of the next token no longer changes."""
     histories = {}
@@ -124,7 +126,7 @@ def settled_earlier(assets: Assets) -> Evidence:
     "T-fig9",
     scales=SCALES,
     needs=lambda setup: list(map(Spoken, _trained(setup))),
-    yours=yours_trained,
+    yours=FURTHER,
 )
 def generated(assets: Assets) -> Evidence:
     """Compare each measure seed by seed, on average over the layers before the last."""

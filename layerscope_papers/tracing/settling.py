@@ -8,7 +8,7 @@ from layerscope.logit_lens import grids, open_reading
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.intervals import mean
-from layerscope_papers.language import SMALL, Language, texts, yours
+from layerscope_papers.language import SMALL, Language, texts
 from layerscope_papers.recipe import Evidence, recipe
 
 PROMPT = "Simply put, the theory of relativity states"
@@ -64,7 +64,7 @@ class Continued(Asset):
     "T-fig19",
     scales={"small": SMALL, "paper": PAPER},
     needs=lambda setup: [Continued(setup)],
-    yours=yours,
+    yours={},
 )
 def settled_early(assets: Assets) -> Evidence:
     """Take the percentage of tokens that settle before the last layer, text by text."""

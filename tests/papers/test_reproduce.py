@@ -11,12 +11,12 @@ from papers.worlds import spoken
 
 import layerscope_papers
 from layerscope.core.files import read_json
-from layerscope_papers import catalogue, language, vision
+from layerscope_papers import catalogue, vision
 from layerscope_papers.assets import Assets
 from layerscope_papers.catalogue import UNRUN
 from layerscope_papers.layers import curves, prompts, theorems
 from layerscope_papers.recipe import WRITTEN
-from layerscope_papers.tracing import exits, parameters
+from layerscope_papers.tracing import exits, generated, parameters
 
 NOT_RUN = next(iter(UNRUN))
 LACKS = UNRUN[NOT_RUN]["needs"]
@@ -196,7 +196,7 @@ def test_claims_that_changed_after_their_run_are_told(cli, tmp_path, monkeypatch
 
 
 def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path, monkeypatch):
-    monkeypatch.setattr(language, "SMALL", replace(language.SMALL, steps=2))
+    monkeypatch.setitem(generated.FURTHER, "steps", 2)
     model = spoken(tmp_path / "mine", 0)
     data = tmp_path / "mine.txt"
     data.write_text("\n".join(text for text in tiny.texts(120) if " " in text))
@@ -212,3 +212,12 @@ def test_claims_are_judged_on_a_model_and_texts_of_a_user(cli, tmp_path, monkeyp
     assert f"{model}on{data}" in "".join(printed.out.split()), (
         "a long path may be folded"
     )
+    # another text in the file, then another model in the folder
+    before = read_json(tmp_path / "board" / "L-rows-yours" / "result.json")["claims"]
+    data.write_text("w1 w2 w3\n" + data.read_text())
+    for change in (lambda: None, lambda: spoken(tmp_path / "mine", 1)):
+        change()
+        assert cli("reproduce", "L-rows", *yours).status == 0
+        result = read_json(tmp_path / "board" / "L-rows-yours" / "result.json")
+        assert result["claims"] != before
+        before = result["claims"]
