@@ -18,19 +18,13 @@ from layerscope.generation.speculative_rounds import SpeculativeTexts
 from layerscope.generation.split_model import CACHES, SplitModel, positions_of
 
 HANDED_ON = {*CACHES, "attention_mask", "position_ids", "use_cache", "logits_to_keep"}
-REFUSED = (
-    "output_scores",
-    "output_logits",
-    "output_attentions",
-    "output_hidden_states",
-    "prefill_chunk_size",
-)
-"""Settings of transformers that are refused where they are on."""
 OTHER_DECODING = {
+    "output_scores": False, "output_logits": False, "output_attentions": False, "output_hidden_states": False,
+    "prefill_chunk_size": None,
     "num_beams": 1, "guidance_scale": 1, "penalty_alpha": 0, "constraints": None, "force_words_ids": None,
     "prompt_lookup_num_tokens": None, "assistant_early_exit": None, "dola_layers": None, "use_mtp": False,
 }  # fmt: skip
-"""Settings of transformers that ask for another way to decode, and the values that do not."""
+"""Settings of transformers that ask for other outputs or another way to decode, and the values that do not."""
 FROM_GENERATE = ("assistant_model", "streamer")
 """Arguments of `model.generate` that transformers does not pass on to a decoding of one's own."""
 
@@ -234,9 +228,6 @@ def _other_caches(model: Any, options: dict[str, Any]) -> Iterator[str]:
 
 def _other_decoding(config: Any) -> Iterator[str]:
     """Yield the settings of a generation config that ask for outputs or a search of another kind."""
-    for name in REFUSED:
-        if getattr(config, name, None):
-            yield f"`{name}=True`"
     for name, harmless in OTHER_DECODING.items():
         value = getattr(config, name, None)
         if value not in (None, harmless):

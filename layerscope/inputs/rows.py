@@ -110,7 +110,7 @@ def _json(path: Path) -> Records:
     """Yield the objects of a file, one a line or all in one array, which is parsed as a whole."""
     lines = enumerate(read_lines(path), 1)
     filled = ((number, line) for number, line in lines if line.strip())
-    start, first = next(filled)  # a file without one is empty
+    start, first = next(filled, (1, "{}"))  # blanks other than ASCII's
     if first.lstrip().startswith("["):
         rest = [line for _, line in filled]
         whole = _parsed("".join([first, *rest]), str(path))

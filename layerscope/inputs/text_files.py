@@ -21,7 +21,7 @@ def read_lines(path: Path) -> Iterator[str]:
             gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file
         ):
             start = file.read(LOOKED_AT)
-            if len(start) < LOOKED_AT and not start.strip():
+            if not start.strip():
                 raise LayerscopeError(
                     f"{path} is empty: give a file with at least one sample"
                 )

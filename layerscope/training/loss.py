@@ -118,15 +118,15 @@ def exit_weights(
         if name == "uniform":
             weights = [1.0] * len(exits)
     unnormalised = [float(weight) for weight in weights]
-    total = math.fsum(unnormalised)
     if len(unnormalised) != len(exits):
         raise LayerscopeError(
             f"weights are {len(unnormalised)} numbers for {len(exits)} exits: give one for each exit"
         )
-    if total <= 0 or not all(0 <= weight < math.inf for weight in unnormalised):
+    if not any(unnormalised) or not all(0 <= w < math.inf for w in unnormalised):
         raise LayerscopeError(
             f"weights {unnormalised} for {len(exits)} exits: give each at least 0, and not all 0"
         )
+    total = math.fsum(unnormalised)
     return tuple(weight / total for weight in unnormalised)
 
 

@@ -25,6 +25,7 @@ REFUSALS = [
     ({"prompt_lookup_num_tokens": 3}, "`prompt_lookup_num_tokens=3`"),
     ({"assistant_early_exit": 1}, "`assistant_early_exit=1`"),
     ({"dola_layers": "high"}, "`dola_layers=high`"),
+    ({"prefill_chunk_size": 4}, "`prefill_chunk_size=4`"),
 ]
 
 

@@ -73,6 +73,8 @@ def test_a_table_names_its_rows_or_is_paired_in_order(states):
     table.loc[3, "text"] = " "
     named = corpus_of(opened, table, None, Columns())
     assert named.notes == ("1 row without a text left out: 3",)
+    assert named.modality == "text"
+    assert corpus_of(opened, None, None, Columns()).modality == "tensor"
     requests = replace(opened, names=tuple(f"s{i}" for i in range(60)))
     unnamed = corpus_of(requests, table[["text"]], None, Columns())
     assert "paired with the states in order, s0 first and s59 last" in unnamed.notes[0]

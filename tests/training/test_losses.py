@@ -1,5 +1,7 @@
 """The losses over exits: values and every gradient held to plain sums in float64."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -158,6 +160,7 @@ def test_weights_keep_the_true_depths_where_exits_are_few():
         ({"weights": "quadratic"}, "weights 'quadratic' does not exist"),
         ({"weights": [1, 2]}, "weights are 2 numbers for 3 exits"),
         ({"weights": [0, 0, 0]}, "not all 0"),
+        ({"weights": [1, math.inf, -math.inf]}, "give each at least 0"),
         ({"layers": [1, 2]}, "name the depth of each exit"),
         ({"layers": [0, 1, 2]}, "give increasing layers from 1"),
         (

@@ -42,6 +42,7 @@ FILES = {
     "empty.csv": (b"", EMPTY),
     "header.csv": ("text,team\n", NO_ROWS),
     "blank.jsonl": ("\n\n", EMPTY),
+    "long-blank.jsonl": ("\n" * 70_000, EMPTY),
     # binary, or another encoding
     "binary.parquet": (GARBAGE, CUT),
     "array.npy": (
