@@ -94,8 +94,8 @@ def _share_of_largest(labels: pd.Series | None) -> float:
 
     Of numbers it is 0, the R² of their mean.
 
-    >>> _share_of_largest(pd.Series(["a"] * 6 + ["b"] * 18 + ["c"]))
-    0.75
+    >>> _share_of_largest(pd.Series(["a"] * 6 + ["b"] * 18 + ["c"])), _share_of_largest(pd.Series([0.5, 1.25]))
+    (0.75, 0.0)
     """
     if labels is None:
         return math.nan

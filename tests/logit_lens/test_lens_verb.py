@@ -12,11 +12,14 @@ from models import zoo
 from models.test_capture import layered, states
 from models.tokenizer import word_tokenizer
 from models.zoo import t5, vit
+from tokenizers import ByteLevelBPETokenizer
 from typed import refused
 
 import layerscope
 from layerscope import lens
 from layerscope.inputs import Corpus, draw
+from layerscope.logit_lens.document import grids
+from layerscope.logit_lens.subjects import token_names
 
 
 def masked_tokenizer():
@@ -124,6 +127,19 @@ def test_samples_of_a_classifier_in_their_order_with_their_labels():
         assert rows.query("layer == 1 and rank == 1")[
             "probability"
         ].item() == pytest.approx(float(own), rel=1e-5)
+    (grid,) = grids(reading)
+    layers = reading.grid["layer"].unique()
+    for (_, cells), settled in zip(grid.rows, reading.saturation["layer"], strict=True):
+        assert [cell.settles for cell in cells] == [*(layers == settled)]
+
+
+def test_a_part_of_a_character_has_its_stored_form():
+    made = ByteLevelBPETokenizer()
+    made.train_from_iterator(["a b"], vocab_size=300, show_progress=False)
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=made._tokenizer)
+    name = token_names(tokenizer)
+    numbers = *tokenizer.convert_tokens_to_ids(["æ", "Ġ", "a"]), len(tokenizer)
+    assert [*map(name, numbers)] == ["æ", " ", "a", f"#{len(tokenizer)}"]
 
 
 def test_data_are_read_as_profile_reads_them_and_the_mean_has_its_error(
