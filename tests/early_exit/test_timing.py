@@ -1,5 +1,6 @@
 """Blocks and checks are timed at every number of rows, and ways to run take turns."""
 
+import itertools
 import math
 
 import numpy as np
@@ -46,6 +47,15 @@ def test_blocks_and_checks_are_measured_at_every_size(layers, size, rows):
     assert (max(costs.check) == 0) == (layers == 1), "a model of one layer has no exits"
     after = model.exits, model.threshold, state_of(model.model)
     assert after == before, "measuring leaves the model as it was"
+
+
+def test_a_check_takes_what_deciding_and_leaving_take(monkeypatch):
+    model = model_of(3)
+    samples = validation(model, texts(9))
+    monkeypatch.setattr("time.perf_counter", itertools.count().__next__)
+    costs = measure_costs(model, samples, 4, Reporter())
+    assert {*costs.block} == {1.0}, "each mark is one tick after the one before"
+    assert {*costs.check} == {2.0}
 
 
 @pytest.mark.parametrize(
