@@ -115,9 +115,11 @@ def _trade(shrunk: "Shrunk") -> Chart:
 
 def _series(name: str, offers: "list[Offer]", field: str, **how: Any) -> Series:
     speeds = tuple(offer.speedup for offer in offers)
-    return Series(
-        name, speeds, tuple(-getattr(offer, field) for offer in offers), **how
-    )
+    gains = tuple(-getattr(offer, field) for offer in offers)
+    # the error of an offer is that of its last loss
+    is_last = all(offer.healed == (field == "loss") for offer in offers)
+    errors = tuple(offer.error for offer in offers) if is_last else ()
+    return Series(name, speeds, gains, errors, **how)
 
 
 def _table(shrunk: "Shrunk") -> Table:

@@ -79,6 +79,11 @@ def test_the_table_and_the_picture_are_on_the_page():
     assert (full.x, full.y) == ((1.0,), (0.0,))
     assert (cut.x, cut.y) == ((5.5, 1.75), (-9.0, -4.0))
     assert (healed.x, healed.y, healed.marked) == ((1.75,), (-1.5,), (0,))
+    assert (healed.errors, cut.errors) == ((0.75,), ())
+    (unhealed,) = (
+        replace(SHRUNK, offers=OFFERS[:1]).document().sections[0].parts[0].series[1:]
+    )
+    assert unhealed.errors == (1.2,)
     page = render([SHRUNK.document()])
     assert "Loss and speed" in page and 'id="shrink"' in page
     assert 'href="#shrink-blocks">By number of blocks' in page
