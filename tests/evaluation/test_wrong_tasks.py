@@ -4,6 +4,7 @@ import pytest
 from typed import refused
 
 import layerscope
+from layerscope.evaluation.kinds import kind_names
 
 TEXTS = {"text": ["w1 w2", "w3"] * 6}
 ANSWERS = {"query": ["a", "b"], "document": ["x", "y"]}
@@ -50,9 +51,8 @@ CLASSES = "give a column label, or a sub-folder for each class"
         (
             "linear-prob",
             TEXTS,
-            "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
-            "classification, clustering, knn-probe, linear-probe, lm, "
-            "pairs, retrieval, sts, token-probe)",
+            "task kind 'linear-prob' does not exist, did you mean linear-probe? "
+            f"(choose {', '.join(kind_names())})",
         ),
         ("token-probe", TEXTS, f"/rows.csv has no column 'tokens': {NEEDED}"),
     ],

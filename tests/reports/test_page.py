@@ -212,12 +212,13 @@ def test_the_section_and_the_column_of_the_guide_stand_on_a_page(
     labelled, written, by_layer, tmp_path, content_of
 ):
     guide = Path(__file__).parents[2] / "docs" / "guides" / "add-to-a-page.md"
-    section, shown, column = re.findall(
+    section, shown, column, added = re.findall(
         r"^```python\n(.*?)^```", guide.read_text("utf-8"), re.M | re.S
     )
     made = {}
     exec(section, made)
     exec(column, made)
+    exec(added, made)
     assert "replace(page, sections=(*page.sections, *changes(run)))" in shown
     page, rank = labelled.document(), labelled.metric("effective_rank")
     page = replace(page, sections=(*page.sections, *made["changes"](labelled)))
@@ -233,7 +234,17 @@ def test_the_section_and_the_column_of_the_guide_stand_on_a_page(
     without = written(by_layer("prompt_entropy", [1.0, 2.0, 3.0, 4.0, 5.0]))
     assert [*made["changes"](without)] == []
     cells = [made["block"](labelled, layer) for layer in labelled.layers]
-    assert [cell.value for cell in cells] == [None, *labelled.info["model"]["blocks"]]
+    blocks = [None, *labelled.info["model"]["blocks"]]
+    assert [cell.value for cell in cells] == blocks
+    by_layer = next(
+        part
+        for section in labelled.document().sections
+        for part in section.parts
+        if getattr(part, "name", "") == "quality-by-layer"
+    )
+    wider = made["with_blocks"](by_layer, labelled)
+    assert wider.columns[-1].title == "block"
+    assert [row.cells[-1].value for row in wider.rows] == [*blocks, None]
 
 
 def test_what_was_run_stands_on_the_page(language, tmp_path):
