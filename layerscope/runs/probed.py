@@ -170,7 +170,7 @@ class Probe:
             guess = "the mean"
         chance = f"always guessing {guess} gives {100 * self.chance:.1f} %"
         answer = self._answer()
-        text = ""
+        by = text = ""
         is_named = not self.is_flat
         if self.judged is not None and self.judged.lacking:
             answer = f"no layer is named: {self.judged.lacking}"
@@ -178,6 +178,7 @@ class Probe:
         elif above is False:
             highest = f"the highest has {self.text(layer)}, and {chance}"
             answer = f"no layer reads the labels above chance: {highest}"
+            by = f"{self.curve.title}: "  # another probe may read them
             is_named = False
         else:
             if above:
@@ -199,7 +200,7 @@ class Probe:
         }
         title = f"{capital(self.curve.title)}{where}"
         sentence = f"{title}: {answer}{text}."
-        return Finding("best_layer", sentence, numbers, capital(answer))
+        return Finding("best_layer", sentence, numbers, capital(by + answer))
 
     def _within(self) -> bool | None:
         """Return whether the best layer is within the error of the last one, or the last of the next best."""

@@ -109,12 +109,14 @@ def by_layer(grid: Grid) -> Table:
     title = "Layers by task"
     if grid.place:
         title += f" · {grid.place}"
-    legend = f"{MARK} the best layer of a task, layer 0 aside, chosen on these scores; ± one standard error."
+    legend = f"{MARK} the best layer of a task, layer 0 aside, chosen on these scores"
+    if any("±" in cell.detail for one in rows for cell in one.cells):
+        legend += "; ± one standard error"
     return Table(
         f"{title}{unit.title}",
         (Column("layer"), *columns(heads, "decimal")),
         tuple(rows),
-        (legend,),
+        (f"{legend}.",),
         name="by-task",
     )
 

@@ -1,6 +1,7 @@
 """An evaluation in a terminal, in a notebook and as JSON."""
 
 import json
+import math
 
 import pandas as pd
 import pytest
@@ -49,6 +50,8 @@ def test_one_model_has_its_layers_by_task():
     ]
     assert "± one standard error." in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
+    rows["stderr"] = math.nan
+    assert "±" not in shown(Evaluation(rows), 80)
     assert "Layers by task" not in shown(
         Evaluation(pd.concat([rows, scored({"a": M}, "n")]))
     )
