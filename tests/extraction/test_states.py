@@ -147,7 +147,8 @@ def test_nan_is_named_and_counted(tmp_path, capfd):
         torch.isnan(states[1:, [7, 31]]).any(-1).all()
         and torch.isfinite(states[0]).all()
     )
-    assert "2 samples" in str(found.document().parts[0])
+    facts = str(found.document().parts[0])
+    assert "2 samples" in facts and "mean · " in facts
     wide = layerscope.extract(
         tiny.Plain(),
         rows * 1e6,

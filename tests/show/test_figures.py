@@ -137,15 +137,16 @@ def marks(group):
 
 
 @pytest.mark.parametrize(
-    "values, ends",
+    "values, errors, ends",
     [
-        ([0.0] * 5, [-0.05, 0.05]),
-        ([5.0] * 5, [4.875, 5.125]),
-        ([1e-15, 0.0, 0.0, -1e-16, 0.0], [-0.05, 0.05]),
+        ([0.0] * 5, None, [-0.05, 0.05]),
+        ([5.0] * 5, None, [4.875, 5.125]),
+        ([5.0] * 5, [0.01, *[math.nan] * 4], [4.98, 5.02]),
+        ([1e-15, 0.0, 0.0, -1e-16, 0.0], None, [-0.05, 0.05]),
     ],
 )
-def test_an_axis_does_not_magnify_noise(written, by_layer, values, ends):
-    (figure,) = drawn(written(by_layer("effective_rank", values))).values()
+def test_an_axis_does_not_magnify_noise(written, by_layer, values, errors, ends):
+    (figure,) = drawn(written(by_layer("effective_rank", values, errors))).values()
     (domain,) = {
         tuple(layer["encoding"]["y"]["scale"]["domain"])
         for layer in figure.spec["concat"][0]["layer"]

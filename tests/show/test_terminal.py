@@ -78,6 +78,17 @@ def test_no_column_of_a_table_is_empty():
     assert "continued" in text and "never" not in text and "nothing" not in text
 
 
+def test_of_long_names_only_those_of_the_rows_are_folded():
+    long = "x" * 30
+    heads = columns(["name", "other"], "left")
+    line = next(
+        line
+        for line in printed(Table("", heads, (row(long, long),)), width=80).splitlines()
+        if "x" in line
+    )
+    assert [len(word) for word in line.split()] == [24, 30]
+
+
 def test_texts_are_neither_markup_nor_commands_to_the_terminal():
     text = printed(
         Facts((("[red]a", "\x1b[2J"),), "[b]\x07"),
