@@ -16,7 +16,7 @@ import numpy as np
 
 from layerscope.healing.healing import Plan
 from layerscope.healing.lessons import Lessons, learnable
-from layerscope.inputs import Corpus, open_corpus
+from layerscope.inputs import Corpus, Window, open_corpus
 from layerscope.inputs.pairs import Pair
 from layerscope.scores.shifts import mean_of
 from layerscope.shrinking.job import WORK, Job
@@ -164,6 +164,8 @@ def _lessons(job: Job) -> Lessons:
     if more is not None:
         learn += _new(more, job, there)
     elif reads_texts and len(learn) < FEW:
+        # of running text, which comes in windows of token ids, the text
+        learn = [text.text if isinstance(text, Window) else text for text in learn]
         longest = int(np.quantile([*map(len, learn)], ORDINARY))
         built_in = _new(open_corpus("stdlib-docs"), job, there)
         most = max(ENOUGH, len(learn))
