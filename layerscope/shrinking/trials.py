@@ -5,7 +5,7 @@ least, or in the same space finds most in the old index, is the trial of its num
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from operator import attrgetter
@@ -156,16 +156,14 @@ def _lessons(job: Job) -> Lessons:
     """Return what is learned from: the user's own samples, with others; nothing of the parts that choose or judge."""
     task = job.task
     encoder = job.source.model.encoder
-    learn = task.texts(LEARN)
+    learn = _unpacked(task.texts(LEARN))
     more = job.heal
     apart = [task.texts(part) for part in (VALIDATION, HELD)]
-    there = [*learn, *chain(*apart)]
+    there = [*learn, *_unpacked(chain(*apart))]
     reads_texts = encoder.modality == "text" and not isinstance(learn[0], Pair)
     if more is not None:
         learn += _new(more, job, there)
     elif reads_texts and len(learn) < FEW:
-        # of running text, which comes in windows of token ids, the text
-        learn = [text.text if isinstance(text, Window) else text for text in learn]
         longest = int(np.quantile([*map(len, learn)], ORDINARY))
         built_in = _new(open_corpus("stdlib-docs"), job, there)
         most = max(ENOUGH, len(learn))
@@ -173,10 +171,15 @@ def _lessons(job: Job) -> Lessons:
     return Lessons(learn, *apart)
 
 
+def _unpacked(samples: Iterable[Any]) -> list[Any]:
+    """Return samples with the text of windows in their place, as a batch of both kinds cannot be read."""
+    return [one.text if isinstance(one, Window) else one for one in samples]
+
+
 def _new(corpus: Corpus, job: Job, there: Sequence[Any]) -> list[Any]:
     """Return the samples of a corpus, without texts that are there already."""
     model = job.source.model
-    samples = learnable(corpus, model, job.options.seed)
+    samples = _unpacked(learnable(corpus, model, job.options.seed))
     if model.encoder.modality != "text":
         return samples
     seen = {*there}

@@ -1,5 +1,6 @@
 """`shrink`: a smaller model within a budget, judged on samples that had no part in anything."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -142,6 +143,23 @@ def test_models_with_a_head(make, auto, data, measure, tmp_path):
         logits = small(**batch.named).logits
         judged = outputs_of(cut, batch, "mean")
     torch.testing.assert_close(judged.given, logits, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("heal", [None, tiny.texts(60, seed=9)])
+def test_running_text_is_learned_from_beside_other_texts(heal, tmp_path, monkeypatch):
+    folder = tiny.saved(tiny.gpt2(), tmp_path / "full")
+    data = tmp_path / "running.txt"
+    data.write_text("\n".join(tiny.texts(600, longest=60)))
+    cut = trials.cut_offer
+    # of random blocks one loses nothing, and what loses nothing is not healed
+    monkeypatch.setattr(
+        trials, "cut_offer", lambda job, offer: replace(cut(job, offer), cut_loss=9.0)
+    )
+    options = {"minutes": 0.02, "speed": 0.01, "max_loss": 0, "heal": heal}
+    shrunk = layerscope.shrink(
+        folder, data, out=tmp_path / "out", progress=False, **options
+    )
+    assert any(offer.healed for offer in shrunk.offers)
 
 
 def test_nothing_that_is_held_out_is_learned_from(encoder, tmp_path):
